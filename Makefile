@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+# wsync. One file, no recursion but for the sanitizer and second-compiler builds.
+# `make help` lists the targets.
+
+VERSION    = 0.1.0
+
+# ---- knobs -----------------------------------------------------------------------------------
+PREFIX     ?= /usr/local
+DESTDIR    ?=
+bindir     ?= $(PREFIX)/bin
+libdir     ?= $(PREFIX)/lib
+includedir ?= $(PREFIX)/include
+datadir    ?= $(PREFIX)/share
+mandir     ?= $(datadir)/man
+CC         ?= cc
+AR         ?= ar
+CFLAGS     ?= -O2 -g
+BUILD      ?= build
+SANITIZE   ?=
+PKG_CONFIG ?= pkg-config
+JOBS       ?= 2
+V          ?=
+
+# ---- what is there ---------------------------------------------------------------------------
+MISSING := $(strip $(foreach p,libcurl libcjson libxxhash,$(if $(shell $(PKG_CONFIG) --exists $(p) && echo y),,$(p))))
+HAVE_MHD := $(shell $(PKG_CONFIG) --exists libmicrohttpd && echo y)
+HAVE_CMOCKA := $(shell $(PKG_CONFIG) --exists cmocka && echo y)
+HAVE_SCDOC := $(shell command -v scdoc >/dev/null && echo y)
+
+# ---- flags -----------------------------------------------------------------------------------
+WARN = -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wvla \
+       -Wwrite-strings -Wundef
+BASEFLAGS = -std=c11 $(WARN) -fvisibility=hidden -fPIC -pthread -D_GNU_SOURCE \
+            -D_FILE_OFFSET_BITS=64 -DWSYNC_VERSION='"$(VERSION)"' -Iinclude
+ifneq ($(SANITIZE),)
+BASEFLAGS += -fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=undefined
+LDFLAGS += -fsanitize=$(SANITIZE)
+endif
+DEP_CFLAGS := $(shell $(PKG_CONFIG) --cflags libcurl libcjson libxxhash 2>/dev/null)
+# xxHash is inlined into hash.c and not linked.
+LIBS       := $(shell $(PKG_CONFIG) --libs libcurl libcjson 2>/dev/null) -lm -ldl -pthread
+MHD_LIBS   := $(shell $(PKG_CONFIG) --libs libmicrohttpd 2>/dev/null)
+
+# The dependency rule of the house, enforced by what each layer can find:
+# cmd -> include/wsync; lib/sync -> model, net, gpu -> base; model, net and gpu do not know each other.
+INC_base  = -Ilib/base
+INC_model = -Ilib/base -Ilib/model
+INC_net   = -Ilib/base -Ilib/net
+INC_gpu   = -Ilib/base -Ilib/gpu
+INC_sync  = -Ilib/base -Ilib/model -Ilib/net -Ilib/gpu -Ilib/sync
+INC_cmd   = -Icmd/common
+INC_tests = $(INC_sync) -Itests -Itests/unit
+
+# ---- lists -----------------------------------------------------------------------------------
+LIB_SRCS := $(wildcard lib/*/*.c)
+CMD_SRCS := $(wildcard cmd/wsync-*.c)
+COMMON_SRCS := $(wildcard cmd/common/*.c)
+ifneq ($(HAVE_MHD),y)
+LIB_SRCS := $(filter-out lib/sync/serve%.c,$(LIB_SRCS))
+CMD_SRCS := $(filter-out cmd/wsync-endpoint.c,$(CMD_SRCS))
+endif
+UNIT_SRCS := $(wildcard tests/unit/test_*.c)
+TOOL_SRCS := $(wildcard tests/tools/*.c)
+FUZZ_SRCS := $(wildcard tests/fuzz/fuzz_*.c)
+MAN_SRCS := $(wildcard man/*.scd)
+
+obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+LIB = $(BUILD)/libwsync.a
+BINS := $(patsubst cmd/%.c,$(BUILD)/bin/%,$(CMD_SRCS))
+UNITS := $(patsubst tests/unit/%.c,$(BUILD)/tests/unit/%,$(UNIT_SRCS))
+TOOLS := $(patsubst tests/tools/%.c,$(BUILD)/tests/tools/%,$(TOOL_SRCS))
+REPLAYS := $(patsubst tests/fuzz/%.c,$(BUILD)/tests/fuzz/%,$(FUZZ_SRCS))
+MANS := $(patsubst man/%.scd,$(BUILD)/man/%,$(MAN_SRCS))
+
+Q = $(if $(V),,@)
+say = @printf '  %-5s %s\n' $(1) $(2)
+
+.DELETE_ON_ERROR:
+.SUFFIXES:
+.PHONY: all lib programs tests-build help deps check check-all check-asan check-clang check-run \
+        check-valgrind demo bench fuzz man lint format install uninstall clean bless
+
+all: programs $(if $(HAVE_SCDOC),man) ## build the library, the programs and the man pages
+
+ifneq ($(MISSING),)
+ifneq ($(filter-out help deps check demo clean .ci,$(or $(MAKECMDGOALS),all)),)
+$(error missing: $(MISSING). Install them with 'make deps' or see README.md, Build)
+endif
+endif
+
+lib: $(LIB)
+programs: $(LIB) $(BINS)
+
+# ---- rules -----------------------------------------------------------------------------------
+$(BUILD)/obj/lib/base/%.o: LAYER = $(INC_base)
+$(BUILD)/obj/lib/model/%.o: LAYER = $(INC_model)
+$(BUILD)/obj/lib/net/%.o: LAYER = $(INC_net)
+$(BUILD)/obj/lib/gpu/%.o: LAYER = $(INC_gpu)
+$(BUILD)/obj/lib/sync/%.o: LAYER = $(INC_sync)
+$(BUILD)/obj/cmd/%.o: LAYER = $(INC_cmd)
+$(BUILD)/obj/tests/%.o: LAYER = $(INC_tests)
+
+$(BUILD)/obj/%.o: %.c
+	@mkdir -p $(@D)
+	$(call say,CC,$@)
+	$(Q)$(CC) $(BASEFLAGS) $(LAYER) $(DEP_CFLAGS) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+$(LIB): $(call obj,$(LIB_SRCS))
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+$(BUILD)/bin/wsync-endpoint: LIBS += $(MHD_LIBS)
+$(BUILD)/bin/%: $(BUILD)/obj/cmd/%.o $(call obj,$(COMMON_SRCS)) $(LIB)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+
+$(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(LIB)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS) $(MHD_LIBS)
+
+$(BUILD)/tests/tools/%: $(BUILD)/obj/tests/tools/%.o $(LIB)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+
+# A fuzz target without libFuzzer: replay.c feeds it the files named on the command line.
+$(BUILD)/tests/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(BUILD)/obj/tests/fuzz/replay.o $(LIB)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS) $(MHD_LIBS)
+
+$(BUILD)/man/%: man/%.scd
+	@mkdir -p $(@D)
+	$(call say,MAN,$@)
+	$(Q)scdoc < $< > $@
+
+man: $(MANS) ## build the man pages (needs scdoc)
+
+-include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
+.SECONDARY:
+
+# ---- set-up, tests, demo ---------------------------------------------------------------------
+deps: ## install what the build and the tests need (root or sudo; else print the command)
+	@tests/setup.sh
+
+tests-build: programs $(UNITS) $(TOOLS) $(REPLAYS) $(if $(HAVE_SCDOC),man)
+
+check: ## set up the machine, build, and run every test that needs no GPU
+	@tests/setup.sh
+	@$(MAKE) --no-print-directory check-run
+
+check-run: tests-build
+	$(Q)BUILD=$(BUILD) JOBS=$(JOBS) tests/run $(TESTS)
+
+check-asan: ## the whole suite under AddressSanitizer and UndefinedBehaviorSanitizer
+	@$(MAKE) --no-print-directory check-run BUILD=build/asan SANITIZE=address,undefined CFLAGS="-O1 -g"
+
+check-clang: ## the whole suite built with clang
+	@$(MAKE) --no-print-directory check-run BUILD=build/clang CC=clang
+
+bless: tests-build ## rewrite the golden files of the command-line tests
+	$(Q)BUILD=$(BUILD) JOBS=$(JOBS) BLESS=1 tests/run tests/cli/*.bats
+
+demo: ## set up, build, and push a 1.2 GB checkpoint into two endpoints
+	@tests/setup.sh build
+	@$(MAKE) --no-print-directory programs tests-tools
+	@BUILD=$(BUILD) tests/demo.sh
+
+.PHONY: tests-tools
+tests-tools: $(TOOLS)
+
+bench: ## print speed ratios against torch and against a plain socket (about 5 minutes)
+	@tests/setup.sh
+	@$(MAKE) --no-print-directory tests-build
+	@BUILD=$(BUILD) tests/bench/run.sh
+
+FUZZ_SECONDS ?= 600
+fuzz: ## run every fuzz target with libFuzzer for FUZZ_SECONDS each (needs clang)
+	@BUILD=$(BUILD) FUZZ_SECONDS=$(FUZZ_SECONDS) tests/fuzz/run.sh
+
+lint: ## shellcheck, codespell, man page lint, clang-tidy where present
+	@tests/lint.sh
+
+format: ## clang-format on what changed (an aid; hand-aligned tables may switch it off)
+	clang-format -i $$(git diff --name-only HEAD -- '*.c' '*.h')
+
+# ---- installing ------------------------------------------------------------------------------
+install: all ## install under $(DESTDIR)$(PREFIX)
+	install -d $(DESTDIR)$(bindir) $(DESTDIR)$(libdir)/pkgconfig $(DESTDIR)$(includedir)/wsync
+	install -m 755 $(BINS) $(DESTDIR)$(bindir)
+	install -m 644 $(LIB) $(DESTDIR)$(libdir)
+	install -m 644 include/wsync/*.h $(DESTDIR)$(includedir)/wsync
+	printf 'prefix=%s\nlibdir=%s\nincludedir=%s\n\nName: wsync\nDescription: push model weights into running inference servers\nVersion: %s\nRequires.private: libcurl libcjson\nLibs: -L$${libdir} -lwsync\nLibs.private: -lm -ldl -pthread\nCflags: -I$${includedir}\n' \
+		'$(PREFIX)' '$(libdir)' '$(includedir)' '$(VERSION)' > $(DESTDIR)$(libdir)/pkgconfig/wsync.pc
+	for m in $(notdir $(MANS)); do s=$${m##*.}; install -d $(DESTDIR)$(mandir)/man$$s; \
+		install -m 644 $(BUILD)/man/$$m $(DESTDIR)$(mandir)/man$$s/; done
+	install -d $(DESTDIR)$(datadir)/bash-completion/completions \
+		$(DESTDIR)$(datadir)/zsh/site-functions $(DESTDIR)$(datadir)/fish/vendor_completions.d
+	install -m 644 completions/wsync.bash $(DESTDIR)$(datadir)/bash-completion/completions/wsync
+	for p in $(notdir $(BINS)); do ln -sf wsync $(DESTDIR)$(datadir)/bash-completion/completions/$$p; \
+		ln -sf wsync.fish $(DESTDIR)$(datadir)/fish/vendor_completions.d/$$p.fish; done
+	install -m 644 completions/_wsync $(DESTDIR)$(datadir)/zsh/site-functions/_wsync
+	install -m 644 completions/wsync.fish $(DESTDIR)$(datadir)/fish/vendor_completions.d/wsync.fish
+
+uninstall: ## remove what install put there
+	for p in $(notdir $(BINS)); do rm -f $(DESTDIR)$(bindir)/$$p \
+		$(DESTDIR)$(datadir)/bash-completion/completions/$$p \
+		$(DESTDIR)$(datadir)/fish/vendor_completions.d/$$p.fish; done
+	rm -f $(DESTDIR)$(libdir)/libwsync.a $(DESTDIR)$(libdir)/pkgconfig/wsync.pc
+	rm -rf $(DESTDIR)$(includedir)/wsync
+	for m in $(notdir $(MANS)); do rm -f $(DESTDIR)$(mandir)/man$${m##*.}/$$m; done
+	rm -f $(DESTDIR)$(datadir)/bash-completion/completions/wsync \
+		$(DESTDIR)$(datadir)/zsh/site-functions/_wsync \
+		$(DESTDIR)$(datadir)/fish/vendor_completions.d/wsync.fish
+
+clean: ## remove build/
+	rm -rf build
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

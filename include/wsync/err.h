@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* err.h - one error value for the whole library.
+ *
+ * A function that can fail returns 0 or -1 and fills the caller's struct ws_err. The first function
+ * that knows why something failed writes the sentence; callers add context only where it adds a fact.
+ * A NULL ws_err is allowed everywhere and loses the text. Nothing here allocates. */
+#ifndef WSYNC_ERR_H
+#define WSYNC_ERR_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The values are the exit codes of every program (wsync(7), EXIT STATUS). */
+enum ws_code {
+	WS_OK        = 0,
+	WS_EMISMATCH = 1,  /* the answer is no: a verification found a difference */
+	WS_EUSAGE    = 2,  /* the caller asked for something that cannot be asked */
+	WS_EINPUT    = 3,  /* checkpoint, registry or adapter malformed */
+	WS_EREACH    = 4,  /* name, connect, TLS, no answer */
+	WS_EREFUSED  = 5,  /* the endpoint answered with an error or success=false */
+	WS_EDATA     = 6,  /* data plane: rendezvous, gloo, NCCL */
+	WS_EDEVICE   = 7,  /* no GPU, CUDA error, built without */
+	WS_ESYSTEM   = 8,  /* memory, disk, permission, stdout */
+	WS_EPARTIAL  = 9,  /* some endpoints have the new weights, some do not */
+	WS_ETIMEOUT  = 10, /* a deadline passed */
+	WS_ECANCELLED = 11 /* a signal asked us to stop; programs re-raise it and never exit 11 */
+};
+
+struct ws_err {
+	enum ws_code code;
+	int native;         /* the foreign number: errno, HTTP status, CURLcode; 0: none */
+	char msg[768];      /* one sentence: lower case, no full stop, what we tried: why it failed */
+	char hint[384];     /* a remedy, where one is known; else "" */
+	char endpoint[128]; /* URL of the endpoint concerned; else "" */
+	char phase[16];     /* plan, connect, init, pause, ...; else "" */
+};
+
+#define WS_ERR_INIT { WS_OK, 0, "", "", "", "" }
+
+/* Setters. All return -1, so that a failure is one line: return ws_err_set(err, WS_EINPUT, ...).
+ * ws_err_set starts the error afresh; the others change what is there. */
+int ws_err_set(struct ws_err *err, enum ws_code code, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/* WS_ESYSTEM with ": strerror(errno)" appended and native = errno. */
+int ws_err_errno(struct ws_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Prefixes "context: " to the message. */
+int ws_err_wrap(struct ws_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Sets the hint. */
+int ws_err_hint(struct ws_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Names the phase and the endpoint, unless the error already names one. NULL: leave. */
+int ws_err_where(struct ws_err *err, const char *phase, const char *endpoint);
+
+/* The word for a code as it stands in JSON: "mismatch", "usage", "input", ... */
+const char *ws_code_name(enum ws_code code);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

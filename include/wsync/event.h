@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* event.h - what a running operation tells: few types, rendered by cmd/ as text or as JSON lines.
+ *
+ * wsync-json(5) documents the lines. Events are delivered one at a time, from the thread that called
+ * the operation; everything they point to is valid during the call only. Units: bytes and ns. */
+#ifndef WSYNC_EVENT_H
+#define WSYNC_EVENT_H
+
+#include "wsync/dtype.h"
+#include "wsync/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum ws_phase {
+	WS_PHASE_PLAN, WS_PHASE_CONNECT, WS_PHASE_INIT, WS_PHASE_PAUSE, WS_PHASE_FLUSH,
+	WS_PHASE_TRANSFER, WS_PHASE_APPLY, WS_PHASE_VERIFY, WS_PHASE_RESUME, WS_PHASE_DESTROY,
+	WS_PHASE_COUNT
+};
+const char *ws_phase_name(enum ws_phase phase); /* "plan", "connect", ... */
+
+enum ws_endpoint_state { WS_UNTOUCHED, WS_PARTIAL, WS_COMMITTED };
+const char *ws_endpoint_state_name(enum ws_endpoint_state state);
+
+enum ws_event_type {
+	WS_EV_START, WS_EV_PLAN, WS_EV_ENDPOINT, WS_EV_BUCKET, WS_EV_TENSOR, WS_EV_MISMATCH,
+	WS_EV_WARNING, WS_EV_PROGRESS, WS_EV_RESULT, WS_EV_END
+};
+
+struct ws_ev_start {
+	const char *command;        /* "push" */
+	size_t n_endpoints;
+};
+
+struct ws_ev_plan {
+	const char *source;         /* as given; several joined by spaces */
+	uint64_t digest;
+	size_t tensors, skipped, buckets;
+	uint64_t bytes;             /* payload of one copy */
+	uint64_t bucket_size;
+	const char *load_format;    /* "none", "flattened_bucket" */
+	const char *backend;        /* "gloo" */
+	const char *protocol;       /* "update" */
+	unsigned world_size;        /* 0: not known yet (a dry run without endpoints) */
+	bool dry_run;
+};
+
+struct ws_ev_endpoint {
+	const char *url;
+	enum ws_phase phase;        /* what has just been done with it */
+	bool ok;
+	unsigned rank_offset, ranks;
+	const char *version;        /* the server's, "" unknown */
+	const char *weight_version; /* "" unknown */
+	const char *message;        /* the server's own words, "" */
+	int64_t ns;                 /* duration of this phase at this endpoint */
+};
+
+struct ws_ev_bucket {
+	size_t index, count;        /* index from 0 */
+	size_t tensors;
+	uint64_t bytes;
+	bool flush;
+	bool planned;               /* dry run: nothing was sent */
+	int64_t ns;                 /* start to last endpoint's answer */
+	int64_t wire_ns;            /* start to last byte taken */
+};
+
+struct ws_ev_tensor {           /* dry run and -v */
+	size_t bucket;
+	const char *name;
+	enum ws_dtype dtype;
+	unsigned n_dims;
+	const int64_t *dims;
+	uint64_t bytes;
+	const char *recipe;         /* "copy" */
+};
+
+struct ws_ev_mismatch {
+	const char *url;
+	int rank;                   /* the endpoint's rank; -1: none */
+	const char *name;           /* tensor */
+	const char *kind;           /* "missing", "unexpected", "hash" */
+	const char *expected, *found;
+};
+
+struct ws_ev_warning {
+	const char *url;            /* "" none */
+	const char *message;
+};
+
+struct ws_ev_progress {         /* human progress line only, at most some per second */
+	enum ws_phase phase;
+	uint64_t done, total;       /* bytes */
+	size_t bucket, buckets;
+	int64_t ns;                 /* since the transfer began */
+};
+
+struct ws_ev_endpoint_result {
+	const char *url;
+	bool ok;
+	enum ws_endpoint_state state;
+	bool paused;                /* left paused */
+	const char *message;
+};
+
+/* WS_EV_RESULT: one line of --stdin; WS_EV_END: the last of a run. */
+struct ws_ev_end {
+	const char *source;         /* RESULT: the line; END: NULL */
+	bool ok;
+	const struct ws_err *err;   /* NULL when ok */
+	uint64_t bytes, wire_bytes; /* payload of one copy; what left this process */
+	size_t tensors, buckets;
+	uint64_t digest;
+	size_t n_endpoints;
+	const struct ws_ev_endpoint_result *endpoints;
+	int64_t ns[WS_PHASE_COUNT];
+	int64_t total_ns;
+	int64_t first_byte_ns;      /* start to first payload byte on the wire; 0: none */
+	size_t n_results;           /* END of --stdin: lines done */
+	const char *weight_version; /* NULL: none */
+	const char *verify;         /* "hash", "none" */
+	bool dry_run;
+};
+
+struct ws_event {
+	enum ws_event_type type;
+	union {
+		struct ws_ev_start start;
+		struct ws_ev_plan plan;
+		struct ws_ev_endpoint endpoint;
+		struct ws_ev_bucket bucket;
+		struct ws_ev_tensor tensor;
+		struct ws_ev_mismatch mismatch;
+		struct ws_ev_warning warning;
+		struct ws_ev_progress progress;
+		struct ws_ev_end end;
+	};
+};
+
+struct ws_sink {
+	void (*event)(void *ctx, const struct ws_event *ev); /* NULL: nobody listens */
+	void *ctx;
+};
+
+#endif

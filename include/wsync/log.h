@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* log.h - what a library call may say on the way, for -v (1) and -vv (2: wire level).
+ *
+ * The library never prints: it calls the function it was given, from any of its threads. */
+#ifndef WSYNC_LOG_H
+#define WSYNC_LOG_H
+
+struct ws_log {
+	int level; /* highest level wanted; 0: nothing */
+	void (*fn)(void *ctx, int level, const char *text); /* text: one line, no newline */
+	void *ctx;
+};
+
+/* NULL log is fine. */
+void ws_log(const struct ws_log *log, int level, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+#endif

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan.h - which tensors travel, made how, in which buckets and in which order.
+ *
+ * A plan is made from headers alone. --dry-run prints it and the real run executes the same object,
+ * whose digest covers names, dtypes, shapes, recipes, order and bucket borders (not the bytes). */
+#ifndef WSYNC_PLAN_H
+#define WSYNC_PLAN_H
+
+#include "wsync/source.h"
+
+#include <stdbool.h>
+
+enum ws_load_format {
+	WS_FORMAT_TENSORS,  /* servers' load_format null: one broadcast per tensor */
+	WS_FORMAT_FLATTENED /* "flattened_bucket": one uint8 broadcast per bucket, no padding */
+};
+
+/* How an output tensor is made from the source. Transforms (slice, merge, dequantize, quantize) get
+ * further recipes; each is one enumerator here and one function beside plan.c. */
+enum ws_recipe { WS_RECIPE_COPY };
+
+struct ws_plan_tensor {
+	const char *name; /* as announced to the server; owned by the plan or the source */
+	enum ws_dtype dtype;
+	unsigned n_dims;
+	int64_t dims[WS_MAX_DIMS];
+	uint64_t bytes;
+	enum ws_recipe recipe;
+	const struct ws_tensor *from; /* borrowed from the source */
+};
+
+struct ws_plan_bucket {
+	size_t first, n;  /* tensors[first .. first+n) */
+	uint64_t bytes;
+};
+
+struct ws_plan {
+	struct ws_plan_tensor *tensors; /* in sending order */
+	size_t n_tensors;
+	struct ws_plan_bucket *buckets;
+	size_t n_buckets;
+	uint64_t bytes;       /* payload of one copy */
+	enum ws_load_format format;
+	uint64_t bucket_size; /* as asked */
+	size_t n_skipped;     /* by include/exclude, and empty tensors, which no server needs */
+	uint64_t digest;
+};
+
+struct ws_plan_opts {
+	uint64_t bucket_size;         /* bytes; 0: 512 MiB */
+	enum ws_load_format format;
+	const char *const *include;   /* globs; n_include 0: everything */
+	size_t n_include;
+	const char *const *exclude;
+	size_t n_exclude;
+};
+
+/* Rules: a bucket has at most bucket_size bytes unless a single tensor (or a group that must stay
+ * together) is larger; kept together are X.weight with X.weight_scale_inv / X.weight_scale, and
+ * DeepSeek's q_a_proj with kv_a_proj_with_mqa of one layer (their loaders pair them within one
+ * request). Inside a flattened bucket tensors go by falling element size, so that every view the
+ * server makes is aligned; otherwise the source's order is kept. No tensor left is WS_EUSAGE. */
+int ws_plan_make(const struct ws_source *s, const struct ws_plan_opts *opts, struct ws_plan **out,
+                 struct ws_err *err);
+void ws_plan_free(struct ws_plan *p); /* NULL is fine */
+
+#endif

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* source.h - where tensors come from: safetensors files, checkpoints, synthetic models.
+ *
+ * Opening reads headers only; tensor bytes are touched when somebody asks for them. A source is
+ * read-only after it was opened and may be used from several threads. */
+#ifndef WSYNC_SOURCE_H
+#define WSYNC_SOURCE_H
+
+#include "wsync/dtype.h"
+#include "wsync/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct ws_source; /* opaque */
+
+struct ws_tensor {
+	const char *name;  /* owned by the source; valid UTF-8 without control characters */
+	enum ws_dtype dtype;
+	unsigned n_dims;   /* <= WS_MAX_DIMS */
+	int64_t dims[WS_MAX_DIMS];
+	uint64_t bytes;    /* raw size; 0 for a tensor with a zero dimension */
+	uint32_t file;     /* index of ws_source_file_name; 0 for synthetic ones */
+	uint64_t offset;   /* of the first byte in that file; for synthetic ones the stream position */
+};
+
+/* Each path is a .safetensors file, a model.safetensors.index.json, a directory with one of them (a
+ * directory without an index but with several *.safetensors files takes all of them, sorted), or
+ * synthetic:MODEL[:SEED]. A name that occurs twice is WS_EINPUT and names both files. Every malformed
+ * file is WS_EINPUT with a sentence naming the file, the tensor and the byte. */
+int ws_source_open(const char *const *paths, size_t n_paths, struct ws_source **out,
+                   struct ws_err *err);
+void ws_source_close(struct ws_source *s); /* NULL is fine */
+
+/* Tensors in the order of their bytes: file by file, by offset inside a file. */
+size_t ws_source_count(const struct ws_source *s);
+const struct ws_tensor *ws_source_tensor(const struct ws_source *s, size_t i);
+const struct ws_tensor *ws_source_find(const struct ws_source *s, const char *name); /* NULL: none */
+uint64_t ws_source_bytes(const struct ws_source *s); /* sum over tensors */
+
+size_t ws_source_file_count(const struct ws_source *s);
+const char *ws_source_file_name(const struct ws_source *s, size_t i);
+/* The __metadata__ of a file: pairs in the file's order; NULL past the end. */
+const char *ws_source_metadata(const struct ws_source *s, size_t file, size_t i, const char **value);
+/* Directory holding config.json for this source, or NULL. */
+const char *ws_source_config_dir(const struct ws_source *s);
+
+/* Copies bytes [at, at+n) of a tensor to dst. A file that shrank since is WS_EINPUT, never SIGBUS. */
+int ws_source_read(const struct ws_source *s, const struct ws_tensor *t, uint64_t at, void *dst,
+                   size_t n, struct ws_err *err);
+/* XXH3-64 of the raw bytes. */
+int ws_source_hash(const struct ws_source *s, const struct ws_tensor *t, uint64_t *hash,
+                   struct ws_err *err);
+
+/* Names of the synthetic models, NULL past the end. */
+const char *ws_synthetic_name(size_t i);
+
+#endif

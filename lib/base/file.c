@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int open_regular(const char *path, struct stat *st, struct ws_err *err)
+{
+	/* O_NONBLOCK: a FIFO in the place of a file must not hang us. */
+	const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0) {
+		ws_err_errno(err, "open %s", path);
+		if (err && (err->native == ENOENT || err->native == ENOTDIR || err->native == ELOOP ||
+		            err->native == ENAMETOOLONG))
+			err->code = WS_EINPUT;
+		return -1;
+	}
+	if (fstat(fd, st) == 0 && S_ISREG(st->st_mode))
+		return fd;
+	close(fd);
+	return ws_err_set(err, WS_EINPUT, "%s: not a regular file", path);
+}
+
+int ws_map_open(const char *path, struct ws_map *out, struct ws_err *err)
+{
+	struct stat st;
+	struct ws_map map = WS_MAP_INIT;
+	map.fd = open_regular(path, &st, err);
+	if (map.fd < 0)
+		return -1;
+	map.size = (uint64_t)st.st_size;
+	if (map.size > 0) {
+		void *p = mmap(NULL, (size_t)map.size, PROT_READ, MAP_SHARED, map.fd, 0);
+		if (p == MAP_FAILED) {
+			ws_err_errno(err, "map %s", path);
+			close(map.fd);
+			return -1;
+		}
+		map.data = p;
+	}
+	*out = map;
+	return 0;
+}
+
+void ws_map_close(struct ws_map *map)
+{
+	if (!map || map->fd < 0)
+		return;
+	if (map->data)
+		munmap((void *)(uintptr_t)map->data, (size_t)map->size);
+	close(map->fd);
+	*map = (struct ws_map)WS_MAP_INIT;
+}
+
+int ws_file_read(const char *path, struct ws_buf *out, struct ws_err *err)
+{
+	struct stat st;
+	const int fd = open_regular(path, &st, err);
+	if (fd < 0)
+		return -1;
+	int rc = -1;
+	for (;;) {
+		char chunk[65536];
+		const ssize_t n = read(fd, chunk, sizeof chunk);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0) {
+			ws_err_errno(err, "read %s", path);
+			break;
+		}
+		if (n == 0) {
+			rc = 0;
+			break;
+		}
+		if (ws_buf_add(out, chunk, (size_t)n)) {
+			ws_err_set(err, WS_EINPUT, "%s: larger than the %zu bytes it may have", path,
+			           out->max);
+			break;
+		}
+	}
+	close(fd);
+	return rc;
+}
+
+static int write_all(int fd, const char *bytes, size_t n)
+{
+	while (n) {
+		const ssize_t k = write(fd, bytes, n);
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k < 0)
+			return -1;
+		bytes += k;
+		n -= (size_t)k;
+	}
+	return 0;
+}
+
+static void sync_directory_of(const char *path)
+{
+	char *copy = strdup(path);
+	if (!copy)
+		return;
+	const int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	free(copy);
+	if (fd < 0)
+		return;
+	/* Some file systems refuse fsync on a directory; the rename is atomic all the same. */
+	(void)fsync(fd);
+	close(fd);
+}
+
+int ws_file_replace(const char *path, const void *bytes, size_t n, mode_t mode, struct ws_err *err)
+{
+	char *tmp = NULL;
+	if (asprintf(&tmp, "%s.XXXXXX", path) < 0)
+		return ws_err_set(err, WS_ESYSTEM, "write %s: out of memory", path);
+	int rc = -1;
+	int fd = mkostemp(tmp, O_CLOEXEC);
+	if (fd < 0) {
+		ws_err_errno(err, "write %s", path);
+		goto out;
+	}
+	if (fchmod(fd, mode) || write_all(fd, bytes, n) || fsync(fd)) {
+		ws_err_errno(err, "write %s", path);
+		goto remove;
+	}
+	if (close(fd)) {
+		fd = -1;
+		ws_err_errno(err, "write %s", path);
+		goto remove;
+	}
+	fd = -1;
+	if (rename(tmp, path)) {
+		ws_err_errno(err, "replace %s", path);
+		goto remove;
+	}
+	sync_directory_of(path);
+	rc = 0;
+	goto out;
+remove:
+	unlink(tmp);
+	if (fd >= 0)
+		close(fd);
+out:
+	free(tmp);
+	return rc;
+}
+
+int ws_file_mkdirs(const char *path, struct ws_err *err)
+{
+	char *copy = strdup(path);
+	if (!copy)
+		return ws_err_set(err, WS_ESYSTEM, "create %s: out of memory", path);
+	int rc = 0;
+	for (char *p = copy + 1; rc == 0; p++) {
+		const char c = *p;
+		if (c != '/' && c != 0)
+			continue;
+		*p = 0;
+		if (mkdir(copy, 0700) && errno != EEXIST)
+			rc = ws_err_errno(err, "create directory %s", copy);
+		*p = c;
+		if (c == 0)
+			break;
+	}
+	free(copy);
+	return rc;
+}
+
+int ws_file_lock(const char *path, ws_deadline until, const struct ws_cancel *cancel,
+                 struct ws_err *err)
+{
+	const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return ws_err_errno(err, "open %s", path);
+	while (flock(fd, LOCK_EX | LOCK_NB)) {
+		if (errno != EWOULDBLOCK && errno != EINTR) {
+			ws_err_errno(err, "lock %s", path);
+			break;
+		}
+		if (ws_cancelled(cancel)) {
+			ws_err_set(err, WS_ECANCELLED, "lock %s: cancelled", path);
+			break;
+		}
+		if (ws_deadline_passed(until)) {
+			ws_err_set(err, WS_ETIMEOUT, "lock %s: another process holds it", path);
+			break;
+		}
+		/* flock has no timeout; holders keep the lock for milliseconds. */
+		struct pollfd p = { .fd = ws_cancel_fd(cancel), .events = POLLIN };
+		poll(&p, 1, ws_deadline_poll_ms(until, 10));
+	}
+	if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+		return fd;
+	close(fd);
+	return -1;
+}
+
+void ws_file_unlock(int fd)
+{
+	if (fd >= 0)
+		close(fd);
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* file.h - files that are mapped, files that are replaced whole, files that are locked. */
+#ifndef WS_BASE_FILE_H
+#define WS_BASE_FILE_H
+
+#include "wsync/buf.h"
+#include "wsync/cancel.h"
+#include "wsync/clock.h"
+#include "wsync/err.h"
+
+#include <stdint.h>
+#include <sys/types.h>
+
+/* A regular file, open and mapped read-only. An empty file has data NULL. */
+struct ws_map {
+	int fd;            /* owned; -1: closed */
+	const uint8_t *data;
+	uint64_t size;     /* bytes when it was opened */
+};
+
+#define WS_MAP_INIT { -1, 0, 0 }
+
+/* Not found, a directory, a FIFO and the like: WS_EINPUT; permission and the rest: WS_ESYSTEM. */
+int ws_map_open(const char *path, struct ws_map *out, struct ws_err *err);
+void ws_map_close(struct ws_map *map); /* NULL is fine */
+
+/* Appends the whole file, which may have at most out->max bytes, to *out. Errors as above. */
+int ws_file_read(const char *path, struct ws_buf *out, struct ws_err *err);
+
+/* Replaces path by a file with these bytes and this mode: temporary file beside it, fsync, rename,
+ * fsync of the directory. Either the old or the new file is there at any time. */
+int ws_file_replace(const char *path, const void *bytes, size_t n, mode_t mode, struct ws_err *err);
+
+/* mkdir -p with mode 0700 for what is missing; path is a directory. */
+int ws_file_mkdirs(const char *path, struct ws_err *err);
+
+/* Exclusive advisory lock on path (created 0600 when missing), held until ws_file_unlock or exit.
+ * Waits until the deadline: WS_ETIMEOUT. Returns the descriptor, or -1. */
+int ws_file_lock(const char *path, ws_deadline until, const struct ws_cancel *cancel,
+                 struct ws_err *err);
+void ws_file_unlock(int fd); /* -1 is fine */
+
+#endif

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "json.h"
+
+#include <cjson/cJSON.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- reading ---- */
+
+static const cJSON *node_of(const struct ws_json *j)
+{
+	return (const cJSON *)(const void *)j;
+}
+
+static const struct ws_json *json_of(const cJSON *c)
+{
+	return (const struct ws_json *)(const void *)c;
+}
+
+/* Offset of a NUL, raw or escaped; len when there is none. */
+static size_t find_nul(const char *text, size_t len)
+{
+	for (size_t i = 0; i < len; i++) {
+		if (text[i] == 0)
+			return i;
+		if (text[i] != '\\')
+			continue;
+		if (len - i >= 6 && memcmp(text + i, "\\u0000", 6) == 0)
+			return i;
+		i++; /* the escaped character, so that "\\\\u0000" is what it is */
+	}
+	return len;
+}
+
+struct ws_json *ws_json_parse(const char *text, size_t len, const char *what, struct ws_err *err)
+{
+	const size_t nul = find_nul(text, len);
+	if (nul < len) {
+		ws_err_set(err, WS_EINPUT, "%s: not JSON at byte %zu: NUL character", what, nul);
+		return NULL;
+	}
+	const char *end = NULL;
+	cJSON *root = cJSON_ParseWithLengthOpts(text, len, &end, 0);
+	if (!root) {
+		const size_t at = end && end >= text ? (size_t)(end - text) : 0;
+		ws_err_set(err, WS_EINPUT, "%s: not JSON at byte %zu%s", what, at,
+		           at >= len ? ": the text ends early" : "");
+		return NULL;
+	}
+	size_t at = (size_t)(end - text);
+	while (at < len && strchr(" \t\r\n", text[at]))
+		at++;
+	if (at < len) {
+		cJSON_Delete(root);
+		ws_err_set(err, WS_EINPUT, "%s: not JSON at byte %zu: text after the value", what, at);
+		return NULL;
+	}
+	return (struct ws_json *)(void *)root;
+}
+
+void ws_json_free(struct ws_json *root)
+{
+	cJSON_Delete((cJSON *)(void *)root);
+}
+
+enum ws_json_type ws_json_type(const struct ws_json *node)
+{
+	const cJSON *c = node_of(node);
+	if (!c || cJSON_IsNull(c))
+		return WS_JSON_NULL;
+	if (cJSON_IsBool(c))
+		return WS_JSON_BOOL;
+	if (cJSON_IsNumber(c))
+		return WS_JSON_NUMBER;
+	if (cJSON_IsString(c))
+		return WS_JSON_STRING;
+	return cJSON_IsArray(c) ? WS_JSON_ARRAY : WS_JSON_OBJECT;
+}
+
+const struct ws_json *ws_json_get(const struct ws_json *object, const char *key)
+{
+	if (!cJSON_IsObject(node_of(object)))
+		return NULL;
+	return json_of(cJSON_GetObjectItemCaseSensitive(node_of(object), key));
+}
+
+const struct ws_json *ws_json_first(const struct ws_json *container)
+{
+	const enum ws_json_type type = ws_json_type(container);
+	if (type != WS_JSON_ARRAY && type != WS_JSON_OBJECT)
+		return NULL;
+	return json_of(node_of(container)->child);
+}
+
+const struct ws_json *ws_json_next(const struct ws_json *node)
+{
+	return json_of(node_of(node)->next);
+}
+
+const char *ws_json_key(const struct ws_json *member)
+{
+	return member && node_of(member)->string ? node_of(member)->string : "";
+}
+
+size_t ws_json_count(const struct ws_json *container)
+{
+	size_t n = 0;
+	for (const struct ws_json *j = ws_json_first(container); j; j = ws_json_next(j))
+		n++;
+	return n;
+}
+
+const char *ws_json_string(const struct ws_json *node)
+{
+	return node ? cJSON_GetStringValue(node_of(node)) : NULL;
+}
+
+bool ws_json_double(const struct ws_json *node, double *out)
+{
+	if (ws_json_type(node) != WS_JSON_NUMBER)
+		return false;
+	*out = node_of(node)->valuedouble;
+	return true;
+}
+
+bool ws_json_int(const struct ws_json *node, int64_t *out)
+{
+	double d;
+	if (!ws_json_double(node, &d) || !(fabs(d) <= 0x1p53) || d != floor(d))
+		return false;
+	*out = (int64_t)d;
+	return true;
+}
+
+bool ws_json_bool(const struct ws_json *node, bool fallback)
+{
+	return ws_json_type(node) == WS_JSON_BOOL ? cJSON_IsTrue(node_of(node)) : fallback;
+}
+
+const char *ws_json_get_string(const struct ws_json *object, const char *key, const char *fallback)
+{
+	const char *s = ws_json_string(ws_json_get(object, key));
+	return s ? s : fallback;
+}
+
+int64_t ws_json_get_int(const struct ws_json *object, const char *key, int64_t fallback)
+{
+	int64_t value;
+	return ws_json_int(ws_json_get(object, key), &value) ? value : fallback;
+}
+
+bool ws_json_get_bool(const struct ws_json *object, const char *key, bool fallback)
+{
+	return ws_json_bool(ws_json_get(object, key), fallback);
+}
+
+static int by_text(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+const char *ws_json_duplicate(const struct ws_json *object)
+{
+	const size_t n = ws_json_count(object);
+	if (n < 2)
+		return NULL;
+	const char **keys = malloc(n * sizeof *keys);
+	if (!keys)
+		return NULL;
+	size_t i = 0;
+	for (const struct ws_json *j = ws_json_first(object); j; j = ws_json_next(j))
+		keys[i++] = ws_json_key(j);
+	qsort(keys, n, sizeof *keys, by_text);
+	const char *twice = NULL;
+	for (i = 1; i < n && !twice; i++)
+		if (strcmp(keys[i - 1], keys[i]) == 0)
+			twice = keys[i];
+	free(keys);
+	return twice;
+}
+
+/* ---- writing ---- */
+
+void ws_jw_init(struct ws_jw *w, struct ws_buf *out)
+{
+	*w = (struct ws_jw){ .out = out };
+}
+
+/* Length of the valid UTF-8 sequence at s; 0: none. Surrogates and overlong forms are not checked:
+ * every consumer replaces or accepts them, and what we must not do is break the line. */
+static size_t sequence(const unsigned char *s, size_t n)
+{
+	const size_t want = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 :
+	                    s[0] < 0xf5 ? 4 : 0;
+	if (want == 0 || want > n)
+		return 0;
+	for (size_t i = 1; i < want; i++)
+		if ((s[i] & 0xc0) != 0x80)
+			return 0;
+	return want;
+}
+
+static void quoted(struct ws_buf *out, const char *text, size_t len)
+{
+	const unsigned char *s = (const unsigned char *)text;
+	ws_buf_putc(out, '"');
+	for (size_t i = 0; i < len;) {
+		const size_t step = sequence(s + i, len - i);
+		if (step == 0) {
+			ws_buf_puts(out, "\\ufffd");
+			i++;
+		} else if (s[i] == '"' || s[i] == '\\') {
+			ws_buf_printf(out, "\\%c", s[i]);
+			i++;
+		} else if (s[i] < 0x20 || s[i] == 0x7f) {
+			ws_buf_printf(out, s[i] == '\n' ? "\\n" : s[i] == '\t' ? "\\t" : "\\u%04x", s[i]);
+			i++;
+		} else {
+			ws_buf_add(out, s + i, step);
+			i += step;
+		}
+	}
+	ws_buf_putc(out, '"');
+}
+
+static void member(struct ws_jw *w, const char *key)
+{
+	const uint64_t bit = UINT64_C(1) << (w->depth & 63);
+	if (w->comma & bit)
+		ws_buf_putc(w->out, ',');
+	w->comma |= bit;
+	if (!key)
+		return;
+	quoted(w->out, key, strlen(key));
+	ws_buf_putc(w->out, ':');
+}
+
+static void open_level(struct ws_jw *w, const char *key, char bracket)
+{
+	member(w, key);
+	ws_buf_putc(w->out, bracket);
+	w->depth++;
+	w->comma &= ~(UINT64_C(1) << (w->depth & 63));
+}
+
+void ws_jw_object(struct ws_jw *w, const char *key)
+{
+	open_level(w, key, '{');
+}
+
+void ws_jw_array(struct ws_jw *w, const char *key)
+{
+	open_level(w, key, '[');
+}
+
+void ws_jw_end_object(struct ws_jw *w)
+{
+	w->depth--;
+	ws_buf_putc(w->out, '}');
+}
+
+void ws_jw_end_array(struct ws_jw *w)
+{
+	w->depth--;
+	ws_buf_putc(w->out, ']');
+}
+
+void ws_jw_strn(struct ws_jw *w, const char *key, const char *value, size_t len)
+{
+	member(w, key);
+	quoted(w->out, value, len);
+}
+
+void ws_jw_str(struct ws_jw *w, const char *key, const char *value)
+{
+	if (value)
+		ws_jw_strn(w, key, value, strlen(value));
+	else
+		ws_jw_null(w, key);
+}
+
+void ws_jw_int(struct ws_jw *w, const char *key, int64_t value)
+{
+	member(w, key);
+	ws_buf_printf(w->out, "%lld", (long long)value);
+}
+
+void ws_jw_uint(struct ws_jw *w, const char *key, uint64_t value)
+{
+	member(w, key);
+	ws_buf_printf(w->out, "%llu", (unsigned long long)value);
+}
+
+void ws_jw_double(struct ws_jw *w, const char *key, double value)
+{
+	if (!isfinite(value)) {
+		ws_jw_null(w, key);
+		return;
+	}
+	member(w, key);
+	ws_buf_printf(w->out, "%.9g", value);
+}
+
+void ws_jw_bool(struct ws_jw *w, const char *key, bool value)
+{
+	member(w, key);
+	ws_buf_puts(w->out, value ? "true" : "false");
+}
+
+void ws_jw_null(struct ws_jw *w, const char *key)
+{
+	member(w, key);
+	ws_buf_puts(w->out, "null");
+}
+
+void ws_jw_hex64(struct ws_jw *w, const char *key, uint64_t value)
+{
+	member(w, key);
+	ws_buf_printf(w->out, "\"%016llx\"", (unsigned long long)value);
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* json.h - reading JSON, with the guards that cJSON leaves to its caller.
+ *
+ * The only file that knows cJSON is json.c. What it adds: the whole text must be one value; NUL, raw
+ * or as \u0000, is refused (cJSON would cut the string there); look-ups are case-sensitive; integers
+ * are exact or refused (cJSON keeps doubles: beyond 2^53 they are not what was written); duplicate
+ * keys can be found. Depth is limited to 1000 by cJSON itself.
+ *
+ * Look-up walks the members: for large objects iterate once and build an index. */
+#ifndef WS_BASE_JSON_H
+#define WS_BASE_JSON_H
+
+#include "wsync/err.h"
+#include "wsync/json.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ws_json; /* a node; the root is owned by whoever called ws_json_parse */
+
+enum ws_json_type { WS_JSON_NULL, WS_JSON_BOOL, WS_JSON_NUMBER, WS_JSON_STRING, WS_JSON_ARRAY,
+	            WS_JSON_OBJECT };
+
+/* NULL with WS_EINPUT "<what>: not JSON at byte N: <reason>". text need not be NUL-terminated. */
+struct ws_json *ws_json_parse(const char *text, size_t len, const char *what, struct ws_err *err);
+void ws_json_free(struct ws_json *root); /* NULL is fine */
+
+enum ws_json_type ws_json_type(const struct ws_json *node); /* NULL node: WS_JSON_NULL */
+const struct ws_json *ws_json_get(const struct ws_json *object, const char *key); /* NULL: absent */
+/* for (n = ws_json_first(x); n; n = ws_json_next(n)) walks an array or object. */
+const struct ws_json *ws_json_first(const struct ws_json *container);
+const struct ws_json *ws_json_next(const struct ws_json *node);
+const char *ws_json_key(const struct ws_json *member); /* "" when it is no member */
+size_t ws_json_count(const struct ws_json *container);
+
+/* Typed reads; borrowed strings live as long as the root. */
+const char *ws_json_string(const struct ws_json *node); /* NULL: no string */
+bool ws_json_int(const struct ws_json *node, int64_t *out); /* false: no integer, or beyond 2^53 */
+bool ws_json_double(const struct ws_json *node, double *out);
+bool ws_json_bool(const struct ws_json *node, bool fallback);
+/* Member of an object or the fallback. */
+const char *ws_json_get_string(const struct ws_json *object, const char *key, const char *fallback);
+int64_t ws_json_get_int(const struct ws_json *object, const char *key, int64_t fallback);
+bool ws_json_get_bool(const struct ws_json *object, const char *key, bool fallback);
+
+/* A key that appears twice in this object (not in nested ones), or NULL. O(n log n). */
+const char *ws_json_duplicate(const struct ws_json *object);
+
+#endif

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* payload.h - what one broadcast carries, said without saying who made it.
+ *
+ * The model side describes bytes as spans; the data planes send them. A span is either a range of an
+ * open file, which a socket transport hands to sendfile(2) so that no byte passes through user space,
+ * or a function that makes the bytes (synthetic weights, quantizing, merging). */
+#ifndef WS_BASE_PAYLOAD_H
+#define WS_BASE_PAYLOAD_H
+
+#include "wsync/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Writes bytes [at, at+n) of the span to dst. Calls come from one thread at a time, for one span in
+ * rising, gapless order per payload sent; the same payload may be sent again later. */
+typedef int ws_fill_fn(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err *err);
+
+struct ws_span {
+	uint64_t length; /* bytes; > 0 */
+	int fd;          /* >= 0: bytes [offset, offset+length) of this file; borrowed */
+	uint64_t offset;
+	ws_fill_fn *fill; /* used when fd < 0 */
+	void *ctx;
+};
+
+struct ws_payload {
+	uint64_t length;             /* sum of the spans; may be 0 */
+	const struct ws_span *spans; /* borrowed */
+	size_t n_spans;
+};
+
+#endif

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wsync/str.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fnmatch.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+struct unit {
+	const char *name;
+	double factor;
+};
+
+/* Leading decimal number; hexadecimal, exponents, inf, nan and signs are not how people write sizes. */
+static int leading_number(const char *s, double *value, const char **rest)
+{
+	const size_t n = strspn(s, "0123456789.");
+	if (n == 0 || !isdigit((unsigned char)s[0]) || n > 24)
+		return -1;
+	char digits[32];
+	memcpy(digits, s, n);
+	digits[n] = 0;
+	char *end;
+	*value = strtod(digits, &end);
+	*rest = s + n;
+	return *end ? -1 : 0;
+}
+
+static int with_unit(const char *s, const struct unit *units, size_t n_units, double *out)
+{
+	const char *rest;
+	double value;
+	if (leading_number(s, &value, &rest))
+		return -1;
+	for (size_t i = 0; i < n_units; i++) {
+		if (strcmp(rest, units[i].name) == 0) {
+			*out = value * units[i].factor;
+			return 0;
+		}
+	}
+	return -1;
+}
+
+int ws_parse_size(const char *s, uint64_t *bytes, struct ws_err *err)
+{
+	static const struct unit units[] = {
+		{ "", 1 },
+		{ "B", 1 },
+		{ "k", 0x1p10 },   { "K", 0x1p10 },   { "KiB", 0x1p10 }, { "kB", 1e3 },
+		{ "m", 0x1p20 },   { "M", 0x1p20 },   { "MiB", 0x1p20 }, { "MB", 1e6 },
+		{ "g", 0x1p30 },   { "G", 0x1p30 },   { "GiB", 0x1p30 }, { "GB", 1e9 },
+		{ "t", 0x1p40 },   { "T", 0x1p40 },   { "TiB", 0x1p40 }, { "TB", 1e12 },
+	};
+	double value;
+	if (with_unit(s, units, sizeof units / sizeof units[0], &value) || value > 0x1p62 ||
+	    value != floor(value))
+		return ws_err_set(err, WS_EUSAGE, "invalid SIZE '%s'", s);
+	*bytes = (uint64_t)value;
+	return 0;
+}
+
+int ws_parse_duration(const char *s, int64_t *ns, struct ws_err *err)
+{
+	static const struct unit units[] = {
+		{ "", 1e9 }, { "s", 1e9 }, { "ms", 1e6 }, { "us", 1e3 }, { "m", 60e9 }, { "h", 3600e9 },
+	};
+	if (strcmp(s, "none") == 0) {
+		*ns = INT64_MAX;
+		return 0;
+	}
+	double value;
+	if (with_unit(s, units, sizeof units / sizeof units[0], &value) || value > 9e18)
+		return ws_err_set(err, WS_EUSAGE, "invalid DURATION '%s'", s);
+	*ns = (int64_t)value;
+	return 0;
+}
+
+int ws_parse_uint(const char *s, uint64_t lo, uint64_t hi, const char *what, uint64_t *out,
+                  struct ws_err *err)
+{
+	const size_t n = strspn(s, "0123456789");
+	errno = 0;
+	const unsigned long long value = n && n == strlen(s) ? strtoull(s, NULL, 10) : 0;
+	if (n == 0 || s[n] || errno || value < lo || value > hi)
+		return ws_err_set(err, WS_EUSAGE, "invalid %s '%s'", what, s);
+	*out = value;
+	return 0;
+}
+
+char *ws_format_size(char *dst, size_t n, uint64_t bytes)
+{
+	static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB" };
+	double value = (double)bytes;
+	size_t i = 0;
+	while (value >= 1023.95 && i + 1 < sizeof units / sizeof units[0]) {
+		value /= 1024;
+		i++;
+	}
+	snprintf(dst, n, i == 0 ? "%.0f %s" : value < 9.995 ? "%.2f %s" : "%.1f %s", value, units[i]);
+	return dst;
+}
+
+char *ws_format_duration(char *dst, size_t n, int64_t ns)
+{
+	const double s = (double)ns / 1e9;
+	if (s >= 120)
+		snprintf(dst, n, "%d m %02d s", (int)(s / 60), (int)fmod(s, 60));
+	else if (s >= 1)
+		snprintf(dst, n, "%.2f s", s);
+	else if (s >= 1e-3)
+		snprintf(dst, n, s >= 0.1 ? "%.0f ms" : "%.1f ms", s * 1e3);
+	else
+		snprintf(dst, n, "%.0f us", s * 1e6);
+	return dst;
+}
+
+char *ws_format_rate(char *dst, size_t n, uint64_t bytes, int64_t ns)
+{
+	static const char *const units[] = { "B/s", "kB/s", "MB/s", "GB/s", "TB/s" };
+	double value = ns > 0 ? (double)bytes * 1e9 / (double)ns : 0;
+	size_t i = 0;
+	while (value >= 999.5 && i + 1 < sizeof units / sizeof units[0]) {
+		value /= 1000;
+		i++;
+	}
+	snprintf(dst, n, value < 9.995 ? "%.2f %s" : value < 99.95 ? "%.1f %s" : "%.0f %s", value,
+	         units[i]);
+	return dst;
+}
+
+bool ws_glob_match(const char *pattern, const char *name)
+{
+	return fnmatch(pattern, name, 0) == 0;
+}
+
+/* Length of the valid UTF-8 sequence at s, 0 when there is none. */
+static size_t utf8_len(const unsigned char *s, size_t n)
+{
+	const size_t want = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 :
+	                    s[0] < 0xf5 ? 4 : 0;
+	if (want == 0 || want > n)
+		return 0;
+	for (size_t i = 1; i < want; i++)
+		if ((s[i] & 0xc0) != 0x80)
+			return 0;
+	if (want == 3 && ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] >= 0xa0)))
+		return 0;
+	if (want == 4 && ((s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] >= 0x90)))
+		return 0;
+	return want;
+}
+
+char *ws_printable(char *dst, size_t n, const char *s, size_t len)
+{
+	size_t out = 0;
+	for (size_t i = 0; i < len && n;) {
+		const size_t step = utf8_len((const unsigned char *)s + i, len - i);
+		const unsigned char c = (unsigned char)s[i];
+		/* C1 controls (U+0080..U+009F) move terminals too. */
+		const bool bad = step == 0 || c < 0x20 || c == 0x7f ||
+		                 (step == 2 && c == 0xc2 && (unsigned char)s[i + 1] < 0xa0);
+		const size_t put = bad ? 1 : step;
+		if (out + put >= n)
+			break;
+		if (bad)
+			dst[out] = '?';
+		else
+			memcpy(dst + out, s + i, step);
+		out += put;
+		i += step ? step : 1;
+	}
+	if (n)
+		dst[out] = 0;
+	return dst;
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gloo.h - one process group of torch's gloo backend, spoken without libgloo.
+ *
+ * A full mesh of TCP connections, addresses exchanged through a store, and the binomial-tree
+ * broadcast, as root and as any other rank. Speaks to torch 1.13/2.0 (layout G1: one listening port
+ * per peer) and 2.2 and later (G2b: one port, an 8-byte identifier after connecting), identifiers
+ * present or not. Other collectives are refused, never guessed. Transports other than plain TCP
+ * are not spoken.
+ *
+ * One thread calls the collectives, in the same order as every other rank: each item of a send or
+ * receive consumes one tag. ws_gloo_abort may be called from any thread. */
+#ifndef WS_NET_GLOO_H
+#define WS_NET_GLOO_H
+
+#include "payload.h"
+#include "wsync/buf.h"
+#include "wsync/cancel.h"
+#include "wsync/clock.h"
+#include "wsync/err.h"
+#include "wsync/log.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ws_gloo; /* opaque */
+
+enum ws_gloo_layout { WS_GLOO_G2B, WS_GLOO_G1 };
+
+/* The store as gloo needs it; keys are complete (prefix included), values are bytes. */
+struct ws_gloo_kv {
+	void *ctx;
+	int (*set)(void *ctx, const char *key, const void *value, size_t n, ws_deadline until,
+	           struct ws_err *err);
+	int (*get)(void *ctx, const char *key, ws_deadline until, const struct ws_cancel *cancel,
+	           struct ws_buf *value, struct ws_err *err); /* waits for the key; appends */
+};
+
+struct ws_gloo_opts {
+	unsigned rank, size;        /* size >= 2 */
+	enum ws_gloo_layout layout;
+	const char *prefix;         /* of every key, ends in "/" */
+	const struct ws_gloo_kv *kv; /* used during ws_gloo_open, and later when peers connect lazily */
+	const char *host;           /* address literal to listen on and to publish */
+	bool rank_as_id;            /* G2b: publish no identifiers (newer torch's lazy mode) */
+	size_t ring_bytes;          /* buffer for bytes that come from no file; 0: 32 MiB */
+	const struct ws_log *log;   /* borrowed */
+};
+
+/* Publishes our address and returns once the connections that our place in the tree needs are up;
+ * those that only others need are accepted whenever they come (lazy peers connect late). */
+int ws_gloo_open(const struct ws_gloo_opts *opts, ws_deadline until, const struct ws_cancel *cancel,
+                 struct ws_gloo **out, struct ws_err *err);
+void ws_gloo_abort(struct ws_gloo *g); /* running and later calls fail; peers see closed sockets */
+void ws_gloo_close(struct ws_gloo *g); /* NULL is fine */
+
+/* Broadcast from us, one per item. Returns when every child took everything. File spans go by
+ * sendfile; other spans are made once, in a thread, into a ring that all children read. */
+int ws_gloo_send(struct ws_gloo *g, const struct ws_payload *items, size_t n, ws_deadline until,
+                 const struct ws_cancel *cancel, struct ws_err *err);
+
+struct ws_gloo_sink {
+	uint64_t length; /* bytes expected: another length announced by the peer is WS_EDATA */
+	void *dst;       /* length bytes, filled in place; NULL: bytes are only shown to take */
+	/* Called with consecutive pieces in order, from the calling thread; may be NULL. */
+	int (*take)(void *ctx, const void *bytes, size_t n, struct ws_err *err);
+	void *ctx;
+};
+
+/* Broadcasts from root (not us), one per item; forwards to our own children in the tree while bytes
+ * arrive. */
+int ws_gloo_recv(struct ws_gloo *g, unsigned root, const struct ws_gloo_sink *items, size_t n,
+                 ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err);
+
+/* Payload bytes moved so far: by the slowest child when sending, received when receiving. Any
+ * thread; for progress. */
+uint64_t ws_gloo_progress(const struct ws_gloo *g);
+
+/* The children of `rank` in the binomial tree of `size` ranks rooted at `root`, in sending order;
+ * returns how many (at most 32). For tests and explanations. */
+unsigned ws_gloo_children(unsigned size, unsigned root, unsigned rank, unsigned children[32]);
+unsigned ws_gloo_parent(unsigned size, unsigned root, unsigned rank);
+
+#endif

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* http.h - many requests at once, each with a deadline and a bounded reply, on libcurl's multi
+ * interface. Connections are kept alive between calls.
+ *
+ * A ws_http belongs to one thread. Only http and https; https verifies certificates; redirects are
+ * not followed (a POST that wanders is not what was asked); no proxy for loopback addresses. */
+#ifndef WS_NET_HTTP_H
+#define WS_NET_HTTP_H
+
+#include "wsync/buf.h"
+#include "wsync/cancel.h"
+#include "wsync/clock.h"
+#include "wsync/err.h"
+#include "wsync/log.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ws_http; /* opaque */
+
+struct ws_http_opts {
+	const char *api_key;        /* sent as "Authorization: Bearer ..."; NULL: none; copied */
+	int64_t connect_ns;         /* limit for connecting; 0: 10 s */
+	size_t max_reply;           /* bytes; 0: 64 MiB */
+	const struct ws_log *log;   /* borrowed; bodies and keys are never logged below level 2, keys never */
+};
+
+int ws_http_open(const struct ws_http_opts *opts, struct ws_http **out, struct ws_err *err);
+void ws_http_close(struct ws_http *h); /* drops what is in flight; NULL is fine */
+
+/* One request. The caller owns it, zeroes it, fills the first part and keeps it (and what it points
+ * to) until it is done or dropped. */
+struct ws_http_call {
+	const char *method;   /* "GET", "POST"; borrowed */
+	const char *url;      /* whole; borrowed */
+	const char *body;     /* JSON text or NULL; borrowed */
+	size_t body_len;
+	ws_deadline until;
+	void *user;           /* the caller's */
+
+	bool done;            /* set by ws_http_wait */
+	long status;          /* HTTP status; 0: no reply */
+	struct ws_buf reply;  /* body; the caller frees with ws_buf_free */
+	int64_t ns;           /* from start to done */
+	struct ws_err err;    /* code WS_OK when a complete reply of whatever status came; else
+	                       * WS_EREACH, WS_ETIMEOUT, WS_ECANCELLED ... */
+	bool sent;            /* the request left this machine completely: the server may have acted */
+	void *priv;           /* the module's */
+};
+
+int ws_http_start(struct ws_http *h, struct ws_http_call *call, struct ws_err *err);
+void ws_http_drop(struct ws_http *h, struct ws_http_call *call); /* done calls: nothing */
+/* Runs transfers until at least one call newly became done, wake_fd (or -1) is readable, or the
+ * deadline. Returns how many became done (0: woken or deadline), -1: WS_ECANCELLED or WS_ESYSTEM. */
+int ws_http_wait(struct ws_http *h, ws_deadline until, const struct ws_cancel *cancel, int wake_fd,
+                 struct ws_err *err);
+/* Starts all and waits for all. 0 even when calls failed: look at each. -1: cancelled or system; then
+ * everything not done was dropped. */
+int ws_http_run(struct ws_http *h, struct ws_http_call *const *calls, size_t n,
+                const struct ws_cancel *cancel, struct ws_err *err);
+
+/* Reads a key file: first line, blanks trimmed; empty, longer than 4096 bytes or with control
+ * characters is WS_EINPUT. `secret` is the caller's to free. A file readable by others is reported
+ * through *loose. */
+int ws_http_read_key(const char *path, char **secret, bool *loose, struct ws_err *err);
+
+#endif

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sock.h - TCP sockets with deadlines, and the questions about addresses that a rendezvous asks. */
+#ifndef WS_NET_SOCK_H
+#define WS_NET_SOCK_H
+
+#include "wsync/cancel.h"
+#include "wsync/clock.h"
+#include "wsync/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+enum { WS_HOST_MAX = 256 }; /* a host name or address literal with its NUL */
+
+/* Listens on host (name or literal; "" or NULL: every interface, dual stack), port 0 for any.
+ * Non-blocking, close-on-exec, backlog 1024. Returns the descriptor; *bound_port is what it got. */
+int ws_sock_listen(const char *host, uint16_t port, uint16_t *bound_port, struct ws_err *err);
+
+/* Connects (all addresses of the name in turn) before the deadline; TCP_NODELAY, non-blocking,
+ * close-on-exec. Refused and unreachable: WS_EREACH at once (retrying is the caller's policy). */
+int ws_sock_connect(const char *host, uint16_t port, ws_deadline until,
+                    const struct ws_cancel *cancel, struct ws_err *err);
+int ws_sock_connect_addr(const struct sockaddr *sa, socklen_t len, ws_deadline until,
+                         const struct ws_cancel *cancel, struct ws_err *err);
+
+/* Waits until fd is ready for `events` (POLLIN/POLLOUT). 0: ready; -1: WS_ETIMEOUT, WS_ECANCELLED or
+ * WS_ESYSTEM, `what` being the subject of the sentence. */
+int ws_sock_wait(int fd, short events, ws_deadline until, const struct ws_cancel *cancel,
+                 const char *what, struct ws_err *err);
+/* Exactly n bytes on a non-blocking socket. A close by the peer is WS_EDATA "<what>: closed by the
+ * peer". */
+int ws_sock_read(int fd, void *dst, size_t n, ws_deadline until, const struct ws_cancel *cancel,
+                 const char *what, struct ws_err *err);
+int ws_sock_write(int fd, const void *src, size_t n, ws_deadline until,
+                  const struct ws_cancel *cancel, const char *what, struct ws_err *err);
+
+/* "10.0.0.1:29600", "[::1]:80"; an IPv4-mapped address prints as IPv4. */
+void ws_sock_name(const struct sockaddr *sa, char *dst, size_t n);
+
+/* Every address of host is a loopback address. */
+int ws_host_is_loopback(const char *host, bool *loopback, struct ws_err *err);
+/* "", "0.0.0.0", "::", "[::]": binds everywhere, means nothing to a remote peer. */
+bool ws_host_is_wildcard(const char *host);
+/* The address this machine would use to talk to host, as a literal (no packet is sent). */
+int ws_host_local_toward(const char *host, char *dst, size_t n, struct ws_err *err);
+
+#endif

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* store.h - torch.distributed's TCPStore: the server that we host as rank 0, and a client.
+ *
+ * The server runs one poll loop in a thread of its own and speaks the three opcode tables of torch
+ * (A: up to 2.0, B: 2.1, C: 2.2 and later), told apart by the first bytes of a connection. Keys are
+ * bytes. Our own process reads and writes through ws_store_set/get without a socket.
+ *
+ * Anybody who reaches the port can speak to it, so: limits on keys, values, memory and connections;
+ * keys set with `once` cannot be overwritten or deleted from outside; half-received requests have a
+ * deadline; and what looks wrong is remembered for ws_store_trouble. */
+#ifndef WS_NET_STORE_H
+#define WS_NET_STORE_H
+
+#include "wsync/buf.h"
+#include "wsync/cancel.h"
+#include "wsync/clock.h"
+#include "wsync/err.h"
+#include "wsync/log.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- server ---- */
+
+struct ws_store; /* opaque; every function may be called from any thread */
+
+struct ws_store_opts {
+	const char *host;         /* address to listen on */
+	uint16_t port;            /* 0: any */
+	unsigned world_size;      /* N: peers beyond N-1 joins are refused; 0: unlimited */
+	const char *group;        /* group name G, to recognise keys; NULL: none */
+	unsigned max_connections; /* 0: 8 N + 64 */
+	size_t max_bytes;         /* stored keys and values; 0: 256 MiB */
+	int64_t request_ns;       /* a begun request must be complete by then; 0: 10 s */
+	const struct ws_log *log; /* borrowed */
+};
+
+int ws_store_open(const struct ws_store_opts *opts, struct ws_store **out, struct ws_err *err);
+uint16_t ws_store_port(const struct ws_store *s);
+/* Closes every connection and the listener at once: peers that wait fail within milliseconds. */
+void ws_store_close(struct ws_store *s); /* NULL is fine */
+
+/* once: later writes and deletes of this key from outside are refused (the connection is dropped). */
+int ws_store_set(struct ws_store *s, const char *key, const void *value, size_t n, bool once,
+                 struct ws_err *err);
+/* Waits for the key. WS_ETIMEOUT names the key. Appends the value to *value. */
+int ws_store_get(struct ws_store *s, const char *key, ws_deadline until,
+                 const struct ws_cancel *cancel, struct ws_buf *value, struct ws_err *err);
+
+/* What kind of key a peer asked for or wrote; the classification that turns silent hangs into
+ * sentences. */
+enum ws_store_key {
+	WS_KEY_OTHER, WS_KEY_INIT, WS_KEY_NCCL_ID, WS_KEY_GLOO_ADDRESS, WS_KEY_GLOO_RANK,
+	WS_KEY_PG_WRAPPER,   /* TORCH_DISTRIBUTED_DEBUG=DETAIL */
+	WS_KEY_SCALABLE_ID,  /* TORCH_NCCL_RANKS_PER_ROOT */
+	WS_KEY_NCCL2, WS_KEY_SEQ_NUM, WS_KEY_BARRIER, WS_KEY_PYNCCL
+};
+enum ws_store_key ws_store_classify(const char *key, size_t n, const char *group);
+
+struct ws_store_peer {
+	char address[64];      /* "10.0.0.2:41234" */
+	char epoch;            /* 'A', 'B', 'C'; '?' before the first byte */
+	bool connected;        /* false: it has left */
+	bool joined;           /* sent ADD init/ */
+	int rank;              /* learned from its gloo keys; -1: not known */
+	char waits_for[128];   /* first missing key of its WAIT, printable; "" */
+	enum ws_store_key waits_kind;
+	int64_t waits_ns;      /* how long already */
+	uint64_t requests;
+};
+
+struct ws_store_report {
+	unsigned joined;       /* value of the init/ counter */
+	struct ws_store_peer *peers;
+	size_t n_peers;
+	unsigned refused;      /* connections or joins beyond the limits */
+};
+
+int ws_store_report(struct ws_store *s, struct ws_store_report *out, struct ws_err *err);
+void ws_store_report_fini(struct ws_store_report *r); /* NULL is fine */
+/* One paragraph for an operator: who joined, who is missing, who waits for what and since when, and
+ * the likely cause. Appends to *out. */
+void ws_store_explain(struct ws_store *s, struct ws_buf *out);
+
+/* Readable when something was seen that can never work (DETAIL wrapper, scalable init, a peer of
+ * torch 2.1 in a gloo group, a peer too many, a joined peer that left); ws_store_trouble then returns
+ * -1 and the sentence, else 0. */
+int ws_store_trouble_fd(const struct ws_store *s);
+int ws_store_trouble(struct ws_store *s, struct ws_err *err);
+
+/* Where the first gloo peer of the group publishes, which tells prefix and layout. Waits for it. */
+struct ws_store_gloo {
+	char prefix[512]; /* "/G/G//cpu//0/" or "/G/G/0/", ends in "/" */
+	char epoch;       /* 'A': layout G1; 'B': G2a; 'C': G2b */
+};
+int ws_store_wait_gloo(struct ws_store *s, ws_deadline until, const struct ws_cancel *cancel,
+                       struct ws_store_gloo *out, struct ws_err *err);
+
+/* ---- client: one connection, one thread at a time ---- */
+
+struct ws_store_client; /* opaque */
+
+struct ws_store_client_opts {
+	const char *host;
+	uint16_t port;
+	char epoch;        /* 'C' (0 means it), or 'A'/'B' to speak like an older torch */
+	bool no_join;      /* do not ADD init/ */
+	bool no_ping;      /* torch 2.2-2.4 hosts do not know PING */
+};
+
+/* Retries refused connections with back-off until the deadline. */
+int ws_store_connect(const struct ws_store_client_opts *opts, ws_deadline until,
+                     const struct ws_cancel *cancel, struct ws_store_client **out,
+                     struct ws_err *err);
+void ws_store_disconnect(struct ws_store_client *c); /* NULL is fine */
+/* From any thread: every call in progress or to come fails with WS_ECANCELLED. */
+void ws_store_client_abort(struct ws_store_client *c);
+
+int ws_store_client_set(struct ws_store_client *c, const char *key, const void *value, size_t n,
+                        ws_deadline until, struct ws_err *err);
+/* WAIT then GET, as torch does. */
+int ws_store_client_get(struct ws_store_client *c, const char *key, ws_deadline until,
+                        struct ws_buf *value, struct ws_err *err);
+int ws_store_client_add(struct ws_store_client *c, const char *key, int64_t delta,
+                        ws_deadline until, int64_t *value, struct ws_err *err);
+/* WAIT; at the deadline CANCEL_WAIT (epochs B and C) and WS_ETIMEOUT; the client stays usable. */
+int ws_store_client_wait(struct ws_store_client *c, const char *const *keys, size_t n,
+                         ws_deadline until, struct ws_err *err);
+int ws_store_client_check(struct ws_store_client *c, const char *const *keys, size_t n,
+                          ws_deadline until, bool *all, struct ws_err *err);
+int ws_store_client_compare_set(struct ws_store_client *c, const char *key,
+                                const void *expected, size_t n_expected, const void *desired,
+                                size_t n_desired, ws_deadline until, struct ws_buf *current,
+                                struct ws_err *err);
+int ws_store_client_delete(struct ws_store_client *c, const char *key, ws_deadline until,
+                           bool *deleted, struct ws_err *err);
+int ws_store_client_count(struct ws_store_client *c, ws_deadline until, int64_t *n,
+                          struct ws_err *err);
+int ws_store_client_append(struct ws_store_client *c, const char *key, const void *value, size_t n,
+                           ws_deadline until, struct ws_err *err);
+
+#endif
