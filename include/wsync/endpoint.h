@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* endpoint.h - the client of inference endpoints: what they are, and one lifecycle call at a time.
+ *
+ * Every function that takes several endpoints asks them all at once and waits for all of them. One
+ * answer per endpoint comes back; the return value is 0 only when every one agreed. When some agreed
+ * and some did not, the summary error is WS_EPARTIAL; otherwise it is the first endpoint's error.
+ * Whatever an endpoint says is foreign text: it arrives here bounded and printable. */
+#ifndef WSYNC_ENDPOINT_H
+#define WSYNC_ENDPOINT_H
+
+#include "wsync/cancel.h"
+#include "wsync/clock.h"
+#include "wsync/dtype.h"
+#include "wsync/err.h"
+#include "wsync/log.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { WS_URL_MAX = 512 }; /* an endpoint's URL with its NUL */
+
+/* "host:port" means "http://host:port"; a trailing slash is dropped, scheme and host are lower-cased, a
+ * missing port stays missing. http and https only; an IPv6 literal stands in brackets. User info, query,
+ * fragment, blanks and control characters are WS_EUSAGE. n should be WS_URL_MAX. */
+int ws_endpoint_normalize(const char *text, char *url, size_t n, struct ws_err *err);
+/* Host (without brackets) and port (the scheme's when missing) of a normalized URL: what an endpoint is
+ * told apart by. host has room for 256 bytes. */
+int ws_endpoint_host_port(const char *url, char *host, uint16_t *port, struct ws_err *err);
+
+/* ---- connections -------------------------------------------------------------------------------- */
+
+struct ws_http; /* kept-alive connections to any number of endpoints; belongs to one thread */
+
+struct ws_client_opts {
+	const char *api_key;      /* sent as "Authorization: Bearer ..."; NULL: none; copied */
+	int64_t connect_ns;       /* 0: 10 s */
+	const struct ws_log *log; /* borrowed */
+};
+
+int ws_client_open(const struct ws_client_opts *opts, struct ws_http **out, struct ws_err *err);
+void ws_client_close(struct ws_http *http); /* NULL is fine */
+/* The first line of a file, blanks trimmed. `key` is the caller's to free; *loose: others may read the
+ * file. Empty, longer than 4096 bytes or with control characters: WS_EINPUT. */
+int ws_client_read_key(const char *path, char **key, bool *loose, struct ws_err *err);
+
+/* ---- what an endpoint is ------------------------------------------------------------------------ */
+
+/* From /server_info and /model_info (or their older names). A server that does not report a size is
+ * taken to have 1 of it; text that it does not report is "". */
+struct ws_endpoint_info {
+	char url[WS_URL_MAX];
+	char host[256];           /* without brackets */
+	uint16_t port;
+	bool tls;
+	unsigned tp_size, dp_size, pp_size, ep_size;
+	bool dp_attention;
+	bool disable_radix_cache;
+	char version[64];         /* of the server */
+	char dtype[32];           /* as configured: "auto", "bfloat16" */
+	char quantization[32];    /* "" none */
+	char kv_cache_dtype[32];
+	char weight_version[128];
+	char model_path[1024];
+	char served_model[256];
+	char model_type[64];
+	int64_t ns;               /* the slower of the two answers */
+};
+
+/* infos[i] and errs[i] belong to urls[i] (normalized); errs[i].code is WS_OK where it answered. */
+int ws_endpoint_probe_all(struct ws_http *http, const char *const *urls, size_t n, ws_deadline until,
+                          const struct ws_cancel *cancel, struct ws_endpoint_info *infos,
+                          struct ws_err *errs, struct ws_err *err);
+
+/* ---- lifecycle calls ---------------------------------------------------------------------------- */
+
+struct ws_endpoint_answer {
+	struct ws_err err;        /* code WS_OK: done */
+	char message[256];        /* the server's own words, "" none */
+	int64_t ns;
+};
+
+enum ws_pause_mode {
+	WS_PAUSE_ABORT,    /* requests in flight end with an abort reason */
+	WS_PAUSE_RETRACT,  /* they go back to the queue and lose their cache: a flush will be refused */
+	WS_PAUSE_IN_PLACE, /* they stop where they are and keep their cache: a flush will be refused */
+	WS_PAUSE_NONE      /* do not pause */
+};
+const char *ws_pause_mode_name(enum ws_pause_mode mode); /* "abort", "retract", "in_place", "none" */
+
+int ws_endpoint_health(struct ws_http *http, const char *const *urls, size_t n, ws_deadline until,
+                       const struct ws_cancel *cancel, struct ws_endpoint_answer *answers,
+                       struct ws_err *err);
+int ws_endpoint_pause(struct ws_http *http, const char *const *urls, size_t n, enum ws_pause_mode mode,
+                      ws_deadline until, const struct ws_cancel *cancel,
+                      struct ws_endpoint_answer *answers, struct ws_err *err);
+int ws_endpoint_resume(struct ws_http *http, const char *const *urls, size_t n, ws_deadline until,
+                       const struct ws_cancel *cancel, struct ws_endpoint_answer *answers,
+                       struct ws_err *err);
+/* A flush is refused while the server is busy: asks again, twice a second, until `patience` (one
+ * answer each when that has passed already), and no request lasts past `until`. */
+int ws_endpoint_flush(struct ws_http *http, const char *const *urls, size_t n, ws_deadline patience,
+                      ws_deadline until, const struct ws_cancel *cancel,
+                      struct ws_endpoint_answer *answers, struct ws_err *err);
+/* The label only; requests in flight are left alone. */
+int ws_endpoint_set_version(struct ws_http *http, const char *const *urls, size_t n,
+                            const char *version, ws_deadline until, const struct ws_cancel *cancel,
+                            struct ws_endpoint_answer *answers, struct ws_err *err);
+
+/* ---- what an endpoint holds --------------------------------------------------------------------- */
+
+struct ws_weight {
+	const char *name;         /* owned by the list */
+	unsigned n_dims;
+	int64_t dims[WS_MAX_DIMS];
+	const char *dtype;        /* torch's name; "" where the server does not say */
+};
+
+struct ws_weight_list {
+	struct ws_weight *items;
+	size_t n;
+	void *priv;
+};
+
+/* The runtime parameters of one rank: fused names and local shapes. prefix NULL: all. */
+int ws_endpoint_list_weights(struct ws_http *http, const char *url, const char *prefix, unsigned rank,
+                             ws_deadline until, const struct ws_cancel *cancel,
+                             struct ws_weight_list *out, struct ws_err *err);
+void ws_weight_list_free(struct ws_weight_list *list); /* NULL is fine */
+
+struct ws_checksum {
+	const char *name;         /* owned by the set */
+	uint64_t value;
+};
+
+struct ws_checksum_rank {
+	int rank;                 /* position in the reply where the server does not say */
+	struct ws_checksum *items;
+	size_t n;
+};
+
+/* Servers hash with a function of their own, which only tells equal from different between equal
+ * servers; algorithm says so when it is one we can compute. */
+struct ws_checksums {
+	char algorithm[32];       /* "xxh3-64": of the raw bytes, comparable with ws_source_hash; "" unknown */
+	struct ws_checksum_rank *ranks;
+	size_t n_ranks;
+	void *priv;
+};
+
+/* outs[i] is filled where errs[i].code is WS_OK; free every one of them in any case. */
+int ws_endpoint_checksums(struct ws_http *http, const char *const *urls, size_t n, ws_deadline until,
+                          const struct ws_cancel *cancel, struct ws_checksums *outs,
+                          struct ws_err *errs, struct ws_err *err);
+void ws_checksums_free(struct ws_checksums *c); /* NULL is fine */
+
+#endif
