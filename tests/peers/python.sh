@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# python.sh - run a Python script of this tree with a given torch: python.sh VERSION SCRIPT ARGS...
+#
+# 1.13 is the machine's own python3-torch (Debian 12). The others live in a root made by chroot.sh,
+# entered in a mount namespace of its own: nothing stays mounted, paths inside are the paths outside
+# (the tree and $TMPDIR), the network is the host's. Every step is an exec, so the caller's child IS
+# the Python process, and it is killed when the caller dies. Exits 77 where that torch is not to be had.
+set -euo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+tree=$(cd "$here/../.." && pwd)
+version=$1
+shift
+
+# Debian builds torch without libuv, and newer torch asks for it by default.
+export USE_LIBUV=0 PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
+
+if [ "$version" = 1.13 ]; then
+	have=$(dpkg-query -W -f '${Version}' python3-torch 2>/dev/null || true)
+	case $have in
+	1.13*) exec setpriv --pdeathsig KILL /usr/bin/python3 "$@" ;;
+	*)     echo "python.sh: this machine has no python3-torch 1.13" >&2; exit 77 ;;
+	esac
+fi
+
+root=$("$here/chroot.sh" "$version")
+mine=(unshare --mount)
+[ "$(id -u)" = 0 ] || mine=(unshare -r --mount)
+"${mine[@]}" true 2>/dev/null || { echo "python.sh: mount namespaces are not allowed here" >&2; exit 77; }
+
+# Inside the namespace. $1 is the root, $2.. the directories to show at their own paths, then -- and
+# the command. A directory whose mount point cannot be made is shown by its nearest ancestor.
+enter='
+	root=$1; shift
+	for d in /proc /sys /dev; do mount --rbind "$d" "$root$d" || exit 77; done
+	while [ "$1" != -- ]; do
+		d=$1; shift
+		mkdir -p "$root$d" 2>/dev/null || while [ ! -d "$root$d" ]; do d=${d%/*}; done
+		[ -n "$d" ] || { echo "python.sh: cannot show $1 inside $root" >&2; exit 77; }
+		mount --rbind "$d" "$root$d" || exit 77
+	done
+	shift
+	exec setpriv --pdeathsig KILL chroot "$root" /bin/sh -c "cd \"\$1\" && shift && exec python3 \"\$@\"" - "$PWD" "$@"
+'
+exec "${mine[@]}" sh -c "$enter" - "$root" "$(realpath "${TMPDIR:-/tmp}")" "$tree" -- "$@"
