@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* host.c - the questions about names and addresses that a rendezvous asks.
+ *
+ * The answer decides what is advertised to peers on other machines, so an IPv4-mapped IPv6 address
+ * always counts, and prints, as the IPv4 address it stands for. */
+#include "host.h"
+#include "sock.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* "[::1]" and "::1" are the same host. */
+static int copy_unbracketed(const char *host, char *dst, size_t n)
+{
+	size_t len = strlen(host);
+	if (len >= 2 && host[0] == '[' && host[len - 1] == ']') {
+		host++;
+		len -= 2;
+	}
+	if (len >= n)
+		return -1;
+	memcpy(dst, host, len);
+	dst[len] = 0;
+	return 0;
+}
+
+int ws_host_resolve(const char *host, uint16_t port, bool passive, struct addrinfo **out,
+                    struct ws_err *err)
+{
+	char name[WS_HOST_MAX], service[8];
+	if (!host)
+		host = "";
+	if (copy_unbracketed(host, name, sizeof name))
+		return ws_err_set(err, WS_EUSAGE, "host name of %zu bytes: at most %d are allowed",
+		                  strlen(host), WS_HOST_MAX - 1);
+	if (!name[0] && !passive)
+		return ws_err_set(err, WS_EUSAGE, "no host given to connect to");
+	snprintf(service, sizeof service, "%u", port);
+	const struct addrinfo hints = {
+		.ai_flags = AI_NUMERICSERV | (passive ? AI_PASSIVE : 0),
+		.ai_family = AF_UNSPEC,
+		.ai_socktype = SOCK_STREAM,
+	};
+	const int rc = getaddrinfo(name[0] ? name : NULL, service, &hints, out);
+	if (rc == EAI_SYSTEM)
+		return ws_err_errno(err, "resolve host '%s'", host);
+	if (rc != 0) {
+		ws_err_set(err, WS_EREACH, "resolve host '%s': %s", host, gai_strerror(rc));
+		if (err)
+			err->native = rc;
+		return -1;
+	}
+	return 0;
+}
+
+/* An IPv4-mapped address becomes the IPv4 address; everything else is copied. False: not IP. */
+static bool unmap(const struct sockaddr *sa, struct sockaddr_storage *dst, socklen_t *len)
+{
+	if (sa->sa_family == AF_INET) {
+		*len = sizeof(struct sockaddr_in);
+		memcpy(dst, sa, *len);
+		return true;
+	}
+	if (sa->sa_family != AF_INET6)
+		return false;
+	struct sockaddr_in6 in6;
+	memcpy(&in6, sa, sizeof in6);
+	if (!IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr)) {
+		*len = sizeof in6;
+		memcpy(dst, &in6, sizeof in6);
+		return true;
+	}
+	struct sockaddr_in in = { .sin_family = AF_INET, .sin_port = in6.sin6_port };
+	memcpy(&in.sin_addr, in6.sin6_addr.s6_addr + 12, 4);
+	*len = sizeof in;
+	memcpy(dst, &in, sizeof in);
+	return true;
+}
+
+/* Literal of the address without the port, with the scope of a link-local one. */
+static int print_literal(const struct sockaddr *sa, char *dst, size_t n)
+{
+	struct sockaddr_storage ss;
+	socklen_t len;
+	if (!unmap(sa, &ss, &len))
+		return -1;
+	return getnameinfo((const struct sockaddr *)&ss, len, dst, (socklen_t)n, NULL, 0,
+	                   NI_NUMERICHOST) ? -1 : 0;
+}
+
+void ws_sock_name(const struct sockaddr *sa, char *dst, size_t n)
+{
+	char literal[INET6_ADDRSTRLEN + 32];
+	if (print_literal(sa, literal, sizeof literal)) {
+		snprintf(dst, n, "(address family %d)", sa->sa_family);
+		return;
+	}
+	uint16_t port; /* the same place in both families */
+	memcpy(&port, (const char *)sa + offsetof(struct sockaddr_in, sin_port), sizeof port);
+	snprintf(dst, n, strchr(literal, ':') ? "[%s]:%u" : "%s:%u", literal, ntohs(port));
+}
+
+static bool is_loopback(const struct sockaddr *sa)
+{
+	struct sockaddr_storage ss;
+	socklen_t len;
+	if (!unmap(sa, &ss, &len))
+		return false;
+	if (ss.ss_family == AF_INET6)
+		return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)&ss)->sin6_addr);
+	return ntohl(((const struct sockaddr_in *)&ss)->sin_addr.s_addr) >> 24 == 127;
+}
+
+int ws_host_is_loopback(const char *host, bool *loopback, struct ws_err *err)
+{
+	struct addrinfo *list = NULL;
+	if (ws_host_resolve(host, 0, false, &list, err))
+		return -1;
+	bool all = list != NULL;
+	for (const struct addrinfo *ai = list; ai; ai = ai->ai_next)
+		all = all && is_loopback(ai->ai_addr);
+	freeaddrinfo(list);
+	*loopback = all;
+	return 0;
+}
+
+bool ws_host_is_wildcard(const char *host)
+{
+	static const char *const names[] = { "", "0.0.0.0", "::", "[::]", "*" };
+	if (!host)
+		return true;
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+		if (strcmp(host, names[i]) == 0)
+			return true;
+	return false;
+}
+
+/* Connecting a datagram socket asks the routing table and sends nothing. */
+static int source_address(const struct addrinfo *to, char *dst, size_t n)
+{
+	const int fd = socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -1;
+	struct sockaddr_storage ss;
+	socklen_t len = sizeof ss;
+	int rc = connect(fd, to->ai_addr, to->ai_addrlen);
+	if (rc == 0)
+		rc = getsockname(fd, (struct sockaddr *)&ss, &len);
+	const int saved = errno;
+	close(fd);
+	errno = saved;
+	if (rc)
+		return -1;
+	if (print_literal((const struct sockaddr *)&ss, dst, n)) {
+		errno = ENOBUFS;
+		return -1;
+	}
+	return 0;
+}
+
+int ws_host_local_toward(const char *host, char *dst, size_t n, struct ws_err *err)
+{
+	struct addrinfo *list = NULL;
+	/* Any port but 0 will do: some kernels refuse to connect to that one. */
+	if (ws_host_resolve(host, 9, false, &list, err))
+		return -1;
+	int rc = -1;
+	for (const struct addrinfo *ai = list; ai && rc; ai = ai->ai_next)
+		rc = source_address(ai, dst, n);
+	if (rc) {
+		ws_err_errno(err, "find the local address toward '%s'", host);
+		if (err)
+			err->code = WS_EREACH;
+	}
+	freeaddrinfo(list);
+	return rc;
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_sock.c - real sockets on loopback: deadlines pass, cancelling wakes, names print. */
+#include "sock.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static int accepted(int listener)
+{
+	struct ws_err err;
+	assert_int_equal(ws_sock_wait(listener, POLLIN, ws_deadline_in(WS_NS_PER_S), NULL, "accept",
+	                              &err), 0);
+	const int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	assert_true(fd >= 0);
+	return fd;
+}
+
+struct pair {
+	int listener, a, b;
+	uint16_t port;
+};
+
+static struct pair connected(const char *host)
+{
+	struct ws_err err = WS_ERR_INIT;
+	struct pair p = { -1, -1, -1, 0 };
+	p.listener = ws_sock_listen(host, 0, &p.port, &err);
+	assert_true(p.listener >= 0);
+	assert_int_not_equal(p.port, 0);
+	p.a = ws_sock_connect("127.0.0.1", p.port, ws_deadline_in(WS_NS_PER_S), NULL, &err);
+	assert_true(p.a >= 0);
+	p.b = accepted(p.listener);
+	return p;
+}
+
+static void closed(struct pair *p)
+{
+	close(p->listener);
+	if (p->a >= 0)
+		close(p->a);
+	if (p->b >= 0)
+		close(p->b);
+}
+
+static void bytes_arrive_on_every_kind_of_listener(void **state)
+{
+	(void)state;
+	static const char *const hosts[] = { NULL, "", "::", "0.0.0.0", "127.0.0.1", "localhost" };
+	for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++) {
+		struct pair p = connected(hosts[i]);
+		struct ws_err err;
+		char got[6];
+		assert_int_equal(ws_sock_write(p.a, "hello", 6, WS_FOREVER, NULL, "w", &err), 0);
+		assert_int_equal(ws_sock_read(p.b, got, 6, WS_FOREVER, NULL, "r", &err), 0);
+		assert_string_equal(got, "hello");
+		closed(&p);
+	}
+}
+
+static void a_refused_connection_fails_at_once(void **state)
+{
+	(void)state;
+	struct ws_err err;
+	uint16_t port;
+	const int fd = ws_sock_listen("127.0.0.1", 0, &port, &err);
+	close(fd);
+	const int64_t start = ws_now_ns();
+	assert_int_equal(ws_sock_connect("127.0.0.1", port, WS_FOREVER, NULL, &err), -1);
+	assert_int_equal(err.code, WS_EREACH);
+	assert_non_null(strstr(err.msg, "connect to 127.0.0.1:"));
+	assert_true(ws_now_ns() - start < WS_NS_PER_S);
+}
+
+static void a_name_that_does_not_exist_is_not_reached(void **state)
+{
+	(void)state;
+	struct ws_err err;
+	assert_int_equal(ws_sock_connect("no-such-host.invalid", 80, ws_deadline_in(WS_NS_PER_S), NULL,
+	                                 &err), -1);
+	assert_int_equal(err.code, WS_EREACH);
+	assert_non_null(strstr(err.msg, "no-such-host.invalid"));
+	assert_int_equal(ws_sock_connect("", 80, ws_deadline_in(0), NULL, &err), -1);
+	assert_int_equal(err.code, WS_EUSAGE);
+	char name[400];
+	memset(name, 'x', sizeof name - 1);
+	name[sizeof name - 1] = 0;
+	assert_int_equal(ws_sock_listen(name, 0, NULL, &err), -1);
+	assert_int_equal(err.code, WS_EUSAGE);
+}
+
+static void a_silent_peer_costs_the_deadline_and_no_more(void **state)
+{
+	(void)state;
+	struct pair p = connected("127.0.0.1");
+	struct ws_err err;
+	char got[8];
+	assert_int_equal(ws_sock_write(p.b, "abc", 3, WS_FOREVER, NULL, "w", &err), 0);
+	const int64_t start = ws_now_ns();
+	assert_int_equal(ws_sock_read(p.a, got, sizeof got, ws_deadline_in(50 * WS_NS_PER_MS), NULL,
+	                              "reply of the store", &err), -1);
+	assert_int_equal(err.code, WS_ETIMEOUT);
+	assert_non_null(strstr(err.msg, "reply of the store"));
+	const int64_t took = ws_now_ns() - start;
+	assert_true(took >= 50 * WS_NS_PER_MS && took < WS_NS_PER_S);
+	closed(&p);
+}
+
+static void a_peer_that_does_not_read_costs_the_deadline(void **state)
+{
+	(void)state;
+	struct pair p = connected("127.0.0.1");
+	struct ws_err err;
+	static char much[64 << 20];
+	assert_int_equal(ws_sock_write(p.a, much, sizeof much, ws_deadline_in(50 * WS_NS_PER_MS), NULL,
+	                               "w", &err), -1);
+	assert_int_equal(err.code, WS_ETIMEOUT);
+	closed(&p);
+}
+
+static void a_closed_peer_is_a_data_error_and_no_signal(void **state)
+{
+	(void)state;
+	struct pair p = connected("127.0.0.1");
+	struct ws_err err;
+	char got[8];
+	close(p.b);
+	p.b = -1;
+	assert_int_equal(ws_sock_read(p.a, got, 1, WS_FOREVER, NULL, "header", &err), -1);
+	assert_int_equal(err.code, WS_EDATA);
+	assert_string_equal(err.msg, "header: closed by the peer");
+	int rc = 0;
+	for (int i = 0; i < 100 && rc == 0; i++)
+		rc = ws_sock_write(p.a, got, 1, WS_FOREVER, NULL, "header", &err);
+	assert_int_equal(rc, -1);
+	assert_int_equal(err.code, WS_EDATA);
+	closed(&p);
+}
+
+static void *cancel_soon(void *arg)
+{
+	usleep(30 * 1000);
+	ws_cancel_set(arg);
+	return NULL;
+}
+
+static void cancelling_wakes_a_wait_with_and_without_a_descriptor(void **state)
+{
+	(void)state;
+	struct pair p = connected("127.0.0.1");
+	for (int i = 0; i < 2; i++) {
+		struct ws_cancel cancel = WS_CANCEL_INIT;
+		struct ws_err err;
+		char got;
+		pthread_t t;
+		if (i == 0)
+			assert_int_equal(ws_cancel_init(&cancel, &err), 0);
+		pthread_create(&t, NULL, cancel_soon, &cancel);
+		const int64_t start = ws_now_ns();
+		assert_int_equal(ws_sock_read(p.a, &got, 1, WS_FOREVER, &cancel, "r", &err), -1);
+		assert_int_equal(err.code, WS_ECANCELLED);
+		assert_true(ws_now_ns() - start < WS_NS_PER_S);
+		pthread_join(t, NULL);
+		ws_cancel_fini(&cancel);
+	}
+	closed(&p);
+}
+
+static void a_retry_loop_never_connects_to_itself(void **state)
+{
+	(void)state;
+	struct ws_err err;
+	uint16_t port;
+	/* Binding the source port to the port that is called makes the kernel's coincidence certain;
+	 * ws_sock_connect cannot bind, so many tries on one ephemeral port have to do. */
+	const int fd = ws_sock_listen("127.0.0.1", 0, &port, &err);
+	close(fd);
+	for (int i = 0; i < 3000; i++)
+		assert_int_equal(ws_sock_connect("127.0.0.1", port, WS_FOREVER, NULL, &err), -1);
+}
+
+static void name_is(const char *literal, uint16_t port, const char *want)
+{
+	char got[80];
+	struct sockaddr_in in = { .sin_family = AF_INET, .sin_port = htons(port) };
+	struct sockaddr_in6 in6 = { .sin6_family = AF_INET6, .sin6_port = htons(port) };
+	if (inet_pton(AF_INET, literal, &in.sin_addr) == 1)
+		ws_sock_name((const struct sockaddr *)&in, got, sizeof got);
+	else if (inet_pton(AF_INET6, literal, &in6.sin6_addr) == 1)
+		ws_sock_name((const struct sockaddr *)&in6, got, sizeof got);
+	assert_string_equal(got, want);
+}
+
+static void addresses_print_as_people_write_them(void **state)
+{
+	(void)state;
+	name_is("10.0.0.1", 29600, "10.0.0.1:29600");
+	name_is("::1", 80, "[::1]:80");
+	name_is("::ffff:10.0.0.2", 7, "10.0.0.2:7");
+	char tiny[4];
+	const struct sockaddr sa = { .sa_family = AF_UNIX };
+	ws_sock_name(&sa, tiny, sizeof tiny);
+	assert_string_equal(tiny, "(ad");
+}
+
+static void loopback_is(const char *host, bool want)
+{
+	bool got = !want;
+	struct ws_err err;
+	assert_int_equal(ws_host_is_loopback(host, &got, &err), 0);
+	assert_int_equal(got, want);
+}
+
+static void loopback_and_wildcard_hosts_are_recognised(void **state)
+{
+	(void)state;
+	loopback_is("127.0.0.1", true);
+	loopback_is("127.3.2.1", true);
+	loopback_is("localhost", true);
+	loopback_is("::1", true);
+	loopback_is("[::1]", true);
+	loopback_is("::ffff:127.0.0.1", true);
+	loopback_is("10.0.0.1", false);
+	loopback_is("2001:db8::1", false);
+	loopback_is("128.0.0.1", false);
+	assert_true(ws_host_is_wildcard(NULL));
+	assert_true(ws_host_is_wildcard(""));
+	assert_true(ws_host_is_wildcard("0.0.0.0"));
+	assert_true(ws_host_is_wildcard("[::]"));
+	assert_false(ws_host_is_wildcard("127.0.0.1"));
+}
+
+static void the_address_toward_loopback_is_loopback(void **state)
+{
+	(void)state;
+	char got[64], tiny[4];
+	struct ws_err err;
+	assert_int_equal(ws_host_local_toward("127.0.0.1", got, sizeof got, &err), 0);
+	assert_string_equal(got, "127.0.0.1");
+	assert_int_equal(ws_host_local_toward("127.0.0.1", tiny, sizeof tiny, &err), -1);
+	assert_int_equal(ws_host_local_toward("no-such-host.invalid", got, sizeof got, &err), -1);
+	assert_int_equal(err.code, WS_EREACH);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(bytes_arrive_on_every_kind_of_listener),
+		cmocka_unit_test(a_refused_connection_fails_at_once),
+		cmocka_unit_test(a_name_that_does_not_exist_is_not_reached),
+		cmocka_unit_test(a_silent_peer_costs_the_deadline_and_no_more),
+		cmocka_unit_test(a_peer_that_does_not_read_costs_the_deadline),
+		cmocka_unit_test(a_closed_peer_is_a_data_error_and_no_signal),
+		cmocka_unit_test(cancelling_wakes_a_wait_with_and_without_a_descriptor),
+		cmocka_unit_test(a_retry_loop_never_connects_to_itself),
+		cmocka_unit_test(addresses_print_as_people_write_them),
+		cmocka_unit_test(loopback_and_wildcard_hosts_are_recognised),
+		cmocka_unit_test(the_address_toward_loopback_is_loopback),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
