@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* opt.c - from the table to getopt_long and back.
+ *
+ * getopt_long permutes and abbreviates; every message is ours, because its own name neither the kind
+ * of value nor what would have been right. */
+#include "opt.h"
+
+#include "wsync/str.h"
+
+#include <assert.h>
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const opt_color_names[] = { "auto", "always", "never", NULL };
+const char *const opt_progress_names[] = { "auto", "none", NULL };
+
+/* getopt's values: a long option is FIRST + its row, its --no- form FIRST_NO + its row. */
+enum { MAX_ROWS = 96, FIRST = 256, FIRST_NO = FIRST + MAX_ROWS };
+
+static bool is_flag(const struct opt *o)
+{
+	return o->kind == OPT_KIND_FLAG || o->kind == OPT_KIND_SWITCH;
+}
+
+static bool takes_value(const struct opt *o)
+{
+	return o->arg || o->kind == OPT_KIND_CHOICE;
+}
+
+static int complain(const struct opt_program *p, const char *text)
+{
+	fprintf(stderr, "%s: %s\nTry '%s --help'.\n", p->name, text, p->name);
+	return WS_EUSAGE;
+}
+
+int opt_usage(const struct opt_program *p, const char *fmt, ...)
+{
+	char text[768], shown[768];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
+	return complain(p, ws_printable(shown, sizeof shown, text, strlen(text)));
+}
+
+/* ---- the nearest name, for what was mistyped ---- */
+
+/* Edits (insert, delete, replace) that turn a into b; names beyond 63 characters are far away. */
+static size_t distance(const char *a, const char *b)
+{
+	enum { MOST = 63 };
+	size_t row[MOST + 1];
+	const size_t n = strlen(b);
+	if (n > MOST || strlen(a) > MOST)
+		return MOST;
+	for (size_t j = 0; j <= n; j++)
+		row[j] = j;
+	for (size_t i = 1; a[i - 1]; i++) {
+		size_t corner = row[0];
+		row[0] = i;
+		for (size_t j = 1; j <= n; j++) {
+			const size_t above = row[j];
+			size_t least = corner + (a[i - 1] != b[j - 1]);
+			if (above + 1 < least)
+				least = above + 1;
+			if (row[j - 1] + 1 < least)
+				least = row[j - 1] + 1;
+			row[j] = least;
+			corner = above;
+		}
+	}
+	return row[n];
+}
+
+static void nearer(const char *typed, const char *name, const char **best, size_t *edits)
+{
+	const size_t d = distance(typed, name);
+	if (d < *edits && d <= 1 + strlen(name) / 4) {
+		*edits = d;
+		*best = name;
+	}
+}
+
+static const char *nearest_option(const struct opt_program *p, const char *typed, size_t len)
+{
+	char name[64];
+	const char *best = NULL;
+	size_t edits = SIZE_MAX;
+	if (len >= sizeof name)
+		return NULL;
+	memcpy(name, typed, len);
+	name[len] = 0;
+	for (const struct opt *o = p->opts; o->kind != OPT_KIND_END; o++)
+		if (o->kind != OPT_KIND_GROUP)
+			nearer(name, o->name, &best, &edits);
+	return best;
+}
+
+static const struct opt_command *find_command(const struct opt_program *p, const char *name,
+                                              const char **nearest)
+{
+	size_t edits = SIZE_MAX;
+	*nearest = NULL;
+	for (const struct opt_command *c = p->commands; c->name; c++) {
+		if (strcmp(c->name, name) == 0)
+			return c;
+		nearer(name, c->name, nearest, &edits);
+	}
+	return NULL;
+}
+
+/* ---- values ---- */
+
+static int add_to_list(struct opt_list *list, const char *value, struct ws_err *err)
+{
+	const char **items = realloc(list->items, (list->n + 1) * sizeof *items);
+	if (!items)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	list->items = items;
+	list->items[list->n++] = value;
+	return 0;
+}
+
+static int choose(const struct opt *o, const char *value, struct ws_err *err)
+{
+	char names[256] = "";
+	size_t used = 0;
+	for (unsigned i = 0; o->choices[i]; i++) {
+		if (strcmp(o->choices[i], value) == 0) {
+			*o->out.choice = i;
+			return 0;
+		}
+		if (used < sizeof names)
+			used += (size_t)snprintf(names + used, sizeof names - used, "%s%s",
+			                         i ? ", " : "", o->choices[i]);
+	}
+	return ws_err_set(err, WS_EUSAGE, "invalid choice '%s', must be one of %s", value, names);
+}
+
+static int number(const struct opt *o, const char *value, struct ws_err *err)
+{
+	if (ws_parse_uint(value, o->lo, o->hi, o->arg, o->out.uint, err) == 0)
+		return 0;
+	if (o->hi == UINT64_MAX)
+		return ws_err_set(err, WS_EUSAGE, "invalid %s '%s', must be at least %llu", o->arg,
+		                  value, (unsigned long long)o->lo);
+	return ws_err_set(err, WS_EUSAGE, "invalid %s '%s', must be %llu to %llu", o->arg, value,
+	                  (unsigned long long)o->lo, (unsigned long long)o->hi);
+}
+
+/* value is NULL for options without one; on is false for the --no- form. */
+static int store(const struct opt *o, const char *value, bool on, struct ws_err *err)
+{
+	switch (o->kind) {
+	case OPT_KIND_FLAG:
+	case OPT_KIND_SWITCH:
+		*o->out.flag = on;
+		return 0;
+	case OPT_KIND_COUNT:
+		++*o->out.count;
+		return 0;
+	case OPT_KIND_STRING:
+		*o->out.string = value;
+		return 0;
+	case OPT_KIND_LIST:
+		return add_to_list(o->out.list, value, err);
+	case OPT_KIND_SIZE:
+		return ws_parse_size(value, o->out.uint, err);
+	case OPT_KIND_DURATION:
+		return ws_parse_duration(value, o->out.ns, err);
+	case OPT_KIND_UINT:
+		return number(o, value, err);
+	case OPT_KIND_CHOICE:
+		return choose(o, value, err);
+	case OPT_KIND_CALL:
+		return o->out.call(o->ctx, value, err);
+	case OPT_KIND_HELP:
+	case OPT_KIND_VERSION:
+	case OPT_KIND_GROUP:
+	case OPT_KIND_END:
+		break;
+	}
+	return 0;
+}
+
+/* ---- getopt's form of the table ---- */
+
+struct tables {
+	char letters[2 * MAX_ROWS + 2];
+	struct option longs[2 * MAX_ROWS + 1];
+	char no_names[MAX_ROWS][40];
+	bool given[MAX_ROWS];
+};
+
+static void build_tables(const struct opt_program *p, struct tables *t)
+{
+	size_t n_letters = 0, n_longs = 0;
+	memset(t, 0, sizeof *t);
+	t->letters[n_letters++] = ':'; /* a missing value is told from an unknown option */
+	for (int i = 0; p->opts[i].kind != OPT_KIND_END; i++) {
+		const struct opt *o = &p->opts[i];
+		assert(i < MAX_ROWS);
+		if (o->kind == OPT_KIND_GROUP)
+			continue;
+		const int arg = takes_value(o) ? required_argument : no_argument;
+		if (o->letter) {
+			t->letters[n_letters++] = o->letter;
+			if (arg == required_argument)
+				t->letters[n_letters++] = ':';
+		}
+		t->longs[n_longs++] = (struct option){ o->name, arg, NULL, FIRST + i };
+		if (is_flag(o)) {
+			snprintf(t->no_names[i], sizeof t->no_names[i], "no-%s", o->name);
+			t->longs[n_longs++] =
+				(struct option){ t->no_names[i], no_argument, NULL, FIRST_NO + i };
+		}
+	}
+}
+
+static int row_of(const struct opt_program *p, int found)
+{
+	if (found >= FIRST_NO)
+		return found - FIRST_NO;
+	if (found >= FIRST)
+		return found - FIRST;
+	for (int i = 0; p->opts[i].kind != OPT_KIND_END; i++)
+		if (p->opts[i].kind != OPT_KIND_GROUP && p->opts[i].letter == found)
+			return i;
+	return -1;
+}
+
+/* What getopt did not like: optopt is a letter, a value of ours, or 0 for a long name it does not
+ * know or that abbreviates several. */
+static int refuse(const struct opt_program *p, const struct tables *t, bool missing,
+                  const char *word)
+{
+	const int row = optopt ? row_of(p, optopt) : -1;
+	if (missing && row >= 0) {
+		const struct opt *o = &p->opts[row];
+		return opt_usage(p, "--%s: needs a value%s%s", o->name, o->arg ? ": " : "",
+		                 o->arg ? o->arg : "");
+	}
+	if (row >= 0)
+		return opt_usage(p, "--%s%s: takes no value", optopt >= FIRST_NO ? "no-" : "",
+		                 p->opts[row].name);
+	if (optopt)
+		return opt_usage(p, "unknown option '-%c'", optopt);
+	const char *name = word + 2;
+	const size_t len = strcspn(name, "=");
+	char candidates[256] = "";
+	size_t used = 0;
+	for (const struct option *l = t->longs; l->name; l++)
+		if (strncmp(l->name, name, len) == 0 && used < sizeof candidates)
+			used += (size_t)snprintf(candidates + used, sizeof candidates - used,
+			                         "%s--%s", used ? ", " : "", l->name);
+	if (used)
+		return opt_usage(p, "ambiguous option '--%.*s' (%s)", (int)len, name, candidates);
+	const char *near = nearest_option(p, name, len);
+	if (near)
+		return opt_usage(p, "unknown option '--%.*s', did you mean '--%s'?", (int)len, name,
+		                 near);
+	return opt_usage(p, "unknown option '--%.*s'", (int)len, name);
+}
+
+static int parse_options(const struct opt_program *p, int argc, char **argv, struct tables *t)
+{
+	int found;
+	optind = 0; /* glibc: start afresh, so that this can be called twice */
+	opterr = 0;
+	while ((found = getopt_long(argc, argv, t->letters, t->longs, NULL)) != -1) {
+		if (found == '?' || found == ':')
+			return refuse(p, t, found == ':', argv[optind - 1]);
+		const int row = row_of(p, found);
+		const struct opt *o = &p->opts[row];
+		struct ws_err err = WS_ERR_INIT;
+		if (o->kind == OPT_KIND_HELP) {
+			opt_print_help(p);
+			return 0;
+		}
+		if (o->kind == OPT_KIND_VERSION) {
+			opt_print_version(p);
+			return 0;
+		}
+		if (store(o, optarg, found < FIRST_NO, &err))
+			return opt_usage(p, "--%s: %s", o->name, err.msg);
+		t->given[row] = true;
+	}
+	return OPT_GO;
+}
+
+/* ---- what is no option ---- */
+
+static bool has_word(const char *words, const char *word)
+{
+	const size_t n = strlen(word);
+	for (const char *at = words; (at = strstr(at, word)); at += n)
+		if ((at == words || at[-1] == ' ') && (at[n] == ' ' || !at[n]))
+			return true;
+	return false;
+}
+
+static int check_groups(const struct opt_program *p, const struct tables *t, const char *command)
+{
+	const char *only = NULL;
+	for (int i = 0; p->opts[i].kind != OPT_KIND_END; i++) {
+		const struct opt *o = &p->opts[i];
+		if (o->kind == OPT_KIND_GROUP)
+			only = o->help;
+		else if (only && t->given[i] && !has_word(only, command))
+			return opt_usage(p, "--%s: no option of '%s', only of: %s", o->name, command, only);
+	}
+	return OPT_GO;
+}
+
+static int check_count(const struct opt_program *p, const struct opt_args *args)
+{
+	const struct opt_command *c = args->command;
+	const char *synopsis = c ? c->args : p->args;
+	const size_t least = c ? c->min_args : p->min_args;
+	const size_t most = c ? c->max_args : p->max_args;
+	const char *prefix = c ? c->name : "";
+	const char *colon = c ? ": " : "";
+	if (args->n < least)
+		return opt_usage(p, "%s%smissing argument: %s", prefix, colon, synopsis);
+	if (args->n > most)
+		return opt_usage(p, "%s%sunexpected argument '%s'", prefix, colon, args->v[most]);
+	return OPT_GO;
+}
+
+static int parse_arguments(const struct opt_program *p, const struct tables *t,
+                           struct opt_args *args)
+{
+	if (p->commands) {
+		const char *near = NULL;
+		if (args->n == 0)
+			return opt_usage(p, "missing argument: COMMAND");
+		args->command = find_command(p, args->v[0], &near);
+		if (!args->command && near)
+			return opt_usage(p, "unknown command '%s', did you mean '%s'?", args->v[0], near);
+		if (!args->command)
+			return opt_usage(p, "unknown command '%s'", args->v[0]);
+		args->v++;
+		args->n--;
+		const int status = check_groups(p, t, args->command->name);
+		if (status != OPT_GO)
+			return status;
+	}
+	return check_count(p, args);
+}
+
+int opt_parse(const struct opt_program *p, int argc, char **argv, struct opt_args *args)
+{
+	struct tables t;
+	*args = (struct opt_args){ 0 };
+	if (argc == 2 && strcmp(argv[1], "--dump-options") == 0) {
+		opt_print_dump(p);
+		return 0;
+	}
+	build_tables(p, &t);
+	const int status = parse_options(p, argc, argv, &t);
+	if (status != OPT_GO)
+		return status;
+	if (optind < argc) {
+		args->v = (const char *const *)argv + optind;
+		args->n = (size_t)(argc - optind);
+	}
+	return parse_arguments(p, &t, args);
+}
+
+void opt_free(const struct opt_program *p)
+{
+	for (const struct opt *o = p->opts; o->kind != OPT_KIND_END; o++) {
+		if (o->kind == OPT_KIND_LIST) {
+			free(o->out.list->items);
+			*o->out.list = (struct opt_list){ 0 };
+		}
+	}
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* opt.h - one table per program: parser, --help, usage errors and the dump for completions.
+ *
+ * The table is the only place where an option is written down. Rows are made with the OPT_ macros,
+ * which check the type of what the option fills; the value it holds before parsing is the default.
+ * Options may stand before, between and after the other arguments, and -- ends them.
+ *
+ * The hidden --dump-options, alone on the command line, prints one line per option and command:
+ *   name TAB letter TAB argument TAB kind TAB choices TAB help TAB commands
+ * where "-" stands for nothing, choices are joined by "|", and commands (joined by ",") are those
+ * that take the option when not all do. Kinds: flag switch count string list size duration uint
+ * choice call help version, and command for the subcommands, whose argument is their synopsis.
+ * A switch is a flag that help shows as --[no-]name; both kinds accept --name and --no-name. */
+#ifndef WSYNC_CMD_OPT_H
+#define WSYNC_CMD_OPT_H
+
+#include "wsync/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum opt_kind {
+	OPT_KIND_END, OPT_KIND_GROUP, OPT_KIND_FLAG, OPT_KIND_SWITCH, OPT_KIND_COUNT,
+	OPT_KIND_STRING, OPT_KIND_LIST, OPT_KIND_SIZE, OPT_KIND_DURATION, OPT_KIND_UINT,
+	OPT_KIND_CHOICE, OPT_KIND_CALL, OPT_KIND_HELP, OPT_KIND_VERSION
+};
+
+/* What --list a --list b collects. The strings are argv's; opt_free frees the array. */
+struct opt_list {
+	const char **items;
+	size_t n;
+};
+
+/* Value is NULL for an option without argument. A failure's message follows "--name: ". */
+typedef int opt_call(void *ctx, const char *value, struct ws_err *err);
+
+struct opt {
+	enum opt_kind kind;
+	char letter;             /* 0: none */
+	const char *name;        /* without dashes; of a group: its title */
+	const char *arg;         /* "FILE"; NULL: no argument, or for a choice all of them */
+	const char *help;        /* lower case, no full stop; of a group: commands it belongs to */
+	const char *const *choices; /* NULL-terminated */
+	uint64_t lo, hi;         /* of an uint */
+	void *ctx;               /* of a call */
+	union {
+		bool *flag;
+		unsigned *count;
+		const char **string;
+		struct opt_list *list;
+		uint64_t *uint;
+		int64_t *ns;
+		unsigned *choice; /* index into choices */
+		opt_call *call;
+	} out;
+};
+
+/* OPT_GROUP_FOR: the options up to the next group are refused by every other command; the commands
+ * are separated by single spaces. */
+#define OPT_GROUP(title) { .kind = OPT_KIND_GROUP, .name = (title) }
+#define OPT_GROUP_FOR(title, cmds) { .kind = OPT_KIND_GROUP, .name = (title), .help = (cmds) }
+#define OPT_ROW(k, l, n, a, h) .kind = (k), .letter = (l), .name = (n), .arg = (a), .help = (h)
+#define OPT_FLAG(l, n, p, h) { OPT_ROW(OPT_KIND_FLAG, l, n, NULL, h), .out.flag = (p) }
+#define OPT_SWITCH(l, n, p, h) { OPT_ROW(OPT_KIND_SWITCH, l, n, NULL, h), .out.flag = (p) }
+#define OPT_COUNT(l, n, p, h) { OPT_ROW(OPT_KIND_COUNT, l, n, NULL, h), .out.count = (p) }
+#define OPT_STRING(l, n, a, p, h) { OPT_ROW(OPT_KIND_STRING, l, n, a, h), .out.string = (p) }
+#define OPT_LIST(l, n, a, p, h) { OPT_ROW(OPT_KIND_LIST, l, n, a, h), .out.list = (p) }
+#define OPT_SIZE(l, n, p, h) { OPT_ROW(OPT_KIND_SIZE, l, n, "SIZE", h), .out.uint = (p) }
+/* ns; "none" is INT64_MAX, which ws_deadline_in understands. */
+#define OPT_DURATION(l, n, p, h) \
+	{ OPT_ROW(OPT_KIND_DURATION, l, n, "DURATION", h), .out.ns = (p) }
+#define OPT_UINT(l, n, a, low, high, p, h) \
+	{ OPT_ROW(OPT_KIND_UINT, l, n, a, h), .lo = (low), .hi = (high), .out.uint = (p) }
+#define OPT_CHOICE(l, n, names, p, h) \
+	{ OPT_ROW(OPT_KIND_CHOICE, l, n, NULL, h), .choices = (names), .out.choice = (p) }
+#define OPT_CALL(l, n, a, fn, c, h) \
+	{ OPT_ROW(OPT_KIND_CALL, l, n, a, h), .ctx = (c), .out.call = (fn) }
+#define OPT_END { .kind = OPT_KIND_END }
+
+/* The options that are the same in every program. Colour and progress index their choices. */
+enum opt_color { OPT_COLOR_AUTO, OPT_COLOR_ALWAYS, OPT_COLOR_NEVER };
+enum opt_progress { OPT_PROGRESS_AUTO, OPT_PROGRESS_NONE };
+extern const char *const opt_color_names[];
+extern const char *const opt_progress_names[];
+
+struct opt_common {
+	bool json, quiet;
+	unsigned verbose;
+	unsigned color;    /* enum opt_color */
+	unsigned progress; /* enum opt_progress */
+	const char *registry;     /* --registry; NULL: run_registry_path finds it */
+	const char *api_key_file; /* --api-key-file; NULL: none */
+};
+
+#define OPT_COMMON(c) \
+	OPT_GROUP("Common"), \
+	OPT_FLAG(0, "json", &(c)->json, "print one JSON object per line, see wsync-json(5)"), \
+	OPT_FLAG('q', "quiet", &(c)->quiet, "print nothing but errors"), \
+	OPT_COUNT('v', "verbose", &(c)->verbose, \
+		"say on stderr what is asked of whom; twice: down to the wire"), \
+	OPT_CHOICE(0, "color", opt_color_names, &(c)->color, \
+		"colour the output (auto: on a terminal without NO_COLOR)"), \
+	{ OPT_ROW(OPT_KIND_HELP, 'h', "help", NULL, "print this help") }, \
+	{ OPT_ROW(OPT_KIND_VERSION, 'V', "version", NULL, "print the version") }
+#define OPT_PROGRESS(c) \
+	OPT_CHOICE(0, "progress", opt_progress_names, &(c)->progress, \
+		"draw a progress line on stderr (auto: on a terminal)")
+#define OPT_REGISTRY(c) \
+	OPT_STRING(0, "registry", "FILE", &(c)->registry, \
+		"the registry of endpoints ($WSYNC_REGISTRY, else wsync/registry.json under " \
+		"$XDG_STATE_HOME or ~/.local/state)")
+#define OPT_API_KEY_FILE(c) \
+	OPT_STRING(0, "api-key-file", "FILE", &(c)->api_key_file, \
+		"file with the endpoints' API key ($WSYNC_API_KEY_FILE)")
+
+enum { OPT_MANY = 1 << 30 };
+
+struct opt_args {
+	const struct opt_command *command; /* NULL in a program without commands */
+	const char *const *v;              /* what is no option, nor the command */
+	size_t n;
+};
+
+/* A subcommand. run is for the program, which calls it with whatever it keeps in ctx. */
+struct opt_command {
+	const char *name; /* NULL ends the table */
+	const char *args; /* "URL...", "" */
+	const char *summary;
+	size_t min_args, max_args; /* OPT_MANY: no limit */
+	int (*run)(void *ctx, const struct opt_args *args, struct ws_err *err);
+};
+
+struct opt_program {
+	const char *name;    /* "wsync-push" */
+	const char *args;    /* "SOURCE..."; with commands: "COMMAND [ARGUMENT]..." */
+	const char *summary; /* one sentence, with its full stop */
+	const char *notes;   /* more paragraphs after the options, each ended by a newline; NULL: none */
+	const char *examples[4]; /* whole command lines, up to the first NULL */
+	size_t min_args, max_args; /* ignored where there are commands */
+	const struct opt_command *commands; /* NULL: none */
+	const struct opt *opts;
+};
+
+/* OPT_GO: run. Otherwise the exit status: 0 when help, version or the dump were printed, 2 when a
+ * usage error was said on stderr; pass it to run_exit. May be called again. */
+enum { OPT_GO = -1 };
+int opt_parse(const struct opt_program *p, int argc, char **argv, struct opt_args *args);
+void opt_free(const struct opt_program *p); /* the lists */
+
+/* "wsync-push: <text>" and "Try 'wsync-push --help'." on stderr; returns 2. */
+int opt_usage(const struct opt_program *p, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* opt_help.c */
+void opt_print_help(const struct opt_program *p);
+void opt_print_version(const struct opt_program *p);
+void opt_print_dump(const struct opt_program *p);
+
+#endif

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* opt_help.c - what the table looks like to people (--help) and to completions (--dump-options). */
+#include "opt.h"
+#include "ui.h"
+
+#include "wsync/version.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { INDENT = 2, HELP_COLUMN = 30, WIDEST = 100 };
+
+/* Prints words from column `at` on, breaking before `width` and continuing at column `left`. */
+static void wrap(const char *text, size_t at, size_t left, size_t width)
+{
+	bool first = true;
+	for (const char *s = text; *s;) {
+		const size_t n = strcspn(s, " ");
+		if (!first && at + 1 + n > width) {
+			printf("\n%*s", (int)left, "");
+			at = left;
+		} else if (!first) {
+			putchar(' ');
+			at++;
+		}
+		fwrite(s, 1, n, stdout);
+		at += n;
+		first = false;
+		s += n;
+		s += strspn(s, " ");
+	}
+	putchar('\n');
+}
+
+static void two_columns(const char *left, const char *right, size_t column, size_t width)
+{
+	size_t at = INDENT + strlen(left);
+	printf("%*s%s", INDENT, "", left);
+	if (at + 2 > column) {
+		putchar('\n');
+		at = 0;
+	}
+	printf("%*s", (int)(column - at), "");
+	wrap(right, column, column, width);
+}
+
+static const char *join_choices(const struct opt *o, char *dst, size_t n)
+{
+	size_t used = 0;
+	dst[0] = 0;
+	for (size_t i = 0; o->choices && o->choices[i] && used < n; i++)
+		used += (size_t)snprintf(dst + used, n - used, "%s%s", i ? "|" : "", o->choices[i]);
+	return dst;
+}
+
+static void print_option(const struct opt *o, size_t column, size_t width)
+{
+	char left[160], choices[128];
+	const char *arg = o->arg ? o->arg : join_choices(o, choices, sizeof choices);
+	const char letter[] = { o->letter ? '-' : ' ', o->letter ? o->letter : ' ',
+	                        o->letter ? ',' : ' ', ' ', 0 };
+	snprintf(left, sizeof left, "%s--%s%s%s%s", letter,
+	         o->kind == OPT_KIND_SWITCH ? "[no-]" : "", o->name, *arg ? " " : "", arg);
+	two_columns(left, o->help, column, width);
+}
+
+static void print_commands(const struct opt_program *p, size_t column, size_t width)
+{
+	char left[160];
+	printf("\nCommands:\n");
+	for (const struct opt_command *c = p->commands; c->name; c++) {
+		snprintf(left, sizeof left, "%s%s%s", c->name, *c->args ? " " : "", c->args);
+		two_columns(left, c->summary, column, width);
+	}
+}
+
+void opt_print_help(const struct opt_program *p)
+{
+	size_t width = (size_t)ui_width(1);
+	if (width > WIDEST)
+		width = WIDEST;
+	const size_t column = width < 2 * HELP_COLUMN ? 10 : HELP_COLUMN;
+	printf("Usage: %s [OPTION]...%s%s\n", p->name, *p->args ? " " : "", p->args);
+	wrap(p->summary, 0, 0, width);
+	if (p->commands)
+		print_commands(p, column, width);
+	for (const struct opt *o = p->opts; o->kind != OPT_KIND_END; o++) {
+		if (o->kind == OPT_KIND_GROUP)
+			printf("\n%s:\n", o->name);
+		else
+			print_option(o, column, width);
+	}
+	if (p->notes)
+		printf("\n%s", p->notes);
+	if (p->examples[0])
+		printf("\nExamples:\n");
+	for (size_t i = 0; i < sizeof p->examples / sizeof p->examples[0] && p->examples[i]; i++)
+		printf("%*s%s\n", INDENT, "", p->examples[i]);
+	putchar('\n');
+	wrap("Exit status: 0 done, 1 the answer is no, 2 usage, others by kind of failure; see EXIT "
+	     "STATUS in wsync(7).", 0, 0, width);
+	printf("See %s(1).\n", p->name);
+}
+
+void opt_print_version(const struct opt_program *p)
+{
+	printf("%s %s\n%s\n", p->name, ws_version(), ws_build());
+}
+
+static const char *kind_name(enum opt_kind kind)
+{
+	static const char *const names[] = {
+		[OPT_KIND_FLAG] = "flag",     [OPT_KIND_SWITCH] = "switch",
+		[OPT_KIND_COUNT] = "count",   [OPT_KIND_STRING] = "string",
+		[OPT_KIND_LIST] = "list",     [OPT_KIND_SIZE] = "size",
+		[OPT_KIND_DURATION] = "duration", [OPT_KIND_UINT] = "uint",
+		[OPT_KIND_CHOICE] = "choice", [OPT_KIND_CALL] = "call",
+		[OPT_KIND_HELP] = "help",     [OPT_KIND_VERSION] = "version",
+	};
+	return names[kind];
+}
+
+static const char *or_dash(const char *s)
+{
+	return s && *s ? s : "-";
+}
+
+void opt_print_dump(const struct opt_program *p)
+{
+	char only[160] = "";
+	for (const struct opt_command *c = p->commands; c && c->name; c++)
+		printf("%s\t-\t%s\tcommand\t-\t%s\t-\n", c->name, or_dash(c->args), c->summary);
+	for (const struct opt *o = p->opts; o->kind != OPT_KIND_END; o++) {
+		if (o->kind == OPT_KIND_GROUP) {
+			snprintf(only, sizeof only, "%s", o->help ? o->help : "");
+			for (char *s = only; (s = strchr(s, ' ')); s++)
+				*s = ',';
+			continue;
+		}
+		char choices[128];
+		const char letter[] = { o->letter ? o->letter : '-', 0 };
+		join_choices(o, choices, sizeof choices);
+		printf("%s\t%s\t%s\t%s\t%s\t%s\t%s\n", o->name, letter, or_dash(o->arg),
+		       kind_name(o->kind), or_dash(choices), o->help, or_dash(only));
+	}
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "run.h"
+
+#include "ui.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct ws_cancel run_cancel = WS_CANCEL_INIT;
+volatile sig_atomic_t run_line_open;
+
+static const char *program = "wsync";
+static const int signals[] = { SIGINT, SIGTERM, SIGHUP };
+static volatile sig_atomic_t received;
+/* Written by the handler, which must not format. */
+static char notice[128];
+static size_t notice_len;
+static int stdout_errno; /* of the first flush that failed */
+
+static void on_signal(int sig)
+{
+	if (received) {
+		signal(sig, SIG_DFL);
+		raise(sig); /* blocked until this handler returns, then it kills */
+		return;
+	}
+	const int saved = errno;
+	received = sig;
+	ws_cancel_set(&run_cancel);
+	const size_t skip = run_line_open ? 0 : 1; /* the leading newline */
+	if (write(STDERR_FILENO, notice + skip, notice_len - skip) < 0)
+		errno = saved; /* nobody to tell */
+	errno = saved;
+}
+
+/* Opened the wrong way round on purpose: a program started with >&- must find out that its output
+ * went nowhere, and must not write its results into the first socket it opens. */
+static void open_missing_descriptors(void)
+{
+	for (int fd = 0; fd <= 2; fd++) {
+		if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF)
+			continue;
+		if (open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
+			_exit(WS_ESYSTEM);
+	}
+}
+
+static void install_handlers(void)
+{
+	struct sigaction sa = { .sa_handler = on_signal }, old;
+	sigemptyset(&sa.sa_mask);
+	for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
+		if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+			sigaction(signals[i], &sa, NULL);
+	signal(SIGPIPE, SIG_IGN);
+}
+
+void run_start(const char *name)
+{
+	program = name;
+	open_missing_descriptors();
+	const int n = snprintf(notice, sizeof notice,
+	                       "\n%s: interrupted, cleaning up (again to quit at once)\n", name);
+	notice_len = n > 0 && (size_t)n < sizeof notice ? (size_t)n : sizeof notice - 1;
+	/* Without an eventfd the flag still works; waits then notice it at their next turn. */
+	ws_cancel_init(&run_cancel, NULL);
+	install_handlers();
+}
+
+void run_flush(void)
+{
+	if (fflush(stdout) && !stdout_errno)
+		stdout_errno = errno;
+}
+
+/* A write that failed inside printf has left no errno behind. */
+static bool reader_went_away(void)
+{
+	struct pollfd p = { .fd = STDOUT_FILENO };
+	return stdout_errno == EPIPE ||
+	       (!stdout_errno && poll(&p, 1, 0) > 0 && (p.revents & POLLERR));
+}
+
+/* A reader that went away asked for no more and hears nothing; any other failure is said. */
+static int check_stdout(void)
+{
+	run_flush();
+	if (!stdout_errno && !ferror(stdout))
+		return 0;
+	if (!reader_went_away())
+		fprintf(stderr, "%s: writing standard output%s%s\n", program,
+		        stdout_errno ? ": " : " failed", stdout_errno ? strerror(stdout_errno) : "");
+	return -1;
+}
+
+int run_exit(int status)
+{
+	if (check_stdout() && status == 0)
+		status = WS_ESYSTEM;
+	if (received) {
+		signal(received, SIG_DFL);
+		raise(received);
+	}
+	return status;
+}
+
+void run_print_error(const struct ws_err *err)
+{
+	/* Most messages name their endpoint; those of the data plane may not know it. */
+	const bool add = err->endpoint[0] && !strstr(err->msg, err->endpoint);
+	fprintf(stderr, "%s: %s%s%s\n", program, add ? ui_text(err->endpoint) : "", add ? ": " : "",
+	        ui_text(err->msg));
+	if (err->hint[0])
+		fprintf(stderr, "hint: %s\n", ui_text(err->hint));
+}
+
+int run_finish(const struct ws_err *err)
+{
+	if (!err || err->code == WS_OK)
+		return run_exit(0);
+	if (err->msg[0])
+		run_print_error(err);
+	return run_exit((int)err->code);
+}
+
+int run_registry_path(const char *given, struct ws_buf *path, struct ws_err *err)
+{
+	const char *registry = given ? given : getenv("WSYNC_REGISTRY");
+	const char *state = getenv("XDG_STATE_HOME");
+	const char *home = getenv("HOME");
+	if (registry && *registry)
+		ws_buf_puts(path, registry);
+	else if (state && *state == '/')
+		ws_buf_printf(path, "%s/wsync/registry.json", state);
+	else if (home && *home == '/')
+		ws_buf_printf(path, "%s/.local/state/wsync/registry.json", home);
+	else {
+		ws_err_set(err, WS_EUSAGE, "no place for the registry: HOME is not set");
+		return ws_err_hint(err, "name the file with --registry FILE or WSYNC_REGISTRY");
+	}
+	return ws_buf_check(path, "the registry's path", err);
+}
+
+const char *run_api_key_file(const char *given)
+{
+	const char *file = given ? given : getenv("WSYNC_API_KEY_FILE");
+	return file && *file ? file : NULL;
+}

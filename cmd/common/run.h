@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* run.h - how every program begins and ends.
+ *
+ *   int main(int argc, char **argv)
+ *   {
+ *           run_start("wsync-push");
+ *           const int early = opt_parse(&program, argc, argv, &args);
+ *           if (early != OPT_GO)
+ *                   return run_exit(early);
+ *           ui_init(&ui, program.name, &cfg.common);
+ *           push(&cfg, &args, &ui, &err);    // fills err, passes &run_cancel to every wait
+ *           ui_end(&ui, &err);               // programs without a WS_EV_END of their own
+ *           ui_fini(&ui);
+ *           opt_free(&program);
+ *           return run_finish(&err);
+ *   } */
+#ifndef WSYNC_CMD_RUN_H
+#define WSYNC_CMD_RUN_H
+
+#include "wsync/buf.h"
+#include "wsync/cancel.h"
+#include "wsync/err.h"
+
+#include <signal.h>
+
+/* Set by the first SIGINT, SIGTERM or SIGHUP; the second one kills. A signal that was ignored when
+ * the program started (nohup, a background job of a script) stays ignored. */
+extern struct ws_cancel run_cancel;
+
+/* Set while a progress line is on the terminal, so that the handler starts a line of its own. */
+extern volatile sig_atomic_t run_line_open;
+
+/* Makes sure that descriptors 0 to 2 exist (so that no socket takes their place), ignores SIGPIPE and
+ * installs the handlers. name is kept. */
+void run_start(const char *name);
+
+/* Flushes stdout and remembers why that failed, for run_exit to say. */
+void run_flush(void);
+
+/* Flushes stdout and returns the exit status: the given one, or 8 where that was 0 and the output
+ * could not be written. Does not return after a signal: it dies by it. */
+int run_exit(int status);
+
+/* Says the error and its hint on stderr, then run_exit with its code. NULL or WS_OK: success. */
+int run_finish(const struct ws_err *err);
+
+/* "wsync-push: <message>" and "hint: ..." on stderr, as run_finish does. */
+void run_print_error(const struct ws_err *err);
+
+/* The path of the registry: the given one, else $WSYNC_REGISTRY, else wsync/registry.json under
+ * $XDG_STATE_HOME (when absolute) or ~/.local/state. */
+int run_registry_path(const char *given, struct ws_buf *path, struct ws_err *err);
+/* The given path, else $WSYNC_API_KEY_FILE, else NULL. */
+const char *run_api_key_file(const char *given);
+
+#endif

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ui.h - the sinks: events as text for people, as JSON lines for programs, or not at all.
+ *
+ * Results go to stdout; warnings, log lines and the progress line to stderr. Text of foreign origin
+ * (tensor names, servers' words) passes ws_printable before it reaches a terminal. Whether stdout
+ * could be written is run_exit's question, asked once at the end. */
+#ifndef WSYNC_CMD_UI_H
+#define WSYNC_CMD_UI_H
+
+#include "opt.h"
+
+#include "wsync/buf.h"
+#include "wsync/clock.h"
+#include "wsync/err.h"
+#include "wsync/event.h"
+#include "wsync/json.h"
+#include "wsync/log.h"
+
+struct ui {
+	const char *program;  /* "wsync-push" */
+	bool json, quiet;
+	unsigned verbose;
+	bool color, color_err; /* on stdout, on stderr */
+	bool progress;         /* draw the progress line */
+	struct ws_sink sink;   /* for the library: renders events as the options say */
+	struct ws_log log;     /* for the library: -v lines; level 0 without -v */
+
+	/* private */
+	struct ws_buf line;
+	struct ws_jw jw;
+	bool begun, ended;     /* the JSON stream */
+	bool dry_run;
+	int64_t drawn_ns;      /* when the progress line was drawn last */
+};
+
+void ui_init(struct ui *ui, const char *program, const struct opt_common *common);
+void ui_fini(struct ui *ui); /* erases the progress line */
+
+/* ---- for everybody ---- */
+enum ui_color { UI_PLAIN, UI_GOOD, UI_BAD, UI_WARN, UI_DIM, UI_BOLD };
+/* Escape sequences for stdout, or "" where colour is off: ui_on(ui, UI_BAD), ..., ui_off(ui). */
+const char *ui_on(const struct ui *ui, enum ui_color color);
+const char *ui_off(const struct ui *ui);
+/* "wsync-push: warning: url: text" on stderr, and a warning line with --json. url may be NULL. */
+void ui_warn(struct ui *ui, const char *url, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* printf to stdout for people: nothing with --json or -q. */
+void ui_say(struct ui *ui, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Foreign text fit for a terminal. Every call uses one of eight rotating buffers of 1 KiB. */
+const char *ui_text(const char *foreign);
+/* Columns of the terminal: $COLUMNS, what the terminal says, or 80; at least 40. */
+int ui_width(int fd);
+
+/* ---- JSON lines, for programs without events ----
+ * All are silent without --json, so callers need not ask:
+ *   ui_begin(ui, "register");                         {"schema":1,"type":"start","command":"register"}
+ *   struct ws_jw *w = ui_line(ui, "endpoint");        NULL without --json
+ *   if (w) { ws_jw_str(w, "url", url); ui_line_end(ui); }
+ *   ui_end(ui, &err);                                 {"type":"end","ok":true,"exit":0}
+ * ui_end begins the stream when nothing did, and does nothing when the stream has ended (by
+ * WS_EV_END). To add members to the end: w = ui_end_open(ui, &err), then ui_line_end. */
+void ui_begin(struct ui *ui, const char *command);
+struct ws_jw *ui_begin_open(struct ui *ui, const char *command);
+struct ws_jw *ui_line(struct ui *ui, const char *type);
+void ui_line_end(struct ui *ui);
+struct ws_jw *ui_end_open(struct ui *ui, const struct ws_err *err);
+void ui_end(struct ui *ui, const struct ws_err *err);
+/* Dimensions as a JSON array, and as "[151936, 1024]" into dst. */
+void ui_json_shape(struct ws_jw *w, const char *key, unsigned n_dims, const int64_t *dims);
+char *ui_shape(char *dst, size_t n, unsigned n_dims, const int64_t *dims);
+
+/* ---- private to ui*.c ---- */
+void ui_json_event(struct ui *ui, const struct ws_event *ev);
+void ui_text_event(struct ui *ui, const struct ws_event *ev);
+void ui_progress(struct ui *ui, const char *text); /* NULL: erase */
+
+#endif

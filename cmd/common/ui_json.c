@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ui_json.c - events as JSON lines. wsync-json(5) documents the keys; they are an interface. */
+#include "ui.h"
+
+#include "run.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- lines ---- */
+
+static struct ws_jw *open_line(struct ui *ui, const char *type)
+{
+	ws_buf_reset(&ui->line);
+	ws_jw_init(&ui->jw, &ui->line);
+	ws_jw_object(&ui->jw, NULL);
+	if (!ui->begun)
+		ws_jw_int(&ui->jw, "schema", 1);
+	ui->begun = true;
+	ws_jw_str(&ui->jw, "type", type);
+	return &ui->jw;
+}
+
+void ui_line_end(struct ui *ui)
+{
+	if (!ui->json)
+		return;
+	ws_jw_end_object(&ui->jw);
+	ws_buf_putc(&ui->line, '\n');
+	if (ws_buf_check(&ui->line, "a line", NULL) == 0)
+		fwrite(ui->line.data, 1, ui->line.len, stdout);
+	run_flush();
+}
+
+struct ws_jw *ui_begin_open(struct ui *ui, const char *command)
+{
+	if (!ui->json || ui->begun)
+		return NULL;
+	struct ws_jw *w = open_line(ui, "start");
+	ws_jw_str(w, "command", command);
+	return w;
+}
+
+void ui_begin(struct ui *ui, const char *command)
+{
+	if (ui_begin_open(ui, command))
+		ui_line_end(ui);
+}
+
+/* "wsync-push" begins its stream as "push". */
+static void begin_if_nobody_did(struct ui *ui)
+{
+	const char *dash = strchr(ui->program, '-');
+	ui_begin(ui, dash ? dash + 1 : ui->program);
+}
+
+struct ws_jw *ui_line(struct ui *ui, const char *type)
+{
+	if (!ui->json)
+		return NULL;
+	begin_if_nobody_did(ui);
+	return open_line(ui, type);
+}
+
+static void put_error(struct ws_jw *w, const struct ws_err *err)
+{
+	if (!err || err->code == WS_OK)
+		return;
+	ws_jw_object(w, "error");
+	ws_jw_str(w, "code", ws_code_name(err->code));
+	ws_jw_str(w, "message", err->msg);
+	ws_jw_str(w, "hint", err->hint[0] ? err->hint : NULL);
+	ws_jw_str(w, "endpoint", err->endpoint[0] ? err->endpoint : NULL);
+	ws_jw_str(w, "phase", err->phase[0] ? err->phase : NULL);
+	ws_jw_end_object(w);
+}
+
+struct ws_jw *ui_end_open(struct ui *ui, const struct ws_err *err)
+{
+	const enum ws_code code = err ? err->code : WS_OK;
+	if (ui->ended)
+		return NULL;
+	struct ws_jw *w = ui_line(ui, "end");
+	ui->ended = true;
+	if (!w)
+		return NULL;
+	ws_jw_bool(w, "ok", code == WS_OK);
+	ws_jw_int(w, "exit", code);
+	put_error(w, err);
+	return w;
+}
+
+void ui_end(struct ui *ui, const struct ws_err *err)
+{
+	if (ui_end_open(ui, err))
+		ui_line_end(ui);
+}
+
+/* ---- events ---- */
+
+static void put_text(struct ws_jw *w, const char *key, const char *value)
+{
+	ws_jw_str(w, key, value && *value ? value : NULL);
+}
+
+void ui_json_shape(struct ws_jw *w, const char *key, unsigned n_dims, const int64_t *dims)
+{
+	ws_jw_array(w, key);
+	for (unsigned i = 0; i < n_dims; i++)
+		ws_jw_int(w, NULL, dims[i]);
+	ws_jw_end_array(w);
+}
+
+static void put_plan(struct ws_jw *w, const struct ws_ev_plan *p)
+{
+	ws_jw_str(w, "source", p->source);
+	ws_jw_hex64(w, "digest", p->digest);
+	ws_jw_uint(w, "tensors", p->tensors);
+	ws_jw_uint(w, "skipped", p->skipped);
+	ws_jw_uint(w, "buckets", p->buckets);
+	ws_jw_uint(w, "bytes", p->bytes);
+	ws_jw_uint(w, "bucket_size", p->bucket_size);
+	ws_jw_str(w, "load_format", p->load_format);
+	ws_jw_str(w, "backend", p->backend);
+	ws_jw_str(w, "protocol", p->protocol);
+	if (p->world_size)
+		ws_jw_uint(w, "world_size", p->world_size);
+	else
+		ws_jw_null(w, "world_size");
+	ws_jw_bool(w, "dry_run", p->dry_run);
+}
+
+static void put_endpoint(struct ws_jw *w, const struct ws_ev_endpoint *e)
+{
+	ws_jw_str(w, "url", e->url);
+	ws_jw_str(w, "phase", ws_phase_name(e->phase));
+	ws_jw_bool(w, "ok", e->ok);
+	ws_jw_uint(w, "rank_offset", e->rank_offset);
+	ws_jw_uint(w, "ranks", e->ranks);
+	put_text(w, "version", e->version);
+	put_text(w, "weight_version", e->weight_version);
+	put_text(w, "message", e->message);
+	ws_jw_int(w, "ns", e->ns);
+}
+
+static void put_bucket(struct ws_jw *w, const struct ws_ev_bucket *b)
+{
+	ws_jw_uint(w, "index", b->index);
+	ws_jw_uint(w, "count", b->count);
+	ws_jw_uint(w, "tensors", b->tensors);
+	ws_jw_uint(w, "bytes", b->bytes);
+	ws_jw_bool(w, "flush", b->flush);
+	ws_jw_bool(w, "planned", b->planned);
+	ws_jw_int(w, "ns", b->ns);
+	ws_jw_int(w, "wire_ns", b->wire_ns);
+}
+
+static void put_tensor(struct ws_jw *w, const struct ws_ev_tensor *t)
+{
+	ws_jw_str(w, "name", t->name);
+	ws_jw_str(w, "dtype", ws_dtype_torch(t->dtype));
+	ui_json_shape(w, "shape", t->n_dims, t->dims);
+	ws_jw_uint(w, "bytes", t->bytes);
+	ws_jw_uint(w, "bucket", t->bucket);
+	ws_jw_str(w, "recipe", t->recipe);
+}
+
+static void put_mismatch(struct ws_jw *w, const struct ws_ev_mismatch *m)
+{
+	put_text(w, "url", m->url);
+	if (m->rank >= 0)
+		ws_jw_int(w, "rank", m->rank);
+	else
+		ws_jw_null(w, "rank");
+	ws_jw_str(w, "name", m->name);
+	ws_jw_str(w, "kind", m->kind);
+	ws_jw_str(w, "expected", m->expected);
+	ws_jw_str(w, "found", m->found);
+}
+
+static void put_endpoint_result(struct ws_jw *w, const struct ws_ev_endpoint_result *e)
+{
+	ws_jw_object(w, NULL);
+	ws_jw_str(w, "url", e->url);
+	ws_jw_bool(w, "ok", e->ok);
+	ws_jw_str(w, "state", ws_endpoint_state_name(e->state));
+	ws_jw_bool(w, "paused", e->paused);
+	put_text(w, "message", e->message);
+	ws_jw_end_object(w);
+}
+
+/* What result and end have in common, after ok, exit and error. */
+static void put_totals(struct ws_jw *w, const struct ws_ev_end *e)
+{
+	ws_jw_uint(w, "bytes", e->bytes);
+	ws_jw_uint(w, "wire_bytes", e->wire_bytes);
+	ws_jw_uint(w, "tensors", e->tensors);
+	ws_jw_uint(w, "buckets", e->buckets);
+	ws_jw_array(w, "endpoints");
+	for (size_t i = 0; i < e->n_endpoints; i++)
+		put_endpoint_result(w, &e->endpoints[i]);
+	ws_jw_end_array(w);
+	ws_jw_object(w, "ns");
+	for (int i = 0; i < WS_PHASE_COUNT; i++)
+		ws_jw_int(w, ws_phase_name((enum ws_phase)i), e->ns[i]);
+	ws_jw_int(w, "total", e->total_ns);
+	ws_jw_end_object(w);
+	ws_jw_int(w, "first_byte_ns", e->first_byte_ns);
+	ws_jw_hex64(w, "digest", e->digest);
+	ws_jw_str(w, "weight_version", e->weight_version);
+	ws_jw_str(w, "verify", e->verify);
+	ws_jw_bool(w, "dry_run", e->dry_run);
+}
+
+static void json_start(struct ui *ui, const struct ws_ev_start *s)
+{
+	struct ws_jw *w = ui_begin_open(ui, s->command);
+	if (!w)
+		return;
+	ws_jw_uint(w, "endpoints", s->n_endpoints);
+	ui_line_end(ui);
+}
+
+static void json_result(struct ui *ui, const struct ws_ev_end *e)
+{
+	struct ws_jw *w = ui_line(ui, "result");
+	ws_jw_str(w, "source", e->source);
+	ws_jw_bool(w, "ok", e->ok);
+	ws_jw_int(w, "exit", e->err ? e->err->code : WS_OK);
+	put_error(w, e->err);
+	put_totals(w, e);
+	ui_line_end(ui);
+}
+
+static void json_end(struct ui *ui, const struct ws_ev_end *e)
+{
+	struct ws_jw *w = ui_end_open(ui, e->err);
+	if (!w)
+		return;
+	put_totals(w, e);
+	if (e->n_results)
+		ws_jw_uint(w, "results", e->n_results);
+	ui_line_end(ui);
+}
+
+void ui_json_event(struct ui *ui, const struct ws_event *ev)
+{
+	switch (ev->type) {
+	case WS_EV_START:
+		json_start(ui, &ev->start);
+		return;
+	case WS_EV_PLAN:
+		put_plan(ui_line(ui, "plan"), &ev->plan);
+		break;
+	case WS_EV_ENDPOINT:
+		put_endpoint(ui_line(ui, "endpoint"), &ev->endpoint);
+		break;
+	case WS_EV_BUCKET:
+		put_bucket(ui_line(ui, "bucket"), &ev->bucket);
+		break;
+	case WS_EV_TENSOR:
+		put_tensor(ui_line(ui, "tensor"), &ev->tensor);
+		break;
+	case WS_EV_MISMATCH:
+		put_mismatch(ui_line(ui, "mismatch"), &ev->mismatch);
+		break;
+	case WS_EV_WARNING: {
+		struct ws_jw *w = ui_line(ui, "warning");
+		put_text(w, "url", ev->warning.url);
+		ws_jw_str(w, "message", ev->warning.message);
+		break;
+	}
+	case WS_EV_PROGRESS:
+		return;
+	case WS_EV_RESULT:
+		json_result(ui, &ev->end);
+		return;
+	case WS_EV_END:
+		json_end(ui, &ev->end);
+		return;
+	}
+	ui_line_end(ui);
+}

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ui_text.c - events for people: short aligned lines, the summary last, where eyes rest. */
+#include "ui.h"
+
+#include "run.h"
+
+#include "wsync/str.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { NUM = 32 };
+
+/* Every line begins with one word in a column of its own. */
+static void head(struct ui *ui, enum ui_color color, const char *word)
+{
+	ui_progress(ui, NULL);
+	printf("%s%-9s%s ", ui_on(ui, color), word, ui_off(ui));
+}
+
+char *ui_shape(char *dst, size_t n, unsigned n_dims, const int64_t *dims)
+{
+	size_t used = (size_t)snprintf(dst, n, "[");
+	for (unsigned i = 0; i < n_dims && used < n; i++)
+		used += (size_t)snprintf(dst + used, n - used, "%s%lld", i ? ", " : "",
+		                         (long long)dims[i]);
+	if (used < n)
+		snprintf(dst + used, n - used, "]");
+	return dst;
+}
+
+static const char *plural(size_t n)
+{
+	return n == 1 ? "" : "s";
+}
+
+static void text_start(struct ui *ui, const struct ws_ev_start *s)
+{
+	char line[64];
+	snprintf(line, sizeof line, "connecting to %zu endpoint%s", s->n_endpoints,
+	         plural(s->n_endpoints));
+	if (s->n_endpoints)
+		ui_progress(ui, line);
+}
+
+static void text_plan(struct ui *ui, const struct ws_ev_plan *p)
+{
+	char bytes[NUM], size[NUM];
+	ui->dry_run = p->dry_run;
+	head(ui, UI_PLAIN, "plan");
+	printf("%zu tensor%s, %s in %zu bucket%s of at most %s, %s by %s", p->tensors,
+	       plural(p->tensors), ws_format_size(bytes, NUM, p->bytes), p->buckets, plural(p->buckets),
+	       ws_format_size(size, NUM, p->bucket_size), p->load_format, p->backend);
+	if (p->skipped)
+		printf(", %zu skipped", p->skipped);
+	printf(", digest %016llx\n", (unsigned long long)p->digest);
+}
+
+static void text_endpoint(struct ui *ui, const struct ws_ev_endpoint *e)
+{
+	char time[NUM];
+	/* All phases with -v; otherwise who is there, and what went wrong. */
+	if (e->ok && !ui->verbose && e->phase != WS_PHASE_CONNECT)
+		return;
+	head(ui, e->ok ? UI_PLAIN : UI_BAD, ws_phase_name(e->phase));
+	printf("%s", ui_text(e->url));
+	if (e->phase == WS_PHASE_CONNECT && e->ok) {
+		if (*e->version)
+			printf(", %s", ui_text(e->version));
+		if (e->ranks)
+			printf(", %u rank%s", e->ranks, plural(e->ranks));
+		if (*e->weight_version)
+			printf(", weight version %s", ui_text(e->weight_version));
+	}
+	if (!e->ok)
+		printf(", failed");
+	if (*e->message)
+		printf(": %s", ui_text(e->message));
+	printf(", %s\n", ws_format_duration(time, NUM, e->ns));
+}
+
+static void text_bucket(struct ui *ui, const struct ws_ev_bucket *b)
+{
+	char bytes[NUM], time[NUM], rate[NUM];
+	if (!b->planned && !ui->verbose)
+		return;
+	head(ui, UI_PLAIN, "bucket");
+	printf("%zu of %zu, %zu tensor%s, %s", b->index + 1, b->count, b->tensors, plural(b->tensors),
+	       ws_format_size(bytes, NUM, b->bytes));
+	if (!b->planned)
+		printf(", %s, %s", ws_format_duration(time, NUM, b->ns),
+		       ws_format_rate(rate, NUM, b->bytes, b->ns));
+	printf("%s\n", b->flush ? ", flush" : "");
+}
+
+static void text_tensor(struct ui *ui, const struct ws_ev_tensor *t)
+{
+	char shape[256], bytes[NUM];
+	head(ui, UI_PLAIN, "tensor");
+	printf("%s  %s %s, %s, %s\n", ui_text(t->name), ws_dtype_torch(t->dtype),
+	       ui_shape(shape, sizeof shape, t->n_dims, t->dims), ws_format_size(bytes, NUM, t->bytes),
+	       t->recipe);
+}
+
+static void text_mismatch(struct ui *ui, const struct ws_ev_mismatch *m)
+{
+	head(ui, UI_BAD, "mismatch");
+	if (m->url && *m->url)
+		printf("%s", ui_text(m->url));
+	if (m->rank >= 0)
+		printf(" rank %d", m->rank);
+	printf("%s%s: %s", (m->url && *m->url) || m->rank >= 0 ? ": " : "", ui_text(m->name), m->kind);
+	if (m->expected && *m->expected)
+		printf(", expected %s", ui_text(m->expected));
+	if (m->found && *m->found)
+		printf(", found %s", ui_text(m->found));
+	putchar('\n');
+}
+
+static void text_progress(struct ui *ui, const struct ws_ev_progress *p)
+{
+	char line[256], done[NUM], total[NUM], rate[NUM], left[NUM];
+	const double share = p->total ? (double)p->done / (double)p->total : 0;
+	size_t used = (size_t)snprintf(line, sizeof line, "%s", ws_phase_name(p->phase));
+	if (p->total) {
+		used += (size_t)snprintf(line + used, sizeof line - used,
+		                         "  bucket %zu of %zu  %s of %s  %.0f %%  %s", p->bucket + 1,
+		                         p->buckets, ws_format_size(done, NUM, p->done),
+		                         ws_format_size(total, NUM, p->total), share * 100,
+		                         ws_format_rate(rate, NUM, p->done, p->ns));
+		/* An estimate from the first percent would jump about. */
+		if (share > 0.01 && used < sizeof line)
+			snprintf(line + used, sizeof line - used, "  %s left",
+			         ws_format_duration(left, NUM,
+			                            (int64_t)((double)p->ns * (1 - share) / share)));
+	}
+	ui_progress(ui, line);
+}
+
+/* ---- the end ---- */
+
+static void text_endpoint_result(struct ui *ui, const struct ws_ev_endpoint_result *e)
+{
+	head(ui, e->ok ? UI_GOOD : e->state == WS_PARTIAL ? UI_BAD : UI_WARN,
+	     ws_endpoint_state_name(e->state));
+	printf("%s%s", ui_text(e->url), e->paused ? ", left paused" : "");
+	if (e->message && *e->message)
+		printf(": %s", ui_text(e->message));
+	putchar('\n');
+}
+
+static const char *verified(const char *how)
+{
+	if (!how || strcmp(how, "none") == 0)
+		return "";
+	if (strcmp(how, "hash") == 0)
+		return ", verified by hash";
+	return strcmp(how, "meta") == 0 ? ", counts verified" : ", names verified";
+}
+
+static void text_summary(struct ui *ui, const struct ws_ev_end *e)
+{
+	char bytes[NUM], time[NUM], rate[NUM];
+	printf("%s%s %s%s (%zu tensor%s, %zu bucket%s)", ui_on(ui, UI_BOLD),
+	       e->dry_run ? "would push" : "pushed", ws_format_size(bytes, NUM, e->bytes), ui_off(ui),
+	       e->tensors, plural(e->tensors), e->buckets, plural(e->buckets));
+	if (e->n_endpoints)
+		printf(" to %zu endpoint%s", e->n_endpoints, plural(e->n_endpoints));
+	if (e->dry_run) {
+		printf(", nothing was sent\n");
+		return;
+	}
+	printf(" in %s, %s%s", ws_format_duration(time, NUM, e->total_ns),
+	       ws_format_rate(rate, NUM, e->bytes, e->total_ns), verified(e->verify));
+	if (e->weight_version)
+		printf(", weight version %s", ui_text(e->weight_version));
+	putchar('\n');
+}
+
+static void text_end(struct ui *ui, const struct ws_ev_end *e)
+{
+	ui_progress(ui, NULL);
+	for (size_t i = 0; i < e->n_endpoints && !e->dry_run; i++)
+		text_endpoint_result(ui, &e->endpoints[i]);
+	if (e->ok)
+		text_summary(ui, e);
+}
+
+/* One line of --stdin, whose writer waits for the answer: flushed. */
+static void text_result(struct ui *ui, const struct ws_ev_end *e)
+{
+	ui_progress(ui, NULL);
+	printf("%s: ", ui_text(e->source));
+	if (e->ok)
+		text_summary(ui, e);
+	else
+		puts("failed");
+	run_flush();
+}
+
+void ui_text_event(struct ui *ui, const struct ws_event *ev)
+{
+	switch (ev->type) {
+	case WS_EV_START:
+		text_start(ui, &ev->start);
+		break;
+	case WS_EV_PLAN:
+		text_plan(ui, &ev->plan);
+		break;
+	case WS_EV_ENDPOINT:
+		text_endpoint(ui, &ev->endpoint);
+		break;
+	case WS_EV_BUCKET:
+		text_bucket(ui, &ev->bucket);
+		break;
+	case WS_EV_TENSOR:
+		text_tensor(ui, &ev->tensor);
+		break;
+	case WS_EV_MISMATCH:
+		text_mismatch(ui, &ev->mismatch);
+		break;
+	case WS_EV_WARNING:
+		break; /* said on stderr already */
+	case WS_EV_PROGRESS:
+		text_progress(ui, &ev->progress);
+		break;
+	case WS_EV_RESULT:
+		text_result(ui, &ev->end);
+		break;
+	case WS_EV_END:
+		text_end(ui, &ev->end);
+		break;
+	}
+}
