@@ -13,8 +13,10 @@ tree=$(cd "$here/../.." && pwd)
 version=$1
 shift
 
-# Debian builds torch without libuv, and newer torch asks for it by default.
-export USE_LIBUV=0 PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
+# Debian builds torch without libuv, and newer torch asks for it by default; gloo would look for the
+# machine's name.
+export USE_LIBUV=0 GLOO_SOCKET_IFNAME=${GLOO_SOCKET_IFNAME-lo} PYTHONDONTWRITEBYTECODE=1
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 
 if [ "$version" = 1.13 ]; then
 	have=$(dpkg-query -W -f '${Version}' python3-torch 2>/dev/null || true)

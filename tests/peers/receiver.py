@@ -1,0 +1,283 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""receiver.py - inference endpoints made of torch: HTTP in front, one process per tp rank behind.
+
+A rank joins the sender's group exactly as SGLang's does (rendezvous, PrefixStore, torch's private
+group helper, the identity rank map) and receives as SGLang does (one broadcast per tensor, or one
+uint8 broadcast per flattened bucket). What arrived is kept as SHA-256 of its raw bytes.
+
+One line of JSON per endpoint on stdout says that it is ready: {"url", "tp", "pid", "ranks": [pid]}.
+Torch is imported once; endpoints and ranks are forks. Everything dies with the process above it,
+and an endpoint dies with any of its ranks, as a server does. Python 3.11 to 3.14, torch 1.13 up.
+
+GET /received   what each rank holds since the last group was formed
+GET /journal    the requests in order of arrival, with the status that they got
+"""
+import argparse
+import collections
+import ctypes
+import hashlib
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+VERSION = tuple(int(x) for x in torch.__version__.split(".")[:2])
+FORK = multiprocessing.get_context("fork")
+
+
+def die_with_parent():
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+class Rank:
+    """One tp rank: a group to the sender, and what came through it."""
+
+    def __init__(self, tp_rank, keep):
+        self.tp_rank, self.keep = tp_rank, keep
+        self.groups, self.held = {}, {}
+
+    def init_weights_update_group(self, body):
+        name, world = body["group_name"], body["world_size"]
+        rank = body["rank_offset"] + self.tp_rank
+        url = "tcp://%s:%d" % (body["master_address"], body["master_port"])
+        timeout = c10d.default_pg_timeout
+        store, rank, world = next(dist.rendezvous(url, rank, world, timeout=timeout))
+        store.set_timeout(timeout)
+        store = c10d.PrefixStore(name, store)
+        options = "backend_options" if VERSION >= (2, 6) else "pg_options"
+        made = c10d._new_process_group_helper(
+            world, rank, [], c10d.Backend(body.get("backend", "nccl")), store,
+            group_name=name, timeout=timeout, **{options: None})
+        group = made[0] if isinstance(made, tuple) else made
+        ranks = c10d._world.pg_group_ranks if hasattr(c10d, "_world") else c10d._pg_group_ranks
+        ranks[group] = {i: i for i in range(world)}
+        self.groups[name] = group
+        self.held = {}
+
+    def destroy_weights_update_group(self, body):
+        if body["group_name"] not in self.groups:
+            raise KeyError("The group to be destroyed does not exist.")
+        dist.destroy_process_group(self.groups.pop(body["group_name"]))
+
+    def update_weights_from_distributed(self, body):
+        group = self.groups[body["group_name"]]
+        wanted = [(name, getattr(torch, dtype), shape) for name, dtype, shape
+                  in zip(body["names"], body["dtypes"], body["shapes"])]
+        if body.get("load_format") == "flattened_bucket":
+            tensors = self.receive_flattened(wanted, group)
+        else:
+            tensors = [torch.empty(shape, dtype=dtype) for _, dtype, shape in wanted]
+            for work in [dist.broadcast(t, src=0, group=group, async_op=True) for t in tensors]:
+                work.wait()
+        for (name, _, _), tensor in zip(wanted, tensors):
+            self.hold(name, tensor)
+
+    @staticmethod
+    def receive_flattened(wanted, group):
+        shapes = [torch.empty(shape, dtype=dtype, device="meta") for _, dtype, shape in wanted]
+        sizes = [t.numel() * t.element_size() for t in shapes]
+        flat = torch.empty(sum(sizes), dtype=torch.uint8)
+        dist.broadcast(flat, src=0, group=group)
+        return [part.view(t.dtype).reshape(t.shape) for part, t in zip(flat.split(sizes), shapes)]
+
+    def hold(self, name, tensor):
+        if self.keep == "none":
+            return
+        if self.keep == "memory":
+            tensor = tensor.clone()
+        raw = tensor.reshape(-1).view(torch.uint8).numpy()
+        self.held[name] = {"dtype": str(tensor.dtype).split(".")[-1], "shape": list(tensor.shape),
+                           "sha256": hashlib.sha256(raw).hexdigest(),
+                           "tensor": tensor if self.keep == "memory" else None}
+
+    def received(self, _body):
+        return {name: {k: v for k, v in entry.items() if k != "tensor"}
+                for name, entry in self.held.items()}
+
+    def serve(self, pipe):
+        die_with_parent()
+        torch.set_num_threads(1)
+        while True:
+            action, body = pipe.recv()
+            try:
+                pipe.send((True, getattr(self, action)(body)))
+            except Exception as e:  # whatever torch raises is the answer
+                pipe.send((False, str(e.args[0]) if isinstance(e, KeyError) else str(e)))
+
+
+class Endpoint:
+    """The HTTP side. Each method that a route names gets a JSON body and returns (status, reply)."""
+
+    def __init__(self, tp, args):
+        self.tp, self.args = tp, args
+        self.lock = threading.Lock()
+        self.journal, self.weight_version = [], "default"
+        self.pipes, self.pids = [], []
+        for i in range(tp):
+            ours, theirs = FORK.Pipe()
+            child = FORK.Process(target=Rank(i, args.keep).serve, args=(theirs,), daemon=True)
+            child.start()
+            theirs.close()
+            self.pipes.append(ours)
+            self.pids.append(child.pid)
+
+    def ask_ranks(self, action, body):
+        try:
+            with self.lock:
+                for pipe in self.pipes:
+                    pipe.send((action, body))
+                answers = [pipe.recv() for pipe in self.pipes]
+        except (EOFError, OSError):
+            os._exit(1)
+        return answers
+
+    def ask(self, action, body, done, failed):
+        answers = self.ask_ranks(action, body)
+        wrong = [text for ok, text in answers if not ok]
+        if wrong:
+            return 400, {"success": False, "message": failed % wrong[0]}
+        return 200, {"success": True, "message": done}
+
+    def init_weights_update_group(self, body):
+        return self.ask("init_weights_update_group", body,
+                        "Succeeded to initialize custom process group.",
+                        "Failed to initialize custom process group: %s.")
+
+    def destroy_weights_update_group(self, body):
+        return self.ask("destroy_weights_update_group", body,
+                        "Succeeded to destroy custom process group.",
+                        "Failed to destroy custom process group: %s.")
+
+    def update_weights_from_distributed(self, body):
+        status, reply = self.ask("update_weights_from_distributed", body,
+                                 "Succeeded to update parameter online.",
+                                 "Failed to update parameter online: %s. The full weights of the "
+                                 "ModelRunner are partially updated. Please discard the whole weights.")
+        if status == 200 and body.get("weight_version") is not None:
+            self.weight_version = body["weight_version"]
+            reply["message"] += " Weight version updated to %s." % self.weight_version
+        return status, reply
+
+    def pause_generation(self, _body):
+        return 200, {"message": "Generation paused successfully.", "status": "ok"}
+
+    def continue_generation(self, _body):
+        return 200, {"message": "Generation continued successfully.", "status": "ok"}
+
+    def flush_cache(self, _body):
+        return 200, "Cache flushed.\n"
+
+    def update_weight_version(self, body):
+        self.weight_version = body["new_version"]
+        return 200, {"success": True, "message": "Weight version updated to " + self.weight_version}
+
+    def weights_checker(self, _body):
+        ranks = [{"checksums": {name: t["sha256"] for name, t in held.items()}, "algorithm": "sha256",
+                  "parallelism_info": {"tp_rank": i, "tp_size": self.tp, "rank": i, "size": self.tp}}
+                 for i, (_, held) in enumerate(self.ask_ranks("received", {}))]
+        return 200, {"success": True, "message": "checksum", "ranks": ranks}
+
+    def health(self, _body):
+        return 200, ""
+
+    def model_info(self, _body):
+        return 200, {"model_path": self.args.model_path, "tokenizer_path": self.args.model_path,
+                     "is_generation": True, "weight_version": self.weight_version}
+
+    def server_info(self, _body):
+        return 200, dict({"model_path": self.args.model_path, "tp_size": self.tp, "dp_size": 1,
+                          "pp_size": 1, "ep_size": 1, "enable_dp_attention": False, "dtype": "auto",
+                          "quantization": None, "weight_version": self.weight_version,
+                          "internal_states": [{}], "version": "0.5.9"}, **self.args.server_info)
+
+    def received(self, _body):
+        return 200, [held for _, held in self.ask_ranks("received", {})]
+
+    def openapi_json(self, _body):
+        return 200, {"paths": {path: {} for path in ROUTES}}
+
+    def read_journal(self, _body):
+        return 200, self.journal
+
+
+ROUTES = collections.OrderedDict(
+    ("/" + name, name) for name in (
+        "health", "model_info", "server_info", "init_weights_update_group",
+        "destroy_weights_update_group", "update_weights_from_distributed", "pause_generation",
+        "continue_generation", "flush_cache", "update_weight_version", "weights_checker", "received"))
+ROUTES.update({"/journal": "read_journal", "/openapi.json": "openapi_json"})
+LISTS = ("names", "dtypes", "shapes")
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def do_POST(self):
+        text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        path, endpoint = self.path.split("?")[0], self.server.endpoint
+        entry = {"method": self.command, "path": path, "status": None}
+        try:
+            body = json.loads(text) if text else {}
+            entry["body"] = {k: len(v) if k in LISTS else v for k, v in body.items()}
+            if path != "/journal":
+                endpoint.journal.append(entry)
+            if path in ROUTES:
+                entry["status"], reply = getattr(endpoint, ROUTES[path])(body)
+            else:
+                entry["status"], reply = 404, {"detail": "Not Found"}
+        except (ValueError, KeyError, TypeError, AttributeError) as e:
+            entry["status"], reply = 400, {"object": "error", "message": repr(e), "code": 400}
+        is_text = isinstance(reply, str)
+        data = reply.encode() if is_text else json.dumps(reply).encode()
+        self.send_response(entry["status"])
+        self.send_header("Content-Type", "text/plain" if is_text else "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_GET = do_POST
+
+    def log_message(self, *_args):
+        pass
+
+
+def run_endpoint(tp, port, args):
+    die_with_parent()
+    endpoint = Endpoint(tp, args)
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    server.endpoint = endpoint
+    ready = {"url": "http://127.0.0.1:%d" % server.server_address[1], "tp": tp, "pid": os.getpid(),
+             "ranks": endpoint.pids, "torch": torch.__version__}
+    sys.stdout.write(json.dumps(ready) + "\n")
+    sys.stdout.flush()
+    server.serve_forever()
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    p.add_argument("--tp", default="1", help="tensor-parallel sizes, one endpoint each: 1,2,4")
+    p.add_argument("--port", type=int, default=0, help="port of the first endpoint (any free one)")
+    p.add_argument("--keep", choices=("hash", "none", "memory"), default="hash")
+    p.add_argument("--model-path", default="/nonexistent")
+    p.add_argument("--server-info", type=json.loads, default={}, help="JSON to lay over /server_info")
+    args = p.parse_args()
+    children = [FORK.Process(target=run_endpoint, args=(int(tp), args.port + i if args.port else 0, args))
+                for i, tp in enumerate(args.tp.split(","))]
+    for child in children:
+        child.start()
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    for child in children:
+        child.join()
+
+
+if __name__ == "__main__":
+    main()
