@@ -3,7 +3,8 @@
  * interface. Connections are kept alive between calls.
  *
  * A ws_http belongs to one thread. Only http and https; https verifies certificates; redirects are
- * not followed (a POST that wanders is not what was asked); no proxy for loopback addresses. */
+ * not followed (a POST that wanders is not what was asked); a POST is never sent twice, also when a
+ * kept-alive connection turns out to be dead; no proxy for loopback addresses. */
 #ifndef WS_NET_HTTP_H
 #define WS_NET_HTTP_H
 
@@ -52,7 +53,8 @@ struct ws_http_call {
 int ws_http_start(struct ws_http *h, struct ws_http_call *call, struct ws_err *err);
 void ws_http_drop(struct ws_http *h, struct ws_http_call *call); /* done calls: nothing */
 /* Runs transfers until at least one call newly became done, wake_fd (or -1) is readable, or the
- * deadline. Returns how many became done (0: woken or deadline), -1: WS_ECANCELLED or WS_ESYSTEM. */
+ * deadline. Returns how many became done (0: woken or deadline), -1: WS_ECANCELLED or WS_ESYSTEM. With
+ * nothing in flight it waits too, except for ever. */
 int ws_http_wait(struct ws_http *h, ws_deadline until, const struct ws_cancel *cancel, int wake_fd,
                  struct ws_err *err);
 /* Starts all and waits for all. 0 even when calls failed: look at each. -1: cancelled or system; then
@@ -64,5 +66,8 @@ int ws_http_run(struct ws_http *h, struct ws_http_call *const *calls, size_t n,
  * characters is WS_EINPUT. `secret` is the caller's to free. A file readable by others is reported
  * through *loose. */
 int ws_http_read_key(const char *path, char **secret, bool *loose, struct ws_err *err);
+
+/* "libcurl/7.88.1 OpenSSL/3.0.17 ..." */
+const char *ws_http_library(void);
 
 #endif

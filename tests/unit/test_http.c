@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The HTTP client against a server that is slow, dies, or talks nonsense. */
+#include "http.h"
+#include "tiny_http.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+static struct tiny tiny;
+static struct ws_http *http;
+
+static int set_up(void **state)
+{
+	(void)state;
+	struct ws_err err;
+	tiny_start(&tiny);
+	const struct ws_http_opts opts = { .api_key = "sesame", .max_reply = 1 << 20 };
+	return ws_http_open(&opts, &http, &err);
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	ws_http_close(http);
+	tiny_stop(&tiny);
+	return 0;
+}
+
+struct one {
+	struct ws_http_call call;
+	char url[256];
+};
+
+static struct one *prepare(struct one *o, const char *method, const char *path, const char *body)
+{
+	tiny_url(&tiny, path, o->url, sizeof o->url);
+	o->call.method = method;
+	o->call.url = o->url;
+	o->call.body = body;
+	o->call.body_len = body ? strlen(body) : 0;
+	o->call.until = ws_deadline_in(5 * WS_NS_PER_S);
+	return o;
+}
+
+/* One request from start to end; the caller frees the reply. */
+static struct ws_http_call *ask(struct one *o, const char *method, const char *path, const char *body)
+{
+	struct ws_err err;
+	struct ws_http_call *call = &prepare(o, method, path, body)->call;
+	assert_int_equal(ws_http_run(http, &call, 1, NULL, &err), 0);
+	assert_true(call->done);
+	return call;
+}
+
+static void a_reply_arrives_with_its_status(void **state)
+{
+	(void)state;
+	struct one o = { 0 };
+	struct ws_http_call *call = ask(&o, "GET", "/ok", NULL);
+	assert_int_equal(call->err.code, WS_OK);
+	assert_int_equal(call->status, 200);
+	assert_string_equal(ws_buf_str(&call->reply), "hello");
+	assert_true(call->sent && call->ns > 0);
+	assert_non_null(strstr(tiny.last_head, "Authorization: Bearer sesame\r\n"));
+	assert_non_null(strstr(tiny.last_head, "User-Agent: wsync/"));
+	call = ask(&o, "GET", "/status/503", NULL);
+	assert_int_equal(call->err.code, WS_OK);
+	assert_int_equal(call->status, 503);
+	ws_buf_free(&call->reply);
+}
+
+static void a_large_body_arrives_whole_and_at_once(void **state)
+{
+	(void)state;
+	enum { N = 1000 * 1000 };
+	char *body = malloc(N + 1);
+	memset(body, 'b', N);
+	body[N] = '\0';
+	struct one o = { 0 };
+	const struct ws_http_call *call = ask(&o, "POST", "/echo", body);
+	assert_int_equal(call->err.code, WS_OK);
+	assert_int_equal(call->reply.len, N);
+	assert_memory_equal(call->reply.data, body, N);
+	assert_null(strstr(tiny.last_head, "Expect:"));
+	assert_non_null(strstr(tiny.last_head, "Content-Type: application/json\r\n"));
+	ws_buf_free(&o.call.reply);
+	free(body);
+}
+
+static void a_post_without_a_body_is_a_post(void **state)
+{
+	(void)state;
+	struct one o = { 0 };
+	const struct ws_http_call *call = ask(&o, "POST", "/ok", NULL);
+	assert_int_equal(call->status, 200);
+	assert_true(call->sent);
+	assert_non_null(strstr(tiny.last_head, "Content-Length: 0\r\n"));
+	ws_buf_free(&o.call.reply);
+}
+
+static void connections_are_kept_alive(void **state)
+{
+	(void)state;
+	struct one o = { 0 };
+	for (int i = 0; i < 5; i++)
+		assert_int_equal(ask(&o, "POST", "/ok", "{}")->status, 200);
+	assert_int_equal(tiny.n_conns, 1);
+	ws_buf_free(&o.call.reply);
+}
+
+static void a_post_is_never_sent_twice(void **state)
+{
+	(void)state;
+	struct one o = { 0 };
+	assert_int_equal(ask(&o, "GET", "/mute", NULL)->status, 200);
+	const struct ws_http_call *call = ask(&o, "POST", "/ok", "{\"act\":1}");
+	assert_int_equal(call->err.code, WS_EREACH);
+	assert_non_null(strstr(call->err.msg, "not sent again"));
+	assert_true(call->sent);
+	assert_int_equal(tiny.n_posts, 1);
+	ws_buf_free(&o.call.reply);
+}
+
+static void a_post_without_a_body_is_never_sent_twice(void **state)
+{
+	(void)state;
+	struct one o = { 0 };
+	assert_int_equal(ask(&o, "GET", "/mute", NULL)->status, 200);
+	assert_int_equal(ask(&o, "POST", "/close", NULL)->err.code, WS_EREACH);
+	assert_int_equal(tiny.n_posts, 1);
+	ws_buf_free(&o.call.reply);
+}
+
+static void a_get_is_repeated_when_an_idle_connection_had_died(void **state)
+{
+	(void)state;
+	struct one o = { 0 };
+	assert_int_equal(ask(&o, "GET", "/mute", NULL)->status, 200);
+	assert_int_equal(ask(&o, "GET", "/ok", NULL)->status, 200);
+	assert_int_equal(tiny.n_conns, 2);
+	ws_buf_free(&o.call.reply);
+}
+
+static void broken_answers_say_what_broke(void **state)
+{
+	(void)state;
+	static const struct { const char *path, *words; } cases[] = {
+		{ "/close", "closed without an answer" }, { "/reset", "connection lost" },
+		{ "/cut", "closed before the answer was complete" }, { "/garbage", "is not HTTP" },
+		{ "/huge", "longer than 1.00 MiB" }, { "/endless", "longer than 1.00 MiB" },
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct one o = { 0 };
+		const struct ws_http_call *call = ask(&o, "POST", cases[i].path, "{}");
+		assert_int_equal(call->err.code, WS_EREACH);
+		if (!strstr(call->err.msg, cases[i].words))
+			fail_msg("%s: %s", cases[i].path, call->err.msg);
+		assert_int_equal(strncmp(call->err.endpoint, "http://127.0.0.1:", 17), 0);
+		assert_true(call->reply.len <= 1 << 20);
+		ws_buf_free(&o.call.reply);
+	}
+}
+
+static void a_refused_connection_is_not_reached(void **state)
+{
+	(void)state;
+	struct tiny gone;
+	tiny_start(&gone);
+	tiny_stop(&gone);
+	struct one o = { 0 };
+	struct ws_err err;
+	struct ws_http_call *call = &prepare(&o, "GET", "/ok", NULL)->call;
+	tiny_url(&gone, "/ok", o.url, sizeof o.url);
+	assert_int_equal(ws_http_run(http, &call, 1, NULL, &err), 0);
+	assert_int_equal(call->err.code, WS_EREACH);
+	assert_non_null(strstr(call->err.msg, "cannot connect: Connection refused"));
+	assert_false(call->sent);
+	assert_int_equal(call->status, 0);
+}
+
+static void other_schemes_and_user_names_are_refused(void **state)
+{
+	(void)state;
+	static const char *const urls[] = { "file:///etc/passwd", "ftp://127.0.0.1/", "gopher://127.0.0.1/",
+		                            "http://user:pw@127.0.0.1:1/", "http://[::1/", "" };
+	for (size_t i = 0; i < sizeof urls / sizeof *urls; i++) {
+		struct one o = { 0 };
+		struct ws_err err;
+		struct ws_http_call *call = &prepare(&o, "GET", "/ok", NULL)->call;
+		call->url = urls[i];
+		assert_int_equal(ws_http_run(http, &call, 1, NULL, &err), 0);
+		assert_int_equal(call->err.code, WS_EREACH);
+		ws_buf_free(&call->reply);
+	}
+}
+
+static void a_call_ends_at_its_deadline(void **state)
+{
+	(void)state;
+	struct one o = { 0 };
+	struct ws_err err;
+	struct ws_http_call *call = &prepare(&o, "POST", "/never", "{}")->call;
+	const int64_t start = ws_now_ns();
+	call->until = ws_deadline_in(100 * WS_NS_PER_MS);
+	assert_int_equal(ws_http_run(http, &call, 1, NULL, &err), 0);
+	assert_int_equal(call->err.code, WS_ETIMEOUT);
+	assert_non_null(strstr(call->err.msg, "no complete answer after"));
+	assert_true(call->sent);
+	assert_true(ws_now_ns() - start < 2 * WS_NS_PER_S);
+	call->until = ws_now_ns() - 1;
+	assert_int_equal(ws_http_run(http, &call, 1, NULL, &err), 0);
+	assert_int_equal(call->err.code, WS_ETIMEOUT);
+}
+
+static void redirects_are_not_followed(void **state)
+{
+	(void)state;
+	struct one o = { 0 };
+	assert_int_equal(ask(&o, "POST", "/status/307", "{}")->status, 307);
+	ws_buf_free(&o.call.reply);
+}
+
+static void many_calls_run_at_once(void **state)
+{
+	(void)state;
+	enum { N = 100 };
+	static struct one many[N];
+	struct ws_http_call *calls[N];
+	struct ws_err err;
+	memset(many, 0, sizeof many);
+	for (int i = 0; i < N; i++)
+		calls[i] = &prepare(&many[i], "POST", i % 2 ? "/slow" : "/echo", "{\"n\":1}")->call;
+	const int64_t start = ws_now_ns();
+	assert_int_equal(ws_http_run(http, calls, N, NULL, &err), 0);
+	assert_true(ws_now_ns() - start < 5 * WS_NS_PER_S); /* one after the other: 15 s */
+	for (int i = 0; i < N; i++) {
+		assert_int_equal(calls[i]->status, 200);
+		assert_string_equal(ws_buf_str(&calls[i]->reply), i % 2 ? "hello" : "{\"n\":1}");
+		ws_buf_free(&calls[i]->reply);
+	}
+}
+
+static void wait_returns_when_one_is_done_or_the_deadline_passes(void **state)
+{
+	(void)state;
+	struct one slow = { 0 }, never = { 0 };
+	struct ws_err err;
+	assert_int_equal(ws_http_wait(http, WS_FOREVER, NULL, -1, &err), 0);
+	assert_int_equal(ws_http_start(http, &prepare(&slow, "GET", "/slow", NULL)->call, &err), 0);
+	assert_int_equal(ws_http_start(http, &prepare(&never, "GET", "/never", NULL)->call, &err), 0);
+	assert_int_equal(ws_http_wait(http, ws_deadline_in(20 * WS_NS_PER_MS), NULL, -1, &err), 0);
+	assert_int_equal(ws_http_wait(http, ws_deadline_in(5 * WS_NS_PER_S), NULL, -1, &err), 1);
+	assert_true(slow.call.done && !never.call.done);
+	ws_http_drop(http, &never.call);
+	ws_http_drop(http, &never.call);
+	ws_http_drop(http, &slow.call);
+	assert_int_equal(never.call.err.code, WS_ECANCELLED);
+	assert_true(never.call.sent);
+	assert_int_equal(slow.call.err.code, WS_OK);
+	ws_buf_free(&slow.call.reply);
+}
+
+static void wait_can_be_woken(void **state)
+{
+	(void)state;
+	struct one never = { 0 };
+	struct ws_err err;
+	const int wake = eventfd(1, EFD_CLOEXEC);
+	assert_int_equal(ws_http_start(http, &prepare(&never, "GET", "/never", NULL)->call, &err), 0);
+	const int64_t start = ws_now_ns();
+	assert_int_equal(ws_http_wait(http, ws_deadline_in(5 * WS_NS_PER_S), NULL, wake, &err), 0);
+	assert_true(ws_now_ns() - start < WS_NS_PER_S);
+	close(wake);
+}
+
+static void *cancel_soon(void *cancel)
+{
+	usleep(50 * 1000);
+	ws_cancel_set(cancel);
+	return NULL;
+}
+
+static void cancel_drops_what_is_in_flight(void **state)
+{
+	(void)state;
+	struct ws_cancel cancel;
+	struct ws_err err;
+	struct one never = { 0 };
+	struct ws_http_call *call = &prepare(&never, "POST", "/never", "{}")->call;
+	pthread_t thread;
+	assert_int_equal(ws_cancel_init(&cancel, &err), 0);
+	assert_int_equal(pthread_create(&thread, NULL, cancel_soon, &cancel), 0);
+	const int64_t start = ws_now_ns();
+	assert_int_equal(ws_http_run(http, &call, 1, &cancel, &err), -1);
+	assert_int_equal(err.code, WS_ECANCELLED);
+	assert_int_equal(call->err.code, WS_ECANCELLED);
+	assert_false(call->done);
+	assert_true(ws_now_ns() - start < 2 * WS_NS_PER_S);
+	pthread_join(thread, NULL);
+	ws_cancel_fini(&cancel);
+}
+
+static void close_drops_what_is_in_flight(void **state)
+{
+	(void)state;
+	static struct one never;
+	struct ws_err err;
+	assert_int_equal(ws_http_start(http, &prepare(&never, "GET", "/never", NULL)->call, &err), 0);
+}
+
+static void a_key_with_a_newline_is_refused(void **state)
+{
+	(void)state;
+	struct ws_http *h = NULL;
+	struct ws_err err;
+	assert_int_equal(ws_http_open(&(struct ws_http_opts){ .api_key = "a\r\nX: y" }, &h, &err), -1);
+	assert_int_equal(err.code, WS_EUSAGE);
+}
+
+static int read_key(const char *text, size_t n, mode_t mode, char **key, bool *loose, struct ws_err *err)
+{
+	char path[] = "/tmp/wsync-key-XXXXXX";
+	const int fd = mkstemp(path);
+	assert_true(fd >= 0 && write(fd, text, n) == (ssize_t)n && !fchmod(fd, mode));
+	close(fd);
+	const int rc = ws_http_read_key(path, key, loose, err);
+	unlink(path);
+	return rc;
+}
+
+static void a_key_is_the_first_line_of_its_file(void **state)
+{
+	(void)state;
+	char *key = NULL, big[5000];
+	bool loose;
+	struct ws_err err;
+	assert_int_equal(read_key(" \tsesame \r\nmore\n", 16, 0600, &key, &loose, &err), 0);
+	assert_string_equal(key, "sesame");
+	assert_false(loose);
+	free(key);
+	assert_int_equal(read_key("k", 1, 0644, &key, &loose, &err), 0);
+	assert_true(loose);
+	free(key);
+	assert_int_equal(read_key("", 0, 0600, &key, &loose, &err), -1);
+	assert_int_equal(err.code, WS_EINPUT);
+	assert_int_equal(read_key("\nkey\n", 5, 0600, &key, &loose, &err), -1);
+	assert_int_equal(read_key("a\0b\n", 4, 0600, &key, &loose, &err), -1);
+	assert_int_equal(err.code, WS_EINPUT);
+	memset(big, 'k', sizeof big);
+	assert_int_equal(read_key(big, sizeof big, 0600, &key, &loose, &err), -1);
+	assert_int_equal(read_key(big, 4096, 0600, &key, &loose, &err), 0);
+	assert_int_equal(strlen(key), 4096);
+	free(key);
+	assert_int_equal(ws_http_read_key("/nonexistent/key", &key, &loose, &err), -1);
+	assert_int_equal(err.code, WS_EINPUT);
+}
+
+#define CASE(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		CASE(a_reply_arrives_with_its_status),
+		CASE(a_large_body_arrives_whole_and_at_once),
+		CASE(a_post_without_a_body_is_a_post),
+		CASE(connections_are_kept_alive),
+		CASE(a_post_is_never_sent_twice),
+		CASE(a_post_without_a_body_is_never_sent_twice),
+		CASE(a_get_is_repeated_when_an_idle_connection_had_died),
+		CASE(broken_answers_say_what_broke),
+		CASE(a_refused_connection_is_not_reached),
+		CASE(other_schemes_and_user_names_are_refused),
+		CASE(a_call_ends_at_its_deadline),
+		CASE(redirects_are_not_followed),
+		CASE(many_calls_run_at_once),
+		CASE(wait_returns_when_one_is_done_or_the_deadline_passes),
+		CASE(wait_can_be_woken),
+		CASE(cancel_drops_what_is_in_flight),
+		CASE(close_drops_what_is_in_flight),
+		cmocka_unit_test(a_key_with_a_newline_is_refused),
+		cmocka_unit_test(a_key_is_the_first_line_of_its_file),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

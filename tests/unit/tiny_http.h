@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tiny_http.h - an HTTP server in a thread whose path says how it behaves. A recording double for what
+ * real servers do when they are slow, die or talk nonsense.
+ *
+ *   /ok 200 "hello"          /echo 200, the request's body      /status/N status N, body "said no"
+ *   /slow 200 after 300 ms   /never nothing, connection open    /close, /reset before any reply
+ *   /cut body cut short      /garbage not HTTP                  /huge, /endless too long a body
+ *   /mute 200 "hello", and the next request on the connection is read whole, then the connection closes
+ *   /script 200, the body being the text set with tiny_script */
+#ifndef TINY_HTTP_H
+#define TINY_HTTP_H
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { TINY_MAX_CONNS = 256 };
+
+struct tiny {
+	int listener;
+	uint16_t port;
+	pthread_t acceptor, workers[TINY_MAX_CONNS];
+	pthread_mutex_t lock;
+	int fds[TINY_MAX_CONNS];     /* -1: closed; under the lock */
+	atomic_int n_conns, n_posts; /* connections taken; POST bodies read whole */
+	char last_head[4096];        /* of the last request */
+	const char *script;
+};
+
+struct tiny_conn {
+	struct tiny *tiny;
+	int fd, *slot;
+	bool mute;
+	char head[4096], *body;
+	size_t body_len;
+};
+
+/* false: the peer is gone. */
+static bool tiny_read_request(struct tiny_conn *c)
+{
+	size_t n = 0;
+	char *end = NULL;
+	while (!end) {
+		const ssize_t got = recv(c->fd, c->head + n, sizeof c->head - 1 - n, 0);
+		if (got <= 0)
+			return false;
+		n += (size_t)got;
+		c->head[n] = '\0';
+		end = strstr(c->head, "\r\n\r\n");
+	}
+	end += 4;
+	const char *length = strcasestr(c->head, "content-length:");
+	c->body_len = length ? strtoul(length + 15, NULL, 10) : 0;
+	c->body = realloc(c->body, c->body_len + 1);
+	size_t have = (size_t)(c->head + n - end);
+	memcpy(c->body, end, have);
+	for (ssize_t got; have < c->body_len; have += (size_t)got)
+		if ((got = recv(c->fd, c->body + have, c->body_len - have, 0)) <= 0)
+			return false;
+	*end = '\0';
+	memcpy(c->tiny->last_head, c->head, sizeof c->head);
+	if (!strncmp(c->head, "POST", 4))
+		c->tiny->n_posts++;
+	return true;
+}
+
+static void tiny_send(const struct tiny_conn *c, const void *bytes, size_t n)
+{
+	(void)!send(c->fd, bytes, n, MSG_NOSIGNAL);
+}
+
+static void tiny_reply(const struct tiny_conn *c, int status, const char *body, size_t n)
+{
+	char head[256];
+	const int len = snprintf(head, sizeof head,
+	                         "HTTP/1.1 %d Tiny\r\nContent-Type: application/json\r\n"
+	                         "Content-Length: %zu\r\n\r\n", status, n);
+	tiny_send(c, head, (size_t)len);
+	tiny_send(c, body, n);
+}
+
+static void tiny_stream_for_ever(const struct tiny_conn *c)
+{
+	static const char block[4096] = "x";
+	const char *head = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n";
+	tiny_send(c, head, strlen(head));
+	while (send(c->fd, block, sizeof block, MSG_NOSIGNAL) > 0)
+		;
+}
+
+/* false: close the connection. */
+static bool tiny_serve(struct tiny_conn *c)
+{
+	char path[256] = "", byte;
+	if (sscanf(c->head, "%*s %255[^ ?]", path) != 1 || c->mute)
+		return false;
+	if (!strcmp(path, "/slow"))
+		usleep(300 * 1000);
+	if (!strcmp(path, "/echo"))
+		tiny_reply(c, 200, c->body, c->body_len);
+	else if (!strncmp(path, "/status/", 8))
+		tiny_reply(c, atoi(path + 8), "said no", 7);
+	else if (!strcmp(path, "/never"))
+		return recv(c->fd, &byte, 1, 0) > 0;
+	else if (!strcmp(path, "/close"))
+		return false;
+	else if (!strcmp(path, "/reset"))
+		return setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &(struct linger){ 1, 0 },
+		                  sizeof(struct linger)) && false;
+	else if (!strcmp(path, "/cut"))
+		return tiny_send(c, "HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nshort", 43), false;
+	else if (!strcmp(path, "/garbage"))
+		return tiny_send(c, "SSH-2.0-OpenSSH_9.2\r\n", 21), false;
+	else if (!strcmp(path, "/huge"))
+		tiny_send(c, "HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\nx", 49);
+	else if (!strcmp(path, "/endless"))
+		tiny_stream_for_ever(c);
+	else if (!strcmp(path, "/script"))
+		tiny_reply(c, 200, c->tiny->script, strlen(c->tiny->script));
+	else
+		tiny_reply(c, 200, "hello", 5);
+	c->mute = !strcmp(path, "/mute");
+	return true;
+}
+
+static void *tiny_work(void *arg)
+{
+	struct tiny_conn *c = arg;
+	struct tiny *t = c->tiny;
+	while (tiny_read_request(c) && tiny_serve(c))
+		;
+	pthread_mutex_lock(&t->lock);
+	close(c->fd);
+	*c->slot = -1;
+	pthread_mutex_unlock(&t->lock);
+	free(c->body);
+	free(c);
+	return NULL;
+}
+
+static void *tiny_accept(void *arg)
+{
+	struct tiny *t = arg;
+	for (int fd; t->n_conns < TINY_MAX_CONNS && (fd = accept(t->listener, NULL, NULL)) >= 0;) {
+		struct tiny_conn *c = calloc(1, sizeof *c);
+		const int i = t->n_conns;
+		t->fds[i] = fd;
+		*c = (struct tiny_conn){ .tiny = t, .fd = fd, .slot = &t->fds[i] };
+		pthread_create(&t->workers[i], NULL, tiny_work, c);
+		t->n_conns++;
+	}
+	return NULL;
+}
+
+static void tiny_start(struct tiny *t)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t len = sizeof at;
+	memset(t, 0, sizeof *t);
+	pthread_mutex_init(&t->lock, NULL);
+	t->script = "{}";
+	t->listener = socket(AF_INET, SOCK_STREAM, 0);
+	if (bind(t->listener, (struct sockaddr *)&at, sizeof at) || listen(t->listener, 256) ||
+	    getsockname(t->listener, (struct sockaddr *)&at, &len))
+		abort();
+	t->port = ntohs(at.sin_port);
+	pthread_create(&t->acceptor, NULL, tiny_accept, t);
+}
+
+static void tiny_stop(struct tiny *t)
+{
+	shutdown(t->listener, SHUT_RDWR);
+	pthread_join(t->acceptor, NULL);
+	close(t->listener);
+	pthread_mutex_lock(&t->lock);
+	for (int i = 0; i < t->n_conns; i++)
+		if (t->fds[i] >= 0)
+			shutdown(t->fds[i], SHUT_RDWR);
+	pthread_mutex_unlock(&t->lock);
+	for (int i = 0; i < t->n_conns; i++)
+		pthread_join(t->workers[i], NULL);
+	pthread_mutex_destroy(&t->lock);
+}
+
+/* "http://127.0.0.1:PORT/path" */
+static inline char *tiny_url(const struct tiny *t, const char *path, char *dst, size_t n)
+{
+	snprintf(dst, n, "http://127.0.0.1:%u%s", (unsigned)t->port, path);
+	return dst;
+}
+
+#endif
