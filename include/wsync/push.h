@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push.h - the main job: tensors from a source into the weights of running inference servers.
+ *
+ * A ws_push keeps the endpoints, their process group and the HTTP connections; ws_push_run moves one
+ * source through it and may be called again (the group is kept). The life of one run: plan, connect,
+ * init (first run only), pause, flush, transfer, verify, resume; ws_push_close destroys the group.
+ * Whatever fails, every endpoint that was paused by us is told to continue, within seconds. */
+#ifndef WSYNC_PUSH_H
+#define WSYNC_PUSH_H
+
+#include "wsync/cancel.h"
+#include "wsync/clock.h"
+#include "wsync/endpoint.h"
+#include "wsync/err.h"
+#include "wsync/event.h"
+#include "wsync/log.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum ws_backend { WS_BACKEND_AUTO, WS_BACKEND_GLOO };
+enum ws_protocol { WS_PROTOCOL_AUTO, WS_PROTOCOL_UPDATE };
+enum ws_push_format { WS_PUSH_FORMAT_AUTO, WS_PUSH_FORMAT_NONE, WS_PUSH_FORMAT_FLATTENED };
+enum ws_push_flush { WS_FLUSH_LAST, WS_FLUSH_NEVER, WS_FLUSH_EVERY };
+enum ws_push_verify { WS_VERIFY_NONE, WS_VERIFY_HASH };
+enum ws_push_partial { WS_PARTIAL_RESUME, WS_PARTIAL_PAUSE };
+
+struct ws_push_opts {
+	const char *const *endpoints; /* URLs as ws_endpoint_normalize leaves them; none: dry run only */
+	size_t n_endpoints;
+	enum ws_backend backend;
+	enum ws_protocol protocol;
+	enum ws_push_format format;
+	enum ws_push_flush flush;
+	enum ws_pause_mode pause;
+	enum ws_push_verify verify;
+	enum ws_push_partial on_partial; /* what becomes of an endpoint with half an update */
+	const char *master_address; /* NULL: the address this machine uses toward the endpoints */
+	uint16_t master_port;       /* 0: any */
+	const char *group_name;     /* NULL: wsync-<8 hex>, fresh for each group */
+	uint64_t bucket_size;       /* bytes; 0: 512 MiB */
+	const char *const *include, *const *exclude; /* globs over tensor names */
+	size_t n_include, n_exclude;
+	const char *weight_version; /* NULL: not touched */
+	bool dry_run;               /* plan, ask the endpoints who they are, stop */
+	bool list_tensors;          /* emit WS_EV_TENSOR for each planned tensor */
+	const char *api_key;        /* NULL: none */
+	int64_t connect_ns, init_ns, bucket_ns; /* 0: 10 s, 600 s, 600 s */
+	int64_t timeout_ns;         /* of one run; 0: none */
+	struct ws_sink sink;
+	const struct ws_log *log;
+	const struct ws_cancel *cancel;
+};
+
+struct ws_push; /* opaque; one thread */
+
+/* What opts points to must outlive the push. No endpoint is spoken to yet. */
+int ws_push_open(const struct ws_push_opts *opts, struct ws_push **out, struct ws_err *err);
+
+struct ws_push_source {
+	const char *const *paths;   /* several paths are one checkpoint (ws_source_open) */
+	size_t n_paths;
+	const char *weight_version; /* NULL: the one of the options */
+};
+
+/* Emits WS_EV_PLAN, _ENDPOINT, _BUCKET ...; the outcome is in *result, whose strings and arrays live
+ * until the next run or close. -1 when any endpoint was not brought to the new weights; *err then
+ * says the first cause, and its code is the exit code: WS_EPARTIAL when some endpoints were. */
+int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct ws_ev_end *result,
+                struct ws_err *err);
+
+/* Destroys the group at the endpoints and here; what that took is added to result->ns and total_ns. */
+void ws_push_finish(struct ws_push *p, struct ws_ev_end *result);
+void ws_push_close(struct ws_push *p); /* NULL is fine; finishes first where that was not done */
+
+#endif

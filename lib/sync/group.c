@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* group.c - binding, inviting, joining; and leaving again.
+ *
+ * The order is what works with every server: the store listens before anybody is told of it, all
+ * members are asked at once (eager ones answer only when all have joined), and we join meanwhile. */
+#include "group.h"
+
+#include "group_state.h"
+#include "sock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+/* ---- who we say we are -------------------------------------------------------------------------- */
+
+static int check_reachable(const struct ws_group *g, enum ws_code code, struct ws_err *err)
+{
+	bool ours = false;
+	if (ws_host_is_loopback(g->host, &ours, err))
+		return -1;
+	for (size_t i = 0; ours && i < g->opts.n_members; i++) {
+		bool theirs = false;
+		if (ws_host_is_loopback(g->opts.members[i].host, &theirs, err))
+			return -1;
+		if (theirs)
+			continue;
+		ws_err_set(err, code, "master address %s: %s is not on this machine and cannot reach it",
+		           g->host, g->opts.members[i].url);
+		return ws_err_hint(err, "give --master-address an address of this machine that the "
+		                        "endpoints can connect to");
+	}
+	return 0;
+}
+
+/* The address for a name: servers take names, our sockets and gloo's blobs need a literal. */
+static int resolve(struct ws_group *g, struct ws_err *err)
+{
+	if (ws_host_local_toward(g->host, g->literal, sizeof g->literal, err))
+		return ws_err_wrap(err, "master address %s", g->host);
+	return 0;
+}
+
+static int choose_address(struct ws_group *g, struct ws_err *err)
+{
+	const char *given = g->opts.master_address;
+	if (given && ws_host_is_wildcard(given)) {
+		ws_err_set(err, WS_EUSAGE, "master address '%s' is a wildcard: it means nothing to a "
+		           "peer that must connect to it", given);
+		return ws_err_hint(err, "leave --master-address out, or name one address of this machine");
+	}
+	if (given)
+		snprintf(g->host, sizeof g->host, "%s", given);
+	/* A remote endpoint decides: toward a local one every address of ours works. */
+	for (size_t i = 0; !given && i < g->opts.n_members; i++) {
+		const char *host = g->opts.members[i].host;
+		bool local = false;
+		if (ws_host_is_loopback(host, &local, err))
+			return -1;
+		if ((i == 0 || !local) && ws_host_local_toward(host, g->host, sizeof g->host, err))
+			return -1;
+		if (!local)
+			break;
+	}
+	return check_reachable(g, given ? WS_EUSAGE : WS_EREACH, err) ? -1 : resolve(g, err);
+}
+
+static int choose_name(struct ws_group *g, struct ws_err *err)
+{
+	if (g->opts.name) {
+		snprintf(g->name, sizeof g->name, "%s", g->opts.name);
+		return 0;
+	}
+	/* Fresh for each attempt: a half-dead group of that name may still stand at a server. */
+	uint32_t id;
+	if (getrandom(&id, sizeof id, 0) != sizeof id)
+		return ws_err_errno(err, "getrandom");
+	snprintf(g->name, sizeof g->name, "wsync-%08x", id);
+	return 0;
+}
+
+/* ---- requests ----------------------------------------------------------------------------------- */
+
+static void write_init(const struct ws_group *g, const struct ws_member *m, struct ws_buf *body)
+{
+	struct ws_jw w;
+	ws_jw_init(&w, body);
+	ws_jw_object(&w, NULL);
+	ws_jw_str(&w, "master_address", g->host);
+	ws_jw_uint(&w, "master_port", ws_store_port(g->store));
+	ws_jw_uint(&w, "rank_offset", m->rank_offset);
+	ws_jw_uint(&w, "world_size", g->world_size);
+	ws_jw_str(&w, "group_name", g->name);
+	ws_jw_str(&w, "backend", g->opts.ops->name);
+	ws_jw_end_object(&w);
+}
+
+static int start_inits(struct ws_group *g, struct ws_endpoint_call *calls, struct ws_buf *bodies,
+                       ws_deadline until, struct ws_err *err)
+{
+	for (size_t i = 0; i < g->opts.n_members; i++) {
+		const struct ws_member *m = &g->opts.members[i];
+		ws_buf_init(&bodies[i], 4096);
+		write_init(g, m, &bodies[i]);
+		ws_log(g->opts.log, 1, "%s: asked to join %s as ranks %u..%u of %u at %s:%u", m->url,
+		       g->name, m->rank_offset, m->rank_offset + m->ranks - 1, g->world_size, g->host,
+		       (unsigned)ws_store_port(g->store));
+		if (ws_buf_check(&bodies[i], "request", err) ||
+		    ws_endpoint_start(g->opts.http, &calls[i], m->url, "POST",
+		                      "/init_weights_update_group", &bodies[i], until, err))
+			return -1;
+	}
+	return 0;
+}
+
+static int join_all(struct ws_group *g, ws_deadline until, struct ws_err *err)
+{
+	const size_t n = g->opts.n_members;
+	struct ws_endpoint_call *calls = calloc(n, sizeof *calls);
+	struct ws_buf *bodies = calloc(n, sizeof *bodies);
+	struct ws_err *errs = calloc(n, sizeof *errs);
+	int rc = -1;
+	if (!calls || !bodies || !errs) {
+		ws_err_set(err, WS_ESYSTEM, "out of memory");
+		goto out;
+	}
+	const struct ws_transport_opts topts = { .world_size = g->world_size, .host = g->literal,
+		                                 .store = g->store, .log = g->opts.log };
+	if (g->opts.ops->open(&topts, until, &g->transport, err))
+		goto out;
+	if (start_inits(g, calls, bodies, until, err))
+		goto out;
+	struct ws_together w = { .group = g, .calls = calls, .n = n, .errs = errs, .until = until,
+		                 .cancel = g->opts.cancel, .what = "joining the group", .joining = true };
+	rc = ws_group_together(&w, err);
+	for (size_t i = 0; i < n; i++)
+		g->joined[i] = calls[i].http.user && errs[i].code == WS_OK;
+out:
+	for (size_t i = 0; i < n; i++) {
+		if (calls) {
+			ws_http_drop(g->opts.http, &calls[i].http);
+			ws_endpoint_call_free(&calls[i]);
+		}
+		if (bodies)
+			ws_buf_free(&bodies[i]);
+	}
+	free(calls);
+	free(bodies);
+	free(errs);
+	return rc;
+}
+
+/* ---- open and close ----------------------------------------------------------------------------- */
+
+static int open_store(struct ws_group *g, struct ws_err *err)
+{
+	const struct ws_store_opts opts = {
+		.host = g->literal,
+		.port = g->opts.master_port,
+		.world_size = g->world_size,
+		.group = g->name,
+		.log = g->opts.log,
+	};
+	return ws_store_open(&opts, &g->store, err);
+}
+
+int ws_group_open(const struct ws_group_opts *opts, ws_deadline until, struct ws_group **out,
+                  struct ws_err *err)
+{
+	struct ws_group *g = calloc(1, sizeof *g);
+	if (!g || !(g->joined = calloc(opts->n_members, sizeof *g->joined))) {
+		free(g);
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	}
+	g->opts = *opts;
+	g->world_size = 1;
+	for (size_t i = 0; i < opts->n_members; i++) {
+		opts->members[i].rank_offset = g->world_size;
+		g->world_size += opts->members[i].ranks;
+	}
+	if (choose_address(g, err) || choose_name(g, err) || open_store(g, err) ||
+	    join_all(g, until, err)) {
+		/* Members that did join must not keep a rank of a group that never was. */
+		ws_group_close(g, NULL, ws_deadline_in(2 * WS_NS_PER_S));
+		return -1;
+	}
+	*out = g;
+	return 0;
+}
+
+/* Destroying is asked of the servers while our own side goes down: a side that waits for the other
+ * may wait for ever. */
+static void leave(struct ws_group *g, const bool *skip, ws_deadline until)
+{
+	const size_t n = g->opts.n_members;
+	struct ws_endpoint_call *calls = calloc(n, sizeof *calls);
+	struct ws_buf body;
+	struct ws_jw w;
+	if (!calls)
+		return;
+	ws_buf_init(&body, 1024);
+	ws_jw_init(&w, &body);
+	ws_jw_object(&w, NULL);
+	ws_jw_str(&w, "group_name", g->name);
+	ws_jw_end_object(&w);
+	for (size_t i = 0; i < n; i++)
+		if (g->joined[i] && !(skip && skip[i]) &&
+		    ws_endpoint_start(g->opts.http, &calls[i], g->opts.members[i].url, "POST",
+		                      "/destroy_weights_update_group", &body, until, NULL))
+			g->joined[i] = false;
+	if (g->transport)
+		g->transport->ops->close(g->transport);
+	g->transport = NULL;
+	for (size_t i = 0; i < n; i++) {
+		struct ws_err e = WS_ERR_INIT;
+		if (!g->joined[i] || (skip && skip[i]))
+			continue;
+		while (!calls[i].http.done && !ws_deadline_passed(until))
+			if (ws_http_wait(g->opts.http, until, NULL, -1, NULL) < 0)
+				break;
+		if (!calls[i].http.done) {
+			ws_http_drop(g->opts.http, &calls[i].http);
+			ws_log(g->opts.log, 1, "%s: did not answer the request to leave %s",
+			       g->opts.members[i].url, g->name);
+		} else if (ws_endpoint_reply(&calls[i], NULL, NULL, 0, &e)) {
+			ws_log(g->opts.log, 1, "%s: %s", g->opts.members[i].url, e.msg);
+		}
+		ws_endpoint_call_free(&calls[i]);
+	}
+	ws_buf_free(&body);
+	free(calls);
+}
+
+void ws_group_close(struct ws_group *g, const bool *skip, ws_deadline until)
+{
+	if (!g)
+		return;
+	leave(g, skip, until);
+	if (g->transport)
+		g->transport->ops->close(g->transport);
+	ws_store_close(g->store);
+	free(g->joined);
+	free(g);
+}
+
+const char *ws_group_name(const struct ws_group *g)
+{
+	return g->name;
+}
+
+unsigned ws_group_world_size(const struct ws_group *g)
+{
+	return g->world_size;
+}
+
+struct ws_transport *ws_group_transport(const struct ws_group *g)
+{
+	return g->transport;
+}
+
+bool ws_group_alive(const struct ws_group *g)
+{
+	return ws_store_trouble(g->store, NULL) == 0;
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* group.h - one process group: the store that we host, the servers that we asked to join, and the
+ * transport that joined as rank 0; and the work that needs HTTP and the data plane at once. */
+#ifndef WS_SYNC_GROUP_H
+#define WS_SYNC_GROUP_H
+
+#include "endpoint_call.h"
+#include "transport.h"
+
+struct ws_member {
+	const char *url;       /* borrowed */
+	const char *host;      /* of the url, without brackets */
+	unsigned rank_offset;  /* first rank of this endpoint; it has `ranks` of them */
+	unsigned ranks;
+	int64_t ns;            /* out: how long its init took */
+};
+
+struct ws_group_opts {
+	struct ws_http *http;               /* borrowed */
+	struct ws_member *members;          /* borrowed; rank_offset is filled in */
+	size_t n_members;
+	const struct ws_transport_ops *ops;
+	const char *master_address;         /* NULL: chosen */
+	uint16_t master_port;
+	const char *name;                   /* NULL: wsync-<8 hex> */
+	const struct ws_log *log;
+	const struct ws_cancel *cancel;
+};
+
+struct ws_group; /* opaque */
+
+/* Binds the store, asks all members at once to join, joins. On failure nothing is left open. */
+int ws_group_open(const struct ws_group_opts *opts, ws_deadline until, struct ws_group **out,
+                  struct ws_err *err);
+/* Asks the members to leave while our side is aborted; members that do not answer by `until` are
+ * only logged. skip[i] (or skip NULL): do not ask member i. */
+void ws_group_close(struct ws_group *g, const bool *skip, ws_deadline until); /* NULL is fine */
+
+const char *ws_group_name(const struct ws_group *g);
+unsigned ws_group_world_size(const struct ws_group *g);
+struct ws_transport *ws_group_transport(const struct ws_group *g);
+/* false: a peer left since, so the next broadcast would fail. */
+bool ws_group_alive(const struct ws_group *g);
+
+/* HTTP requests that are answered only once the data plane has moved, and the data plane that moves
+ * only once the requests were read: both are run together. */
+struct ws_together {
+	struct ws_group *group;
+	struct ws_endpoint_call *calls; /* started by the caller, one per member */
+	size_t n;
+	struct ws_err *errs;            /* out: per member, WS_OK where it agreed */
+	char (*messages)[256];          /* out: per member, its words; may be NULL */
+	ws_deadline until;
+	const struct ws_cancel *cancel;
+	const char *what;               /* subject of a deadline's sentence: "bucket 3 of 9" */
+	bool joining;                   /* what the store has seen (ws_store_trouble) is fatal */
+	void (*tick)(void *ctx);        /* called some ten times a second; may be NULL */
+	void *ctx;
+	int64_t wire_ns;                /* out: start to the end of the data plane's work */
+};
+
+/* 0: every request was agreed to and the data plane is done. -1: the first cause. On return no call is
+ * in flight and the transport is at rest. A refusal aborts the data plane at once; when an endpoint
+ * vanishes, the others get what they can still get. */
+int ws_group_together(struct ws_together *w, struct ws_err *err);
+
+#endif

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* group_state.h - what group.c and group_together.c share. */
+#ifndef WS_SYNC_GROUP_STATE_H
+#define WS_SYNC_GROUP_STATE_H
+
+#include "group.h"
+
+struct ws_group {
+	struct ws_group_opts opts;
+	char name[128];
+	char host[256];      /* what we advertise */
+	char literal[64];    /* the same as an address literal, to bind and to publish */
+	unsigned world_size;
+	struct ws_store *store;
+	struct ws_transport *transport;
+	bool *joined;        /* per member: answered init with success */
+};
+
+#endif

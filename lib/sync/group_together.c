@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* group_together.c - one wait for two worlds: HTTP answers and the data plane.
+ *
+ * Who is blamed: a server that refused while the data plane was whole; else the data plane; else a
+ * connection that was lost. Answers that come after the data plane broke are its consequence, but a
+ * server's words say more than a socket, so they are waited for a moment and quoted. */
+#include "group.h"
+
+#include "group_state.h"
+
+#include <poll.h>
+#include <stdio.h>
+
+/* After the data plane broke, servers notice by their closed sockets and answer; one that does not
+ * within this time is given up. */
+static const int64_t BROKEN_GRACE_NS = 20 * WS_NS_PER_S;
+/* After a refusal nobody needs to wait for the others' answers to a broadcast that was ended. */
+static const int64_t REFUSED_GRACE_NS = WS_NS_PER_S;
+/* A vanished endpoint does not end the broadcast to the others as long as bytes move. */
+static const int64_t STALL_NS = 5 * WS_NS_PER_S;
+
+struct duo {
+	struct ws_together *w;
+	struct ws_transport *t;
+	size_t pending;       /* requests without an answer */
+	bool moving;          /* the data plane works */
+	bool lost;            /* an endpoint vanished */
+	bool refused;         /* an endpoint said no while the data plane was whole */
+	struct ws_err cause;  /* the refusal, or what broke the data plane */
+	bool broken;
+	ws_deadline until;
+	uint64_t bytes;       /* progress when it was last seen to move */
+	int64_t moved_ns;
+};
+
+static bool readable(int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	return fd >= 0 && poll(&p, 1, 0) > 0;
+}
+
+/* The call's user pointer marks answers that were read. */
+static bool answered(const struct ws_endpoint_call *call)
+{
+	return call->http.user != NULL;
+}
+
+static void collect_one(struct duo *d, size_t i)
+{
+	struct ws_together *w = d->w;
+	struct ws_endpoint_call *call = &w->calls[i];
+	call->http.user = call;
+	d->pending--;
+	w->group->opts.members[i].ns = call->http.ns;
+	char words[256] = "";
+	if (ws_endpoint_reply(call, NULL, words, sizeof words, &w->errs[i]) == 0)
+		w->errs[i] = (struct ws_err)WS_ERR_INIT;
+	else if (w->errs[i].code == WS_EREFUSED && !d->broken && !d->refused) {
+		d->refused = true;
+		d->cause = w->errs[i];
+		d->until = ws_deadline_min(d->until, ws_deadline_in(REFUSED_GRACE_NS));
+		d->t->ops->abort(d->t);
+	} else if (w->errs[i].code != WS_EREFUSED)
+		d->lost = true;
+	if (w->messages)
+		snprintf(w->messages[i], sizeof w->messages[i], "%s", words);
+}
+
+static void collect(struct duo *d)
+{
+	for (size_t i = 0; i < d->w->n; i++)
+		if (!answered(&d->w->calls[i]) && d->w->calls[i].http.done)
+			collect_one(d, i);
+}
+
+static void break_off(struct duo *d, const struct ws_err *why)
+{
+	if (d->refused || d->broken)
+		return;
+	d->broken = true;
+	d->cause = *why;
+	d->until = ws_deadline_min(d->until, ws_deadline_in(BROKEN_GRACE_NS));
+}
+
+static void watch_wire(struct duo *d, int64_t start)
+{
+	struct ws_err e = WS_ERR_INIT;
+	if (d->moving && d->w->joining && ws_store_trouble(d->w->group->store, &e)) {
+		break_off(d, &e);
+		d->t->ops->abort(d->t);
+	}
+	if (d->moving && readable(d->t->ops->fd(d->t))) {
+		d->moving = false;
+		d->w->wire_ns = ws_now_ns() - start;
+		if (d->t->ops->wait(d->t, &e))
+			break_off(d, &e);
+	}
+	if (!d->moving)
+		return;
+	const uint64_t bytes = d->t->ops->progress(d->t);
+	if (bytes != d->bytes) {
+		d->bytes = bytes;
+		d->moved_ns = ws_now_ns();
+	}
+	if (d->lost && ws_now_ns() - d->moved_ns > STALL_NS)
+		d->t->ops->abort(d->t);
+}
+
+static void stop_all(struct duo *d, int64_t start)
+{
+	struct ws_together *w = d->w;
+	if (d->moving) {
+		d->t->ops->abort(d->t);
+		d->t->ops->wait(d->t, NULL);
+		w->wire_ns = ws_now_ns() - start;
+	}
+	for (size_t i = 0; i < w->n; i++) {
+		if (answered(&w->calls[i]))
+			continue;
+		ws_http_drop(w->group->opts.http, &w->calls[i].http);
+		ws_err_set(&w->errs[i], WS_ETIMEOUT, "POST %s: no answer", w->calls[i].path);
+		ws_err_where(&w->errs[i], NULL, w->group->opts.members[i].url);
+	}
+}
+
+static int say_late(const struct duo *d, struct ws_err *err)
+{
+	const struct ws_together *w = d->w;
+	const char *silent = NULL;
+	for (size_t i = 0; i < w->n && !silent; i++)
+		if (!answered(&w->calls[i]))
+			silent = w->group->opts.members[i].url;
+	struct ws_buf text;
+	ws_buf_init(&text, 8192);
+	ws_store_explain(w->group->store, &text);
+	ws_err_set(err, WS_ETIMEOUT, "%s: the deadline passed%s%s", w->what,
+	           silent ? " without an answer from " : " while bytes were being taken",
+	           silent ? silent : "");
+	ws_err_hint(err, "%s", ws_buf_str(&text));
+	ws_err_where(err, NULL, silent);
+	ws_buf_free(&text);
+	return -1;
+}
+
+static int say_cause(const struct duo *d, struct ws_err *err)
+{
+	const struct ws_together *w = d->w;
+	const struct ws_err *other = NULL; /* what a server had to say about it */
+	for (size_t i = 0; i < w->n; i++)
+		if (w->errs[i].code != WS_OK && (!other || other->code == WS_ETIMEOUT))
+			other = &w->errs[i];
+	if (!d->refused && !d->broken && !other)
+		return 0;
+	if (!err)
+		return -1;
+	*err = d->refused || d->broken ? d->cause : *other;
+	if (d->broken && other && other->code != WS_ETIMEOUT) {
+		if (!err->hint[0])
+			ws_err_hint(err, "%s: %s", other->endpoint, other->msg);
+		ws_err_where(err, NULL, other->endpoint);
+	}
+	return -1;
+}
+
+int ws_group_together(struct ws_together *w, struct ws_err *err)
+{
+	struct ws_transport *t = w->group->transport;
+	const int64_t start = ws_now_ns();
+	struct duo d = { .w = w, .t = t, .pending = w->n, .moving = true, .until = w->until,
+		         .bytes = t->ops->progress(t), .moved_ns = start };
+	bool late = false;
+	int rc = 0;
+	for (size_t i = 0; i < w->n; i++)
+		w->calls[i].http.user = NULL;
+	while ((d.pending || d.moving) && !late) {
+		const ws_deadline tick = ws_deadline_in(100 * WS_NS_PER_MS);
+		rc = ws_http_wait(w->group->opts.http, ws_deadline_min(d.until, tick), w->cancel,
+		                  d.moving ? t->ops->fd(t) : -1, err);
+		if (rc < 0)
+			break;
+		collect(&d);
+		watch_wire(&d, start);
+		if (w->tick)
+			w->tick(w->ctx);
+		late = ws_deadline_passed(d.until);
+	}
+	stop_all(&d, start);
+	if (rc < 0)
+		return -1;
+	if (late && !d.refused && !d.broken)
+		return say_late(&d, err);
+	return say_cause(&d, err);
+}

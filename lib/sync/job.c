@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "job.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdint.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+int ws_job_init(struct ws_job *j, struct ws_err *err)
+{
+	*j = (struct ws_job){ .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) };
+	return j->fd < 0 ? ws_err_errno(err, "eventfd") : 0;
+}
+
+static void *run(void *arg)
+{
+	struct ws_job *j = arg;
+	j->rc = j->fn(j->arg, &j->err);
+	const uint64_t one = 1;
+	while (write(j->fd, &one, sizeof one) < 0 && errno == EINTR)
+		continue;
+	return NULL;
+}
+
+int ws_job_start(struct ws_job *j, int (*fn)(void *, struct ws_err *), void *arg, struct ws_err *err)
+{
+	j->fn = fn;
+	j->arg = arg;
+	j->rc = 0;
+	j->err = (struct ws_err)WS_ERR_INIT;
+	/* Signals belong to the thread that knows what to do about them: the caller's. */
+	sigset_t all, old;
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &old);
+	const int rc = pthread_create(&j->thread, NULL, run, j);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (rc) {
+		errno = rc;
+		return ws_err_errno(err, "start a thread");
+	}
+	j->running = true;
+	return 0;
+}
+
+int ws_job_wait(struct ws_job *j, struct ws_err *err)
+{
+	if (!j->running)
+		return 0;
+	pthread_join(j->thread, NULL);
+	j->running = false;
+	uint64_t count;
+	while (read(j->fd, &count, sizeof count) < 0 && errno == EINTR)
+		continue;
+	if (j->rc && err)
+		*err = j->err;
+	return j->rc;
+}
+
+void ws_job_fini(struct ws_job *j)
+{
+	ws_job_wait(j, NULL);
+	if (j->fd >= 0)
+		close(j->fd);
+	j->fd = -1;
+}

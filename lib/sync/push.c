@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push.c - the life of a push: phases in order, and what is owed to the endpoints when one fails.
+ *
+ * The books: every nanosecond of a run belongs to exactly one phase, so the phases add up to the
+ * total. Clean-up has deadlines of its own, because the run's may be what has passed. */
+#include "push_state.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const int64_t DESTROY_NS = 10 * WS_NS_PER_S;
+
+/* ---- books and events --------------------------------------------------------------------------- */
+
+void push_enter(struct ws_push *p, enum ws_phase phase)
+{
+	const int64_t now = ws_now_ns();
+	p->ns[p->phase] += now - p->phase_since;
+	p->phase = phase;
+	p->phase_since = now;
+}
+
+void push_emit(struct ws_push *p, const struct ws_event *ev)
+{
+	if (p->opts.sink.event)
+		p->opts.sink.event(p->opts.sink.ctx, ev);
+}
+
+void push_warn(struct ws_push *p, const char *url, const char *fmt, ...)
+{
+	char text[1024];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
+	const struct ws_event ev = { .type = WS_EV_WARNING,
+		                     .warning = { .url = url ? url : "", .message = text } };
+	push_emit(p, &ev);
+}
+
+size_t push_select(struct ws_push *p, bool (*wanted)(const struct push_endpoint *))
+{
+	size_t n = 0;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		if (wanted && !wanted(&p->endpoints[i]))
+			continue;
+		p->urls[n] = p->endpoints[i].url;
+		p->index[n++] = i;
+	}
+	return n;
+}
+
+/* ---- plan --------------------------------------------------------------------------------------- */
+
+static enum ws_load_format choose_format(const struct ws_push *p)
+{
+	/* torch's gloo takes few dtypes by themselves and every server takes uint8, so flattened is
+	 * what always works; it is also one broadcast instead of hundreds. */
+	return p->opts.format == WS_PUSH_FORMAT_NONE ? WS_FORMAT_TENSORS : WS_FORMAT_FLATTENED;
+}
+
+static void name_source(struct ws_push *p, const struct ws_push_source *s)
+{
+	size_t used = 0;
+	p->source_name[0] = 0;
+	for (size_t i = 0; i < s->n_paths && used + 1 < sizeof p->source_name; i++) {
+		const int n = snprintf(p->source_name + used, sizeof p->source_name - used, "%s%s",
+		                       i ? " " : "", s->paths[i]);
+		used += n > 0 ? (size_t)n : 0;
+	}
+}
+
+static int make_plan(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
+{
+	const struct ws_plan_opts opts = {
+		.bucket_size = p->opts.bucket_size,
+		.format = choose_format(p),
+		.include = p->opts.include,
+		.n_include = p->opts.n_include,
+		.exclude = p->opts.exclude,
+		.n_exclude = p->opts.n_exclude,
+	};
+	if (ws_source_open(s->paths, s->n_paths, &p->source, err))
+		return -1;
+	return ws_plan_make(p->source, &opts, &p->plan, err);
+}
+
+static void emit_plan(struct ws_push *p)
+{
+	unsigned world = 0;
+	for (size_t i = 0; p->known && i < p->opts.n_endpoints; i++)
+		world += (i == 0) + p->members[i].ranks;
+	const struct ws_plan *plan = p->plan;
+	struct ws_event ev = {
+		.type = WS_EV_PLAN,
+		.plan = { .source = p->source_name, .digest = plan->digest, .tensors = plan->n_tensors,
+		          .skipped = plan->n_skipped, .buckets = plan->n_buckets, .bytes = plan->bytes,
+		          .bucket_size = plan->bucket_size,
+		          .load_format = plan->format == WS_FORMAT_FLATTENED ? "flattened_bucket" : "none",
+		          .backend = p->transport->name, .protocol = "update", .world_size = world,
+		          .dry_run = p->opts.dry_run },
+	};
+	push_emit(p, &ev);
+	for (size_t b = 0; b < plan->n_buckets; b++) {
+		const struct ws_plan_bucket *bucket = &plan->buckets[b];
+		for (size_t i = bucket->first; p->opts.list_tensors && i < bucket->first + bucket->n; i++) {
+			const struct ws_plan_tensor *t = &plan->tensors[i];
+			ev = (struct ws_event){ .type = WS_EV_TENSOR,
+				                .tensor = { .bucket = b, .name = t->name, .dtype = t->dtype,
+				                            .n_dims = t->n_dims, .dims = t->dims,
+				                            .bytes = t->bytes, .recipe = "copy" } };
+			push_emit(p, &ev);
+		}
+		if (!p->opts.dry_run)
+			continue;
+		ev = (struct ws_event){ .type = WS_EV_BUCKET,
+			                .bucket = { .index = b, .count = plan->n_buckets,
+			                            .tensors = bucket->n, .bytes = bucket->bytes,
+			                            .flush = p->opts.flush == WS_FLUSH_EVERY ||
+			                                     (p->opts.flush == WS_FLUSH_LAST &&
+			                                      b + 1 == plan->n_buckets),
+			                            .planned = true } };
+		push_emit(p, &ev);
+	}
+}
+
+/* ---- group -------------------------------------------------------------------------------------- */
+
+static int init_group(struct ws_push *p, struct ws_err *err)
+{
+	if (p->group && !ws_group_alive(p->group)) {
+		push_warn(p, NULL, "a peer left group %s since the last push: making a new one",
+		          ws_group_name(p->group));
+		ws_group_close(p->group, NULL, ws_deadline_in(DESTROY_NS));
+		p->group = NULL;
+	}
+	if (p->group)
+		return 0;
+	const struct ws_group_opts opts = {
+		.http = p->http,
+		.members = p->members,
+		.n_members = p->opts.n_endpoints,
+		.ops = p->transport,
+		.master_address = p->opts.master_address,
+		.master_port = p->opts.master_port,
+		.name = p->opts.group_name,
+		.log = p->opts.log,
+		.cancel = p->opts.cancel,
+	};
+	if (ws_group_open(&opts, ws_deadline_min(p->until, ws_deadline_in(p->opts.init_ns)), &p->group,
+	                  err))
+		return -1;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		const struct ws_event ev = {
+			.type = WS_EV_ENDPOINT,
+			.endpoint = { .url = p->endpoints[i].url, .phase = WS_PHASE_INIT, .ok = true,
+			              .rank_offset = p->members[i].rank_offset,
+			              .ranks = p->members[i].ranks, .version = p->infos[i].version,
+			              .weight_version = p->infos[i].weight_version, .message = "",
+			              .ns = p->members[i].ns },
+		};
+		push_emit(p, &ev);
+	}
+	return 0;
+}
+
+static void drop_group(struct ws_push *p)
+{
+	bool *skip = calloc(p->opts.n_endpoints, sizeof *skip);
+	for (size_t i = 0; skip && i < p->opts.n_endpoints; i++)
+		skip[i] = p->endpoints[i].lost;
+	ws_group_close(p->group, skip, ws_deadline_in(DESTROY_NS));
+	p->group = NULL;
+	free(skip);
+}
+
+/* ---- one run ------------------------------------------------------------------------------------ */
+
+static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
+{
+	if (make_plan(p, s, err))
+		return -1;
+	if (p->opts.n_endpoints) {
+		push_enter(p, WS_PHASE_CONNECT);
+		if (push_connect(p, err))
+			return -1;
+	}
+	push_enter(p, WS_PHASE_PLAN);
+	emit_plan(p);
+	if (push_check_plan(p, err))
+		return -1;
+	if (p->opts.dry_run)
+		return 0;
+	push_enter(p, WS_PHASE_INIT);
+	/* What torch the servers run is known once they joined, and with it what they cannot take. */
+	if (init_group(p, err) || push_check_plan(p, err))
+		return -1;
+	push_enter(p, WS_PHASE_PAUSE);
+	if (push_pause(p, err))
+		return -1;
+	push_enter(p, WS_PHASE_FLUSH);
+	if (push_flush(p, err))
+		return -1;
+	push_enter(p, WS_PHASE_TRANSFER);
+	if (push_hash_begin(p, err) || push_transfer(p, err))
+		return -1;
+	push_enter(p, WS_PHASE_VERIFY);
+	return push_verify(p, err) || push_set_version(p, err) ? -1 : 0;
+}
+
+static void reset_run(struct ws_push *p, const struct ws_push_source *s)
+{
+	p->run_since = p->phase_since = ws_now_ns();
+	p->phase = WS_PHASE_PLAN;
+	memset(p->ns, 0, sizeof p->ns);
+	p->first_byte = 0;
+	p->until = p->opts.timeout_ns > 0 ? ws_deadline_in(p->opts.timeout_ns) : WS_FOREVER;
+	p->weight_version = s->weight_version ? s->weight_version : p->opts.weight_version;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		p->endpoints[i].state = WS_UNTOUCHED;
+		p->endpoints[i].lost = false;
+		p->endpoints[i].message[0] = 0;
+	}
+	name_source(p, s);
+}
+
+static void forget_run(struct ws_push *p)
+{
+	push_hash_end(p);
+	ws_plan_free(p->plan);
+	p->plan = NULL;
+	ws_source_close(p->source);
+	p->source = NULL;
+}
+
+/* Some have the new weights and some do not: that is what a scheduler must see, whatever the cause. */
+static void judge_partial(const struct ws_push *p, struct ws_err *err)
+{
+	size_t committed = 0;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		committed += p->endpoints[i].state == WS_COMMITTED;
+	if (!committed || committed == p->opts.n_endpoints || err->code == WS_ECANCELLED)
+		return;
+	ws_err_wrap(err, "%zu of %zu endpoints updated", committed, p->opts.n_endpoints);
+	err->code = WS_EPARTIAL;
+}
+
+static void fill_result(struct ws_push *p, bool ok, const struct ws_err *err, struct ws_ev_end *r)
+{
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		const struct push_endpoint *e = &p->endpoints[i];
+		p->results[i] = (struct ws_ev_endpoint_result){
+			.url = e->url, .ok = e->state == WS_COMMITTED, .state = e->state,
+			.paused = e->paused, .message = e->message,
+		};
+	}
+	p->failure = *err;
+	*r = (struct ws_ev_end){
+		.source = p->source_name, .ok = ok, .err = ok ? NULL : &p->failure,
+		.bytes = p->plan ? p->plan->bytes : 0,
+		.wire_bytes = p->group ? ws_group_transport(p->group)->ops->progress(
+		                                 ws_group_transport(p->group)) - p->progress_base : 0,
+		.tensors = p->plan ? p->plan->n_tensors : 0,
+		.buckets = p->plan ? p->plan->n_buckets : 0,
+		.digest = p->plan ? p->plan->digest : 0,
+		.n_endpoints = p->opts.n_endpoints, .endpoints = p->results,
+		.total_ns = ws_now_ns() - p->run_since,
+		.first_byte_ns = p->first_byte ? p->first_byte - p->run_since : 0,
+		.weight_version = p->weight_version,
+		.verify = p->opts.verify == WS_VERIFY_HASH ? "hash" : "none",
+		.dry_run = p->opts.dry_run,
+	};
+	memcpy(r->ns, p->ns, sizeof r->ns);
+}
+
+int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct ws_ev_end *result,
+                struct ws_err *err)
+{
+	struct ws_err local = WS_ERR_INIT;
+	reset_run(p, source);
+	const int rc = run_phases(p, source, &local);
+	if (rc) {
+		ws_err_where(&local, ws_phase_name(p->phase), NULL);
+		push_hash_end(p);
+	}
+	push_enter(p, WS_PHASE_RESUME);
+	push_resume(p);
+	if (rc)
+		judge_partial(p, &local);
+	struct ws_ev_end r;
+	fill_result(p, rc == 0, &local, &r);
+	if (rc && p->group) {
+		/* After a failure nobody can say where the ranks stand: the next run makes a new group. */
+		push_enter(p, WS_PHASE_DESTROY);
+		drop_group(p);
+	}
+	push_enter(p, WS_PHASE_PLAN);
+	memcpy(r.ns, p->ns, sizeof r.ns);
+	r.total_ns = ws_now_ns() - p->run_since;
+	forget_run(p);
+	if (result)
+		*result = r;
+	if (rc && err)
+		*err = local;
+	return rc;
+}
+
+/* ---- open and close ----------------------------------------------------------------------------- */
+
+static int take_opts(struct ws_push *p, const struct ws_push_opts *opts, struct ws_err *err)
+{
+	const size_t n = opts->n_endpoints;
+	p->opts = *opts;
+	p->opts.connect_ns = opts->connect_ns > 0 ? opts->connect_ns : 10 * WS_NS_PER_S;
+	p->opts.init_ns = opts->init_ns > 0 ? opts->init_ns : 600 * WS_NS_PER_S;
+	p->opts.bucket_ns = opts->bucket_ns > 0 ? opts->bucket_ns : 600 * WS_NS_PER_S;
+	p->transport = &ws_transport_gloo;
+	p->endpoints = calloc(n + 1, sizeof *p->endpoints);
+	p->infos = calloc(n + 1, sizeof *p->infos);
+	p->members = calloc(n + 1, sizeof *p->members);
+	p->errs = calloc(n + 1, sizeof *p->errs);
+	p->answers = calloc(n + 1, sizeof *p->answers);
+	p->results = calloc(n + 1, sizeof *p->results);
+	p->urls = calloc(n + 1, sizeof *p->urls);
+	p->index = calloc(n + 1, sizeof *p->index);
+	if (!p->endpoints || !p->infos || !p->members || !p->errs || !p->answers || !p->results ||
+	    !p->urls || !p->index)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	for (size_t i = 0; i < n; i++)
+		p->endpoints[i].url = opts->endpoints[i];
+	return 0;
+}
+
+static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
+{
+	if (o->n_endpoints == 0 && !o->dry_run)
+		return ws_err_set(err, WS_EUSAGE, "no endpoint to push to");
+	if (o->pause == WS_PAUSE_IN_PLACE && o->flush != WS_FLUSH_NEVER) {
+		ws_err_set(err, WS_EUSAGE, "--pause in_place keeps the requests and their cache, and a "
+		           "server that holds requests refuses a flush or dies of it");
+		return ws_err_hint(err, "use --flush never with it, or --pause abort");
+	}
+	for (size_t i = 0; i < o->n_endpoints; i++)
+		for (size_t k = 0; k < i; k++)
+			if (strcmp(o->endpoints[i], o->endpoints[k]) == 0)
+				return ws_err_set(err, WS_EUSAGE, "endpoint %s is given twice",
+				                  o->endpoints[i]);
+	if (o->group_name && (!o->group_name[0] || strlen(o->group_name) > 100))
+		return ws_err_set(err, WS_EUSAGE, "group name '%s': 1 to 100 bytes", o->group_name);
+	return 0;
+}
+
+int ws_push_open(const struct ws_push_opts *opts, struct ws_push **out, struct ws_err *err)
+{
+	if (check_opts(opts, err))
+		return -1;
+	struct ws_push *p = calloc(1, sizeof *p);
+	if (!p)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	p->hash_job.fd = -1;
+	p->hash_stop = (struct ws_cancel)WS_CANCEL_INIT;
+	const struct ws_client_opts copts = { .api_key = opts->api_key, .connect_ns = opts->connect_ns,
+		                              .log = opts->log };
+	if (take_opts(p, opts, err) || ws_client_open(&copts, &p->http, err)) {
+		ws_push_close(p);
+		return -1;
+	}
+	*out = p;
+	return 0;
+}
+
+void ws_push_finish(struct ws_push *p, struct ws_ev_end *result)
+{
+	if (!p->group)
+		return;
+	const int64_t start = ws_now_ns();
+	drop_group(p);
+	if (!result)
+		return;
+	result->ns[WS_PHASE_DESTROY] += ws_now_ns() - start;
+	result->total_ns += ws_now_ns() - start;
+}
+
+void ws_push_close(struct ws_push *p)
+{
+	if (!p)
+		return;
+	forget_run(p);
+	ws_push_finish(p, NULL);
+	ws_client_close(p->http);
+	free(p->endpoints);
+	free(p->infos);
+	free(p->members);
+	free(p->errs);
+	free(p->answers);
+	free(p->results);
+	free(p->urls);
+	free(p->index);
+	free(p);
+}

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push_connect.c - who the endpoints are, what may be asked of them, and pausing and resuming them.
+ *
+ * What cannot work is refused here, before anything at the servers has changed. */
+#include "push_state.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* Every server is told to continue within this time, whatever happened before. */
+static const int64_t RESUME_NS = 10 * WS_NS_PER_S;
+static const int64_t RESUME_AGAIN_NS = 300 * WS_NS_PER_MS;
+enum { RESUME_TRIES = 3 };
+/* How long requests in flight may take to end after an abort pause. */
+static const int64_t IDLE_NS = 60 * WS_NS_PER_S;
+
+static void emit_endpoint(struct ws_push *p, size_t i, enum ws_phase phase, const struct ws_err *e,
+                          const char *message, int64_t ns)
+{
+	const struct ws_event ev = {
+		.type = WS_EV_ENDPOINT,
+		.endpoint = { .url = p->endpoints[i].url, .phase = phase, .ok = e->code == WS_OK,
+		              .rank_offset = p->members[i].rank_offset, .ranks = p->members[i].ranks,
+		              .version = p->infos[i].version,
+		              .weight_version = p->infos[i].weight_version,
+		              .message = e->code == WS_OK ? message : e->msg, .ns = ns },
+	};
+	push_emit(p, &ev);
+}
+
+/* ---- connect ------------------------------------------------------------------------------------ */
+
+/* Ranks of an endpoint are rank_offset + tp_rank and nothing else enters: pipeline stages would collide,
+ * and data-parallel replicas that are not attention groups refuse the request. */
+static int check_layout(const struct ws_endpoint_info *info, struct ws_err *err)
+{
+	if (info->pp_size > 1) {
+		ws_err_set(err, WS_EREFUSED, "%s runs %u pipeline stages, which would take the same ranks "
+		           "of a weight-update group", info->url, info->pp_size);
+		return ws_err_hint(err, "run the server with pp_size 1");
+	}
+	if (info->dp_size > 1 && !info->dp_attention) {
+		ws_err_set(err, WS_EREFUSED, "%s runs dp_size %u without dp-attention and refuses weight "
+		           "updates", info->url, info->dp_size);
+		return ws_err_hint(err, "give each replica its own URL, or start the server with "
+		                        "--enable-dp-attention");
+	}
+	if (info->tp_size > 1024)
+		return ws_err_set(err, WS_EREFUSED, "%s claims tp_size %u", info->url, info->tp_size);
+	return 0;
+}
+
+int push_connect(struct ws_push *p, struct ws_err *err)
+{
+	const size_t n = p->opts.n_endpoints;
+	if (p->known)
+		return 0;
+	push_select(p, NULL);
+	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.connect_ns));
+	const int rc = ws_endpoint_probe_all(p->http, p->urls, n, until, p->opts.cancel, p->infos,
+	                                     p->errs, err);
+	unsigned offset = 1;
+	for (size_t i = 0; i < n; i++) {
+		const unsigned tp = p->infos[i].tp_size ? p->infos[i].tp_size : 1;
+		p->members[i] = (struct ws_member){ .url = p->endpoints[i].url, .host = p->infos[i].host,
+			                            .rank_offset = offset, .ranks = tp };
+		offset += tp;
+		emit_endpoint(p, i, WS_PHASE_CONNECT, &p->errs[i], "", p->infos[i].ns);
+	}
+	/* With several endpoints "some answered" is still not reached: nothing was changed anywhere. */
+	for (size_t i = 0; rc && i < n; i++) {
+		if (p->errs[i].code == WS_OK)
+			continue;
+		if (err)
+			*err = p->errs[i];
+		ws_err_where(err, NULL, p->endpoints[i].url);
+		return -1;
+	}
+	if (rc)
+		return -1;
+	for (size_t i = 0; i < n; i++) {
+		if (check_layout(&p->infos[i], err))
+			return ws_err_where(err, NULL, p->endpoints[i].url);
+	}
+	p->known = true;
+	return 0;
+}
+
+int push_check_plan(struct ws_push *p, struct ws_err *err)
+{
+	const struct ws_plan *plan = p->plan;
+	const struct ws_transport *t = p->group ? ws_group_transport(p->group) : NULL;
+	if (plan->format == WS_FORMAT_FLATTENED)
+		return 0;
+	for (size_t i = 0; i < plan->n_tensors; i++) {
+		const char *dtype = ws_dtype_torch(plan->tensors[i].dtype);
+		const char *why = p->transport->refuses(t, dtype);
+		if (!why)
+			continue;
+		ws_err_set(err, WS_EREFUSED, "tensor %s is %s: %s", plan->tensors[i].name, dtype, why);
+		return ws_err_hint(err, "use --load-format flattened_bucket, which sends bytes");
+	}
+	return 0;
+}
+
+/* ---- pause, flush, resume ----------------------------------------------------------------------- */
+
+int push_pause(struct ws_push *p, struct ws_err *err)
+{
+	if (p->opts.pause == WS_PAUSE_NONE)
+		return 0;
+	const size_t n = push_select(p, NULL);
+	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
+	const int rc = ws_endpoint_pause(p->http, p->urls, n, p->opts.pause, until, p->opts.cancel,
+	                                 p->answers, err);
+	for (size_t i = 0; i < n; i++) {
+		const enum ws_code code = p->answers[i].err.code;
+		/* A request whose answer did not come may have been obeyed. */
+		p->endpoints[i].paused = code != WS_EREFUSED && code != WS_EREACH;
+		if (code != WS_OK)
+			snprintf(p->endpoints[i].message, sizeof p->endpoints[i].message, "%.255s",
+			         p->answers[i].err.msg);
+		emit_endpoint(p, i, WS_PHASE_PAUSE, &p->answers[i].err, p->answers[i].message,
+		              p->answers[i].ns);
+	}
+	for (size_t i = 0; rc && i < n; i++) {
+		if (p->answers[i].err.code == WS_OK)
+			continue;
+		if (err)
+			*err = p->answers[i].err;
+		break;
+	}
+	return rc;
+}
+
+/* A flush that finds requests fails after the weights have changed, or kills the server. So the first
+ * flush is asked for by itself, while nothing is at stake: a server that grants it is idle, and being
+ * paused it stays idle until the last bucket. */
+int push_flush(struct ws_push *p, struct ws_err *err)
+{
+	if (p->opts.flush == WS_FLUSH_NEVER)
+		return 0;
+	const size_t n = push_select(p, NULL);
+	const ws_deadline patience = ws_deadline_in(p->opts.pause == WS_PAUSE_ABORT ? IDLE_NS : 0);
+	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
+	if (ws_endpoint_flush(p->http, p->urls, n, ws_deadline_min(patience, until), until,
+	                      p->opts.cancel, p->answers, err) == 0)
+		return 0;
+	for (size_t i = 0; i < n; i++) {
+		if (p->answers[i].err.code == WS_OK)
+			continue;
+		if (err)
+			*err = p->answers[i].err;
+		if (err && err->code == WS_EREFUSED && p->opts.pause != WS_PAUSE_ABORT)
+			ws_err_hint(err, "the server holds requests, so a flush with the last bucket would "
+			                 "fail after the weights have changed: use --pause abort, or "
+			                 "--flush never");
+		break;
+	}
+	return -1;
+}
+
+static bool holds_mixture(const struct push_endpoint *e)
+{
+	return e->paused && e->state == WS_PARTIAL;
+}
+
+static void sleep_ns(int64_t ns)
+{
+	const struct timespec ts = { .tv_sec = ns / WS_NS_PER_S, .tv_nsec = ns % WS_NS_PER_S };
+	nanosleep(&ts, NULL);
+}
+
+/* The endpoints to resume into urls/index; returns how many. */
+static size_t select_paused(struct ws_push *p)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		const struct push_endpoint *e = &p->endpoints[i];
+		if (!e->paused || (holds_mixture(e) && p->opts.on_partial == WS_PARTIAL_PAUSE))
+			continue;
+		p->urls[n] = e->url;
+		p->index[n++] = i;
+	}
+	return n;
+}
+
+static void resume_once(struct ws_push *p, size_t n, bool last, ws_deadline until)
+{
+	ws_endpoint_resume(p->http, p->urls, n, until, NULL, p->answers, NULL);
+	for (size_t k = 0; k < n; k++) {
+		const size_t i = p->index[k];
+		const struct ws_endpoint_answer *a = &p->answers[k];
+		if (a->err.code == WS_OK)
+			p->endpoints[i].paused = false;
+		else if (!last)
+			continue;
+		else
+			push_warn(p, p->endpoints[i].url, "could not be resumed: %s", a->err.msg);
+		emit_endpoint(p, i, WS_PHASE_RESUME, &a->err, a->message, a->ns);
+	}
+}
+
+void push_resume(struct ws_push *p)
+{
+	const ws_deadline until = ws_deadline_in(RESUME_NS);
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		if (holds_mixture(&p->endpoints[i]))
+			push_warn(p, p->endpoints[i].url,
+			          p->opts.on_partial == WS_PARTIAL_PAUSE ?
+			                  "left paused: it holds a mixture of old and new weights" :
+			                  "resumed with a mixture of old and new weights: push again "
+			                  "before its answers are used");
+	for (int try = 1; try <= RESUME_TRIES && !ws_deadline_passed(until); try++) {
+		const size_t n = select_paused(p);
+		if (!n)
+			return;
+		if (try > 1)
+			sleep_ns(RESUME_AGAIN_NS);
+		resume_once(p, n, try == RESUME_TRIES, until);
+	}
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push_state.h - what the files of the push share: push.c (the life of a run), push_connect.c (who the
+ * endpoints are and what is legal), push_transfer.c (buckets), push_verify.c (hashes). */
+#ifndef WS_SYNC_PUSH_STATE_H
+#define WS_SYNC_PUSH_STATE_H
+
+#include "endpoint_call.h"
+#include "group.h"
+#include "job.h"
+#include "payloads.h"
+#include "wsync/push.h"
+
+struct push_endpoint {
+	const char *url;                   /* borrowed from the options */
+	enum ws_endpoint_state state;
+	bool paused;                       /* by us, and not resumed yet */
+	bool lost;                         /* its connection broke: not asked again */
+	char message[256];                 /* the last words worth reporting */
+};
+
+struct ws_push {
+	struct ws_push_opts opts;
+	struct ws_http *http;
+	const struct ws_transport_ops *transport;
+	struct push_endpoint *endpoints;   /* opts.n_endpoints of them, as everything below */
+	struct ws_endpoint_info *infos;
+	struct ws_member *members;
+	struct ws_err *errs;
+	struct ws_endpoint_answer *answers;
+	struct ws_ev_endpoint_result *results;
+	const char **urls;                 /* scratch: the endpoints a call goes to */
+	size_t *index;                     /* scratch: urls[k] is endpoint index[k] */
+	bool known;                        /* infos are filled */
+	struct ws_group *group;            /* NULL: not initialised, or given up after a failure */
+
+	/* one run */
+	struct ws_source *source;
+	struct ws_plan *plan;
+	char source_name[1024];
+	const char *weight_version;
+	ws_deadline until;                 /* of the run */
+	enum ws_phase phase;
+	int64_t phase_since, run_since;
+	int64_t first_byte;                /* when a payload byte was first known to be taken */
+	int64_t transfer_since;
+	uint64_t progress_base, bucket_base;
+	size_t bucket;
+	int64_t ns[WS_PHASE_COUNT];
+	struct ws_job hash_job;
+	struct ws_cancel hash_stop;
+	uint64_t *hashes;                  /* per plan tensor */
+	struct ws_err failure;             /* what *result->err points to */
+};
+
+/* push.c */
+void push_enter(struct ws_push *p, enum ws_phase phase); /* closes the books of the phase before */
+void push_emit(struct ws_push *p, const struct ws_event *ev);
+void push_warn(struct ws_push *p, const char *url, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/* Collects the endpoints that pass into urls/index; returns how many. */
+size_t push_select(struct ws_push *p, bool (*wanted)(const struct push_endpoint *));
+
+/* push_connect.c */
+int push_connect(struct ws_push *p, struct ws_err *err);  /* probe and check, once */
+int push_check_plan(struct ws_push *p, struct ws_err *err); /* the plan against transport and options */
+int push_pause(struct ws_push *p, struct ws_err *err);
+int push_flush(struct ws_push *p, struct ws_err *err);
+/* Tells every endpoint that is paused to continue; has a deadline of its own and cannot be cancelled. */
+void push_resume(struct ws_push *p);
+
+/* push_transfer.c */
+int push_transfer(struct ws_push *p, struct ws_err *err);
+
+/* push_verify.c */
+int push_hash_begin(struct ws_push *p, struct ws_err *err); /* in the background */
+void push_hash_end(struct ws_push *p);                      /* drops what is not done */
+int push_verify(struct ws_push *p, struct ws_err *err);
+int push_set_version(struct ws_push *p, struct ws_err *err);
+
+#endif

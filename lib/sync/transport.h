@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* transport.h - a data plane as the push sees it: rank 0 of a group that broadcasts buckets.
+ *
+ * Opening and sending run in a thread of the transport's own, because HTTP requests to the servers
+ * must proceed at the same time: they start, fd becomes readable when the work is over, and wait
+ * collects the outcome. One piece of work at a time. Everything is called from one thread, except
+ * abort, which may come from any. */
+#ifndef WS_SYNC_TRANSPORT_H
+#define WS_SYNC_TRANSPORT_H
+
+#include "payload.h"
+#include "store.h"
+#include "wsync/cancel.h"
+#include "wsync/clock.h"
+#include "wsync/err.h"
+#include "wsync/log.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct ws_transport_opts {
+	unsigned world_size;       /* with us as rank 0 */
+	const char *host;          /* our address, a literal */
+	struct ws_store *store;    /* borrowed; open as long as the transport */
+	const struct ws_log *log;
+};
+
+/* The first member of every implementation's own struct. */
+struct ws_transport {
+	const struct ws_transport_ops *ops;
+};
+
+struct ws_transport_ops {
+	const char *name; /* "gloo": ours, and what /init_weights_update_group is told */
+	/* Begins to join the group; wait says how it went. */
+	int (*open)(const struct ws_transport_opts *opts, ws_deadline until, struct ws_transport **out,
+	            struct ws_err *err);
+	/* A hint that these payloads come next: fetch what can be fetched. May be NULL. */
+	void (*stage)(struct ws_transport *t, const struct ws_payload *payloads, size_t n);
+	/* Begins the broadcasts, in order. The payloads must stay until wait. */
+	int (*send_bucket)(struct ws_transport *t, const struct ws_payload *payloads, size_t n,
+	                   ws_deadline until, struct ws_err *err);
+	int (*fd)(const struct ws_transport *t);
+	/* Blocks until the work is over (after abort: soon). */
+	int (*wait)(struct ws_transport *t, struct ws_err *err);
+	/* Payload bytes that every receiver of ours has taken since open. */
+	uint64_t (*progress)(const struct ws_transport *t);
+	/* What keeps the receivers from taking a tensor of this dtype by itself; NULL: nothing. Says
+	 * more once the group is open; t may be NULL. */
+	const char *(*refuses)(const struct ws_transport *t, const char *torch_dtype);
+	void (*abort)(struct ws_transport *t);
+	void (*close)(struct ws_transport *t); /* NULL is fine */
+};
+
+extern const struct ws_transport_ops ws_transport_gloo;
+
+#endif

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* transport_gloo.c - the gloo data plane behind the transport's vtable.
+ *
+ * Prefix and layout are not ours to choose: the first peer's key in the store tells which torch the
+ * servers run, and we publish as they do. They always write before they read, so waiting for them
+ * cannot deadlock. */
+#include "transport.h"
+
+#include "gloo.h"
+#include "job.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct gloo {
+	struct ws_transport base;
+	struct ws_transport_opts opts;
+	char *host;
+	struct ws_gloo_kv kv;
+	struct ws_store_gloo seen;
+	struct ws_gloo *mesh;  /* written by the opening job, read after its wait */
+	struct ws_job job;
+	struct ws_cancel stop; /* set by abort */
+	ws_deadline until;
+	const struct ws_payload *payloads;
+	size_t n_payloads;
+};
+
+static void gloo_close(struct ws_transport *t);
+
+static int kv_set(void *ctx, const char *key, const void *value, size_t n, ws_deadline until,
+                  struct ws_err *err)
+{
+	(void)until; /* our own store answers at once */
+	return ws_store_set(ctx, key, value, n, false, err);
+}
+
+static int kv_get(void *ctx, const char *key, ws_deadline until, const struct ws_cancel *cancel,
+                  struct ws_buf *value, struct ws_err *err)
+{
+	return ws_store_get(ctx, key, until, cancel, value, err);
+}
+
+static int join(void *arg, struct ws_err *err)
+{
+	struct gloo *g = arg;
+	if (ws_store_wait_gloo(g->opts.store, g->until, &g->stop, &g->seen, err))
+		return -1;
+	ws_log(g->opts.log, 1, "gloo: the servers publish under \"%s\" (store epoch %c)", g->seen.prefix,
+	       g->seen.epoch);
+	const struct ws_gloo_opts opts = {
+		.rank = 0,
+		.size = g->opts.world_size,
+		.layout = g->seen.epoch == 'A' ? WS_GLOO_G1 : WS_GLOO_G2B,
+		.prefix = g->seen.prefix,
+		.kv = &g->kv,
+		.host = g->host,
+		.log = g->opts.log,
+	};
+	return ws_gloo_open(&opts, g->until, &g->stop, &g->mesh, err);
+}
+
+static int gloo_open(const struct ws_transport_opts *opts, ws_deadline until,
+                     struct ws_transport **out, struct ws_err *err)
+{
+	struct gloo *g = calloc(1, sizeof *g);
+	if (!g)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	g->base.ops = &ws_transport_gloo;
+	g->opts = *opts;
+	g->until = until;
+	g->kv = (struct ws_gloo_kv){ .ctx = opts->store, .set = kv_set, .get = kv_get };
+	g->job.fd = -1;
+	g->stop = (struct ws_cancel)WS_CANCEL_INIT;
+	g->host = strdup(opts->host);
+	if (!g->host) {
+		ws_err_set(err, WS_ESYSTEM, "out of memory");
+		goto fail;
+	}
+	if (ws_cancel_init(&g->stop, err) || ws_job_init(&g->job, err) ||
+	    ws_job_start(&g->job, join, g, err))
+		goto fail;
+	*out = &g->base;
+	return 0;
+fail:
+	gloo_close(&g->base);
+	return -1;
+}
+
+static int send_all(void *arg, struct ws_err *err)
+{
+	struct gloo *g = arg;
+	return ws_gloo_send(g->mesh, g->payloads, g->n_payloads, g->until, &g->stop, err);
+}
+
+static int gloo_send_bucket(struct ws_transport *t, const struct ws_payload *payloads, size_t n,
+                            ws_deadline until, struct ws_err *err)
+{
+	struct gloo *g = (struct gloo *)t;
+	g->payloads = payloads;
+	g->n_payloads = n;
+	g->until = until;
+	return ws_job_start(&g->job, send_all, g, err);
+}
+
+/* Bytes of the next bucket that are not in the page cache begin to come in while this one leaves. */
+static void gloo_stage(struct ws_transport *t, const struct ws_payload *payloads, size_t n)
+{
+	(void)t;
+	for (size_t i = 0; i < n; i++) {
+		for (size_t k = 0; k < payloads[i].n_spans; k++) {
+			const struct ws_span *s = &payloads[i].spans[k];
+			if (s->fd >= 0)
+				posix_fadvise(s->fd, (off_t)s->offset, (off_t)s->length,
+				              POSIX_FADV_WILLNEED);
+		}
+	}
+}
+
+static int gloo_fd(const struct ws_transport *t)
+{
+	return ((const struct gloo *)t)->job.fd;
+}
+
+static int gloo_wait(struct ws_transport *t, struct ws_err *err)
+{
+	return ws_job_wait(&((struct gloo *)t)->job, err);
+}
+
+static uint64_t gloo_progress(const struct ws_transport *t)
+{
+	const struct gloo *g = (const struct gloo *)t;
+	return g->mesh ? ws_gloo_progress(g->mesh) : 0;
+}
+
+/* torch dispatches its gloo collectives by dtype although gloo only moves bytes. Seen by running:
+ * 1.13 takes float32, float64, float16, int8, uint8, int32, int64; 2.6 adds bfloat16 and bool;
+ * int16 and the float8 types raise "Invalid scalar type". */
+static const char *gloo_refuses(const struct ws_transport *t, const char *torch_dtype)
+{
+	static const char *const always[] = { "float32", "float64", "float16", "int8",
+		                              "uint8",   "int32",   "int64" };
+	for (size_t i = 0; i < sizeof always / sizeof always[0]; i++)
+		if (strcmp(torch_dtype, always[i]) == 0)
+			return NULL;
+	if (strcmp(torch_dtype, "bfloat16") && strcmp(torch_dtype, "bool"))
+		return "torch's gloo broadcasts no tensor of this dtype (\"Invalid scalar type\")";
+	if (t && ((const struct gloo *)t)->seen.epoch == 'A')
+		return "the gloo of torch before 2.1, which these servers run, broadcasts no tensor of "
+		       "this dtype (\"Invalid scalar type\")";
+	return NULL;
+}
+
+static void gloo_abort(struct ws_transport *t)
+{
+	ws_cancel_set(&((struct gloo *)t)->stop);
+}
+
+static void gloo_close(struct ws_transport *t)
+{
+	if (!t)
+		return;
+	struct gloo *g = (struct gloo *)t;
+	if (g->job.running)
+		ws_cancel_set(&g->stop);
+	ws_job_fini(&g->job);
+	ws_gloo_close(g->mesh);
+	ws_cancel_fini(&g->stop);
+	free(g->host);
+	free(g);
+}
+
+const struct ws_transport_ops ws_transport_gloo = {
+	.name = "gloo",
+	.open = gloo_open,
+	.stage = gloo_stage,
+	.send_bucket = gloo_send_bucket,
+	.fd = gloo_fd,
+	.wait = gloo_wait,
+	.progress = gloo_progress,
+	.refuses = gloo_refuses,
+	.abort = gloo_abort,
+	.close = gloo_close,
+};
