@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* targets.h - which endpoints a command speaks to, and with which key. */
+#ifndef WSYNC_CMD_TARGETS_H
+#define WSYNC_CMD_TARGETS_H
+
+#include "opt.h"
+#include "ui.h"
+
+#include "wsync/err.h"
+
+struct targets {
+	const char **urls; /* normalized */
+	size_t n;
+	char *api_key;     /* NULL: none */
+};
+
+/* The URLs given by --endpoint, else those of the registry (of one pool, where pool is not NULL). None
+ * at all is WS_EUSAGE unless optional. Warns about a key file that others can read. */
+int targets_find(struct targets *t, const struct opt_list *given, const char *pool,
+                 const struct opt_common *common, bool optional, struct ui *ui, struct ws_err *err);
+void targets_free(struct targets *t);
+
+#endif
