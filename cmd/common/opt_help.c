@@ -104,7 +104,7 @@ void opt_print_help(const struct opt_program *p)
 
 void opt_print_version(const struct opt_program *p)
 {
-	printf("%s %s\n%s\n", p->name, ws_version(), ws_build());
+	printf("%s %s\n%s\n%s\n", p->name, ws_version(), ws_http_library(), ws_build());
 }
 
 static const char *kind_name(enum opt_kind kind)
