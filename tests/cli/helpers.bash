@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+# What every bats file loads:  load helpers
+#
+# Each test runs in a fresh directory ($scratch, removed afterwards) with a home and a state of its own.
+# `try wsync-push ...` runs a program and leaves $status, $out and $err, stdout and stderr apart.
+# A golden file holds what a program printed when somebody last looked at it and found it good:
+# `make bless` writes it anew.
+bats_require_minimum_version 1.5.0
+
+repo=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)
+build=${BUILD:-build}
+case $build in /*) ;; *) build=$repo/$build ;; esac
+bin=$build/bin
+tools=$build/tests/tools
+
+setup() {
+	scratch=$(mktemp -d "${TMPDIR:-/tmp}/wsync-cli.XXXXXX")
+	cd "$scratch" || return
+	export HOME=$scratch/home XDG_STATE_HOME=$scratch/state PATH=$bin:$PATH
+	export TERM=xterm COLUMNS=80 LC_ALL=C.UTF-8
+	mkdir -p "$HOME"
+	background=()
+	if declare -F prepare >/dev/null; then prepare; fi
+}
+
+teardown() {
+	local pid
+	for pid in "${background[@]}"; do kill "$pid" 2>/dev/null && wait "$pid" 2>/dev/null; done
+	cd / && rm -rf "$scratch"
+}
+
+# try COMMAND...: at most a minute. $status, $out, $err; never fails by itself.
+try() {
+	status=0
+	timeout -k 5 "${TRY_SECONDS:-60}" "$@" >"$scratch/.out" 2>"$scratch/.err" </dev/null || status=$?
+	out=$(<"$scratch/.out")
+	err=$(<"$scratch/.err")
+	last="$*"
+}
+
+# What went wrong, into the TAP output.
+explain() {
+	printf '%s\n' "$1" "command: $last" "status: $status" "stdout: $out" "stderr: $err" >&2
+	return 1
+}
+
+expect_status() { [ "$status" = "$1" ] || explain "expected status $1"; }
+expect_out() { [ "$out" = "$1" ] || explain "expected on stdout: $1"; }
+expect_err() { [ "$err" = "$1" ] || explain "expected on stderr: $1"; }
+# Part of the text, literally.
+out_has() { [[ $out == *"$1"* ]] || explain "expected within stdout: $1"; }
+err_has() { [[ $err == *"$1"* ]] || explain "expected within stderr: $1"; }
+out_lacks() { [[ $out != *"$1"* ]] || explain "not expected within stdout: $1"; }
+err_lacks() { [[ $err != *"$1"* ]] || explain "not expected within stderr: $1"; }
+
+# golden NAME: $out equals tests/cli/golden/NAME. golden_err NAME: the same for $err.
+# What differs from run to run is made constant first: the scratch directory, ports on loopback.
+golden() { compare_golden "$1" "$out"; }
+golden_err() { compare_golden "$1" "$err"; }
+compare_golden() {
+	local file=$repo/tests/cli/golden/$1 text
+	text=$(sed -E -e "s|$scratch|SCRATCH|g" -e 's|127\.0\.0\.1:[0-9]+|127.0.0.1:PORT|g' <<<"$2")
+	if [ -n "${BLESS:-}" ]; then
+		printf '%s\n' "$text" >"$file"
+	else
+		diff -u "$file" - <<<"$text" >&2 || explain "differs from golden/$1 (make bless)"
+	fi
+}
+
+# json FILTER: python's view of $out as JSON lines; FILTER is an expression over `lines`, printed.
+json() {
+	/usr/bin/python3 -c 'import json, sys
+lines = [json.loads(l) for l in sys.stdin]
+print(eval(sys.argv[1]))' "$1" <<<"$out"
+}
+
+# A TCP port that nobody listens on.
+free_port() {
+	/usr/bin/python3 -c 'import socket
+s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+}
+
+# start NAME COMMAND...: in the background, output in NAME.out and NAME.err, ended by teardown.
+# Sets $pid. SIGTERM is the way to stop it: bash starts background jobs with SIGINT ignored.
+start() {
+	local name=$1
+	shift
+	"$@" >"$scratch/$name.out" 2>"$scratch/$name.err" </dev/null 3>&- &
+	pid=$!
+	background+=("$pid")
+}
+
+# eventually SECONDS COMMAND...: until it succeeds.
+eventually() {
+	local end=$((SECONDS + $1))
+	shift
+	until "$@"; do
+		[ "$SECONDS" -lt "$end" ] || { echo "never: $*" >&2; return 1; }
+		sleep 0.05
+	done
+}
+
+# safetensors FILE NAME:DTYPE:DIMS...: a file with random but reproducible bytes.
+safetensors() { /usr/bin/python3 "$repo/tests/peers/mkst.py" "$@"; }
