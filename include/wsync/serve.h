@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve.h - an embedded inference endpoint: it speaks the weight-update protocol of SGLang's servers
+ * (the 2026 lineage of upstream) on the CPU, keeps what it receives, and can misbehave on request.
+ *
+ * It is the peer of the tests and the target of the demo, and a conformance server for people who
+ * write trainers: routes, fields, defaults, status codes and the order of side effects are those of
+ * the real servers; there is no model behind it. Its one own route is GET /wsync/journal, which tells
+ * everything that was asked of it. */
+#ifndef WSYNC_SERVE_H
+#define WSYNC_SERVE_H
+
+#include "wsync/err.h"
+#include "wsync/log.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct ws_serve; /* opaque */
+
+enum ws_serve_keep {
+	WS_KEEP_MEMORY, /* one copy of every tensor, owned by tensor-parallel rank 0 */
+	WS_KEEP_HASH,   /* XXH3-64 of every tensor, computed while the bytes pass */
+	WS_KEEP_NONE    /* counts only */
+};
+
+enum ws_serve_torch {
+	WS_TORCH_2_6, /* store epoch C, gloo layout G2b */
+	WS_TORCH_1_13 /* store epoch A, gloo layout G1, fewer dtypes */
+};
+
+/* Zero is the default. Strings are borrowed until ws_serve_start returns. */
+struct ws_serve_opts {
+	const char *listen;       /* "HOST:PORT", "[::1]:PORT"; NULL: 127.0.0.1:30000; port 0: any */
+	unsigned tp;              /* tensor-parallel ranks per group, at most 64; 0: 1 */
+	enum ws_serve_keep keep;
+	enum ws_serve_torch torch;
+	const char *const *faults; /* "KIND:ROUTE:K", see ws_serve_start */
+	size_t n_faults;
+	unsigned busy;            /* emulated running requests */
+	const char *api_key_file; /* NULL: open to everybody */
+	const char *model_path;   /* NULL: "wsync-endpoint" */
+	const char *served_model_name; /* NULL: model_path */
+	const char *dtype;        /* NULL: "bfloat16" */
+	const char *quantization; /* NULL: none */
+	int64_t init_ns;          /* for all ranks to join a group; 0: 600 s */
+	int64_t receive_ns;       /* for one update; 0: 30 min, torch's own limit */
+	const struct ws_log *log; /* borrowed until ws_serve_stop */
+	void (*warn)(void *ctx, const char *text); /* during ws_serve_start only; may be NULL */
+	void (*die)(void *ctx);   /* what fault "die" does, from any thread; it does not return. NULL:
+	                           * the fault drops the connection */
+	void *ctx;
+};
+
+/* Listens and answers in threads of its own. Faults, K being the K-th call (from 1) of the route,
+ * which is a path without its first slash:
+ *   refuse  answered with 400
+ *   hang    never answered while the endpoint lives
+ *   drop    the connection is closed without an answer
+ *   die     opts.die is called
+ *   flip    (update_weights_from_distributed) one byte of what is kept is wrong
+ * During update_weights_from_distributed, drop and die strike when half the bytes have come: the
+ * group's sockets close with the connection. */
+int ws_serve_start(const struct ws_serve_opts *opts, struct ws_serve **out, struct ws_err *err);
+/* Aborts what is running, closes every connection, joins the threads. NULL is fine. */
+void ws_serve_stop(struct ws_serve *s);
+
+const char *ws_serve_url(const struct ws_serve *s); /* "http://127.0.0.1:30000" */
+
+#endif

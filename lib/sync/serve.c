@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve.c - the life of the endpoint and its state machine.
+ *
+ * Two things keep requests apart, as in the servers. The scheduler loop runs one of them at a time:
+ * an init that waits for its group blocks a flush that comes later, and a destroy waits for the
+ * update before it. The model-update lock is taken by an update outside of a pause, which then waits
+ * until no request runs; while paused, updates go ahead and a continue waits for them. */
+#include "serve_core.h"
+
+#include "http.h"
+#include "sock.h"
+#include "wsync/str.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- who may run ---- */
+
+static void announce(struct ws_serve *s)
+{
+	pthread_cond_broadcast(&s->changed);
+	pthread_mutex_unlock(&s->lock);
+}
+
+bool ws_serve_occupy(struct ws_serve *s, bool receiving)
+{
+	pthread_mutex_lock(&s->lock);
+	while (s->occupied && !s->stopping)
+		pthread_cond_wait(&s->changed, &s->lock);
+	const bool ok = !s->stopping;
+	if (ok) {
+		s->occupied = true;
+		s->receiving = receiving;
+	}
+	pthread_mutex_unlock(&s->lock);
+	return ok;
+}
+
+void ws_serve_vacate(struct ws_serve *s)
+{
+	pthread_mutex_lock(&s->lock);
+	s->occupied = s->receiving = false;
+	announce(s);
+}
+
+void ws_serve_abort_requests(struct ws_serve *s)
+{
+	pthread_mutex_lock(&s->lock);
+	s->running = s->waiting = 0;
+	announce(s);
+}
+
+bool ws_serve_enter_update(struct ws_serve *s, bool abort_all, bool *writer)
+{
+	if (abort_all)
+		ws_serve_abort_requests(s);
+	pthread_mutex_lock(&s->lock);
+	while (!s->stopping && !s->paused && (s->running || s->writer))
+		pthread_cond_wait(&s->changed, &s->lock);
+	const bool ok = !s->stopping;
+	*writer = !s->paused;
+	if (ok && *writer)
+		s->writer = true;
+	else if (ok)
+		s->under_pause++;
+	pthread_mutex_unlock(&s->lock);
+	return ok;
+}
+
+void ws_serve_leave_update(struct ws_serve *s, bool writer)
+{
+	pthread_mutex_lock(&s->lock);
+	if (writer)
+		s->writer = false;
+	else
+		s->under_pause--;
+	announce(s);
+}
+
+bool ws_serve_pause(struct ws_serve *s, enum ws_serve_pause mode)
+{
+	pthread_mutex_lock(&s->lock);
+	s->paused = true;
+	s->mode = mode;
+	s->sync++;
+	if (mode == WS_PAUSE_RETRACT) {
+		s->waiting += s->running;
+		s->running = 0;
+	}
+	/* abort alone waits for the model-update lock; the other modes answer at once. */
+	while (mode == WS_PAUSE_ABORT && s->writer && !s->stopping)
+		pthread_cond_wait(&s->changed, &s->lock);
+	if (mode == WS_PAUSE_ABORT)
+		s->running = s->waiting = 0;
+	const bool ok = !s->stopping;
+	announce(s);
+	return ok;
+}
+
+/* The load comes back with it: what was retracted runs again, and clients send new requests. */
+bool ws_serve_continue(struct ws_serve *s)
+{
+	pthread_mutex_lock(&s->lock);
+	while (s->under_pause && !s->stopping)
+		pthread_cond_wait(&s->changed, &s->lock);
+	const bool ok = !s->stopping;
+	s->paused = false;
+	s->running = s->opts.busy;
+	s->waiting = 0;
+	announce(s);
+	return ok;
+}
+
+bool ws_serve_flush(struct ws_serve *s, int64_t wait_ns)
+{
+	const ws_deadline until = ws_deadline_in(wait_ns);
+	const struct timespec ts = { .tv_sec = (time_t)(until / WS_NS_PER_S),
+		                     .tv_nsec = (long)(until % WS_NS_PER_S) };
+	pthread_mutex_lock(&s->lock);
+	while (!s->stopping && (s->running || s->waiting) && !ws_deadline_passed(until))
+		pthread_cond_timedwait(&s->changed, &s->lock, &ts);
+	const bool idle = !s->running && !s->waiting;
+	if (idle)
+		s->journal.flushes++;
+	else
+		s->journal.failed_flushes++;
+	pthread_mutex_unlock(&s->lock);
+	return idle;
+}
+
+int ws_serve_set_version(struct ws_serve *s, const char *version, struct ws_err *err)
+{
+	char *copy = strdup(version);
+	if (!copy)
+		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+	pthread_mutex_lock(&s->lock);
+	free(s->weight_version);
+	s->weight_version = copy;
+	pthread_mutex_unlock(&s->lock);
+	return 0;
+}
+
+void ws_serve_wait_stop(struct ws_serve *s)
+{
+	pthread_mutex_lock(&s->lock);
+	while (!s->stopping)
+		pthread_cond_wait(&s->changed, &s->lock);
+	pthread_mutex_unlock(&s->lock);
+}
+
+/* One rank's memory can be hashed when somebody asks; several must be compared as they receive. */
+bool ws_serve_hashes(const struct ws_serve *s)
+{
+	return s->opts.keep == WS_KEEP_HASH || (s->opts.keep == WS_KEEP_MEMORY && s->opts.tp > 1);
+}
+
+/* ---- life ---- */
+
+static int parse_listen(struct ws_serve *s, const char *text, struct ws_err *err)
+{
+	const char *colon = strrchr(text, ':');
+	const char *host = text;
+	size_t n = colon ? (size_t)(colon - text) : 0;
+	if (n > 2 && text[0] == '[' && text[n - 1] == ']') {
+		host++;
+		n -= 2;
+	} else if (colon && memchr(text, ':', n)) {
+		return ws_err_set(err, WS_EUSAGE, "listen '%s': an IPv6 address goes in brackets", text);
+	}
+	if (!colon || !n || n >= sizeof s->host)
+		return ws_err_set(err, WS_EUSAGE, "listen '%s': not of the form HOST:PORT", text);
+	uint64_t port = 0;
+	if (ws_parse_uint(colon + 1, 0, 65535, "port", &port, err))
+		return ws_err_wrap(err, "listen '%s'", text);
+	memcpy(s->host, host, n);
+	s->host[n] = 0;
+	s->port = (uint16_t)port;
+	return 0;
+}
+
+static int copy_text(char **out, const char *text, const char *fallback, struct ws_err *err)
+{
+	if (!text && !fallback)
+		return 0;
+	*out = strdup(text ? text : fallback);
+	return *out ? 0 : ws_err_set(err, WS_ESYSTEM, "not enough memory");
+}
+
+static int copy_texts(struct ws_serve *s, const struct ws_serve_opts *o, struct ws_err *err)
+{
+	if (copy_text(&s->model_path, o->model_path, "wsync-endpoint", err) ||
+	    copy_text(&s->served_model_name, o->served_model_name, s->model_path, err) ||
+	    copy_text(&s->dtype, o->dtype, "bfloat16", err) ||
+	    copy_text(&s->quantization, o->quantization, NULL, err) ||
+	    copy_text(&s->weight_version, NULL, "default", err))
+		return -1;
+	/* Only these copies are used from here on. */
+	s->opts.listen = s->opts.model_path = s->opts.served_model_name = NULL;
+	s->opts.dtype = s->opts.quantization = s->opts.api_key_file = NULL;
+	s->opts.faults = NULL;
+	return 0;
+}
+
+static int parse_faults(struct ws_serve *s, const struct ws_serve_opts *o, struct ws_err *err)
+{
+	if (!o->n_faults)
+		return 0;
+	s->faults = calloc(o->n_faults, sizeof *s->faults);
+	if (!s->faults)
+		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+	for (; s->n_faults < o->n_faults; s->n_faults++)
+		if (ws_serve_fault_parse(o->faults[s->n_faults], &s->faults[s->n_faults], err))
+			return -1;
+	return 0;
+}
+
+static void warn(const struct ws_serve_opts *o, const char *text)
+{
+	if (o->warn)
+		o->warn(o->ctx, text);
+}
+
+static int read_key(struct ws_serve *s, const struct ws_serve_opts *o, struct ws_err *err)
+{
+	bool loose = false;
+	if (!o->api_key_file)
+		return 0;
+	if (ws_http_read_key(o->api_key_file, &s->api_key, &loose, err))
+		return -1;
+	if (loose)
+		warn(o, "the file with the API key can be read by other users");
+	return 0;
+}
+
+static int init_locks(struct ws_serve *s, struct ws_err *err)
+{
+	pthread_condattr_t monotonic;
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	const int bad = pthread_mutex_init(&s->lock, NULL) || pthread_cond_init(&s->changed, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+	return bad ? ws_err_set(err, WS_ESYSTEM, "no lock for the endpoint") : 0;
+}
+
+int ws_serve_new(const struct ws_serve_opts *opts, struct ws_serve **out, struct ws_err *err)
+{
+	if (opts->tp > WS_SERVE_MAX_TP)
+		return ws_err_set(err, WS_EUSAGE, "%u tensor-parallel ranks: more than %d", opts->tp,
+		                  WS_SERVE_MAX_TP);
+	struct ws_serve *s = calloc(1, sizeof *s);
+	if (!s)
+		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+	if (init_locks(s, err)) {
+		free(s);
+		return -1;
+	}
+	s->opts = *opts;
+	s->opts.tp = opts->tp ? opts->tp : 1;
+	s->opts.init_ns = opts->init_ns ? opts->init_ns : 600 * WS_NS_PER_S;
+	s->opts.receive_ns = opts->receive_ns ? opts->receive_ns : 1800 * WS_NS_PER_S;
+	s->running = opts->busy;
+	s->sync = 1;
+	s->started_ns = ws_now_ns();
+	s->created = (int64_t)time(NULL);
+	if (parse_listen(s, opts->listen ? opts->listen : "127.0.0.1:30000", err) ||
+	    copy_texts(s, opts, err) || parse_faults(s, opts, err) || read_key(s, opts, err)) {
+		ws_serve_stop(s);
+		return -1;
+	}
+	*out = s;
+	return 0;
+}
+
+static void warn_when_open(const struct ws_serve *s, const struct ws_serve_opts *o)
+{
+	bool loopback = false;
+	const bool known = !ws_host_is_wildcard(s->host) &&
+	                   ws_host_is_loopback(s->host, &loopback, NULL) == 0;
+	if (!s->api_key && !(known && loopback))
+		warn(o, "whoever reaches this address can make the endpoint connect anywhere: "
+		        "give it a key with --api-key-file");
+}
+
+int ws_serve_start(const struct ws_serve_opts *opts, struct ws_serve **out, struct ws_err *err)
+{
+	struct ws_serve *s = NULL;
+	if (ws_serve_new(opts, &s, err))
+		return -1;
+	uint16_t port = 0;
+	const int fd = ws_sock_listen(s->host, s->port, &port, err);
+	if (fd < 0)
+		goto fail;
+	s->port = port;
+	snprintf(s->url, sizeof s->url, strchr(s->host, ':') ? "http://[%s]:%u" : "http://%s:%u",
+	         s->host, (unsigned)port);
+	warn_when_open(s, opts);
+	if (ws_serve_http_open(s, fd, &s->http, err))
+		goto fail;
+	ws_log(opts->log, 1, "listening on %s", s->url);
+	*out = s;
+	return 0;
+fail:
+	ws_serve_stop(s);
+	return -1;
+}
+
+const char *ws_serve_url(const struct ws_serve *s)
+{
+	return s->url;
+}
+
+/* From here on nothing waits any more: every request in work comes to an end. */
+static void wake_everything(struct ws_serve *s)
+{
+	pthread_mutex_lock(&s->lock);
+	s->stopping = true;
+	for (struct ws_serve_group *g = s->groups; g; g = g->next)
+		ws_serve_group_abort(g, "the endpoint stops");
+	announce(s);
+}
+
+void ws_serve_stop(struct ws_serve *s)
+{
+	if (!s)
+		return;
+	wake_everything(s);
+	ws_serve_http_close(s->http);
+	while (s->groups) {
+		struct ws_serve_group *g = s->groups;
+		s->groups = g->next;
+		ws_serve_group_free(g);
+	}
+	ws_serve_weights_fini(&s->weights);
+	ws_serve_journal_fini(&s->journal);
+	if (s->api_key)
+		explicit_bzero(s->api_key, strlen(s->api_key));
+	free(s->api_key);
+	free(s->model_path);
+	free(s->served_model_name);
+	free(s->dtype);
+	free(s->quantization);
+	free(s->weight_version);
+	free(s->faults);
+	pthread_cond_destroy(&s->changed);
+	pthread_mutex_destroy(&s->lock);
+	free(s);
+}

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve_control.c - the routes that report what the endpoint is and switch what it does: information,
+ * health, pause, continue, flush, version.
+ *
+ * Pause and continue answer with a "status" and no "success", flush with plain text: so do the
+ * servers. */
+#include "serve_core.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The release whose behaviour this is closest to, and a local part that says who it is. */
+#define VERSION "0.5.15+wsync." WSYNC_VERSION
+
+static void set_text(struct ws_serve_call *c, unsigned status, const char *text)
+{
+	c->rp->status = status;
+	c->rp->type = "text/plain; charset=utf-8";
+	ws_buf_puts(&c->rp->body, text);
+}
+
+/* ---- information ---- */
+
+void ws_serve_route_health(struct ws_serve_call *c)
+{
+	c->rp->type = "";
+}
+
+/* A token would have to be generated, which a scheduler that receives weights cannot. */
+void ws_serve_route_health_generate(struct ws_serve_call *c)
+{
+	pthread_mutex_lock(&c->serve->lock);
+	c->rp->status = c->serve->receiving ? 503 : 200;
+	pthread_mutex_unlock(&c->serve->lock);
+	c->rp->type = "";
+}
+
+static void write_version(struct ws_jw *jw, struct ws_serve *s)
+{
+	pthread_mutex_lock(&s->lock);
+	ws_jw_str(jw, "weight_version", s->weight_version);
+	pthread_mutex_unlock(&s->lock);
+}
+
+void ws_serve_route_model_info(struct ws_serve_call *c)
+{
+	struct ws_jw jw;
+	ws_jw_init(&jw, &c->rp->body);
+	ws_jw_object(&jw, NULL);
+	ws_jw_str(&jw, "model_path", c->serve->model_path);
+	ws_jw_str(&jw, "tokenizer_path", c->serve->model_path);
+	ws_jw_bool(&jw, "is_generation", true);
+	ws_jw_null(&jw, "preferred_sampling_params");
+	write_version(&jw, c->serve);
+	ws_jw_bool(&jw, "has_image_understanding", false);
+	ws_jw_bool(&jw, "has_audio_understanding", false);
+	ws_jw_end_object(&jw);
+}
+
+static void write_switches(struct ws_jw *jw)
+{
+	static const char *const off[] = {
+		"enable_dp_attention", "disable_radix_cache", "enable_lora", "enable_fp32_lm_head",
+		"enable_return_routed_experts", "enable_deterministic_inference", "enable_memory_saver",
+	};
+	static const char *const none[] = {
+		"max_lora_rank", "rl_on_policy_target", "speculative_algorithm", "custom_weight_loader",
+	};
+	for (size_t i = 0; i < sizeof off / sizeof off[0]; i++)
+		ws_jw_bool(jw, off[i], false);
+	for (size_t i = 0; i < sizeof none / sizeof none[0]; i++)
+		ws_jw_null(jw, none[i]);
+}
+
+void ws_serve_route_server_info(struct ws_serve_call *c)
+{
+	struct ws_serve *s = c->serve;
+	struct ws_jw jw;
+	ws_jw_init(&jw, &c->rp->body);
+	ws_jw_object(&jw, NULL);
+	ws_jw_str(&jw, "model_path", s->model_path);
+	ws_jw_str(&jw, "tokenizer_path", s->model_path);
+	ws_jw_str(&jw, "served_model_name", s->served_model_name);
+	ws_jw_str(&jw, "host", s->host);
+	ws_jw_uint(&jw, "port", s->port);
+	ws_jw_str(&jw, "device", "cpu");
+	ws_jw_uint(&jw, "tp_size", s->opts.tp);
+	ws_jw_uint(&jw, "dp_size", 1);
+	ws_jw_uint(&jw, "pp_size", 1);
+	ws_jw_uint(&jw, "ep_size", 1);
+	ws_jw_str(&jw, "dtype", s->dtype);
+	ws_jw_str(&jw, "quantization", s->quantization);
+	ws_jw_str(&jw, "kv_cache_dtype", "auto");
+	ws_jw_str(&jw, "attention_backend", "torch_native");
+	ws_jw_str(&jw, "sampling_backend", "pytorch");
+	write_switches(&jw);
+	write_version(&jw, s);
+	ws_jw_uint(&jw, "max_total_num_tokens", 65536);
+	ws_jw_array(&jw, "internal_states");
+	ws_jw_object(&jw, NULL);
+	write_version(&jw, s);
+	ws_jw_end_object(&jw);
+	ws_jw_end_array(&jw);
+	ws_jw_str(&jw, "version", VERSION);
+	ws_jw_end_object(&jw);
+}
+
+void ws_serve_route_models(struct ws_serve_call *c)
+{
+	const struct ws_serve *s = c->serve;
+	struct ws_jw jw;
+	ws_jw_init(&jw, &c->rp->body);
+	ws_jw_object(&jw, NULL);
+	ws_jw_str(&jw, "object", "list");
+	ws_jw_array(&jw, "data");
+	ws_jw_object(&jw, NULL);
+	ws_jw_str(&jw, "id", s->served_model_name);
+	ws_jw_str(&jw, "object", "model");
+	ws_jw_int(&jw, "created", s->created);
+	ws_jw_str(&jw, "owned_by", "sglang");
+	ws_jw_str(&jw, "root", s->served_model_name);
+	ws_jw_null(&jw, "parent");
+	ws_jw_int(&jw, "max_model_len", 32768);
+	ws_jw_end_object(&jw);
+	ws_jw_end_array(&jw);
+	ws_jw_end_object(&jw);
+}
+
+void ws_serve_route_journal(struct ws_serve_call *c)
+{
+	ws_serve_journal_write(c->serve, &c->rp->body);
+}
+
+/* ---- switches ---- */
+
+static void answer_status(struct ws_serve_call *c, const char *message)
+{
+	struct ws_jw jw;
+	ws_jw_init(&jw, &c->rp->body);
+	ws_jw_object(&jw, NULL);
+	ws_jw_str(&jw, "message", message);
+	ws_jw_str(&jw, "status", "ok");
+	ws_jw_end_object(&jw);
+}
+
+void ws_serve_route_pause(struct ws_serve_call *c)
+{
+	static const char *const modes[] = { "abort", "retract", "in_place" };
+	const char *mode = modes[0];
+	struct ws_err err = WS_ERR_INIT;
+	if (ws_serve_field_str(c->body, "mode", false, &mode, &err)) {
+		ws_serve_answer_invalid(c, err.msg);
+		return;
+	}
+	size_t i = 0;
+	while (i < 3 && strcmp(mode, modes[i]) != 0)
+		i++;
+	if (i == 3) {
+		ws_serve_answer_invalid(c, "body.mode: Input should be 'abort', 'retract' or 'in_place'");
+		return;
+	}
+	snprintf(c->note.mode, sizeof c->note.mode, "%s", modes[i]);
+	c->rp->drop = !ws_serve_pause(c->serve, (enum ws_serve_pause)i);
+	answer_status(c, "Generation paused successfully.");
+}
+
+void ws_serve_route_continue(struct ws_serve_call *c)
+{
+	c->rp->drop = !ws_serve_continue(c->serve);
+	answer_status(c, "Generation continued successfully.");
+}
+
+void ws_serve_route_version(struct ws_serve_call *c)
+{
+	const char *version = NULL;
+	bool abort_all = true;
+	struct ws_err err = WS_ERR_INIT;
+	if (ws_serve_field_str(c->body, "new_version", true, &version, &err) ||
+	    ws_serve_field_bool(c->body, "abort_all_requests", &abort_all, &err)) {
+		ws_serve_answer_invalid(c, err.msg);
+		return;
+	}
+	if (abort_all)
+		ws_serve_abort_requests(c->serve);
+	if (ws_serve_set_version(c->serve, version, &err)) {
+		ws_serve_answer(c, false, "%s", err.msg);
+		return;
+	}
+	snprintf(c->note.weight_version, sizeof c->note.weight_version, "%s", version);
+	struct ws_buf message;
+	ws_buf_init(&message, 0);
+	ws_buf_printf(&message, "Weight version updated to %s", version);
+	struct ws_jw jw;
+	ws_jw_init(&jw, &c->rp->body);
+	ws_jw_object(&jw, NULL);
+	ws_jw_bool(&jw, "success", true);
+	ws_jw_str(&jw, "message", ws_buf_str(&message));
+	ws_jw_str(&jw, "new_version", version);
+	ws_jw_end_object(&jw);
+	ws_buf_free(&message);
+}
+
+/* The query parameter timeout, in seconds; false: no number. */
+static bool read_timeout(const struct ws_serve_call *c, int64_t *ns)
+{
+	const char *text = c->rq->query ? c->rq->query(c->rq->query_ctx, "timeout") : NULL;
+	*ns = 0;
+	if (!text)
+		return true;
+	char *end = NULL;
+	const double seconds = strtod(text, &end);
+	if (end == text || *end || !isfinite(seconds))
+		return false;
+	const double most = 24 * 3600;
+	if (seconds > 0)
+		*ns = (int64_t)((seconds < most ? seconds : most) * (double)WS_NS_PER_S);
+	return true;
+}
+
+void ws_serve_route_flush(struct ws_serve_call *c)
+{
+	int64_t wait_ns = 0;
+	if (!read_timeout(c, &wait_ns)) {
+		ws_serve_answer_invalid(c, "query.timeout: Input should be a valid number");
+		return;
+	}
+	if (!ws_serve_occupy(c->serve, false)) {
+		c->rp->drop = true;
+		return;
+	}
+	const bool flushed = ws_serve_flush(c->serve, wait_ns);
+	ws_serve_vacate(c->serve);
+	if (flushed)
+		set_text(c, 200, "Cache flushed.\n");
+	else
+		set_text(c, 400, "Cache not flushed: there are running or waiting requests.\n");
+}

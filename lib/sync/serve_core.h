@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve_core.h - what the files of the embedded endpoint share.
+ *
+ *   serve.c          life and state machine: who may run while what is paused
+ *   serve_http.c     libmicrohttpd: bytes to (method, path, body) and back
+ *   serve_routes.c   the table of routes, and what happens to every request
+ *   serve_control.c  the routes that report or switch
+ *   serve_update.c   the routes that form groups and receive weights
+ *   serve_listing.c  the routes that tell what was received
+ *   serve_decode.c   JSON bodies to requests, with the servers' defaults and messages
+ *   serve_ranks.c    tensor-parallel ranks: store client, gloo mesh, receiving
+ *   serve_weights.c  what was received
+ *   serve_journal.c  what was asked
+ *   serve_fault.c    misbehaviour by appointment
+ *
+ * Locks. `lock` guards every field of struct ws_serve but the weights, and is never held while
+ * waiting for the network. The weights belong to whoever occupies the scheduler, as the parameters
+ * of a real server belong to its scheduler loop. */
+#ifndef WS_SYNC_SERVE_CORE_H
+#define WS_SYNC_SERVE_CORE_H
+
+#include "hash.h"
+#include "json.h"
+
+#include "wsync/buf.h"
+#include "wsync/cancel.h"
+#include "wsync/clock.h"
+#include "wsync/dtype.h"
+#include "wsync/err.h"
+#include "wsync/serve.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+	WS_SERVE_MAX_TP = 64,
+	WS_SERVE_MAX_WORLD = 4096,
+	WS_SERVE_MAX_TEXT = 4096,  /* names of groups and versions, in bytes */
+	WS_SERVE_MAX_ROUTES = 32
+};
+
+/* ---- requests and replies, free of any HTTP library ---- */
+
+struct ws_serve_request {
+	const char *method, *path; /* path without the query */
+	const char *body;
+	size_t body_len;
+	const char *authorization; /* header values; NULL: absent */
+	const char *x_api_key;
+	/* A query parameter, NULL: absent. May be NULL itself. */
+	const char *(*query)(const void *ctx, const char *key);
+	const void *query_ctx;
+};
+
+struct ws_serve_reply {
+	unsigned status;
+	const char *type;    /* content type; "" for an empty body */
+	const char *allow;   /* with 405: the methods; else NULL */
+	struct ws_buf body;  /* the caller frees */
+	bool drop;           /* close the connection, say nothing */
+};
+
+/* False, with a complete 401, when the request lacks the key. Needs no body. */
+bool ws_serve_admit(struct ws_serve *s, const struct ws_serve_request *rq,
+                    struct ws_serve_reply *rp);
+/* Runs the request to its end, which may take as long as a group takes to form. */
+void ws_serve_handle(struct ws_serve *s, const struct ws_serve_request *rq,
+                     struct ws_serve_reply *rp);
+
+/* ---- faults ---- */
+
+enum ws_serve_fault_kind {
+	WS_FAULT_NONE, WS_FAULT_REFUSE, WS_FAULT_HANG, WS_FAULT_DROP, WS_FAULT_DIE, WS_FAULT_FLIP
+};
+
+struct ws_serve_fault {
+	enum ws_serve_fault_kind kind;
+	const char *route; /* into the table of routes */
+	uint64_t call;
+};
+
+int ws_serve_fault_parse(const char *text, struct ws_serve_fault *out, struct ws_err *err);
+const char *ws_serve_fault_name(enum ws_serve_fault_kind kind);
+/* The route's canonical name (no slash), or NULL where there is no such route. */
+const char *ws_serve_route_name(const char *name);
+
+/* ---- the journal ---- */
+
+enum ws_serve_tri { WS_TRI_NONE, WS_TRI_FALSE, WS_TRI_TRUE };
+
+/* One request as remembered. Strings are copies, cut where they are too long. */
+struct ws_serve_note {
+	char method[8], path[64];
+	unsigned status;          /* 0: not answered yet, or never */
+	int64_t at_ns, ns;        /* since the endpoint started; duration */
+	enum ws_serve_tri flush;  /* of an update: flush_cache as understood */
+	char fault[8];
+	char group[128];
+	char mode[12];
+	char load_format[24];
+	char weight_version[64];
+	uint64_t tensors, bytes, duplicates;
+	char message[192];
+};
+
+struct ws_serve_journal {
+	struct ws_serve_note *notes;
+	size_t n, cap;
+	uint64_t omitted;         /* beyond the limit, or for want of memory */
+	uint64_t calls[WS_SERVE_MAX_ROUTES];
+	/* Totals over successful receives. */
+	uint64_t updates, flushes, failed_flushes, tensors, bytes, duplicates;
+	size_t distinct;
+};
+
+/* Both under the lock. begin returns the place for end; SIZE_MAX: not remembered. */
+size_t ws_serve_journal_begin(struct ws_serve_journal *j, const struct ws_serve_note *note);
+void ws_serve_journal_end(struct ws_serve_journal *j, size_t place, const struct ws_serve_note *note);
+void ws_serve_journal_fini(struct ws_serve_journal *j);
+void ws_serve_journal_write(struct ws_serve *s, struct ws_buf *out); /* takes the lock */
+
+/* ---- weights ---- */
+
+struct ws_serve_weight {
+	char *name;
+	enum ws_dtype dtype;
+	unsigned n_dims;
+	int64_t dims[WS_MAX_DIMS];
+	uint64_t bytes;
+	uint8_t *data;      /* inside a block; NULL: only the hash is known */
+	uint64_t hash;      /* as received, where the endpoint hashes */
+	uint64_t sync;      /* the sync it last came in */
+};
+
+struct ws_serve_weights {
+	struct ws_serve_weight *items; /* in order of first arrival */
+	size_t n, cap;
+	size_t *index;      /* open addressing over items: 0 empty, else place + 1 */
+	size_t n_index;     /* a power of two, or 0 */
+	uint8_t **blocks;   /* the memory behind data */
+	size_t n_blocks;
+};
+
+/* One tensor of an update request. */
+struct ws_serve_slot {
+	const char *name, *dtype_name; /* borrowed from the request */
+	enum ws_dtype dtype;
+	unsigned n_dims;
+	int64_t dims[WS_MAX_DIMS];
+	uint64_t bytes;
+	uint8_t *data;      /* where rank 0 puts it; NULL: nowhere */
+	uint64_t hash;
+};
+
+struct ws_serve_weight *ws_serve_weights_find(const struct ws_serve_weights *w, const char *name);
+/* Gives every slot its data: that of the tensor it replaces, or a piece of one new block, in order
+ * and without gaps. *block (NULL when nothing is new) is passed on to commit, or freed. */
+int ws_serve_weights_reserve(struct ws_serve_weights *w, struct ws_serve_slot *slots, size_t n,
+                             uint8_t **block, struct ws_err *err);
+/* Takes the block. *duplicates: how many came before in this sync. */
+int ws_serve_weights_commit(struct ws_serve_weights *w, const struct ws_serve_slot *slots, size_t n,
+                            uint8_t *block, uint64_t sync, uint64_t *duplicates,
+                            struct ws_err *err);
+void ws_serve_weights_fini(struct ws_serve_weights *w);
+
+/* ---- decoded requests ---- */
+
+struct ws_serve_init {
+	const char *address, *group, *backend; /* borrowed from the JSON, as below */
+	uint16_t port;
+	unsigned rank_offset, world_size;
+};
+
+struct ws_serve_update {
+	const char *group, *version, *load_format; /* the latter two may be NULL */
+	bool flush, abort_all, flattened;
+	struct ws_serve_slot *slots;
+	size_t n;
+	uint64_t bytes;
+	enum ws_serve_fault_kind fault;
+};
+
+/* WS_EUSAGE: a validation error, answered in FastAPI's shape. */
+int ws_serve_decode_init(const struct ws_json *body, struct ws_serve_init *out, struct ws_err *err);
+int ws_serve_decode_update(const struct ws_json *body, struct ws_serve_update *out,
+                           struct ws_err *err);
+void ws_serve_update_fini(struct ws_serve_update *u);
+int ws_serve_field_str(const struct ws_json *body, const char *key, bool required, const char **out,
+                       struct ws_err *err); /* *out holds the default */
+int ws_serve_field_int(const struct ws_json *body, const char *key, int64_t *out,
+                       struct ws_err *err); /* required */
+int ws_serve_field_bool(const struct ws_json *body, const char *key, bool *out, struct ws_err *err);
+/* What torch and the loader would refuse about the request alone, before a byte is received. */
+int ws_serve_check_init(const struct ws_serve *s, const struct ws_serve_init *in, struct ws_err *err);
+int ws_serve_check_update(const struct ws_serve *s, struct ws_serve_update *u, struct ws_err *err);
+/* What they find when the bytes have come: views that cannot be made, shapes that changed. */
+int ws_serve_check_load(const struct ws_serve *s, const struct ws_serve_update *u,
+                        struct ws_err *err);
+
+/* ---- groups and ranks ---- */
+
+struct ws_serve_rank; /* serve_ranks.c */
+
+struct ws_serve_group {
+	struct ws_serve_group *next;
+	struct ws_serve *serve;
+	char *name, *address;
+	uint16_t port;
+	unsigned rank_offset, world_size, tp;
+	struct ws_cancel cancel;  /* set: the group is of no more use */
+	char trouble[512];        /* why; under the lock */
+	struct ws_serve_rank *ranks;
+};
+
+struct ws_serve_group *ws_serve_group_new(struct ws_serve *s, const struct ws_serve_init *in,
+                                          struct ws_err *err);
+void ws_serve_group_free(struct ws_serve_group *g); /* NULL is fine; must not be listed any more */
+/* All ranks join: returns when every rank of the world has published its address. */
+int ws_serve_group_join(struct ws_serve_group *g, ws_deadline until, struct ws_err *err);
+/* All ranks receive. keep false: the bytes are received and forgotten. */
+int ws_serve_group_receive(struct ws_serve_group *g, struct ws_serve_update *u, bool keep,
+                           ws_deadline until, struct ws_err *err);
+/* Any thread: running and later operations fail, sockets close. The caller holds the lock. */
+void ws_serve_group_abort(struct ws_serve_group *g, const char *why);
+
+/* ---- the endpoint ---- */
+
+enum ws_serve_pause { WS_PAUSE_ABORT, WS_PAUSE_RETRACT, WS_PAUSE_IN_PLACE };
+
+struct ws_serve {
+	struct ws_serve_opts opts; /* strings replaced by copies below; those of the caller are gone */
+	char *model_path, *served_model_name, *dtype, *quantization, *api_key;
+	char url[320];
+	char host[256];
+	uint16_t port;
+	struct ws_serve_fault *faults;
+	size_t n_faults;
+	int64_t started_ns;
+	int64_t created;           /* seconds since 1970, for /v1/models */
+	struct ws_serve_http *http; /* NULL: driven through ws_serve_handle */
+
+	pthread_mutex_t lock;
+	pthread_cond_t changed;    /* any of the following */
+	bool stopping;
+	bool occupied;             /* the scheduler runs an init, a receive, a flush, a checksum */
+	bool receiving;            /* ... of the first two kinds */
+	bool paused;
+	enum ws_serve_pause mode;
+	bool writer;               /* an update holds the model-update lock */
+	unsigned under_pause;      /* updates that run because generation is paused */
+	unsigned running, waiting; /* emulated requests */
+	char *weight_version;
+	struct ws_serve_group *groups;
+	uint64_t sync;             /* counts pauses and groups: what comes twice in one is a duplicate */
+	struct ws_serve_journal journal;
+
+	struct ws_serve_weights weights; /* of whoever occupies the scheduler */
+};
+
+/* Everything but the listener. */
+int ws_serve_new(const struct ws_serve_opts *opts, struct ws_serve **out, struct ws_err *err);
+
+/* The scheduler runs one thing at a time. False: the endpoint stops. */
+bool ws_serve_occupy(struct ws_serve *s, bool receiving);
+void ws_serve_vacate(struct ws_serve *s);
+/* The model-update lock, or none while paused. Waits for running requests, as long as it takes. */
+bool ws_serve_enter_update(struct ws_serve *s, bool abort_all, bool *writer);
+void ws_serve_leave_update(struct ws_serve *s, bool writer);
+void ws_serve_abort_requests(struct ws_serve *s);
+bool ws_serve_pause(struct ws_serve *s, enum ws_serve_pause mode);
+bool ws_serve_continue(struct ws_serve *s);
+/* Waits up to wait_ns for idleness. False: requests were running or waiting. */
+bool ws_serve_flush(struct ws_serve *s, int64_t wait_ns);
+int ws_serve_set_version(struct ws_serve *s, const char *version, struct ws_err *err);
+void ws_serve_wait_stop(struct ws_serve *s);
+/* Hash the endpoint's ranks while receiving? */
+bool ws_serve_hashes(const struct ws_serve *s);
+
+/* ---- one request in work ---- */
+
+struct ws_serve_call {
+	struct ws_serve *serve;
+	const struct ws_serve_request *rq;
+	struct ws_serve_reply *rp;
+	const struct ws_json *body;
+	enum ws_serve_fault_kind fault; /* those left to the route: drop, die, flip of an update */
+	struct ws_serve_note note;
+};
+
+/* {"success","message"} with 200 or 400. */
+void ws_serve_answer(struct ws_serve_call *c, bool success, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/* 400 in the shape of the servers' validation handler. */
+void ws_serve_answer_invalid(struct ws_serve_call *c, const char *message);
+
+/* The routes. The reply is an empty 200 of JSON when they begin. */
+void ws_serve_route_health(struct ws_serve_call *c);
+void ws_serve_route_health_generate(struct ws_serve_call *c);
+void ws_serve_route_model_info(struct ws_serve_call *c);
+void ws_serve_route_server_info(struct ws_serve_call *c);
+void ws_serve_route_models(struct ws_serve_call *c);
+void ws_serve_route_journal(struct ws_serve_call *c);
+void ws_serve_route_pause(struct ws_serve_call *c);
+void ws_serve_route_continue(struct ws_serve_call *c);
+void ws_serve_route_version(struct ws_serve_call *c);
+void ws_serve_route_flush(struct ws_serve_call *c);
+void ws_serve_route_openapi(struct ws_serve_call *c);
+void ws_serve_route_init(struct ws_serve_call *c);
+void ws_serve_route_destroy(struct ws_serve_call *c);
+void ws_serve_route_update(struct ws_serve_call *c);
+void ws_serve_route_checker(struct ws_serve_call *c);
+void ws_serve_route_list(struct ws_serve_call *c);
+
+/* ---- serve_http.c ---- */
+
+struct ws_serve_http;
+int ws_serve_http_open(struct ws_serve *s, int listen_fd, struct ws_serve_http **out,
+                       struct ws_err *err); /* takes listen_fd */
+void ws_serve_http_close(struct ws_serve_http *h); /* NULL is fine; joins every thread */
+
+#endif

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve_fault.c - misbehaviour by appointment: KIND:ROUTE:K. */
+#include "serve_core.h"
+
+#include "wsync/str.h"
+
+#include <string.h>
+
+static const char *const names[] = { "", "refuse", "hang", "drop", "die", "flip" };
+
+const char *ws_serve_fault_name(enum ws_serve_fault_kind kind)
+{
+	return names[kind];
+}
+
+static enum ws_serve_fault_kind find_kind(const char *text, size_t n)
+{
+	for (size_t k = WS_FAULT_REFUSE; k <= WS_FAULT_FLIP; k++)
+		if (strlen(names[k]) == n && memcmp(names[k], text, n) == 0)
+			return (enum ws_serve_fault_kind)k;
+	return WS_FAULT_NONE;
+}
+
+int ws_serve_fault_parse(const char *text, struct ws_serve_fault *out, struct ws_err *err)
+{
+	const char *first = strchr(text, ':');
+	const char *last = strrchr(text, ':');
+	if (!first || first == last)
+		return ws_err_set(err, WS_EUSAGE, "fault '%s': not of the form KIND:ROUTE:K", text);
+	const enum ws_serve_fault_kind kind = find_kind(text, (size_t)(first - text));
+	if (kind == WS_FAULT_NONE)
+		return ws_err_set(err, WS_EUSAGE, "fault '%s': kind is none of refuse, hang, drop, die, flip",
+		                  text);
+	char route[64];
+	const size_t n = (size_t)(last - first) - 1;
+	if (n >= sizeof route)
+		return ws_err_set(err, WS_EUSAGE, "fault '%s': no such route", text);
+	memcpy(route, first + 1, n);
+	route[n] = 0;
+	const char *known = ws_serve_route_name(route);
+	if (!known)
+		return ws_err_set(err, WS_EUSAGE, "fault '%s': no such route", text);
+	if (kind == WS_FAULT_FLIP && strcmp(known, "update_weights_from_distributed") != 0)
+		return ws_err_set(err, WS_EUSAGE,
+		                  "fault '%s': flip is for update_weights_from_distributed only", text);
+	uint64_t call = 0;
+	if (ws_parse_uint(last + 1, 1, UINT32_MAX, "K", &call, err))
+		return ws_err_wrap(err, "fault '%s'", text);
+	*out = (struct ws_serve_fault){ kind, known, call };
+	return 0;
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve_journal.c - what was asked of the endpoint, in the order it was asked, for GET /wsync/journal.
+ *
+ * A request stands in the journal from the moment it begins, with status 0 until it is answered, so
+ * that a test can see the one that hangs. Beyond the limit requests are only counted. */
+#include "serve_core.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_NOTES = 50000 };
+
+static int grow(struct ws_serve_journal *j)
+{
+	const size_t cap = j->cap ? 2 * j->cap : 64;
+	struct ws_serve_note *notes = realloc(j->notes, cap * sizeof *notes);
+	if (!notes)
+		return -1;
+	j->notes = notes;
+	j->cap = cap;
+	return 0;
+}
+
+size_t ws_serve_journal_begin(struct ws_serve_journal *j, const struct ws_serve_note *note)
+{
+	if (j->n >= MAX_NOTES || (j->n == j->cap && grow(j))) {
+		j->omitted++;
+		return SIZE_MAX;
+	}
+	j->notes[j->n] = *note;
+	return j->n++;
+}
+
+void ws_serve_journal_end(struct ws_serve_journal *j, size_t place, const struct ws_serve_note *note)
+{
+	if (place < j->n)
+		j->notes[place] = *note;
+}
+
+void ws_serve_journal_fini(struct ws_serve_journal *j)
+{
+	free(j->notes);
+	*j = (struct ws_serve_journal){ 0 };
+}
+
+static void write_text(struct ws_jw *w, const char *key, const char *text)
+{
+	if (*text)
+		ws_jw_str(w, key, text);
+}
+
+static void write_note(struct ws_jw *w, const struct ws_serve_note *n)
+{
+	ws_jw_object(w, NULL);
+	ws_jw_int(w, "at_ns", n->at_ns);
+	ws_jw_int(w, "ns", n->ns);
+	ws_jw_str(w, "method", n->method);
+	ws_jw_str(w, "path", n->path);
+	ws_jw_uint(w, "status", n->status);
+	write_text(w, "fault", n->fault);
+	write_text(w, "group", n->group);
+	write_text(w, "mode", n->mode);
+	if (n->flush != WS_TRI_NONE) {
+		ws_jw_bool(w, "flush_cache", n->flush == WS_TRI_TRUE);
+		ws_jw_str(w, "load_format", *n->load_format ? n->load_format : NULL);
+		ws_jw_uint(w, "tensors", n->tensors);
+		ws_jw_uint(w, "bytes", n->bytes);
+		ws_jw_uint(w, "duplicates", n->duplicates);
+	}
+	write_text(w, "weight_version", n->weight_version);
+	write_text(w, "message", n->message);
+	ws_jw_end_object(w);
+}
+
+static void write_totals(struct ws_jw *w, const struct ws_serve_journal *j)
+{
+	ws_jw_object(w, "totals");
+	ws_jw_uint(w, "updates", j->updates);
+	ws_jw_uint(w, "tensors", j->tensors);
+	ws_jw_uint(w, "distinct", j->distinct);
+	ws_jw_uint(w, "duplicates", j->duplicates);
+	ws_jw_uint(w, "bytes", j->bytes);
+	ws_jw_uint(w, "flushes", j->flushes);
+	ws_jw_uint(w, "failed_flushes", j->failed_flushes);
+	ws_jw_end_object(w);
+}
+
+static const char *mode_name(const struct ws_serve *s)
+{
+	static const char *const modes[] = { "abort", "retract", "in_place" };
+	return s->paused ? modes[s->mode] : NULL;
+}
+
+static void write_state(struct ws_jw *w, const struct ws_serve *s)
+{
+	ws_jw_object(w, "state");
+	ws_jw_bool(w, "paused", s->paused);
+	ws_jw_str(w, "mode", mode_name(s));
+	ws_jw_bool(w, "busy", s->occupied);
+	ws_jw_uint(w, "running", s->running);
+	ws_jw_uint(w, "waiting", s->waiting);
+	ws_jw_str(w, "weight_version", s->weight_version);
+	ws_jw_array(w, "groups");
+	for (const struct ws_serve_group *g = s->groups; g; g = g->next)
+		ws_jw_str(w, NULL, g->name);
+	ws_jw_end_array(w);
+	ws_jw_end_object(w);
+}
+
+void ws_serve_journal_write(struct ws_serve *s, struct ws_buf *out)
+{
+	struct ws_jw w;
+	ws_jw_init(&w, out);
+	pthread_mutex_lock(&s->lock);
+	ws_jw_object(&w, NULL);
+	ws_jw_int(&w, "schema", 1);
+	ws_jw_uint(&w, "omitted", s->journal.omitted);
+	write_state(&w, s);
+	write_totals(&w, &s->journal);
+	ws_jw_array(&w, "requests");
+	for (size_t i = 0; i < s->journal.n; i++)
+		write_note(&w, &s->journal.notes[i]);
+	ws_jw_end_array(&w);
+	ws_jw_end_object(&w);
+	pthread_mutex_unlock(&s->lock);
+}

@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve_ranks.c - the tensor-parallel ranks of one group: each a real rank of the gloo mesh, with a
+ * store connection of its own, as the scheduler processes of a server have.
+ *
+ * An operation runs one thread per rank and ends when all have ended. The first rank that fails
+ * aborts the others, which would otherwise wait for bytes that nobody forwards; a group in which
+ * something failed stays useless until it is destroyed, as torch's groups do.
+ *
+ * Bytes go where they belong in one pass: rank 0 receives into the tensors' memory, every rank that
+ * hashes does so piece by piece as the pieces come. */
+#include "serve_core.h"
+
+#include "gloo.h"
+#include "sock.h"
+#include "store.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct ws_serve_rank {
+	struct ws_serve_group *group;
+	unsigned tp_rank;
+	struct ws_store_client *client; /* published under the lock of the endpoint */
+	struct ws_gloo *gloo;           /* likewise */
+	struct ws_gloo_kv kv;           /* the client, as gloo sees it */
+	char prefix[512];
+
+	/* of the operation in work */
+	int (*work)(struct ws_serve_rank *r, struct ws_err *err);
+	ws_deadline until;
+	struct ws_err err;
+	pthread_t thread;
+	bool threaded, failed;
+
+	/* of the update in work */
+	const struct ws_serve_update *update;
+	struct ws_hash *hash;
+	uint64_t *hashes;  /* one per slot; NULL: not hashing */
+	bool copies;       /* memory that is not in one piece */
+	size_t slot;       /* the cursor: next byte is byte `at` of this slot */
+	uint64_t at;
+	uint64_t received;
+	size_t flip;       /* slot to spoil; SIZE_MAX: none */
+};
+
+/* ---- all ranks at once ---- */
+
+void ws_serve_group_abort(struct ws_serve_group *g, const char *why)
+{
+	if (!g->trouble[0])
+		snprintf(g->trouble, sizeof g->trouble, "%s", why);
+	ws_cancel_set(&g->cancel);
+	for (unsigned i = 0; i < g->tp; i++) {
+		if (g->ranks[i].client)
+			ws_store_client_abort(g->ranks[i].client);
+		if (g->ranks[i].gloo)
+			ws_gloo_abort(g->ranks[i].gloo);
+	}
+}
+
+/* Only the first failure says why; the others were aborted. */
+static void fail_group(struct ws_serve_rank *r)
+{
+	struct ws_serve *s = r->group->serve;
+	char why[512];
+	snprintf(why, sizeof why, "rank %u: %.480s", r->group->rank_offset + r->tp_rank, r->err.msg);
+	r->failed = true;
+	pthread_mutex_lock(&s->lock);
+	ws_serve_group_abort(r->group, why);
+	pthread_mutex_unlock(&s->lock);
+}
+
+static int say_trouble(struct ws_serve_group *g, const char *before, struct ws_err *err)
+{
+	pthread_mutex_lock(&g->serve->lock);
+	ws_err_set(err, WS_EDATA, "%s%s", before, g->trouble);
+	pthread_mutex_unlock(&g->serve->lock);
+	return -1;
+}
+
+static void *run_rank(void *arg)
+{
+	struct ws_serve_rank *r = arg;
+	if (r->work(r, &r->err))
+		fail_group(r);
+	return NULL;
+}
+
+static int run_ranks(struct ws_serve_group *g, int (*work)(struct ws_serve_rank *, struct ws_err *),
+                     ws_deadline until, struct ws_err *err)
+{
+	bool failed = false;
+	for (unsigned i = 0; i < g->tp; i++) {
+		struct ws_serve_rank *r = &g->ranks[i];
+		r->work = work;
+		r->until = until;
+		r->failed = false;
+		/* Rank 0 runs here, last: the others must be under way. */
+		r->threaded = i > 0 && pthread_create(&r->thread, NULL, run_rank, r) == 0;
+		if (i > 0 && !r->threaded) {
+			ws_err_set(&r->err, WS_ESYSTEM, "can't start new thread");
+			fail_group(r);
+		}
+	}
+	run_rank(&g->ranks[0]);
+	for (unsigned i = 0; i < g->tp; i++) {
+		if (g->ranks[i].threaded)
+			pthread_join(g->ranks[i].thread, NULL);
+		failed |= g->ranks[i].failed;
+	}
+	if (!failed)
+		return 0;
+	return say_trouble(g, "", err);
+}
+
+/* ---- joining ---- */
+
+static int kv_set(void *ctx, const char *key, const void *value, size_t n, ws_deadline until,
+                  struct ws_err *err)
+{
+	struct ws_serve_rank *r = ctx;
+	return ws_store_client_set(r->client, key, value, n, until, err);
+}
+
+static int kv_get(void *ctx, const char *key, ws_deadline until, const struct ws_cancel *cancel,
+                  struct ws_buf *value, struct ws_err *err)
+{
+	struct ws_serve_rank *r = ctx;
+	(void)cancel; /* ws_store_client_abort ends this wait */
+	return ws_store_client_get(r->client, key, until, value, err);
+}
+
+static int connect_store(struct ws_serve_rank *r, struct ws_err *err)
+{
+	struct ws_serve *s = r->group->serve;
+	const struct ws_store_client_opts opts = {
+		.host = r->group->address, .port = r->group->port,
+		.epoch = s->opts.torch == WS_TORCH_1_13 ? 'A' : 'C',
+	};
+	struct ws_store_client *client = NULL;
+	if (ws_store_connect(&opts, r->until, &r->group->cancel, &client, err))
+		return -1;
+	pthread_mutex_lock(&s->lock);
+	r->client = client;
+	if (ws_cancelled(&r->group->cancel))
+		ws_store_client_abort(client);
+	pthread_mutex_unlock(&s->lock);
+	return 0;
+}
+
+static int open_mesh(struct ws_serve_rank *r, struct ws_err *err)
+{
+	struct ws_serve_group *g = r->group;
+	struct ws_serve *s = g->serve;
+	char host[WS_HOST_MAX];
+	if (ws_host_local_toward(g->address, host, sizeof host, err))
+		return -1;
+	const bool old = s->opts.torch == WS_TORCH_1_13;
+	snprintf(r->prefix, sizeof r->prefix, old ? "/%s/%s/0/" : "/%s/%s//cpu//0/", g->name, g->name);
+	const struct ws_gloo_opts opts = {
+		.rank = g->rank_offset + r->tp_rank, .size = g->world_size,
+		.layout = old ? WS_GLOO_G1 : WS_GLOO_G2B, .prefix = r->prefix, .kv = &r->kv, .host = host,
+		.log = s->opts.log,
+	};
+	struct ws_gloo *gloo = NULL;
+	if (ws_gloo_open(&opts, r->until, &g->cancel, &gloo, err))
+		return -1;
+	pthread_mutex_lock(&s->lock);
+	r->gloo = gloo;
+	if (ws_cancelled(&g->cancel))
+		ws_gloo_abort(gloo);
+	pthread_mutex_unlock(&s->lock);
+	return 0;
+}
+
+/* torch's constructor returns when the mesh is complete, our part of it is up earlier. */
+static int await_everybody(struct ws_serve_rank *r, struct ws_err *err)
+{
+	struct ws_buf value;
+	int rc = 0;
+	for (unsigned i = 0; i < r->group->world_size && !rc; i++) {
+		char key[sizeof r->prefix + 16];
+		snprintf(key, sizeof key, "%s%u", r->prefix, i);
+		ws_buf_init(&value, 1 << 20);
+		rc = ws_store_client_get(r->client, key, r->until, &value, err);
+		ws_buf_free(&value);
+	}
+	return rc;
+}
+
+static int join(struct ws_serve_rank *r, struct ws_err *err)
+{
+	if (connect_store(r, err))
+		return -1;
+	r->kv = (struct ws_gloo_kv){ r, kv_set, kv_get };
+	return open_mesh(r, err) || await_everybody(r, err) ? -1 : 0;
+}
+
+int ws_serve_group_join(struct ws_serve_group *g, ws_deadline until, struct ws_err *err)
+{
+	return run_ranks(g, join, until, err);
+}
+
+/* ---- receiving ---- */
+
+/* Half of the bytes are here: the moment at which an endpoint dies with the most harm. */
+static int strike(struct ws_serve_rank *r, struct ws_err *err)
+{
+	const struct ws_serve *s = r->group->serve;
+	if (r->update->fault == WS_FAULT_DIE && s->opts.die)
+		s->opts.die(s->opts.ctx);
+	return ws_err_set(err, WS_EDATA, "fault %s", ws_serve_fault_name(r->update->fault));
+}
+
+static bool fault_due(const struct ws_serve_rank *r)
+{
+	return r->tp_rank == 0 && r->received >= r->update->bytes / 2 &&
+	       (r->update->fault == WS_FAULT_DROP || r->update->fault == WS_FAULT_DIE);
+}
+
+/* Closes the slots that are complete, empty ones included. */
+static void finish_slots(struct ws_serve_rank *r)
+{
+	const struct ws_serve_update *u = r->update;
+	for (; r->slot < u->n && r->at == u->slots[r->slot].bytes; r->slot++, r->at = 0) {
+		if (!r->hashes)
+			continue;
+		r->hashes[r->slot] = ws_hash_digest(r->hash);
+		ws_hash_reset(r->hash);
+	}
+}
+
+static void add_bytes(struct ws_serve_rank *r, const uint8_t *bytes, size_t n)
+{
+	const struct ws_serve_slot *slot = &r->update->slots[r->slot];
+	if (r->copies)
+		memcpy(slot->data + r->at, bytes, n);
+	if (!r->hashes)
+		return;
+	if (r->slot == r->flip && r->at == 0) {
+		const uint8_t wrong = bytes[0] ^ 1;
+		ws_hash_add(r->hash, &wrong, 1);
+		bytes++;
+		n--;
+	}
+	ws_hash_add(r->hash, bytes, n);
+}
+
+static int take(void *ctx, const void *bytes, size_t n, struct ws_err *err)
+{
+	struct ws_serve_rank *r = ctx;
+	const uint8_t *from = bytes;
+	while (n && r->slot < r->update->n) {
+		const uint64_t left = r->update->slots[r->slot].bytes - r->at;
+		const size_t piece = left < n ? (size_t)left : n;
+		add_bytes(r, from, piece);
+		r->at += piece;
+		r->received += piece;
+		from += piece;
+		n -= piece;
+		finish_slots(r);
+	}
+	return fault_due(r) ? strike(r, err) : 0;
+}
+
+/* The tensors of the request lie in memory as they lie in a bucket. */
+static bool in_one_piece(const struct ws_serve_update *u)
+{
+	for (size_t i = 1; i < u->n; i++)
+		if (u->slots[i].data != u->slots[i - 1].data + u->slots[i - 1].bytes)
+			return false;
+	return true;
+}
+
+static size_t fill_sinks(struct ws_serve_rank *r, struct ws_gloo_sink *sinks)
+{
+	const struct ws_serve_update *u = r->update;
+	const bool memory = r->tp_rank == 0 && u->n && u->slots[0].data;
+	const bool whole = memory && u->flattened && in_one_piece(u);
+	r->copies = memory && u->flattened && !whole;
+	const bool looks = r->hashes || r->copies || u->fault == WS_FAULT_DROP ||
+	                   u->fault == WS_FAULT_DIE;
+	const size_t n = u->flattened ? 1 : u->n;
+	for (size_t i = 0; i < n; i++)
+		sinks[i] = (struct ws_gloo_sink){
+			.length = u->flattened ? u->bytes : u->slots[i].bytes,
+			.dst = whole || (memory && !u->flattened) ? u->slots[i].data : NULL,
+			.take = looks ? take : NULL, .ctx = r,
+		};
+	return n;
+}
+
+static int receive(struct ws_serve_rank *r, struct ws_err *err)
+{
+	const struct ws_serve_update *u = r->update;
+	struct ws_gloo_sink *sinks = calloc(u->n + 1, sizeof *sinks);
+	if (!sinks)
+		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+	r->slot = 0;
+	r->at = r->received = 0;
+	if (r->hashes)
+		ws_hash_reset(r->hash);
+	const size_t n = fill_sinks(r, sinks);
+	finish_slots(r);
+	int rc = ws_gloo_recv(r->gloo, 0, sinks, n, r->until, &r->group->cancel, err);
+	if (rc == 0 && fault_due(r))
+		rc = strike(r, err); /* an update without bytes shows take nothing */
+	free(sinks);
+	return rc;
+}
+
+static size_t last_with_bytes(const struct ws_serve_update *u)
+{
+	for (size_t i = u->n; i-- > 0; )
+		if (u->slots[i].bytes)
+			return i;
+	return SIZE_MAX;
+}
+
+static int prepare(struct ws_serve_group *g, const struct ws_serve_update *u, bool hashes,
+                   struct ws_err *err)
+{
+	const bool flips = u->fault == WS_FAULT_FLIP && g->serve->opts.keep == WS_KEEP_HASH;
+	for (unsigned i = 0; i < g->tp; i++) {
+		struct ws_serve_rank *r = &g->ranks[i];
+		r->update = u;
+		r->flip = flips ? last_with_bytes(u) : SIZE_MAX;
+		if (!hashes)
+			continue;
+		r->hashes = calloc(u->n + 1, sizeof *r->hashes);
+		if (!r->hash)
+			r->hash = ws_hash_new();
+		if (!r->hashes || !r->hash)
+			return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+	}
+	return 0;
+}
+
+static void release(struct ws_serve_group *g)
+{
+	for (unsigned i = 0; i < g->tp; i++) {
+		free(g->ranks[i].hashes);
+		g->ranks[i].hashes = NULL;
+		g->ranks[i].update = NULL;
+	}
+}
+
+static int agree(const struct ws_serve_group *g, struct ws_serve_update *u, struct ws_err *err)
+{
+	const uint64_t *first = g->ranks[0].hashes;
+	for (unsigned i = 1; i < g->tp; i++)
+		for (size_t k = 0; k < u->n; k++)
+			if (g->ranks[i].hashes[k] != first[k])
+				return ws_err_set(err, WS_EDATA, "ranks %u and %u received different bytes for "
+				                  "'%.200s'", g->rank_offset, g->rank_offset + i,
+				                  u->slots[k].name);
+	for (size_t k = 0; k < u->n; k++)
+		u->slots[k].hash = first[k];
+	return 0;
+}
+
+static void flip_memory(struct ws_serve_update *u)
+{
+	const size_t i = last_with_bytes(u);
+	if (i != SIZE_MAX && u->slots[i].data)
+		u->slots[i].data[0] ^= 1;
+}
+
+int ws_serve_group_receive(struct ws_serve_group *g, struct ws_serve_update *u, bool keep,
+                           ws_deadline until, struct ws_err *err)
+{
+	const bool hashes = keep && ws_serve_hashes(g->serve);
+	if (ws_cancelled(&g->cancel))
+		return say_trouble(g, "the group failed before: ", err);
+	int rc = prepare(g, u, hashes, err);
+	if (rc == 0)
+		rc = run_ranks(g, receive, until, err);
+	if (rc == 0 && hashes)
+		rc = agree(g, u, err);
+	if (rc == 0 && u->fault == WS_FAULT_FLIP)
+		flip_memory(u);
+	release(g);
+	return rc;
+}
+
+/* ---- life ---- */
+
+struct ws_serve_group *ws_serve_group_new(struct ws_serve *s, const struct ws_serve_init *in,
+                                          struct ws_err *err)
+{
+	struct ws_serve_group *g = calloc(1, sizeof *g);
+	if (!g || !(g->ranks = calloc(s->opts.tp, sizeof *g->ranks)) ||
+	    !(g->name = strdup(in->group)) || !(g->address = strdup(in->address))) {
+		if (g) {
+			free(g->name);
+			free(g->ranks);
+		}
+		free(g);
+		ws_err_set(err, WS_ESYSTEM, "not enough memory");
+		return NULL;
+	}
+	g->serve = s;
+	g->port = in->port;
+	g->rank_offset = in->rank_offset;
+	g->world_size = in->world_size;
+	g->tp = s->opts.tp;
+	for (unsigned i = 0; i < g->tp; i++) {
+		g->ranks[i].group = g;
+		g->ranks[i].tp_rank = i;
+	}
+	if (ws_cancel_init(&g->cancel, err)) {
+		ws_serve_group_free(g);
+		return NULL;
+	}
+	return g;
+}
+
+void ws_serve_group_free(struct ws_serve_group *g)
+{
+	if (!g)
+		return;
+	for (unsigned i = 0; i < g->tp; i++) {
+		ws_gloo_close(g->ranks[i].gloo); /* before the client, which it may still use */
+		ws_store_disconnect(g->ranks[i].client);
+		ws_hash_free(g->ranks[i].hash);
+	}
+	ws_cancel_fini(&g->cancel);
+	free(g->ranks);
+	free(g->address);
+	free(g->name);
+	free(g);
+}

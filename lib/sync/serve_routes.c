@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve_routes.c - the table of routes, and what happens to every request.
+ *
+ * Answers are shaped like the servers': FastAPI's {"detail"} for unknown paths and methods, the
+ * validation handler's {"object":"error"}, {"success","message"} from the scheduler. */
+#include "serve_core.h"
+
+#include "wsync/str.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { GET = 1, POST = 2 };
+enum body { NO_BODY, BODY, OPTIONAL_BODY };
+
+static const struct route {
+	const char *name; /* the path without its first slash */
+	unsigned methods;
+	enum body body;
+	void (*run)(struct ws_serve_call *c);
+} routes[] = {
+	{ "health", GET, NO_BODY, ws_serve_route_health },
+	{ "health_generate", GET, NO_BODY, ws_serve_route_health_generate },
+	{ "model_info", GET, NO_BODY, ws_serve_route_model_info },
+	{ "get_model_info", GET, NO_BODY, ws_serve_route_model_info },
+	{ "server_info", GET, NO_BODY, ws_serve_route_server_info },
+	{ "get_server_info", GET, NO_BODY, ws_serve_route_server_info },
+	{ "v1/models", GET, NO_BODY, ws_serve_route_models },
+	{ "init_weights_update_group", POST, BODY, ws_serve_route_init },
+	{ "destroy_weights_update_group", POST, BODY, ws_serve_route_destroy },
+	{ "update_weights_from_distributed", POST, BODY, ws_serve_route_update },
+	{ "update_weight_version", POST, BODY, ws_serve_route_version },
+	{ "flush_cache", GET | POST, NO_BODY, ws_serve_route_flush },
+	{ "pause_generation", POST, BODY, ws_serve_route_pause },
+	{ "continue_generation", POST, BODY, ws_serve_route_continue },
+	{ "weights_checker", GET | POST, OPTIONAL_BODY, ws_serve_route_checker },
+	{ "list_weights", GET | POST, NO_BODY, ws_serve_route_list },
+	{ "openapi.json", GET, NO_BODY, ws_serve_route_openapi },
+	{ "wsync/journal", GET, NO_BODY, ws_serve_route_journal },
+};
+enum { N_ROUTES = sizeof routes / sizeof routes[0] };
+_Static_assert((int)N_ROUTES <= (int)WS_SERVE_MAX_ROUTES, "the journal counts calls per route");
+
+static const struct route *find_route(const char *name)
+{
+	for (size_t i = 0; i < N_ROUTES; i++)
+		if (strcmp(routes[i].name, name) == 0)
+			return &routes[i];
+	return NULL;
+}
+
+const char *ws_serve_route_name(const char *name)
+{
+	const struct route *r = find_route(name);
+	return r ? r->name : NULL;
+}
+
+/* ---- answers ---- */
+
+static void set_answer(struct ws_serve_reply *rp, unsigned status, const char *type)
+{
+	ws_buf_reset(&rp->body);
+	rp->status = status;
+	rp->type = type;
+}
+
+void ws_serve_answer(struct ws_serve_call *c, bool success, const char *fmt, ...)
+{
+	char text[3 * WS_SERVE_MAX_TEXT];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
+	set_answer(c->rp, success ? 200 : 400, "application/json");
+	struct ws_jw jw;
+	ws_jw_init(&jw, &c->rp->body);
+	ws_jw_object(&jw, NULL);
+	ws_jw_bool(&jw, "success", success);
+	ws_jw_str(&jw, "message", text);
+	ws_jw_end_object(&jw);
+	ws_printable(c->note.message, sizeof c->note.message, text, strlen(text));
+}
+
+void ws_serve_answer_invalid(struct ws_serve_call *c, const char *message)
+{
+	char text[1024];
+	snprintf(text, sizeof text, "1 validation error: %s", message);
+	set_answer(c->rp, 400, "application/json");
+	struct ws_jw jw;
+	ws_jw_init(&jw, &c->rp->body);
+	ws_jw_object(&jw, NULL);
+	ws_jw_str(&jw, "object", "error");
+	ws_jw_str(&jw, "message", text);
+	ws_jw_str(&jw, "type", "Bad Request");
+	ws_jw_null(&jw, "param");
+	ws_jw_int(&jw, "code", 400);
+	ws_jw_end_object(&jw);
+	ws_printable(c->note.message, sizeof c->note.message, text, strlen(text));
+}
+
+static void answer_fixed(struct ws_serve_reply *rp, unsigned status, const char *json)
+{
+	set_answer(rp, status, "application/json");
+	ws_buf_puts(&rp->body, json);
+}
+
+void ws_serve_route_openapi(struct ws_serve_call *c)
+{
+	struct ws_jw jw;
+	ws_jw_init(&jw, &c->rp->body);
+	ws_jw_object(&jw, NULL);
+	ws_jw_str(&jw, "openapi", "3.1.0");
+	ws_jw_object(&jw, "info");
+	ws_jw_str(&jw, "title", "wsync-endpoint");
+	ws_jw_str(&jw, "version", WSYNC_VERSION);
+	ws_jw_end_object(&jw);
+	ws_jw_object(&jw, "paths");
+	for (size_t i = 0; i < N_ROUTES; i++) {
+		char path[64];
+		snprintf(path, sizeof path, "/%s", routes[i].name);
+		ws_jw_object(&jw, path);
+		for (unsigned m = GET; m <= POST; m <<= 1) {
+			if (!(routes[i].methods & m))
+				continue;
+			ws_jw_object(&jw, m == GET ? "get" : "post");
+			ws_jw_end_object(&jw);
+		}
+		ws_jw_end_object(&jw);
+	}
+	ws_jw_end_object(&jw);
+	ws_jw_end_object(&jw);
+}
+
+/* ---- the key ---- */
+
+/* Takes the same time wherever the first difference is. */
+static bool same_key(const char *given, const char *key)
+{
+	const size_t n = strlen(key);
+	const size_t n_given = strlen(given);
+	unsigned char differs = n != n_given;
+	for (size_t i = 0; i < n; i++)
+		differs |= (unsigned char)(key[i] ^ (i < n_given ? given[i] : 0));
+	return !differs;
+}
+
+bool ws_serve_admit(struct ws_serve *s, const struct ws_serve_request *rq, struct ws_serve_reply *rp)
+{
+	static const char bearer[] = "Bearer ";
+	if (!s->api_key || strncmp(rq->path, "/health", 7) == 0 || strcmp(rq->method, "OPTIONS") == 0)
+		return true;
+	const char *auth = rq->authorization;
+	if (auth && strncmp(auth, bearer, sizeof bearer - 1) == 0 &&
+	    same_key(auth + sizeof bearer - 1, s->api_key))
+		return true;
+	if (rq->x_api_key && same_key(rq->x_api_key, s->api_key))
+		return true;
+	answer_fixed(rp, 401, "{\"error\":\"Unauthorized\"}");
+	return false;
+}
+
+/* ---- one request ---- */
+
+static enum ws_serve_fault_kind due_fault(struct ws_serve *s, const struct route *r)
+{
+	const uint64_t call = ++s->journal.calls[r - routes];
+	for (size_t i = 0; i < s->n_faults; i++)
+		if (strcmp(s->faults[i].route, r->name) == 0 && s->faults[i].call == call)
+			return s->faults[i].kind;
+	return WS_FAULT_NONE;
+}
+
+/* True: the fault was the answer. Those that strike in the middle of an update are left to it. */
+static bool misbehave(struct ws_serve_call *c)
+{
+	struct ws_serve *s = c->serve;
+	const bool later = strcmp(c->rq->path, "/update_weights_from_distributed") == 0;
+	switch (c->fault) {
+	case WS_FAULT_REFUSE:
+		ws_serve_answer(c, false, "refused on request: --fault refuse:%s", c->rq->path + 1);
+		return true;
+	case WS_FAULT_HANG:
+		ws_serve_wait_stop(s);
+		c->rp->drop = true;
+		return true;
+	case WS_FAULT_DIE:
+		if (!later && s->opts.die)
+			s->opts.die(s->opts.ctx);
+		c->rp->drop = !later;
+		return !later;
+	case WS_FAULT_DROP:
+		c->rp->drop = !later;
+		return !later;
+	default:
+		return false;
+	}
+}
+
+static void run_with_body(struct ws_serve_call *c, const struct route *r)
+{
+	struct ws_err err = WS_ERR_INIT;
+	if (!c->rq->body_len && r->body == BODY) {
+		ws_serve_answer_invalid(c, "body: Field required");
+		return;
+	}
+	struct ws_json *root = NULL;
+	if (c->rq->body_len && r->body != NO_BODY) {
+		root = ws_json_parse(c->rq->body, c->rq->body_len, "body", &err);
+		if (!root || ws_json_type(root) != WS_JSON_OBJECT) {
+			ws_serve_answer_invalid(c, root ? "body: Input should be a valid dictionary or "
+			                                  "object to extract fields from" : err.msg);
+			ws_json_free(root);
+			return;
+		}
+	}
+	c->body = root;
+	r->run(c);
+	c->body = NULL;
+	ws_json_free(root);
+}
+
+static size_t begin_note(struct ws_serve_call *c, const struct route *r)
+{
+	struct ws_serve *s = c->serve;
+	struct ws_serve_note *n = &c->note;
+	ws_printable(n->method, sizeof n->method, c->rq->method, strlen(c->rq->method));
+	ws_printable(n->path, sizeof n->path, c->rq->path, strlen(c->rq->path));
+	pthread_mutex_lock(&s->lock);
+	n->at_ns = ws_now_ns() - s->started_ns;
+	c->fault = r ? due_fault(s, r) : WS_FAULT_NONE;
+	snprintf(n->fault, sizeof n->fault, "%s", ws_serve_fault_name(c->fault));
+	const size_t place = ws_serve_journal_begin(&s->journal, n);
+	pthread_mutex_unlock(&s->lock);
+	return place;
+}
+
+static void end_note(struct ws_serve_call *c, size_t place)
+{
+	struct ws_serve *s = c->serve;
+	pthread_mutex_lock(&s->lock);
+	c->note.ns = ws_now_ns() - s->started_ns - c->note.at_ns;
+	c->note.status = c->rp->drop ? 0 : c->rp->status;
+	ws_serve_journal_end(&s->journal, place, &c->note);
+	pthread_mutex_unlock(&s->lock);
+	ws_log(s->opts.log, 1, "%s %s: %u %s", c->note.method, c->note.path, c->note.status,
+	       c->note.message);
+}
+
+static const struct route *match(const struct ws_serve_request *rq, struct ws_serve_reply *rp)
+{
+	const struct route *r = rq->path[0] == '/' ? find_route(rq->path + 1) : NULL;
+	const unsigned method = strcmp(rq->method, "GET") == 0    ? GET
+	                        : strcmp(rq->method, "POST") == 0 ? POST : 0;
+	if (!r)
+		answer_fixed(rp, 404, "{\"detail\":\"Not Found\"}");
+	else if (r->methods & method)
+		return r;
+	else
+		answer_fixed(rp, 405, "{\"detail\":\"Method Not Allowed\"}");
+	if (r)
+		rp->allow = r->methods == GET ? "GET" : r->methods == POST ? "POST" : "GET, POST";
+	return NULL;
+}
+
+void ws_serve_handle(struct ws_serve *s, const struct ws_serve_request *rq,
+                     struct ws_serve_reply *rp)
+{
+	*rp = (struct ws_serve_reply){ .status = 200, .type = "application/json" };
+	ws_buf_init(&rp->body, 0);
+	if (!ws_serve_admit(s, rq, rp))
+		return;
+	struct ws_serve_call c = { .serve = s, .rq = rq, .rp = rp };
+	const struct route *r = match(rq, rp);
+	if (r && r->run == ws_serve_route_journal) {
+		r->run(&c); /* looking must not change what is seen */
+		return;
+	}
+	const size_t place = begin_note(&c, r);
+	if (r && !misbehave(&c))
+		run_with_body(&c, r);
+	if (rp->body.failed)
+		answer_fixed(rp, 500, "{\"detail\":\"Internal Server Error\"}");
+	end_note(&c, place);
+}

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve_update.c - the routes that form groups, receive weights.
+ *
+ * What surprises, all of it as in the servers: flush_cache is on when absent; a request whose shapes
+ * do not fit is refused only after its bytes were received; weights are live before the flush that
+ * may fail; and an init answers when its whole group is there, the scheduler waiting meanwhile. */
+#include "serve_core.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char stops[] = "the endpoint stops";
+
+static struct ws_serve_group *find_group(struct ws_serve *s, const char *name)
+{
+	struct ws_serve_group *g = s->groups;
+	while (g && strcmp(g->name, name) != 0)
+		g = g->next;
+	return g;
+}
+
+static void list_group(struct ws_serve *s, struct ws_serve_group *g)
+{
+	pthread_mutex_lock(&s->lock);
+	g->next = s->groups;
+	s->groups = g;
+	s->sync++;
+	if (s->stopping)
+		ws_serve_group_abort(g, stops);
+	pthread_mutex_unlock(&s->lock);
+}
+
+static void unlist_group(struct ws_serve *s, struct ws_serve_group *g)
+{
+	pthread_mutex_lock(&s->lock);
+	struct ws_serve_group **at = &s->groups;
+	while (*at && *at != g)
+		at = &(*at)->next;
+	if (*at)
+		*at = g->next;
+	pthread_mutex_unlock(&s->lock);
+	ws_serve_group_free(g);
+}
+
+/* ---- groups ---- */
+
+static int form_group(struct ws_serve *s, const struct ws_serve_init *in, struct ws_err *err)
+{
+	if (ws_serve_check_init(s, in, err))
+		return -1;
+	if (find_group(s, in->group))
+		return ws_err_set(err, WS_EINPUT, "The specified group name has already been created, "
+		                  "please use a different group name");
+	struct ws_serve_group *g = ws_serve_group_new(s, in, err);
+	if (!g)
+		return -1;
+	/* Listed before it is complete, so that a stop reaches its ranks. */
+	list_group(s, g);
+	if (ws_serve_group_join(g, ws_deadline_in(s->opts.init_ns), err) == 0)
+		return 0;
+	unlist_group(s, g);
+	return -1;
+}
+
+void ws_serve_route_init(struct ws_serve_call *c)
+{
+	struct ws_serve_init in;
+	struct ws_err err = WS_ERR_INIT;
+	int rc = ws_serve_decode_init(c->body, &in, &err);
+	if (rc && err.code == WS_EUSAGE) {
+		ws_serve_answer_invalid(c, err.msg);
+		return;
+	}
+	snprintf(c->note.group, sizeof c->note.group, "%s", in.group);
+	if (rc == 0 && ws_serve_occupy(c->serve, true)) {
+		rc = form_group(c->serve, &in, &err);
+		ws_serve_vacate(c->serve);
+	} else if (rc == 0) {
+		rc = ws_err_set(&err, WS_ECANCELLED, stops);
+	}
+	if (rc)
+		ws_serve_answer(c, false, "Failed to initialize custom process group: %s.", err.msg);
+	else
+		ws_serve_answer(c, true, "Succeeded to initialize custom process group.");
+}
+
+void ws_serve_route_destroy(struct ws_serve_call *c)
+{
+	const char *name = "weight_update_group";
+	struct ws_err err = WS_ERR_INIT;
+	if (ws_serve_field_str(c->body, "group_name", false, &name, &err)) {
+		ws_serve_answer_invalid(c, err.msg);
+		return;
+	}
+	snprintf(c->note.group, sizeof c->note.group, "%s", name);
+	if (!ws_serve_occupy(c->serve, false)) {
+		ws_serve_answer(c, false, "Failed to destroy custom process group: %s.", stops);
+		return;
+	}
+	struct ws_serve_group *g = find_group(c->serve, name);
+	if (g)
+		unlist_group(c->serve, g);
+	ws_serve_vacate(c->serve);
+	if (g)
+		ws_serve_answer(c, true, "Succeeded to destroy custom process group.");
+	else
+		ws_serve_answer(c, false, "The group to be destroyed does not exist.");
+}
+
+/* ---- updates ---- */
+
+static void answer_unknown_group(struct ws_serve_call *c, const char *name)
+{
+	struct ws_buf known;
+	ws_buf_init(&known, 1 << 16);
+	pthread_mutex_lock(&c->serve->lock);
+	for (const struct ws_serve_group *g = c->serve->groups; g; g = g->next)
+		ws_buf_printf(&known, known.len ? ", '%s'" : "'%s'", g->name);
+	pthread_mutex_unlock(&c->serve->lock);
+	ws_serve_answer(c, false,
+	                "Group %s not in [%s]. Please call `init_weights_update_group` first.", name,
+	                ws_buf_str(&known));
+	ws_buf_free(&known);
+}
+
+/* Receives, and keeps what fits. */
+static int receive(struct ws_serve *s, struct ws_serve_group *g, struct ws_serve_update *u,
+                   struct ws_serve_note *note, struct ws_err *err)
+{
+	uint8_t *block = NULL;
+	uint64_t duplicates = 0;
+	struct ws_err verdict = WS_ERR_INIT;
+	const bool fits = ws_serve_check_load(s, u, &verdict) == 0;
+	if (fits && s->opts.keep == WS_KEEP_MEMORY &&
+	    ws_serve_weights_reserve(&s->weights, u->slots, u->n, &block, err))
+		return -1;
+	if (ws_serve_group_receive(g, u, fits, ws_deadline_in(s->opts.receive_ns), err)) {
+		free(block);
+		return -1;
+	}
+	if (!fits) {
+		*err = verdict;
+		return -1;
+	}
+	pthread_mutex_lock(&s->lock);
+	const uint64_t sync = s->sync;
+	pthread_mutex_unlock(&s->lock);
+	if (ws_serve_weights_commit(&s->weights, u->slots, u->n, block, sync, &duplicates, err))
+		return -1;
+	note->duplicates = duplicates;
+	pthread_mutex_lock(&s->lock);
+	s->journal.updates++;
+	s->journal.tensors += u->n;
+	s->journal.bytes += u->bytes;
+	s->journal.duplicates += duplicates;
+	s->journal.distinct = s->weights.n;
+	pthread_mutex_unlock(&s->lock);
+	return 0;
+}
+
+static void note_update(struct ws_serve_note *note, const struct ws_serve_update *u)
+{
+	snprintf(note->group, sizeof note->group, "%s", u->group);
+	if (u->load_format)
+		snprintf(note->load_format, sizeof note->load_format, "%s", u->load_format);
+	if (u->version)
+		snprintf(note->weight_version, sizeof note->weight_version, "%s", u->version);
+	note->flush = u->flush ? WS_TRI_TRUE : WS_TRI_FALSE;
+	note->tensors = u->n;
+	note->bytes = u->bytes;
+}
+
+/* In the scheduler. */
+static void update(struct ws_serve_call *c, struct ws_serve_update *u)
+{
+	struct ws_serve *s = c->serve;
+	struct ws_err err = WS_ERR_INIT;
+	struct ws_serve_group *g = find_group(s, u->group);
+	if (!g) {
+		answer_unknown_group(c, u->group);
+		return;
+	}
+	int rc = ws_serve_check_update(s, u, &err);
+	note_update(&c->note, u);
+	if (rc == 0)
+		rc = receive(s, g, u, &c->note, &err);
+	c->rp->drop = rc && (u->fault == WS_FAULT_DROP || u->fault == WS_FAULT_DIE);
+	if (rc)
+		ws_serve_answer(c, false, "Failed to update parameter online: %s. The full weights of the "
+		                "ModelRunner are partially updated. Please discard the whole weights.",
+		                err.msg);
+	else if (u->flush && !ws_serve_flush(s, 0))
+		/* The servers differ: some answer so, some die of an assertion. The weights are live. */
+		ws_serve_answer(c, false, "Cache flush failed after updating weights");
+	else if (u->version && ws_serve_set_version(s, u->version, &err))
+		ws_serve_answer(c, false, "%s", err.msg);
+	else if (u->version)
+		ws_serve_answer(c, true, "Succeeded to update parameter online. Weight version updated "
+		                "to %s.", u->version);
+	else
+		ws_serve_answer(c, true, "Succeeded to update parameter online.");
+}
+
+void ws_serve_route_update(struct ws_serve_call *c)
+{
+	struct ws_serve_update u;
+	struct ws_err err = WS_ERR_INIT;
+	if (ws_serve_decode_update(c->body, &u, &err)) {
+		if (err.code == WS_EUSAGE)
+			ws_serve_answer_invalid(c, err.msg);
+		else
+			ws_serve_answer(c, false, "%s", err.msg);
+		return;
+	}
+	note_update(&c->note, &u);
+	u.fault = c->fault;
+	bool writer = false;
+	if (!ws_serve_enter_update(c->serve, u.abort_all, &writer)) {
+		ws_serve_answer(c, false, stops);
+	} else {
+		if (ws_serve_occupy(c->serve, true)) {
+			update(c, &u);
+			ws_serve_vacate(c->serve);
+		} else {
+			ws_serve_answer(c, false, stops);
+		}
+		ws_serve_leave_update(c->serve, writer);
+	}
+	ws_serve_update_fini(&u);
+}
