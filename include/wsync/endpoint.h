@@ -2,9 +2,10 @@
 /* endpoint.h - the client of inference endpoints: what they are, and one lifecycle call at a time.
  *
  * Every function that takes several endpoints asks them all at once and waits for all of them. One
- * answer per endpoint comes back; the return value is 0 only when every one agreed. When some agreed
- * and some did not, the summary error is WS_EPARTIAL; otherwise it is the first endpoint's error.
- * Whatever an endpoint says is foreign text: it arrives here bounded and printable. */
+ * answer per endpoint comes back; the return value is 0 only when every one agreed, else *err is the
+ * first failure. Of the lifecycle calls, which change something, some may have agreed and some not:
+ * then *err is WS_EPARTIAL. Whatever an endpoint says is foreign text and arrives here bounded and
+ * printable. URLs are normalized ones. */
 #ifndef WSYNC_ENDPOINT_H
 #define WSYNC_ENDPOINT_H
 
@@ -21,8 +22,8 @@
 enum { WS_URL_MAX = 512 }; /* an endpoint's URL with its NUL */
 
 /* "host:port" means "http://host:port"; a trailing slash is dropped, scheme and host are lower-cased, a
- * missing port stays missing. http and https only; an IPv6 literal stands in brackets. User info, query,
- * fragment, blanks and control characters are WS_EUSAGE. n should be WS_URL_MAX. */
+ * missing port stays missing. http and https only; an IPv6 literal stands in brackets. User info,
+ * query, fragment, blanks and control characters are WS_EUSAGE. n should be WS_URL_MAX. */
 int ws_endpoint_normalize(const char *text, char *url, size_t n, struct ws_err *err);
 /* Host (without brackets) and port (the scheme's when missing) of a normalized URL: what an endpoint is
  * told apart by. host has room for 256 bytes. */
@@ -67,7 +68,7 @@ struct ws_endpoint_info {
 	int64_t ns;               /* the slower of the two answers */
 };
 
-/* infos[i] and errs[i] belong to urls[i] (normalized); errs[i].code is WS_OK where it answered. */
+/* infos[i] and errs[i] belong to urls[i]; errs[i].code is WS_OK where it answered. */
 int ws_endpoint_probe_all(struct ws_http *http, const char *const *urls, size_t n, ws_deadline until,
                           const struct ws_cancel *cancel, struct ws_endpoint_info *infos,
                           struct ws_err *errs, struct ws_err *err);
@@ -142,7 +143,7 @@ struct ws_checksum_rank {
 /* Servers hash with a function of their own, which only tells equal from different between equal
  * servers; algorithm says so when it is one we can compute. */
 struct ws_checksums {
-	char algorithm[32];       /* "xxh3-64": of the raw bytes, comparable with ws_source_hash; "" unknown */
+	char algorithm[32];       /* "xxh3-64": of the raw bytes, as ws_source_hash; "" unknown */
 	struct ws_checksum_rank *ranks;
 	size_t n_ranks;
 	void *priv;

@@ -11,6 +11,7 @@
 #include "http.h"
 
 #include "wsync/str.h"
+#include "wsync/version.h"
 
 #include <arpa/inet.h>
 #include <assert.h>
@@ -400,7 +401,6 @@ static void finish(struct flight *f, CURLcode code)
 	if (code) {
 		explain(f, code, &call->err);
 		call->err.native = (int)code;
-		ws_err_where(&call->err, NULL, call->url);
 	}
 	unlink_flight(f, code);
 	call->done = true;

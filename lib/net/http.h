@@ -67,7 +67,4 @@ int ws_http_run(struct ws_http *h, struct ws_http_call *const *calls, size_t n,
  * through *loose. */
 int ws_http_read_key(const char *path, char **secret, bool *loose, struct ws_err *err);
 
-/* "libcurl/7.88.1 OpenSSL/3.0.17 ..." */
-const char *ws_http_library(void);
-
 #endif

@@ -160,7 +160,6 @@ static void broken_answers_say_what_broke(void **state)
 		assert_int_equal(call->err.code, WS_EREACH);
 		if (!strstr(call->err.msg, cases[i].words))
 			fail_msg("%s: %s", cases[i].path, call->err.msg);
-		assert_int_equal(strncmp(call->err.endpoint, "http://127.0.0.1:", 17), 0);
 		assert_true(call->reply.len <= 1 << 20);
 		ws_buf_free(&o.call.reply);
 	}

@@ -6,7 +6,7 @@
  *   /slow 200 after 300 ms   /never nothing, connection open    /close, /reset before any reply
  *   /cut body cut short      /garbage not HTTP                  /huge, /endless too long a body
  *   /mute 200 "hello", and the next request on the connection is read whole, then the connection closes
- *   /script 200, the body being the text set with tiny_script */
+ * A route function, where set, is asked first: the body it returns is the reply. */
 #ifndef TINY_HTTP_H
 #define TINY_HTTP_H
 
@@ -32,7 +32,9 @@ struct tiny {
 	int fds[TINY_MAX_CONNS];     /* -1: closed; under the lock */
 	atomic_int n_conns, n_posts; /* connections taken; POST bodies read whole */
 	char last_head[4096];        /* of the last request */
-	const char *script;
+	/* NULL: not this path. It may set *status, which is 200. */
+	const char *(*route)(struct tiny *t, const char *method, const char *path, const char *body,
+	                     int *status);
 };
 
 struct tiny_conn {
@@ -99,9 +101,14 @@ static void tiny_stream_for_ever(const struct tiny_conn *c)
 /* false: close the connection. */
 static bool tiny_serve(struct tiny_conn *c)
 {
-	char path[256] = "", byte;
-	if (sscanf(c->head, "%*s %255[^ ?]", path) != 1 || c->mute)
+	char method[8] = "", path[256] = "", byte;
+	int status = 200;
+	if (sscanf(c->head, "%7s %255s", method, path) != 2 || c->mute)
 		return false;
+	c->body[c->body_len] = '\0';
+	const char *reply = c->tiny->route ? c->tiny->route(c->tiny, method, path, c->body, &status) : NULL;
+	if (reply)
+		return tiny_reply(c, status, reply, strlen(reply)), true;
 	if (!strcmp(path, "/slow"))
 		usleep(300 * 1000);
 	if (!strcmp(path, "/echo"))
@@ -123,8 +130,6 @@ static bool tiny_serve(struct tiny_conn *c)
 		tiny_send(c, "HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\nx", 49);
 	else if (!strcmp(path, "/endless"))
 		tiny_stream_for_ever(c);
-	else if (!strcmp(path, "/script"))
-		tiny_reply(c, 200, c->tiny->script, strlen(c->tiny->script));
 	else
 		tiny_reply(c, 200, "hello", 5);
 	c->mute = !strcmp(path, "/mute");
@@ -166,7 +171,6 @@ static void tiny_start(struct tiny *t)
 	socklen_t len = sizeof at;
 	memset(t, 0, sizeof *t);
 	pthread_mutex_init(&t->lock, NULL);
-	t->script = "{}";
 	t->listener = socket(AF_INET, SOCK_STREAM, 0);
 	if (bind(t->listener, (struct sockaddr *)&at, sizeof at) || listen(t->listener, 256) ||
 	    getsockname(t->listener, (struct sockaddr *)&at, &len))

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* endpoint_call.c - from one request to one sentence.
+ *
+ * What counts as "no": a status that is not 2xx; "success": false; an "error" that is not null; a
+ * "status" of error. A pause says {"status":"ok"} without a success key, a flush says it in plain text,
+ * a health check says nothing: all of these are "yes". */
+#include "endpoint_call.h"
+
+#include "wsync/str.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORDS_MAX = 256 };
+
+/* ---- asking ------------------------------------------------------------------------------------- */
+
+int ws_endpoint_prepare(struct ws_endpoint_call *call, const char *url, const char *method,
+                        const char *path, const struct ws_buf *body, ws_deadline until,
+                        struct ws_err *err)
+{
+	ws_json_free(call->root);
+	call->root = NULL;
+	const int n = snprintf(call->url, sizeof call->url, "%s%s", url, path);
+	if (n < 0 || (size_t)n >= sizeof call->url)
+		return ws_err_set(err, WS_EUSAGE, "%s %.60s...: path is too long", method, path);
+	call->base_len = strlen(url);
+	snprintf(call->path, sizeof call->path, "%.*s", (int)strcspn(path, "?"), path);
+	call->http.method = method;
+	call->http.url = call->url;
+	call->http.body = body && body->len ? body->data : NULL;
+	call->http.body_len = body ? body->len : 0;
+	call->http.until = until;
+	call->http.done = false;
+	return 0;
+}
+
+int ws_endpoint_start(struct ws_http *http, struct ws_endpoint_call *call, const char *url,
+                      const char *method, const char *path, const struct ws_buf *body,
+                      ws_deadline until, struct ws_err *err)
+{
+	if (ws_endpoint_prepare(call, url, method, path, body, until, err))
+		return -1;
+	return ws_http_start(http, &call->http, err);
+}
+
+int ws_endpoint_run(struct ws_http *http, struct ws_endpoint_call *calls, size_t n,
+                    const struct ws_cancel *cancel, struct ws_err *err)
+{
+	struct ws_http_call **list = calloc(n ? n : 1, sizeof *list);
+	size_t n_list = 0;
+	if (!list)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	for (size_t i = 0; i < n; i++)
+		if (calls[i].http.url && !calls[i].http.done)
+			list[n_list++] = &calls[i].http;
+	const int rc = ws_http_run(http, list, n_list, cancel, err);
+	free(list);
+	return rc;
+}
+
+void ws_endpoint_call_free(struct ws_endpoint_call *call)
+{
+	if (!call)
+		return;
+	ws_json_free(call->root);
+	call->root = NULL;
+	ws_buf_free(&call->http.reply);
+}
+
+/* ---- the server's words ------------------------------------------------------------------------- */
+
+/* Foreign text on one line: runs of blanks and line ends become one blank. */
+static void quote(char *dst, size_t n, const char *text, size_t len)
+{
+	char line[WORDS_MAX * 2];
+	size_t used = 0;
+	for (size_t i = 0; i < len && used < sizeof line; i++) {
+		const bool blank = strchr(" \t\r\n", text[i]) && text[i];
+		if (!blank)
+			line[used++] = text[i];
+		else if (used && line[used - 1] != ' ')
+			line[used++] = ' ';
+	}
+	while (used && line[used - 1] == ' ')
+		used--;
+	ws_printable(dst, n, line, used);
+}
+
+/* FastAPI's list of validation errors: the first one, as "body.names: field required". */
+static void quote_validation(char *dst, size_t n, const struct ws_json *detail)
+{
+	const struct ws_json *first = ws_json_first(detail);
+	const char *msg = ws_json_get_string(first, "msg", "");
+	char text[WORDS_MAX * 2] = "";
+	size_t used = 0;
+	for (const struct ws_json *l = ws_json_first(ws_json_get(first, "loc")); l; l = ws_json_next(l)) {
+		const char *part = ws_json_string(l);
+		if (part && used < sizeof text)
+			used += (size_t)snprintf(text + used, sizeof text - used, "%s%s",
+			                         used ? "." : "", part);
+	}
+	if (used < sizeof text)
+		used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used ? ": " : "", msg);
+	quote(dst, n, text, strlen(text));
+}
+
+static void find_words(const struct ws_endpoint_call *call, char *dst, size_t n)
+{
+	const struct ws_buf *reply = &call->http.reply;
+	const struct ws_json *root = call->root;
+	const struct ws_json *error = ws_json_get(root, "error"), *detail = ws_json_get(root, "detail");
+	const char *words = ws_json_get_string(root, "message", NULL);
+	dst[0] = '\0';
+	if (!words || !*words)
+		words = ws_json_get_string(error, "message", words);
+	if (!words || !*words)
+		words = ws_json_string(error) ? ws_json_string(error) : words;
+	if (!words || !*words)
+		words = ws_json_string(detail) ? ws_json_string(detail) : words;
+	if (!words || !*words)
+		words = ws_json_string(root) ? ws_json_string(root) : words;
+	if (words && *words)
+		quote(dst, n, words, strlen(words));
+	else if (ws_json_type(detail) == WS_JSON_ARRAY)
+		quote_validation(dst, n, detail);
+	else if (!root && reply->len && reply->data[0] != '<') /* a page of HTML says nothing */
+		quote(dst, n, reply->data, reply->len);
+}
+
+/* ---- yes or no ---------------------------------------------------------------------------------- */
+
+static bool says_no(const struct ws_json *root)
+{
+	if (ws_json_type(root) != WS_JSON_OBJECT)
+		return false;
+	const struct ws_json *success = ws_json_get(root, "success");
+	if (success)
+		return !ws_json_bool(success, false);
+	const char *status = ws_json_get_string(root, "status", "");
+	return ws_json_type(ws_json_get(root, "error")) != WS_JSON_NULL ||
+	       !strcmp(ws_json_get_string(root, "object", ""), "error") || !strcmp(status, "error") ||
+	       !strcmp(status, "failed");
+}
+
+static void hint_at(long status, struct ws_err *err)
+{
+	if (status == 401 || status == 403)
+		ws_err_hint(err, "the server wants its API key (the admin key, where it has one): give it "
+		                 "with --api-key-file");
+	else if (status == 404)
+		ws_err_hint(err, "this server, or its version, cannot do that");
+	else if (status >= 300 && status < 400)
+		ws_err_hint(err, "redirects are not followed: name the server itself");
+}
+
+static int refuse(const struct ws_endpoint_call *call, const char *words, struct ws_err *err)
+{
+	const struct ws_http_call *http = &call->http;
+	const char *what = http->status == 404   ? "the server has no such route"
+	                   : http->status == 405 ? "the server does not take this method"
+	                                         : "refused";
+	ws_err_set(err, WS_EREFUSED, "%s %s: %s (HTTP %ld)%s%s%s", http->method, call->path, what,
+	           http->status, *words ? ": \"" : "", words, *words ? "\"" : "");
+	hint_at(http->status, err);
+	if (err)
+		err->native = (int)http->status;
+	return -1;
+}
+
+static int judge(struct ws_endpoint_call *call, const char *words, struct ws_err *err)
+{
+	const long status = call->http.status;
+	if (call->http.err.code) {
+		if (err)
+			*err = call->http.err;
+		return -1;
+	}
+	if (status < 200 || status > 299 || says_no(call->root))
+		return refuse(call, words, err);
+	return 0;
+}
+
+int ws_endpoint_reply(struct ws_endpoint_call *call, const struct ws_json **root, char *message,
+                      size_t n, struct ws_err *err)
+{
+	const struct ws_buf *reply = &call->http.reply;
+	char words[WORDS_MAX] = "", base[WS_URL_MAX];
+	if (!call->root && reply->len && !call->http.err.code)
+		call->root = ws_json_parse(reply->data, reply->len, "reply", NULL);
+	if (!call->http.err.code)
+		find_words(call, words, sizeof words);
+	const int rc = judge(call, words, err);
+	if (rc) {
+		snprintf(base, sizeof base, "%.*s", (int)call->base_len, call->url);
+		ws_err_where(err, NULL, base);
+	}
+	if (message && n)
+		snprintf(message, n, "%s", words);
+	if (root)
+		*root = call->root;
+	return rc;
+}

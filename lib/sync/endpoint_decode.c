@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* endpoint_decode.c - the replies that carry more than yes or no.
+ *
+ *   GET  /server_info      flat: every server argument and "version"
+ *   GET  /model_info       {"model_path","weight_version","model_type",...}
+ *   GET  /list_weights     {"success","message","weights":[{"name","shape":[int],"dtype"?}]}
+ *   POST /weights_checker  {"success","message","algorithm"?,
+ *                           "ranks":[{"checksums":{NAME: 16 hex digits},"parallelism_info":{"rank"}}]}
+ *
+ * What servers add is ignored. "dtype" and "algorithm" are ours: other servers say neither. */
+#include "endpoint_call.h"
+
+#include "wsync/str.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_NAME = 1024, MAX_RANKS = 65536 };
+
+/* ---- info --------------------------------------------------------------------------------------- */
+
+static void take_text(const struct ws_json *root, const char *key, char *dst, size_t n)
+{
+	const char *text = ws_json_get_string(root, key, NULL);
+	if (text)
+		ws_printable(dst, n, text, strlen(text));
+}
+
+static void take_size(const struct ws_json *root, const char *key, unsigned *dst)
+{
+	const int64_t value = ws_json_get_int(root, key, 0);
+	if (value >= 1 && value <= MAX_RANKS)
+		*dst = (unsigned)value;
+}
+
+/* "torch.bfloat16" is how some servers spell bfloat16. */
+static void take_dtype(const struct ws_json *root, const char *key, char *dst, size_t n)
+{
+	take_text(root, key, dst, n);
+	if (!strncmp(dst, "torch.", 6))
+		memmove(dst, dst + 6, strlen(dst + 6) + 1);
+}
+
+void ws_endpoint_decode_server_info(const struct ws_json *root, struct ws_endpoint_info *info)
+{
+	take_size(root, "tp_size", &info->tp_size);
+	take_size(root, "dp_size", &info->dp_size);
+	take_size(root, "pp_size", &info->pp_size);
+	take_size(root, "ep_size", &info->ep_size);
+	info->dp_attention = ws_json_get_bool(root, "enable_dp_attention", info->dp_attention);
+	info->disable_radix_cache =
+		ws_json_get_bool(root, "disable_radix_cache", info->disable_radix_cache);
+	take_text(root, "version", info->version, sizeof info->version);
+	take_dtype(root, "dtype", info->dtype, sizeof info->dtype);
+	take_text(root, "quantization", info->quantization, sizeof info->quantization);
+	take_dtype(root, "kv_cache_dtype", info->kv_cache_dtype, sizeof info->kv_cache_dtype);
+	take_text(root, "weight_version", info->weight_version, sizeof info->weight_version);
+	take_text(root, "model_path", info->model_path, sizeof info->model_path);
+	take_text(root, "served_model_name", info->served_model, sizeof info->served_model);
+}
+
+void ws_endpoint_decode_model_info(const struct ws_json *root, struct ws_endpoint_info *info)
+{
+	/* Its weight version is the live one; the server's arguments hold the one it started with. */
+	take_text(root, "weight_version", info->weight_version, sizeof info->weight_version);
+	take_text(root, "model_type", info->model_type, sizeof info->model_type);
+	if (!info->model_path[0])
+		take_text(root, "model_path", info->model_path, sizeof info->model_path);
+}
+
+/* ---- names -------------------------------------------------------------------------------------- */
+
+/* A name is compared and printed, so it must be fit for both. */
+static bool is_name(const char *name)
+{
+	if (!name || !*name || strlen(name) > MAX_NAME)
+		return false;
+	for (const unsigned char *p = (const unsigned char *)name; *p; p++)
+		if (*p < 0x20 || *p == 0x7f)
+			return false;
+	return true;
+}
+
+static int decode_weight(const struct ws_json *node, struct ws_weight *w)
+{
+	const struct ws_json *shape = ws_json_get(node, "shape");
+	const char *dtype = ws_json_get_string(node, "dtype", "");
+	w->name = ws_json_get_string(node, "name", NULL);
+	if (!is_name(w->name) || ws_json_type(shape) != WS_JSON_ARRAY)
+		return -1;
+	for (const struct ws_json *d = ws_json_first(shape); d; d = ws_json_next(d), w->n_dims++)
+		if (w->n_dims == WS_MAX_DIMS || !ws_json_int(d, &w->dims[w->n_dims]) ||
+		    w->dims[w->n_dims] < 0)
+			return -1;
+	w->dtype = !strncmp(dtype, "torch.", 6) ? dtype + 6 : dtype;
+	return *w->dtype && !is_name(w->dtype) ? -1 : 0;
+}
+
+int ws_endpoint_decode_weights(const struct ws_json *root, struct ws_weight_list *out,
+                               struct ws_err *err)
+{
+	const struct ws_json *array = ws_json_get(root, "weights");
+	*out = (struct ws_weight_list){ 0 };
+	if (ws_json_type(array) != WS_JSON_ARRAY)
+		return ws_err_set(err, WS_EREFUSED, "/list_weights: the answer has no \"weights\"");
+	const size_t n = ws_json_count(array);
+	out->items = calloc(n ? n : 1, sizeof *out->items);
+	if (!out->items)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	for (const struct ws_json *node = ws_json_first(array); node; node = ws_json_next(node))
+		if (decode_weight(node, &out->items[out->n++])) {
+			ws_err_set(err, WS_EREFUSED, "/list_weights: weights[%zu] has no proper name and "
+			           "shape", out->n - 1);
+			ws_weight_list_free(out);
+			return -1;
+		}
+	return 0;
+}
+
+void ws_weight_list_free(struct ws_weight_list *list)
+{
+	if (!list)
+		return;
+	free(list->items);
+	ws_json_free(list->priv);
+	*list = (struct ws_weight_list){ 0 };
+}
+
+/* ---- checksums ---------------------------------------------------------------------------------- */
+
+static bool parse_hex64(const char *text, uint64_t *value)
+{
+	if (!text || strlen(text) != 16 || strspn(text, "0123456789abcdefABCDEF") != 16)
+		return false;
+	*value = strtoull(text, NULL, 16);
+	return true;
+}
+
+static int decode_rank(const struct ws_json *node, size_t i, struct ws_checksum_rank *rank,
+                       struct ws_err *err)
+{
+	const struct ws_json *sums = ws_json_get(node, "checksums");
+	const size_t n = ws_json_count(sums);
+	const char *twice;
+	if (ws_json_type(sums) != WS_JSON_OBJECT)
+		return ws_err_set(err, WS_EREFUSED, "/weights_checker: ranks[%zu] has no \"checksums\"", i);
+	if ((twice = ws_json_duplicate(sums)))
+		return ws_err_set(err, WS_EREFUSED, "/weights_checker: ranks[%zu] has '%.200s' twice", i,
+		                  is_name(twice) ? twice : "a name");
+	rank->items = calloc(n ? n : 1, sizeof *rank->items);
+	if (!rank->items)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	const int64_t number = ws_json_get_int(ws_json_get(node, "parallelism_info"), "rank", (int64_t)i);
+	rank->rank = number >= 0 && number < MAX_RANKS ? (int)number : (int)i;
+	for (const struct ws_json *s = ws_json_first(sums); s; s = ws_json_next(s)) {
+		struct ws_checksum *item = &rank->items[rank->n++];
+		item->name = ws_json_key(s);
+		if (!is_name(item->name) || !parse_hex64(ws_json_string(s), &item->value))
+			return ws_err_set(err, WS_EREFUSED, "/weights_checker: ranks[%zu] has an entry "
+			                  "that is no checksum", i);
+	}
+	return 0;
+}
+
+int ws_endpoint_decode_checksums(const struct ws_json *root, struct ws_checksums *out,
+                                 struct ws_err *err)
+{
+	const struct ws_json *ranks = ws_json_get(root, "ranks");
+	const size_t n = ws_json_count(ranks);
+	*out = (struct ws_checksums){ 0 };
+	if (ws_json_type(ranks) != WS_JSON_ARRAY || n == 0 || n > MAX_RANKS) {
+		ws_err_set(err, WS_EREFUSED, "/weights_checker: the answer has no checksums");
+		return ws_err_hint(err, "older servers can compare but not report");
+	}
+	take_text(root, "algorithm", out->algorithm, sizeof out->algorithm);
+	out->ranks = calloc(n, sizeof *out->ranks);
+	if (!out->ranks)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	int rc = 0;
+	for (const struct ws_json *node = ws_json_first(ranks); !rc && node; node = ws_json_next(node)) {
+		rc = decode_rank(node, out->n_ranks, &out->ranks[out->n_ranks], err);
+		out->n_ranks++;
+	}
+	if (rc)
+		ws_checksums_free(out);
+	return rc;
+}
+
+void ws_checksums_free(struct ws_checksums *c)
+{
+	if (!c)
+		return;
+	for (size_t i = 0; i < c->n_ranks; i++)
+		free(c->ranks[i].items);
+	free(c->ranks);
+	ws_json_free(c->priv);
+	*c = (struct ws_checksums){ 0 };
+}

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* endpoint_holds.c - what an endpoint holds: the names and shapes of its parameters, and checksums of
+ * their bytes. */
+#include "endpoint_call.h"
+
+#include "wsync/json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- list --------------------------------------------------------------------------------------- */
+
+static int append_escaped(char *dst, size_t n, size_t used, const char *text)
+{
+	for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
+		const bool plain = (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') ||
+		                   (*p >= '0' && *p <= '9') || strchr("._-~", *p);
+		if (used + 4 > n)
+			return -1;
+		used += (size_t)snprintf(dst + used, n - used, plain ? "%c" : "%%%02X", *p);
+	}
+	return 0;
+}
+
+static int list_path(char *dst, size_t n, const char *prefix, unsigned rank, struct ws_err *err)
+{
+	const int used = snprintf(dst, n, "/list_weights?rank=%u%s", rank, prefix ? "&prefix=" : "");
+	if (prefix && append_escaped(dst, n, (size_t)used, prefix))
+		return ws_err_set(err, WS_EUSAGE, "prefix '%.60s...': too long", prefix);
+	return 0;
+}
+
+static int list_body(struct ws_buf *body, const char *prefix, unsigned rank, struct ws_err *err)
+{
+	struct ws_jw w;
+	ws_jw_init(&w, body);
+	ws_jw_object(&w, NULL);
+	ws_jw_uint(&w, "rank", rank);
+	if (prefix)
+		ws_jw_str(&w, "prefix", prefix);
+	ws_jw_end_object(&w);
+	return ws_buf_check(body, "list_weights", err);
+}
+
+static int ask_list(struct ws_http *http, struct ws_endpoint_call *call, const char *url,
+                    const char *path, const struct ws_buf *body, ws_deadline until,
+                    const struct ws_cancel *cancel, struct ws_err *err)
+{
+	if (ws_endpoint_prepare(call, url, "GET", path, NULL, until, err) ||
+	    ws_endpoint_run(http, call, 1, cancel, err))
+		return -1;
+	/* Some descriptions of this route call it a POST. */
+	if (call->http.status == 405 &&
+	    (ws_endpoint_prepare(call, url, "POST", path, body, until, err) ||
+	     ws_endpoint_run(http, call, 1, cancel, err)))
+		return -1;
+	return 0;
+}
+
+int ws_endpoint_list_weights(struct ws_http *http, const char *url, const char *prefix, unsigned rank,
+                             ws_deadline until, const struct ws_cancel *cancel,
+                             struct ws_weight_list *out, struct ws_err *err)
+{
+	struct ws_endpoint_call call = { 0 };
+	const struct ws_json *root;
+	struct ws_buf body;
+	char path[WS_PATH_MAX];
+	*out = (struct ws_weight_list){ 0 };
+	ws_buf_init(&body, 2 * WS_PATH_MAX);
+	int rc = list_path(path, sizeof path, prefix, rank, err);
+	if (!rc)
+		rc = list_body(&body, prefix, rank, err);
+	if (!rc)
+		rc = ask_list(http, &call, url, path, &body, until, cancel, err);
+	if (!rc)
+		rc = ws_endpoint_reply(&call, &root, NULL, 0, err);
+	if (!rc && !(rc = ws_endpoint_decode_weights(root, out, err))) {
+		out->priv = call.root;
+		call.root = NULL;
+	}
+	if (rc)
+		ws_err_where(err, NULL, url);
+	ws_endpoint_call_free(&call);
+	ws_buf_free(&body);
+	return rc;
+}
+
+/* ---- checksums ---------------------------------------------------------------------------------- */
+
+static int read_checksums(struct ws_endpoint_call *call, const char *url, struct ws_checksums *out,
+                          struct ws_err *err)
+{
+	const struct ws_json *root;
+	*err = (struct ws_err)WS_ERR_INIT;
+	if (ws_endpoint_reply(call, &root, NULL, 0, err))
+		return -1;
+	if (ws_endpoint_decode_checksums(root, out, err))
+		return ws_err_where(err, NULL, url);
+	out->priv = call->root;
+	call->root = NULL;
+	return 0;
+}
+
+int ws_endpoint_checksums(struct ws_http *http, const char *const *urls, size_t n, ws_deadline until,
+                          const struct ws_cancel *cancel, struct ws_checksums *outs,
+                          struct ws_err *errs, struct ws_err *err)
+{
+	struct ws_buf body;
+	const struct ws_err *first = NULL;
+	struct ws_endpoint_call *calls = calloc(n ? n : 1, sizeof *calls);
+	ws_buf_init(&body, 0);
+	ws_buf_puts(&body, "{\"action\":\"checksum\"}");
+	int rc = calls ? ws_buf_check(&body, "checksums", err)
+	               : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	for (size_t i = 0; i < n; i++)
+		outs[i] = (struct ws_checksums){ 0 };
+	for (size_t i = 0; !rc && i < n; i++)
+		rc = ws_endpoint_prepare(&calls[i], urls[i], "POST", "/weights_checker", &body, until, err);
+	if (!rc)
+		rc = ws_endpoint_run(http, calls, n, cancel, err);
+	for (size_t i = 0; !rc && i < n; i++)
+		if (read_checksums(&calls[i], urls[i], &outs[i], &errs[i]) && !first)
+			first = &errs[i];
+	for (size_t i = 0; calls && i < n; i++)
+		ws_endpoint_call_free(&calls[i]);
+	free(calls);
+	ws_buf_free(&body);
+	if (first && err)
+		*err = *first;
+	return rc || first ? -1 : 0;
+}

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* endpoint_ops.c - one lifecycle call to many endpoints at once. Nothing is remembered between calls. */
+#include "endpoint_call.h"
+
+#include "wsync/json.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { BODY_MAX = 64 * 1024 };
+
+/* When each endpoint has answered: 0, the one failure they share, or "some did and some did not". */
+static int sum_up(const char *what, size_t n, const struct ws_endpoint_answer *answers,
+                  struct ws_err *err)
+{
+	size_t failed = 0;
+	const struct ws_err *first = NULL;
+	for (size_t i = 0; i < n; i++) {
+		if (answers[i].err.code == WS_OK)
+			continue;
+		failed++;
+		if (!first)
+			first = &answers[i].err;
+	}
+	if (!failed)
+		return 0;
+	if (failed == n || !err) {
+		if (err)
+			*err = *first;
+		return -1;
+	}
+	ws_err_set(err, WS_EPARTIAL, "%s: failed on %zu of %zu endpoints; %s: %s", what, failed, n,
+	           first->endpoint, first->msg);
+	ws_err_hint(err, "%s", first->hint);
+	return ws_err_where(err, what, first->endpoint);
+}
+
+/* One request to each endpoint whose answer is not there yet (all: to each). */
+static int ask(struct ws_http *http, struct ws_endpoint_call *calls, const char *const *urls, size_t n,
+               const char *method, const char *path, const struct ws_buf *body, ws_deadline until,
+               const struct ws_cancel *cancel, struct ws_err *err)
+{
+	for (size_t i = 0; i < n; i++)
+		if (ws_endpoint_prepare(&calls[i], urls[i], method, path, body, until, err))
+			return -1;
+	return ws_endpoint_run(http, calls, n, cancel, err);
+}
+
+static void read_answer(struct ws_endpoint_call *call, const char *what,
+                        struct ws_endpoint_answer *answer)
+{
+	*answer = (struct ws_endpoint_answer){ .err = WS_ERR_INIT, .ns = call->http.ns };
+	if (ws_endpoint_reply(call, NULL, answer->message, sizeof answer->message, &answer->err))
+		ws_err_where(&answer->err, what, NULL);
+}
+
+static struct ws_endpoint_call *new_calls(size_t n, struct ws_err *err)
+{
+	struct ws_endpoint_call *calls = calloc(n ? n : 1, sizeof *calls);
+	if (!calls)
+		ws_err_set(err, WS_ESYSTEM, "out of memory");
+	return calls;
+}
+
+static void free_calls(struct ws_endpoint_call *calls, size_t n)
+{
+	for (size_t i = 0; calls && i < n; i++)
+		ws_endpoint_call_free(&calls[i]);
+	free(calls);
+}
+
+static int tell_all(struct ws_http *http, const char *const *urls, size_t n, const char *what,
+                    const char *method, const char *path, const struct ws_buf *body,
+                    ws_deadline until, const struct ws_cancel *cancel,
+                    struct ws_endpoint_answer *answers, struct ws_err *err)
+{
+	struct ws_endpoint_call *calls = new_calls(n, err);
+	int rc = calls ? ask(http, calls, urls, n, method, path, body, until, cancel, err) : -1;
+	if (!rc) {
+		for (size_t i = 0; i < n; i++)
+			read_answer(&calls[i], what, &answers[i]);
+		rc = sum_up(what, n, answers, err);
+	}
+	free_calls(calls, n);
+	return rc;
+}
+
+int ws_endpoint_health(struct ws_http *http, const char *const *urls, size_t n, ws_deadline until,
+                       const struct ws_cancel *cancel, struct ws_endpoint_answer *answers,
+                       struct ws_err *err)
+{
+	return tell_all(http, urls, n, "health", "GET", "/health", NULL, until, cancel, answers, err);
+}
+
+/* The one-member body of a lifecycle call; key NULL: {}. */
+static int tell_all_with(struct ws_http *http, const char *const *urls, size_t n, const char *what,
+                         const char *path, const char *key, const char *value, ws_deadline until,
+                         const struct ws_cancel *cancel, struct ws_endpoint_answer *answers,
+                         struct ws_err *err)
+{
+	struct ws_buf body;
+	struct ws_jw w;
+	ws_buf_init(&body, BODY_MAX);
+	ws_jw_init(&w, &body);
+	ws_jw_object(&w, NULL);
+	if (key)
+		ws_jw_str(&w, key, value);
+	if (!strcmp(what, "version"))
+		ws_jw_bool(&w, "abort_all_requests", false); /* servers default to true */
+	ws_jw_end_object(&w);
+	int rc = ws_buf_check(&body, what, err);
+	if (!rc)
+		rc = tell_all(http, urls, n, what, "POST", path, &body, until, cancel, answers, err);
+	ws_buf_free(&body);
+	return rc;
+}
+
+int ws_endpoint_pause(struct ws_http *http, const char *const *urls, size_t n, enum ws_pause_mode mode,
+                      ws_deadline until, const struct ws_cancel *cancel,
+                      struct ws_endpoint_answer *answers, struct ws_err *err)
+{
+	return tell_all_with(http, urls, n, "pause", "/pause_generation", "mode",
+	                     ws_pause_mode_name(mode), until, cancel, answers, err);
+}
+
+int ws_endpoint_resume(struct ws_http *http, const char *const *urls, size_t n, ws_deadline until,
+                       const struct ws_cancel *cancel, struct ws_endpoint_answer *answers,
+                       struct ws_err *err)
+{
+	return tell_all_with(http, urls, n, "resume", "/continue_generation", NULL, NULL, until, cancel,
+	                     answers, err);
+}
+
+int ws_endpoint_set_version(struct ws_http *http, const char *const *urls, size_t n,
+                            const char *version, ws_deadline until, const struct ws_cancel *cancel,
+                            struct ws_endpoint_answer *answers, struct ws_err *err)
+{
+	return tell_all_with(http, urls, n, "version", "/update_weight_version", "new_version", version,
+	                     until, cancel, answers, err);
+}
+
+/* ---- flush: refused while requests are running --------------------------------------------------- */
+
+static bool is_busy(const struct ws_endpoint_answer *answer)
+{
+	return answer->err.code == WS_EREFUSED && answer->err.native == 400;
+}
+
+/* Asks the busy ones again; all of them the first time. */
+static int flush_round(struct ws_http *http, struct ws_endpoint_call *calls, const char *const *urls,
+                       size_t n, bool first, ws_deadline until, const struct ws_cancel *cancel,
+                       struct ws_endpoint_answer *answers, struct ws_err *err)
+{
+	for (size_t i = 0; i < n; i++)
+		if ((first || is_busy(&answers[i])) &&
+		    ws_endpoint_prepare(&calls[i], urls[i], "GET", "/flush_cache", NULL, until, err))
+			return -1;
+	if (ws_endpoint_run(http, calls, n, cancel, err))
+		return -1;
+	for (size_t i = 0; i < n; i++)
+		read_answer(&calls[i], "flush", &answers[i]);
+	return 0;
+}
+
+static bool any_busy(const struct ws_endpoint_answer *answers, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (is_busy(&answers[i]))
+			return true;
+	return false;
+}
+
+int ws_endpoint_flush(struct ws_http *http, const char *const *urls, size_t n, ws_deadline patience,
+                      ws_deadline until, const struct ws_cancel *cancel,
+                      struct ws_endpoint_answer *answers, struct ws_err *err)
+{
+	struct ws_endpoint_call *calls = new_calls(n, err);
+	const ws_deadline last = ws_deadline_min(patience, until);
+	const int64_t pause_ns = WS_NS_PER_S / 2;
+	int rc = calls ? 0 : -1;
+	for (bool first = true; !rc; first = false) {
+		rc = flush_round(http, calls, urls, n, first, until, cancel, answers, err);
+		if (rc || !any_busy(answers, n) || ws_deadline_left(last) < pause_ns)
+			break;
+		const ws_deadline again = ws_deadline_in(pause_ns);
+		while (!rc && !ws_deadline_passed(again))
+			rc = ws_http_wait(http, again, cancel, -1, err) < 0 ? -1 : 0;
+	}
+	if (!rc)
+		rc = sum_up("flush", n, answers, err);
+	if (rc && calls && any_busy(answers, n))
+		ws_err_hint(err, "a server flushes only when nothing runs or waits: pause it in mode abort "
+		                 "first, or wait longer");
+	free_calls(calls, n);
+	return rc;
+}

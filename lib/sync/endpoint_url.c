@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* endpoint_url.c - the addresses people type, in one form. Nothing is looked up. */
+#include "wsync/endpoint.h"
+
+#include "wsync/str.h"
+
+#include <arpa/inet.h>
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { HOST_MAX = 256 };
+
+struct parts {
+	bool tls;
+	char host[HOST_MAX]; /* without brackets, lower case */
+	bool v6;
+	unsigned port;       /* 0: none given */
+	const char *path;    /* with its slash; "" none */
+	int path_len;        /* without trailing slashes */
+};
+
+static int refuse(struct ws_err *err, const char *text, const char *why)
+{
+	char shown[200];
+	ws_printable(shown, sizeof shown, text, strlen(text));
+	return ws_err_set(err, WS_EUSAGE, "endpoint '%s': %s", shown, why);
+}
+
+/* Everything else may stand in a path; what may stand in a host is asked of the host. */
+static const char *find_bad_character(const char *text)
+{
+	for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
+		if (*p <= ' ' || *p == 0x7f)
+			return "has blanks or control characters";
+		if (*p >= 0x80)
+			return "has characters beyond ASCII";
+		if (*p == '?' || *p == '#')
+			return "must not have a query or a fragment";
+		if (*p == '@')
+			return "must not carry a user name or password";
+		if (strchr("\\\"<>^`{|}", *p))
+			return "has a character that no URL has";
+	}
+	return NULL;
+}
+
+static const char *split_scheme(const char *text, struct parts *p)
+{
+	const char *end = strstr(text, "://");
+	if (!end)
+		return text;
+	p->tls = end - text == 5 && !strncasecmp(text, "https", 5);
+	if (!p->tls && !(end - text == 4 && !strncasecmp(text, "http", 4)))
+		return NULL;
+	return end + 3;
+}
+
+static const char *take_host(const char *at, size_t n, struct parts *p)
+{
+	struct in6_addr v6;
+	if (n == 0)
+		return "has no host";
+	if (n >= HOST_MAX)
+		return "has a host name that is too long";
+	for (size_t i = 0; i < n; i++) {
+		if (!p->v6 && !isalnum((unsigned char)at[i]) && !strchr(".-_", at[i]))
+			return "has a character that no host name has";
+		p->host[i] = (char)tolower((unsigned char)at[i]);
+	}
+	p->host[n] = '\0';
+	if (p->v6 && inet_pton(AF_INET6, p->host, &v6) != 1)
+		return "has no IPv6 address between its brackets";
+	return NULL;
+}
+
+static const char *take_port(const char *at, size_t n, struct parts *p)
+{
+	if (n == 0 || n > 5)
+		return "has no port between 1 and 65535";
+	for (size_t i = 0; i < n; i++) {
+		if (!isdigit((unsigned char)at[i]))
+			return "has no port between 1 and 65535";
+		p->port = p->port * 10 + (unsigned)(at[i] - '0');
+	}
+	return p->port < 1 || p->port > 65535 ? "has no port between 1 and 65535" : NULL;
+}
+
+static const char *split_authority(const char *at, struct parts *p)
+{
+	const char *path = strchrnul(at, '/'), *end;
+	p->v6 = *at == '[';
+	at += p->v6;
+	end = memchr(at, p->v6 ? ']' : ':', (size_t)(path - at));
+	if (p->v6 && !end)
+		return "has a bracket that is not closed";
+	if (!p->v6 && end && memchr(end + 1, ':', (size_t)(path - end - 1)))
+		return "has several colons: an IPv6 address stands in brackets, as in [::1]:30000";
+	const char *after = end ? end + p->v6 : path;
+	const char *why = take_host(at, (size_t)((end ? end : path) - at), p);
+	if (why)
+		return why;
+	if (after < path && *after != ':')
+		return "has something other than a port after its bracket";
+	if (after < path && (why = take_port(after + 1, (size_t)(path - after - 1), p)))
+		return why;
+	p->path = path;
+	p->path_len = (int)strlen(path);
+	while (p->path_len && path[p->path_len - 1] == '/')
+		p->path_len--;
+	return NULL;
+}
+
+/* NULL, or why the text is no endpoint. */
+static const char *split(const char *text, struct parts *p)
+{
+	*p = (struct parts){ 0 };
+	if (!*text)
+		return "is empty";
+	if (strlen(text) >= WS_URL_MAX)
+		return "is too long";
+	const char *why = find_bad_character(text);
+	if (why)
+		return why;
+	const char *rest = split_scheme(text, p);
+	return rest ? split_authority(rest, p) : "is neither http nor https";
+}
+
+int ws_endpoint_normalize(const char *text, char *url, size_t n, struct ws_err *err)
+{
+	struct parts p;
+	char port[16] = "";
+	const char *why = split(text, &p);
+	if (why)
+		return refuse(err, text, why);
+	if (p.port)
+		snprintf(port, sizeof port, ":%u", p.port);
+	const int len = snprintf(url, n, "http%s://%s%s%s%s%.*s", p.tls ? "s" : "", p.v6 ? "[" : "",
+	                         p.host, p.v6 ? "]" : "", port, p.path_len, p.path);
+	return len < 0 || (size_t)len >= n ? refuse(err, text, "is too long") : 0;
+}
+
+int ws_endpoint_host_port(const char *url, char *host, uint16_t *port, struct ws_err *err)
+{
+	struct parts p;
+	const char *why = split(url, &p);
+	if (why)
+		return refuse(err, url, why);
+	memcpy(host, p.host, sizeof p.host);
+	*port = (uint16_t)(p.port ? p.port : p.tls ? 443 : 80);
+	return 0;
+}

@@ -1,0 +1,524 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The client of endpoints: addresses, answers of every shape, and calls to several servers at once. */
+#include "endpoint_call.h"
+#include "tiny_http.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+/* ---- addresses ---------------------------------------------------------------------------------- */
+
+static void addresses_have_one_form(void **state)
+{
+	(void)state;
+	static const struct { const char *text, *url; } good[] = {
+		{ "gpu7:30000", "http://gpu7:30000" },
+		{ "gpu7", "http://gpu7" },
+		{ "http://gpu7:30000/", "http://gpu7:30000" },
+		{ "HTTPS://GPU7.Example.com//", "https://gpu7.example.com" },
+		{ "http://10.0.0.1:080", "http://10.0.0.1:80" },
+		{ "[::1]:30000", "http://[::1]:30000" },
+		{ "http://[FE80::1]/", "http://[fe80::1]" },
+		{ "http://gw/Engine/3/", "http://gw/Engine/3" },
+		{ "http://gw:1/a%20b", "http://gw:1/a%20b" },
+	};
+	for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+		char url[WS_URL_MAX], again[WS_URL_MAX];
+		struct ws_err err = WS_ERR_INIT;
+		if (ws_endpoint_normalize(good[i].text, url, sizeof url, &err))
+			fail_msg("%s: %s", good[i].text, err.msg);
+		assert_string_equal(url, good[i].url);
+		assert_int_equal(ws_endpoint_normalize(url, again, sizeof again, &err), 0);
+		assert_string_equal(again, url);
+	}
+}
+
+static void what_is_no_address_is_refused_with_a_reason(void **state)
+{
+	(void)state;
+	static const struct { const char *text, *why; } bad[] = {
+		{ "", "is empty" },
+		{ "http://", "no host" },
+		{ "http://:30000", "no host" },
+		{ "ftp://gpu7", "neither http nor https" },
+		{ "httpx://gpu7", "neither http nor https" },
+		{ "gpu7:0", "no port between" },
+		{ "gpu7:65536", "no port between" },
+		{ "gpu7:", "no port between" },
+		{ "gpu7:99999999999", "no port between" },
+		{ "gpu7:http", "no port between" },
+		{ "http://user:pw@gpu7:1", "user name" },
+		{ "http://gpu7:1/?x=1", "query" },
+		{ "http://gpu7:1/#x", "query" },
+		{ "gpu 7:1", "blanks" },
+		{ "gpu7:1\r\nX: y", "blanks or control" },
+		{ "gp\303\274:1", "beyond ASCII" },
+		{ "::1:30000", "in brackets" },
+		{ "2001:db8::1", "in brackets" },
+		{ "[::1", "not closed" },
+		{ "[::1]30000", "other than a port" },
+		{ "[gpu7]:1", "no IPv6 address" },
+		{ "[]:1", "no host" },
+		{ "gpu%37:1", "no host name has" },
+		{ "http://gpu7\\evil:1", "no URL has" },
+	};
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		char url[WS_URL_MAX];
+		struct ws_err err = WS_ERR_INIT;
+		assert_int_equal(ws_endpoint_normalize(bad[i].text, url, sizeof url, &err), -1);
+		assert_int_equal(err.code, WS_EUSAGE);
+		if (!strstr(err.msg, bad[i].why))
+			fail_msg("'%s': %s", bad[i].text, err.msg);
+	}
+	char url[WS_URL_MAX], longest[WS_URL_MAX + 1], host[300];
+	struct ws_err err;
+	memset(longest, 'a', sizeof longest - 1);
+	longest[sizeof longest - 1] = '\0';
+	assert_int_equal(ws_endpoint_normalize(longest, url, sizeof url, &err), -1);
+	memset(host, 'a', sizeof host - 1);
+	host[sizeof host - 1] = '\0';
+	assert_int_equal(ws_endpoint_normalize(host, url, sizeof url, &err), -1);
+	assert_int_equal(ws_endpoint_normalize("gpu7:30000", url, 10, &err), -1);
+}
+
+static void endpoints_are_told_apart_by_host_and_port(void **state)
+{
+	(void)state;
+	char host[256];
+	uint16_t port;
+	struct ws_err err;
+	assert_int_equal(ws_endpoint_host_port("http://[::1]:30000", host, &port, &err), 0);
+	assert_string_equal(host, "::1");
+	assert_int_equal(port, 30000);
+	assert_int_equal(ws_endpoint_host_port("https://gpu7/x", host, &port, &err), 0);
+	assert_string_equal(host, "gpu7");
+	assert_int_equal(port, 443);
+	assert_int_equal(ws_endpoint_host_port("http://gpu7", host, &port, &err), 0);
+	assert_int_equal(port, 80);
+}
+
+/* ---- answers ------------------------------------------------------------------------------------ */
+
+static int reply(struct ws_endpoint_call *call, long status, const char *text, char *words, size_t n,
+                 struct ws_err *err)
+{
+	struct ws_err ignored;
+	memset(call, 0, sizeof *call);
+	assert_int_equal(ws_endpoint_prepare(call, "http://gpu7:30000", "POST", "/do_it?x=1", NULL,
+	                                     WS_FOREVER, &ignored), 0);
+	call->http.done = true;
+	call->http.status = status;
+	ws_buf_puts(&call->http.reply, text);
+	return ws_endpoint_reply(call, NULL, words, n, err);
+}
+
+static void a_yes_is_a_yes_in_every_shape(void **state)
+{
+	(void)state;
+	static const struct { const char *text, *words; } cases[] = {
+		{ "{\"success\":true,\"message\":\"Succeeded.\"}", "Succeeded." },
+		{ "{\"message\":\"Generation paused successfully.\",\"status\":\"ok\"}",
+		  "Generation paused successfully." },
+		{ "Cache flushed.\nPlease check backend logs.\n", "Cache flushed. Please check backend logs." },
+		{ "", "" }, { "null", "" }, { "{}", "" }, { "[]", "" }, { "{\"error\":null}", "" },
+		{ "{\"success\":true,\"error\":\"\"}", "" },
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct ws_endpoint_call call;
+		struct ws_err err = WS_ERR_INIT;
+		char words[256];
+		if (reply(&call, 200, cases[i].text, words, sizeof words, &err))
+			fail_msg("%s: %s", cases[i].text, err.msg);
+		if (*cases[i].words)
+			assert_string_equal(words, cases[i].words);
+		ws_endpoint_call_free(&call);
+	}
+}
+
+static void a_no_becomes_one_sentence(void **state)
+{
+	(void)state;
+	static const struct { long status; const char *text, *sentence; } cases[] = {
+		{ 400, "{\"success\":false,\"message\":\"group exists\"}",
+		  "POST /do_it: refused (HTTP 400): \"group exists\"" },
+		{ 200, "{\"success\":false,\"message\":\"no\"}", "POST /do_it: refused (HTTP 200): \"no\"" },
+		{ 200, "{\"success\":null}", "POST /do_it: refused (HTTP 200)" },
+		{ 200, "{\"error\":{\"message\":\"bad\"}}", "POST /do_it: refused (HTTP 200): \"bad\"" },
+		{ 400, "{\"error\":{\"message\":\"Get parameter by name failed\"}}",
+		  "POST /do_it: refused (HTTP 400): \"Get parameter by name failed\"" },
+		{ 400, "{\"object\":\"error\",\"message\":\"names: Field required\",\"code\":400}",
+		  "POST /do_it: refused (HTTP 400): \"names: Field required\"" },
+		{ 422, "{\"detail\":[{\"loc\":[\"body\",\"names\",0],\"msg\":\"field required\"}]}",
+		  "POST /do_it: refused (HTTP 422): \"body.names: field required\"" },
+		{ 404, "{\"detail\":\"Not Found\"}",
+		  "POST /do_it: the server has no such route (HTTP 404): \"Not Found\"" },
+		{ 401, "{\"error\":\"Unauthorized\"}", "POST /do_it: refused (HTTP 401): \"Unauthorized\"" },
+		{ 500, "Internal Server Error", "POST /do_it: refused (HTTP 500): \"Internal Server Error\"" },
+		{ 502, "<html>nginx</html>", "POST /do_it: refused (HTTP 502)" },
+		{ 503, "", "POST /do_it: refused (HTTP 503)" },
+		{ 400, "a\033[31m\r\n  b\t\001c  ", "POST /do_it: refused (HTTP 400): \"a?[31m b ?c\"" },
+		{ 400, "\"just text\"", "POST /do_it: refused (HTTP 400): \"just text\"" },
+		{ 400, "{\"message\":{\"a\":1}}", "POST /do_it: refused (HTTP 400)" },
+		{ 405, "", "POST /do_it: the server does not take this method (HTTP 405)" },
+		{ 307, "", "POST /do_it: refused (HTTP 307)" },
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct ws_endpoint_call call;
+		struct ws_err err = WS_ERR_INIT;
+		assert_int_equal(reply(&call, cases[i].status, cases[i].text, NULL, 0, &err), -1);
+		assert_string_equal(err.msg, cases[i].sentence);
+		assert_int_equal(err.code, WS_EREFUSED);
+		assert_int_equal(err.native, cases[i].status);
+		assert_string_equal(err.endpoint, "http://gpu7:30000");
+		assert_true(!strstr(err.hint, "--api-key-file") == (cases[i].status != 401));
+		ws_endpoint_call_free(&call);
+	}
+}
+
+static void long_words_are_cut(void **state)
+{
+	(void)state;
+	char text[5000], words[64];
+	struct ws_endpoint_call call;
+	struct ws_err err = WS_ERR_INIT;
+	memset(text, 'w', sizeof text - 1);
+	text[sizeof text - 1] = '\0';
+	assert_int_equal(reply(&call, 500, text, words, sizeof words, &err), -1);
+	assert_int_equal(strlen(words), 63);
+	assert_true(strlen(err.msg) < 400);
+	ws_endpoint_call_free(&call);
+}
+
+static void a_broken_transport_keeps_its_own_error(void **state)
+{
+	(void)state;
+	struct ws_endpoint_call call = { 0 };
+	struct ws_err err = WS_ERR_INIT;
+	assert_int_equal(ws_endpoint_prepare(&call, "http://gpu7:1", "GET", "/x", NULL, 0, &err), 0);
+	ws_err_set(&call.http.err, WS_EREACH, "GET http://gpu7:1/x: cannot connect");
+	call.http.done = true;
+	assert_int_equal(ws_endpoint_reply(&call, NULL, NULL, 0, &err), -1);
+	assert_int_equal(err.code, WS_EREACH);
+	assert_string_equal(err.endpoint, "http://gpu7:1");
+}
+
+/* ---- decoding ----------------------------------------------------------------------------------- */
+
+static struct ws_json *parse(const char *text)
+{
+	struct ws_json *root = ws_json_parse(text, strlen(text), "test", NULL);
+	assert_non_null(root);
+	return root;
+}
+
+static void server_info_with_odd_values_keeps_its_defaults(void **state)
+{
+	(void)state;
+	struct ws_endpoint_info info = { .tp_size = 1, .dp_size = 1, .pp_size = 1, .ep_size = 1 };
+	struct ws_json *root = parse("{\"tp_size\":\"8\",\"dp_size\":-1,\"pp_size\":0,\"ep_size\":1e30,"
+	                             "\"quantization\":null,\"dtype\":\"torch.bfloat16\","
+	                             "\"version\":7,\"served_model_name\":\"a\\u001bb\"}");
+	ws_endpoint_decode_server_info(root, &info);
+	assert_int_equal(info.tp_size, 1);
+	assert_int_equal(info.dp_size, 1);
+	assert_int_equal(info.pp_size, 1);
+	assert_int_equal(info.ep_size, 1);
+	assert_string_equal(info.quantization, "");
+	assert_string_equal(info.dtype, "bfloat16");
+	assert_string_equal(info.version, "");
+	assert_string_equal(info.served_model, "a?b");
+	ws_json_free(root);
+}
+
+static void malformed_lists_are_refused(void **state)
+{
+	(void)state;
+	static const char *const bad[] = {
+		"{}", "[]", "{\"weights\":{}}", "{\"weights\":[1]}", "{\"weights\":[{\"name\":\"w\"}]}",
+		"{\"weights\":[{\"name\":\"\",\"shape\":[]}]}", "{\"weights\":[{\"name\":\"w\",\"shape\":[-1]}]}",
+		"{\"weights\":[{\"name\":\"w\",\"shape\":[1.5]}]}",
+		"{\"weights\":[{\"name\":\"w\",\"shape\":[1,2,3,4,5,6,7,8,9]}]}",
+		"{\"weights\":[{\"name\":\"w\\u0007\",\"shape\":[1]}]}",
+	};
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		struct ws_weight_list list;
+		struct ws_err err = WS_ERR_INIT;
+		struct ws_json *root = parse(bad[i]);
+		assert_int_equal(ws_endpoint_decode_weights(root, &list, &err), -1);
+		assert_int_equal(err.code, WS_EREFUSED);
+		ws_json_free(root);
+	}
+}
+
+static void malformed_checksums_are_refused(void **state)
+{
+	(void)state;
+	static const char *const bad[] = {
+		"{\"success\":true}", "{\"ranks\":[]}", "{\"ranks\":[{}]}", "{\"ranks\":[{\"checksums\":[]}]}",
+		"{\"ranks\":[{\"checksums\":{\"w\":\"12\"}}]}", "{\"ranks\":[{\"checksums\":{\"w\":12}}]}",
+		"{\"ranks\":[{\"checksums\":{\"w\":\"00000000000000zz\"}}]}",
+		"{\"ranks\":[{\"checksums\":{\"w\":\"0000000000000000\",\"w\":\"0000000000000001\"}}]}",
+	};
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		struct ws_checksums sums;
+		struct ws_err err = WS_ERR_INIT;
+		struct ws_json *root = parse(bad[i]);
+		assert_int_equal(ws_endpoint_decode_checksums(root, &sums, &err), -1);
+		assert_int_equal(err.code, WS_EREFUSED);
+		ws_json_free(root);
+	}
+}
+
+/* ---- calls -------------------------------------------------------------------------------------- */
+
+static struct tiny engines[2];
+static char base[2][64];
+static const char *urls[2] = { base[0], base[1] };
+static struct ws_http *http;
+static atomic_int busy;      /* how often a flush is refused yet */
+static char last_body[2][256];
+
+static const char *old_names(const char *path)
+{
+	if (!strcmp(path, "/get_server_info"))
+		return "{\"tp_size\":4,\"version\":\"0.4.9\",\"dtype\":\"auto\",\"quantization\":\"fp8\"}";
+	return strcmp(path, "/get_model_info") ? NULL : "{\"weight_version\":\"default\"}";
+}
+
+static const char *new_names(const char *path)
+{
+	if (!strcmp(path, "/server_info"))
+		return "{\"tp_size\":2,\"dp_size\":2,\"enable_dp_attention\":true,\"version\":\"0.5.9\","
+		       "\"weight_version\":\"stale\",\"served_model_name\":\"qwen\"}";
+	return strcmp(path, "/model_info") ? NULL
+	                                   : "{\"weight_version\":\"7\",\"model_path\":\"/m\"}";
+}
+
+static const char *held(const char *method, const char *path, int *status)
+{
+	if (!strncmp(path, "/list_weights", 13) && !strcmp(method, "GET"))
+		return *status = 405, "";
+	if (!strcmp(path, "/list_weights?rank=1&prefix=model.%20x"))
+		return "{\"success\":true,\"weights\":[{\"name\":\"model. x\",\"shape\":[2,3],\"data_ptr\":1,"
+		       "\"dtype\":\"torch.float16\"},{\"name\":\"s\",\"shape\":[]}]}";
+	if (!strcmp(path, "/weights_checker"))
+		return "{\"success\":true,\"message\":\"\",\"algorithm\":\"xxh3-64\",\"ranks\":["
+		       "{\"checksums\":{\"w\":\"00112233445566ff\"},\"parallelism_info\":{\"rank\":3}}]}";
+	return NULL;
+}
+
+/* Engine 0 is of today, engine 1 knows the old names only and cannot label. */
+static const char *route(struct tiny *t, const char *method, const char *path, const char *body,
+                         int *status)
+{
+	const int i = t == &engines[1];
+	const char *text = i ? old_names(path) : new_names(path);
+	snprintf(last_body[i], sizeof last_body[i], "%s", body);
+	if (!text)
+		text = held(method, path, status);
+	if (text)
+		return text;
+	if (!strcmp(path, "/health"))
+		return "";
+	if (!strcmp(path, "/pause_generation") || !strcmp(path, "/continue_generation"))
+		return "{\"message\":\"done\",\"status\":\"ok\"}";
+	if (!strcmp(path, "/update_weight_version") && !i)
+		return "{\"success\":true,\"message\":\"Weight version updated to 8\"}";
+	if (!strcmp(path, "/flush_cache") && atomic_fetch_sub(&busy, 1) <= 0)
+		return "Cache flushed.";
+	*status = strcmp(path, "/flush_cache") ? 404 : 400;
+	return "{\"detail\":\"no\"}";
+}
+
+static int set_up(void **state)
+{
+	(void)state;
+	struct ws_err err;
+	for (int i = 0; i < 2; i++) {
+		tiny_start(&engines[i]);
+		engines[i].route = route;
+		tiny_url(&engines[i], "", base[i], sizeof base[i]);
+	}
+	busy = 0;
+	return ws_client_open(&(struct ws_client_opts){ .api_key = NULL }, &http, &err);
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	ws_client_close(http);
+	tiny_stop(&engines[0]);
+	tiny_stop(&engines[1]);
+	return 0;
+}
+
+static ws_deadline soon(void)
+{
+	return ws_deadline_in(5 * WS_NS_PER_S);
+}
+
+static void a_probe_reads_servers_of_today_and_of_old(void **state)
+{
+	(void)state;
+	struct ws_endpoint_info infos[2];
+	struct ws_err errs[2], err;
+	assert_int_equal(ws_endpoint_probe_all(http, urls, 2, soon(), NULL, infos, errs, &err), 0);
+	assert_string_equal(infos[0].url, base[0]);
+	assert_string_equal(infos[0].host, "127.0.0.1");
+	assert_int_equal(infos[0].port, engines[0].port);
+	assert_int_equal(infos[0].tp_size, 2);
+	assert_int_equal(infos[0].dp_size, 2);
+	assert_true(infos[0].dp_attention && !infos[0].tls);
+	assert_string_equal(infos[0].weight_version, "7");
+	assert_string_equal(infos[0].served_model, "qwen");
+	assert_string_equal(infos[0].model_path, "/m");
+	assert_int_equal(infos[1].tp_size, 4);
+	assert_int_equal(infos[1].pp_size, 1);
+	assert_string_equal(infos[1].quantization, "fp8");
+	assert_string_equal(infos[1].version, "0.4.9");
+	assert_true(infos[0].ns > 0);
+}
+
+static void a_probe_tells_which_endpoint_failed(void **state)
+{
+	(void)state;
+	struct ws_endpoint_info infos[2];
+	struct ws_err errs[2], err;
+	engines[1].route = NULL; /* answers "hello" to everything */
+	assert_int_equal(ws_endpoint_probe_all(http, urls, 2, soon(), NULL, infos, errs, &err), -1);
+	assert_int_equal(errs[0].code, WS_OK);
+	assert_int_equal(errs[1].code, WS_EREFUSED);
+	assert_int_equal(err.code, WS_EREFUSED);
+	assert_string_equal(err.endpoint, base[1]);
+	assert_non_null(strstr(err.msg, "no JSON object"));
+}
+
+static void lifecycle_calls_reach_every_endpoint(void **state)
+{
+	(void)state;
+	struct ws_endpoint_answer a[2];
+	struct ws_err err;
+	assert_int_equal(ws_endpoint_health(http, urls, 2, soon(), NULL, a, &err), 0);
+	assert_int_equal(ws_endpoint_pause(http, urls, 2, WS_PAUSE_IN_PLACE, soon(), NULL, a, &err), 0);
+	assert_string_equal(last_body[1], "{\"mode\":\"in_place\"}");
+	assert_string_equal(a[1].message, "done");
+	assert_int_equal(ws_endpoint_resume(http, urls, 2, soon(), NULL, a, &err), 0);
+	assert_string_equal(last_body[0], "{}");
+	assert_true(a[0].ns > 0);
+}
+
+static void some_yes_and_some_no_is_partial(void **state)
+{
+	(void)state;
+	struct ws_endpoint_answer a[2];
+	struct ws_err err;
+	assert_int_equal(ws_endpoint_set_version(http, urls, 2, "8", soon(), NULL, a, &err), -1);
+	assert_string_equal(last_body[0], "{\"new_version\":\"8\",\"abort_all_requests\":false}");
+	assert_int_equal(a[0].err.code, WS_OK);
+	assert_int_equal(a[1].err.native, 404);
+	assert_int_equal(err.code, WS_EPARTIAL);
+	assert_string_equal(err.endpoint, base[1]);
+	assert_non_null(strstr(err.msg, "failed on 1 of 2 endpoints"));
+	assert_int_equal(ws_endpoint_set_version(http, urls + 1, 1, "8", soon(), NULL, a, &err), -1);
+	assert_int_equal(err.code, WS_EREFUSED);
+}
+
+static void a_flush_waits_for_idleness(void **state)
+{
+	(void)state;
+	struct ws_endpoint_answer a[2];
+	struct ws_err err;
+	busy = 3;
+	assert_int_equal(ws_endpoint_flush(http, urls, 2, soon(), soon(), NULL, a, &err), 0);
+	assert_string_equal(a[0].message, "Cache flushed.");
+	busy = 2;
+	assert_int_equal(ws_endpoint_flush(http, urls, 2, 0, soon(), NULL, a, &err), -1);
+	assert_int_equal(err.code, WS_EREFUSED);
+	assert_non_null(strstr(err.hint, "mode abort"));
+}
+
+static void a_list_is_asked_by_post_where_get_is_not_taken(void **state)
+{
+	(void)state;
+	struct ws_weight_list list;
+	struct ws_err err = WS_ERR_INIT;
+	assert_int_equal(ws_endpoint_list_weights(http, urls[0], "model. x", 1, soon(), NULL, &list, &err),
+	                 0);
+	assert_string_equal(last_body[0], "{\"rank\":1,\"prefix\":\"model. x\"}");
+	assert_int_equal(list.n, 2);
+	assert_string_equal(list.items[0].name, "model. x");
+	assert_int_equal(list.items[0].n_dims, 2);
+	assert_int_equal(list.items[0].dims[1], 3);
+	assert_string_equal(list.items[0].dtype, "float16");
+	assert_string_equal(list.items[1].dtype, "");
+	ws_weight_list_free(&list);
+	assert_int_equal(ws_endpoint_list_weights(http, urls[0], "nope", 1, soon(), NULL, &list, &err), -1);
+	assert_int_equal(err.native, 404);
+	assert_string_equal(err.endpoint, base[0]);
+}
+
+static void checksums_come_by_rank(void **state)
+{
+	(void)state;
+	struct ws_checksums sums[2];
+	struct ws_err errs[2], err;
+	assert_int_equal(ws_endpoint_checksums(http, urls, 2, soon(), NULL, sums, errs, &err), 0);
+	assert_string_equal(sums[1].algorithm, "xxh3-64");
+	assert_int_equal(sums[1].n_ranks, 1);
+	assert_int_equal(sums[1].ranks[0].rank, 3);
+	assert_string_equal(sums[1].ranks[0].items[0].name, "w");
+	assert_true(sums[1].ranks[0].items[0].value == UINT64_C(0x00112233445566ff));
+	ws_checksums_free(&sums[0]);
+	ws_checksums_free(&sums[1]);
+}
+
+static void nobody_to_ask_is_no_failure(void **state)
+{
+	(void)state;
+	struct ws_err err;
+	assert_int_equal(ws_endpoint_probe_all(http, NULL, 0, soon(), NULL, NULL, NULL, &err), 0);
+	assert_int_equal(ws_endpoint_health(http, NULL, 0, soon(), NULL, NULL, &err), 0);
+	assert_int_equal(ws_endpoint_flush(http, NULL, 0, soon(), soon(), NULL, NULL, &err), 0);
+}
+
+static void a_cancelled_call_ends(void **state)
+{
+	(void)state;
+	struct ws_cancel cancel = WS_CANCEL_INIT;
+	struct ws_endpoint_answer a[2];
+	struct ws_err err;
+	ws_cancel_set(&cancel);
+	assert_int_equal(ws_endpoint_health(http, urls, 2, soon(), &cancel, a, &err), -1);
+	assert_int_equal(err.code, WS_ECANCELLED);
+}
+
+#define CALL(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(addresses_have_one_form),
+		cmocka_unit_test(what_is_no_address_is_refused_with_a_reason),
+		cmocka_unit_test(endpoints_are_told_apart_by_host_and_port),
+		cmocka_unit_test(a_yes_is_a_yes_in_every_shape),
+		cmocka_unit_test(a_no_becomes_one_sentence),
+		cmocka_unit_test(long_words_are_cut),
+		cmocka_unit_test(a_broken_transport_keeps_its_own_error),
+		cmocka_unit_test(server_info_with_odd_values_keeps_its_defaults),
+		cmocka_unit_test(malformed_lists_are_refused),
+		cmocka_unit_test(malformed_checksums_are_refused),
+		CALL(a_probe_reads_servers_of_today_and_of_old),
+		CALL(a_probe_tells_which_endpoint_failed),
+		CALL(lifecycle_calls_reach_every_endpoint),
+		CALL(some_yes_and_some_no_is_partial),
+		CALL(a_flush_waits_for_idleness),
+		CALL(a_list_is_asked_by_post_where_get_is_not_taken),
+		CALL(checksums_come_by_rank),
+		CALL(nobody_to_ask_is_no_failure),
+		CALL(a_cancelled_call_ends),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
