@@ -26,6 +26,9 @@ char *ws_format_rate(char *dst, size_t n, uint64_t bytes, int64_t ns);
 /* Shell-style match of * ? [..] over a whole name, case-sensitive, where * also crosses dots. */
 bool ws_glob_match(const char *pattern, const char *name);
 
+/* Length of the valid UTF-8 sequence that begins at s and ends within n bytes; 0: there is none. */
+size_t ws_utf8_step(const char *s, size_t n);
+
 /* Copies at most n-1 bytes of s with control characters and invalid UTF-8 replaced by '?', so that
  * foreign text can be quoted on a terminal. Returns dst. */
 char *ws_printable(char *dst, size_t n, const char *s, size_t len);

@@ -61,6 +61,34 @@ void ws_map_close(struct ws_map *map)
 	*map = (struct ws_map)WS_MAP_INIT;
 }
 
+int ws_file_open(const char *path, uint64_t *size, struct ws_err *err)
+{
+	struct stat st;
+	const int fd = open_regular(path, &st, err);
+	if (fd >= 0)
+		*size = (uint64_t)st.st_size;
+	return fd;
+}
+
+int ws_file_pread(int fd, const char *path, uint64_t at, void *dst, size_t n, struct ws_err *err)
+{
+	char *p = dst;
+	while (n) {
+		const ssize_t k = pread(fd, p, n, (off_t)at);
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k < 0)
+			return ws_err_errno(err, "read %s", path);
+		if (k == 0)
+			return ws_err_set(err, WS_EINPUT, "%s: ends at byte %llu, %zu bytes early: it was "
+			                  "cut short while in use", path, (unsigned long long)at, n);
+		p += k;
+		at += (uint64_t)k;
+		n -= (size_t)k;
+	}
+	return 0;
+}
+
 int ws_file_read(const char *path, struct ws_buf *out, struct ws_err *err)
 {
 	struct stat st;

@@ -24,6 +24,11 @@ struct ws_map {
 int ws_map_open(const char *path, struct ws_map *out, struct ws_err *err);
 void ws_map_close(struct ws_map *map); /* NULL is fine */
 
+/* Opens a regular file for reading: its descriptor and size. Errors as above. */
+int ws_file_open(const char *path, uint64_t *size, struct ws_err *err);
+/* Reads exactly n bytes at `at`. A file that ends before that is WS_EINPUT, never SIGBUS. */
+int ws_file_pread(int fd, const char *path, uint64_t at, void *dst, size_t n, struct ws_err *err);
+
 /* Appends the whole file, which may have at most out->max bytes, to *out. Errors as above. */
 int ws_file_read(const char *path, struct ws_buf *out, struct ws_err *err);
 

@@ -137,9 +137,11 @@ bool ws_glob_match(const char *pattern, const char *name)
 	return fnmatch(pattern, name, 0) == 0;
 }
 
-/* Length of the valid UTF-8 sequence at s, 0 when there is none. */
-static size_t utf8_len(const unsigned char *s, size_t n)
+size_t ws_utf8_step(const char *text, size_t n)
 {
+	const unsigned char *s = (const unsigned char *)text;
+	if (n == 0)
+		return 0;
 	const size_t want = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 :
 	                    s[0] < 0xf5 ? 4 : 0;
 	if (want == 0 || want > n)
@@ -158,7 +160,7 @@ char *ws_printable(char *dst, size_t n, const char *s, size_t len)
 {
 	size_t out = 0;
 	for (size_t i = 0; i < len && n;) {
-		const size_t step = utf8_len((const unsigned char *)s + i, len - i);
+		const size_t step = ws_utf8_step(s + i, len - i);
 		const unsigned char c = (unsigned char)s[i];
 		/* C1 controls (U+0080..U+009F) move terminals too. */
 		const bool bad = step == 0 || c < 0x20 || c == 0x7f ||

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "files.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char index_name[] = "model.safetensors.index.json";
+static const char single_name[] = "model.safetensors";
+
+static int no_memory(struct ws_err *err, const char *path)
+{
+	return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", path);
+}
+
+static bool ends_with(const char *s, const char *end)
+{
+	const size_t n = strlen(s), k = strlen(end);
+	return n > k && strcmp(s + n - k, end) == 0;
+}
+
+/* dir/name; NULL: out of memory. */
+static char *join(const char *dir, const char *name)
+{
+	char *path = NULL;
+	const size_t n = strlen(dir);
+	if (asprintf(&path, "%s%s%s", dir, n && dir[n - 1] == '/' ? "" : "/", name) < 0)
+		return NULL;
+	return path;
+}
+
+static char *directory_of(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	if (!slash)
+		return strdup(".");
+	return strndup(path, slash == path ? 1 : (size_t)(slash - path));
+}
+
+/* Takes path, which may be NULL. */
+static int add_path(struct ws_file_list *list, char *path, struct ws_err *err)
+{
+	char **p = path ? reallocarray(list->paths, list->n_paths + 1, sizeof *p) : NULL;
+	if (!p) {
+		free(path);
+		return no_memory(err, "list of files");
+	}
+	list->paths = p;
+	list->paths[list->n_paths++] = path;
+	return 0;
+}
+
+static int add_index(struct ws_file_list *list, const char *path, const char *dir,
+                     struct ws_err *err)
+{
+	struct ws_index index;
+	struct ws_index *p = reallocarray(list->indices, list->n_indices + 1, sizeof *p);
+	if (!p)
+		return no_memory(err, path);
+	list->indices = p;
+	size_t *first = reallocarray(list->first_of_index, list->n_indices + 1, sizeof *first);
+	if (!first)
+		return no_memory(err, path);
+	list->first_of_index = first;
+	if (ws_index_read(path, &index, err))
+		return -1;
+	list->first_of_index[list->n_indices] = list->n_paths;
+	list->indices[list->n_indices++] = index;
+	for (size_t i = 0; i < index.n_shards; i++) {
+		char *shard = join(dir, index.shards[i]);
+		struct stat st;
+		if (shard && stat(shard, &st)) {
+			ws_err_errno(err, "%s: shard %s", path, index.shards[i]);
+			if (err)
+				err->code = WS_EINPUT;
+			free(shard);
+			return -1;
+		}
+		if (add_path(list, shard, err))
+			return -1;
+	}
+	return 0;
+}
+
+static int is_safetensors(const struct dirent *e)
+{
+	return e->d_name[0] != '.' && ends_with(e->d_name, ".safetensors");
+}
+
+static int by_name(const struct dirent **a, const struct dirent **b)
+{
+	return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+/* N of "...-00001-of-0000N.safetensors"; 0: not such a name. */
+static unsigned long shards_promised(const char *name)
+{
+	const char *of = strstr(name, "-of-");
+	if (!of || !isdigit((unsigned char)of[4]))
+		return 0;
+	char *end;
+	const unsigned long n = strtoul(of + 4, &end, 10);
+	return strcmp(end, ".safetensors") == 0 ? n : 0;
+}
+
+/* Half a download looks like a checkpoint to everybody who does not count. */
+static int check_complete(const char *dir, struct dirent **entries, int n, struct ws_err *err)
+{
+	const unsigned long promised = shards_promised(entries[0]->d_name);
+	for (int i = 0; i < n; i++)
+		if (shards_promised(entries[i]->d_name) != promised)
+			return 0;
+	if (promised <= (unsigned long)n)
+		return 0;
+	return ws_err_set(err, WS_EINPUT, "%s: holds %d of %lu shards and no %s", dir, n, promised,
+	                  index_name);
+}
+
+static int add_all_of(struct ws_file_list *list, const char *dir, struct ws_err *err)
+{
+	struct dirent **entries;
+	const int n = scandir(dir, &entries, is_safetensors, by_name);
+	if (n < 0)
+		return ws_err_errno(err, "list %s", dir);
+	int rc = 0;
+	if (n == 0)
+		rc = ws_err_set(err, WS_EINPUT, "%s: no checkpoint there: looked for %s, %s and "
+		                "*.safetensors", dir, index_name, single_name);
+	else
+		rc = check_complete(dir, entries, n, err);
+	for (int i = 0; i < n; i++) {
+		if (rc == 0)
+			rc = add_path(list, join(dir, entries[i]->d_name), err);
+		free(entries[i]);
+	}
+	free(entries);
+	return rc;
+}
+
+static int add_directory(struct ws_file_list *list, const char *dir, struct ws_err *err)
+{
+	char *index = join(dir, index_name), *single = join(dir, single_name);
+	int rc;
+	if (!index || !single)
+		rc = no_memory(err, dir);
+	else if (access(index, F_OK) == 0)
+		rc = add_index(list, index, dir, err);
+	else if (access(single, F_OK) == 0)
+		rc = add_path(list, strdup(single), err);
+	else
+		rc = add_all_of(list, dir, err);
+	free(index);
+	free(single);
+	return rc;
+}
+
+static int note_config(struct ws_file_list *list, const char *dir, struct ws_err *err)
+{
+	if (list->config_dir)
+		return 0;
+	char *config = join(dir, "config.json");
+	if (!config)
+		return no_memory(err, dir);
+	if (access(config, F_OK) == 0)
+		list->config_dir = strdup(dir);
+	free(config);
+	return 0;
+}
+
+int ws_files_add(struct ws_file_list *list, const char *path, struct ws_err *err)
+{
+	struct stat st;
+	if (stat(path, &st)) {
+		ws_err_errno(err, "open %s", path);
+		if (err)
+			err->code = WS_EINPUT;
+		return -1;
+	}
+	const bool directory = S_ISDIR(st.st_mode);
+	char *dir = directory ? strdup(path) : directory_of(path);
+	if (!dir)
+		return no_memory(err, path);
+	int rc;
+	if (directory)
+		rc = add_directory(list, dir, err);
+	else if (ends_with(path, ".json"))
+		rc = add_index(list, path, dir, err);
+	else
+		rc = add_path(list, strdup(path), err);
+	if (rc == 0)
+		rc = note_config(list, dir, err);
+	free(dir);
+	return rc;
+}
+
+void ws_files_free(struct ws_file_list *list)
+{
+	if (!list)
+		return;
+	for (size_t i = 0; i < list->n_paths; i++)
+		free(list->paths[i]);
+	for (size_t i = 0; i < list->n_indices; i++)
+		ws_index_free(&list->indices[i]);
+	free(list->paths);
+	free(list->indices);
+	free(list->first_of_index);
+	free(list->config_dir);
+	*list = (struct ws_file_list)WS_FILE_LIST_INIT;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* models.h - the architectures that synthetic checkpoints are made of, as data.
+ *
+ * The numbers are those of each model's own config.json, whose names they keep. */
+#ifndef WS_MODEL_MODELS_H
+#define WS_MODEL_MODELS_H
+
+#include "wsync/dtype.h"
+#include "wsync/err.h"
+
+#include <stdbool.h>
+
+enum ws_family { WS_FAMILY_QWEN3, WS_FAMILY_QWEN3_MOE, WS_FAMILY_DEEPSEEK_V3 };
+
+struct ws_model {
+	const char *name;
+	enum ws_family family;
+	int hidden, intermediate, layers, heads, kv_heads, vocab;
+	bool tied;        /* no lm_head: the head is the embedding */
+	int head_dim;
+	int experts, moe_intermediate;             /* 0: dense */
+	int dense_layers;                          /* leading layers without experts */
+	int nextn_layers;                          /* behind `layers`, to predict tokens further on */
+	int q_rank, kv_rank, nope_dim, rope_dim, v_dim; /* latent attention */
+	int position, eos;                         /* max_position_embeddings, eos_token_id */
+};
+
+const struct ws_model *ws_model_at(size_t i); /* NULL past the end */
+const struct ws_model *ws_model_find(const char *name, struct ws_err *err); /* or WS_EUSAGE */
+
+/* Called for every tensor of a checkpoint of that model; cols 0: one dimension. */
+typedef void ws_model_emit_fn(void *ctx, const char *name, enum ws_dtype dtype, int rows, int cols);
+void ws_model_walk(const struct ws_model *m, ws_model_emit_fn *emit, void *ctx);
+
+#endif

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* safetensors.c - the safetensors format (https://github.com/huggingface/safetensors).
+ *
+ *   bytes 0..7     N, the length of the header: unsigned, little-endian, at most 100,000,000
+ *   bytes 8..8+N   a JSON object that begins with '{', padded with spaces
+ *                    "NAME": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [BEGIN, END]}, ...
+ *                    "__metadata__": {"key": "value", ...}        (optional)
+ *   the rest       the data; offsets count from its first byte
+ *
+ * The data has no holes and no overlaps and is covered to its last byte. The bytes of a tensor are
+ * dense, row-major and little-endian. All of that is checked here, so nobody after this has to. */
+#include "safetensors.h"
+
+#include "file.h"
+#include "names.h"
+#include "scan.h"
+#include "wsync/str.h"
+
+#include <endian.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_HEADER = 100000000 };
+
+typedef unsigned long long ull;
+
+struct reader {
+	struct ws_scan scan;
+	struct ws_safetensors *st;
+	uint64_t data_at; /* where the data begins in the file */
+	uint64_t data;    /* bytes of it */
+	size_t tensors_cap, metadata_cap;
+	bool metadata_seen;
+};
+
+/* Where the next value stands in the file. */
+static ull here(struct reader *r)
+{
+	ws_scan_peek(&r->scan);
+	return r->scan.base + r->scan.at;
+}
+
+/* Room for one more; the new pointer, NULL: out of memory. */
+static void *grow(void *old, size_t n, size_t *cap, size_t element)
+{
+	if (n < *cap)
+		return old;
+	const size_t more = *cap ? *cap * 2 : 64;
+	void *p = reallocarray(old, more, element);
+	if (p)
+		*cap = more;
+	return p;
+}
+
+static int check_name(struct reader *r, const char *name, ull at)
+{
+	char clean[WS_MAX_NAME + 1];
+	const size_t len = strlen(name);
+	if (len == 0)
+		return ws_scan_refuse(&r->scan, "the name at byte %llu is empty", at);
+	if (len > WS_MAX_NAME)
+		return ws_scan_refuse(&r->scan, "the name at byte %llu is longer than %d bytes", at,
+		                      WS_MAX_NAME);
+	if (strcmp(ws_printable(clean, sizeof clean, name, len), name) != 0)
+		return ws_scan_refuse(&r->scan, "the name at byte %llu has a control character", at);
+	return 0;
+}
+
+static int read_dtype(struct reader *r, struct ws_tensor *t)
+{
+	char *name;
+	if (ws_scan_string(&r->scan, "dtype", &name))
+		return -1;
+	if (!ws_dtype_from_safetensors(name, &t->dtype))
+		return ws_scan_refuse(&r->scan, "unknown dtype '%s'", ws_quote(name).text);
+	return 0;
+}
+
+static int read_shape(struct reader *r, struct ws_tensor *t)
+{
+	size_t n = 0;
+	int more;
+	if (ws_scan_open(&r->scan, '[', "shape"))
+		return -1;
+	while ((more = ws_scan_next(&r->scan, ']', &n)) > 0) {
+		uint64_t dim;
+		if (n > WS_MAX_DIMS)
+			return ws_scan_refuse(&r->scan, "more than %d dimensions", WS_MAX_DIMS);
+		if (ws_scan_uint(&r->scan, "shape", &dim))
+			return -1;
+		t->dims[n - 1] = (int64_t)dim;
+	}
+	t->n_dims = (unsigned)n;
+	return more;
+}
+
+/* Both offsets are kept relative to the data until all is known to fit. */
+static int read_offsets(struct reader *r, struct ws_tensor *t)
+{
+	uint64_t at[2];
+	size_t n = 0;
+	int more;
+	if (ws_scan_open(&r->scan, '[', "data_offsets"))
+		return -1;
+	while ((more = ws_scan_next(&r->scan, ']', &n)) > 0) {
+		if (n > 2)
+			break;
+		if (ws_scan_uint(&r->scan, "data_offsets", &at[n - 1]))
+			return -1;
+	}
+	if (more < 0)
+		return -1;
+	if (n != 2)
+		return ws_scan_refuse(&r->scan, "data_offsets are not two integers");
+	if (at[0] > at[1])
+		return ws_scan_refuse(&r->scan, "data_offsets begin at %llu, after their end %llu", (ull)at[0],
+		              (ull)at[1]);
+	if (at[1] > r->data)
+		return ws_scan_refuse(&r->scan, "data_offsets end at %llu, past the %llu bytes of data",
+		              (ull)at[1], (ull)r->data);
+	t->offset = at[0];
+	t->bytes = at[1] - at[0];
+	return 0;
+}
+
+static int read_fields(struct reader *r, struct ws_tensor *t)
+{
+	static const struct {
+		const char *name;
+		int (*read)(struct reader *, struct ws_tensor *);
+	} fields[] = { { "dtype", read_dtype }, { "shape", read_shape },
+		       { "data_offsets", read_offsets } };
+	enum { N = sizeof fields / sizeof fields[0] };
+	bool seen[N] = { false };
+	size_t n = 0;
+	int more;
+	while ((more = ws_scan_next(&r->scan, '}', &n)) > 0) {
+		char *key;
+		size_t i = 0;
+		if (ws_scan_key(&r->scan, &key))
+			return -1;
+		while (i < N && strcmp(key, fields[i].name) != 0)
+			i++;
+		if (i == N)
+			return ws_scan_refuse(&r->scan, "unknown field '%s'", ws_quote(key).text);
+		if (seen[i])
+			return ws_scan_refuse(&r->scan, "field '%s' twice", key);
+		seen[i] = true;
+		if (fields[i].read(r, t))
+			return -1;
+	}
+	for (size_t i = 0; i < N && more == 0; i++)
+		if (!seen[i])
+			return ws_scan_refuse(&r->scan, "field '%s' is missing", fields[i].name);
+	return more;
+}
+
+static int read_tensor(struct reader *r, const char *name, ull name_at)
+{
+	struct ws_safetensors *st = r->st;
+	struct ws_tensor t = { .name = name };
+	uint64_t want;
+	r->scan.tensor = name;
+	if (check_name(r, name, name_at))
+		return -1;
+	const ull at = here(r);
+	if (ws_scan_peek(&r->scan) != '{')
+		return ws_scan_refuse(&r->scan, "its entry at byte %llu is no object", at);
+	r->scan.at++;
+	if (read_fields(r, &t))
+		return -1;
+	if (!ws_dtype_bytes(t.dtype, t.n_dims, t.dims, &want))
+		return ws_scan_refuse(&r->scan, ws_dtype_bits(t.dtype) % 8 ?
+		                      "its shape leaves part of a byte" :
+		                      "its shape is too large for any file");
+	if (want != t.bytes)
+		return ws_scan_refuse(&r->scan, "has %llu bytes of data where its dtype and shape need %llu",
+		              (ull)t.bytes, (ull)want);
+	void *p = grow(st->tensors, st->n_tensors, &r->tensors_cap, sizeof t);
+	if (!p)
+		return ws_err_set(r->scan.err, WS_ESYSTEM, "%s: out of memory", r->scan.path);
+	st->tensors = p;
+	st->tensors[st->n_tensors++] = t;
+	r->scan.tensor = NULL;
+	return 0;
+}
+
+static int read_metadata(struct reader *r)
+{
+	struct ws_safetensors *st = r->st;
+	size_t n = 0;
+	int more;
+	if (r->metadata_seen)
+		return ws_scan_refuse(&r->scan, "__metadata__ twice, again at byte %llu", here(r));
+	r->metadata_seen = true;
+	if (ws_scan_open(&r->scan, '{', "__metadata__"))
+		return -1;
+	while ((more = ws_scan_next(&r->scan, '}', &n)) > 0) {
+		char *key, *value;
+		if (ws_scan_key(&r->scan, &key) ||
+		    ws_scan_string(&r->scan, "value in __metadata__", &value))
+			return -1;
+		void *p = grow(st->metadata, st->n_metadata, &r->metadata_cap, sizeof *st->metadata);
+		if (!p)
+			return ws_err_set(r->scan.err, WS_ESYSTEM, "%s: out of memory", r->scan.path);
+		st->metadata = p;
+		st->metadata[st->n_metadata++] = (struct ws_pair){ key, value };
+	}
+	return more;
+}
+
+static int by_offset(const void *a, const void *b)
+{
+	const struct ws_tensor *x = a, *y = b;
+	if (x->offset != y->offset)
+		return x->offset < y->offset ? -1 : 1;
+	/* An empty tensor stands before the one that begins at the same byte. */
+	return (x->bytes > y->bytes) - (x->bytes < y->bytes);
+}
+
+static int check_twice(struct reader *r)
+{
+	const struct ws_safetensors *st = r->st;
+	struct ws_names names = { 0 };
+	size_t twice[2];
+	const int rc = ws_names_init(&names, st->tensors, st->n_tensors, twice, r->scan.err);
+	if (rc > 0) {
+		r->scan.tensor = st->tensors[twice[0]].name;
+		ws_scan_refuse(&r->scan, "occurs twice, at byte %llu and at byte %llu of the data",
+		       (ull)st->tensors[twice[0]].offset, (ull)st->tensors[twice[1]].offset);
+	}
+	ws_names_fini(&names);
+	return rc ? -1 : 0;
+}
+
+/* The tensors tile the data; their offsets become offsets in the file. */
+static int check_layout(struct reader *r)
+{
+	struct ws_safetensors *st = r->st;
+	uint64_t end = 0;
+	for (size_t i = 0; i < st->n_tensors; i++) {
+		struct ws_tensor *t = &st->tensors[i];
+		r->scan.tensor = t->name;
+		if (t->offset < end)
+			return ws_scan_refuse(&r->scan, "begins at byte %llu of the data, inside tensor '%s', "
+			              "which ends at %llu", (ull)t->offset,
+			              ws_quote(st->tensors[i - 1].name).text, (ull)end);
+		if (t->offset > end)
+			return ws_scan_refuse(&r->scan, "begins at byte %llu of the data, after a hole of %llu bytes",
+			              (ull)t->offset, (ull)(t->offset - end));
+		end += t->bytes;
+		t->offset += r->data_at;
+	}
+	r->scan.tensor = NULL;
+	if (end != r->data)
+		return ws_scan_refuse(&r->scan, "%llu bytes from byte %llu on belong to no tensor",
+		                      (ull)(r->data - end), (ull)(r->data_at + end));
+	return 0;
+}
+
+static int read_header(struct reader *r)
+{
+	size_t n = 0;
+	int more;
+	if (ws_scan_open(&r->scan, '{', "header"))
+		return -1;
+	while ((more = ws_scan_next(&r->scan, '}', &n)) > 0) {
+		char *name;
+		const ull at = here(r);
+		if (ws_scan_key(&r->scan, &name) ||
+		    (strcmp(name, "__metadata__") == 0 ? read_metadata(r) : read_tensor(r, name, at)))
+			return -1;
+	}
+	if (more || ws_scan_end(&r->scan))
+		return -1;
+	if (r->st->n_tensors > 1)
+		qsort(r->st->tensors, r->st->n_tensors, sizeof *r->st->tensors, by_offset);
+	return check_twice(r) || check_layout(r) ? -1 : 0;
+}
+
+/* N, from the first bytes of a file. */
+static int header_length(const uint8_t *first, const char *path, uint64_t size, size_t *out,
+                         struct ws_err *err)
+{
+	uint64_t n;
+	memcpy(&n, first, sizeof n);
+	n = le64toh(n);
+	if (n == 0)
+		return ws_err_set(err, WS_EINPUT, "%s: the header has length 0", path);
+	if (n <= MAX_HEADER && n <= size - 8) {
+		*out = (size_t)n;
+		return 0;
+	}
+	if (n > MAX_HEADER)
+		ws_err_set(err, WS_EINPUT, "%s: the header has length %llu, more than the %d of the format",
+		           path, (ull)n, MAX_HEADER);
+	else
+		ws_err_set(err, WS_EINPUT, "%s: the header ends at byte %llu, past the end of the file at %llu",
+		           path, (ull)n + 8, (ull)size);
+	if (memcmp(first, "version ", 8) == 0)
+		ws_err_hint(err, "this looks like a Git LFS pointer: fetch the file itself with git lfs pull");
+	else if (memcmp(first, "PK\3\4", 4) == 0 || first[0] == 0x80)
+		ws_err_hint(err, "this looks like a PyTorch pickle: save it as safetensors");
+	return -1;
+}
+
+/* Takes text. */
+static int judge(char *text, size_t len, const char *path, uint64_t size,
+                 struct ws_safetensors *out, struct ws_err *err)
+{
+	struct ws_safetensors st = { .text = text };
+	struct reader r = {
+		.scan = { .text = text, .len = len, .path = path, .base = 8, .err = err },
+		.st = &st,
+		.data_at = 8 + len,
+		.data = size - 8 - len,
+	};
+	int rc = -1;
+	if (text[0] != '{')
+		ws_err_set(err, WS_EINPUT, "%s: the header does not begin with '{' at byte 8", path);
+	else
+		rc = read_header(&r);
+	if (rc)
+		ws_safetensors_free(&st);
+	else
+		*out = st;
+	return rc;
+}
+
+static int too_short(const char *path, uint64_t size, struct ws_err *err)
+{
+	return ws_err_set(err, WS_EINPUT, "%s: has %llu bytes, fewer than the 8 that begin a safetensors file",
+	                  path, (ull)size);
+}
+
+int ws_safetensors_read(int fd, const char *path, uint64_t size, struct ws_safetensors *out,
+                        struct ws_err *err)
+{
+	uint8_t first[8];
+	size_t len;
+	if (size < sizeof first)
+		return too_short(path, size, err);
+	if (ws_file_pread(fd, path, 0, first, sizeof first, err) ||
+	    header_length(first, path, size, &len, err))
+		return -1;
+	char *text = malloc(len);
+	if (!text)
+		return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", path);
+	if (ws_file_pread(fd, path, 8, text, len, err)) {
+		free(text);
+		return -1;
+	}
+	return judge(text, len, path, size, out, err);
+}
+
+int ws_safetensors_parse(const void *file, size_t size, const char *path,
+                         struct ws_safetensors *out, struct ws_err *err)
+{
+	size_t len;
+	if (size < 8)
+		return too_short(path, size, err);
+	if (header_length(file, path, size, &len, err))
+		return -1;
+	char *text = malloc(len);
+	if (!text)
+		return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", path);
+	memcpy(text, (const char *)file + 8, len);
+	return judge(text, len, path, size, out, err);
+}
+
+void ws_safetensors_free(struct ws_safetensors *st)
+{
+	if (!st)
+		return;
+	free(st->tensors);
+	free(st->metadata);
+	free(st->text);
+	*st = (struct ws_safetensors)WS_SAFETENSORS_INIT;
+}

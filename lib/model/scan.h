@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* scan.h - JSON read in place, from front to back.
+ *
+ * For the headers and indices of checkpoints: up to 100 MB that nobody vouches for. A tree of them
+ * (base/json.h) takes forty times their size, keeps integers as doubles and forgets where things
+ * stood. Here nothing is allocated, integers are exact and every refusal names its byte.
+ *
+ * Strings are unescaped where they stand and end in NUL, so they live as long as the text, which is
+ * changed. The calls return 0, or -1 with WS_EINPUT "<path>: [tensor '<name>': ]... at byte N ...". */
+#ifndef WS_MODEL_SCAN_H
+#define WS_MODEL_SCAN_H
+
+#include "wsync/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct ws_scan {
+	char *text; /* borrowed */
+	size_t len;
+	size_t at;        /* next byte */
+	uint64_t base;      /* where in the file the text begins */
+	const char *path;   /* for messages */
+	const char *tensor; /* whose entry this is, for messages; NULL: nobody's */
+	struct ws_err *err;
+};
+
+/* WS_EINPUT "<path>: [tensor '<name>': ]" and the reason; -1. */
+int ws_scan_refuse(const struct ws_scan *s, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* The next byte that is no white space; 0 at the end. */
+char ws_scan_peek(struct ws_scan *s);
+/* Takes the opening bracket, '{' or '['; `what` names the value in the refusal. */
+int ws_scan_open(struct ws_scan *s, char bracket, const char *what);
+/* Goes to the next item before the closing bracket: 1 there is one, 0 closed, -1 refused.
+ * *n counts the items; start with 0. */
+int ws_scan_next(struct ws_scan *s, char closing, size_t *n);
+/* A key and its colon. */
+int ws_scan_key(struct ws_scan *s, char **key);
+int ws_scan_string(struct ws_scan *s, const char *what, char **out);
+int ws_scan_uint(struct ws_scan *s, const char *what, uint64_t *out);
+/* Any value, at most 64 levels deep. */
+int ws_scan_skip(struct ws_scan *s);
+/* Nothing but white space is left. */
+int ws_scan_end(struct ws_scan *s);
+
+#endif

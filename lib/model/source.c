@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* source.c - many files, one list of tensors.
+ *
+ * Files are read with pread(2) and never mapped: a trainer may overwrite a checkpoint while we send
+ * it, and a mapping of a file that was cut short ends in SIGBUS instead of in a sentence. */
+#include "wsync/source.h"
+
+#include "checkpoint.h"
+#include "file.h"
+#include "files.h"
+#include "hash.h"
+#include "names.h"
+#include "safetensors.h"
+#include "synthetic.h"
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CHUNK = 256 << 10 }; /* hashing: stays in the second-level cache */
+
+struct part {
+	char *name;
+	int fd;
+	struct ws_pair *metadata;
+	size_t n_metadata;
+	char *text; /* holds the names of its tensors and its metadata */
+};
+
+struct ws_source {
+	struct ws_tensor *tensors;
+	size_t n_tensors;
+	uint64_t bytes;
+	struct ws_names names;
+	struct part *parts;
+	size_t n_parts;
+	struct ws_stream *streams; /* of a synthetic source, one for each tensor; else NULL */
+	char *config_dir;
+};
+
+static int no_memory(struct ws_err *err, const char *what)
+{
+	return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", what);
+}
+
+/* Takes over what the header says. */
+static int append(struct ws_source *s, struct ws_safetensors *st, struct ws_err *err)
+{
+	struct part *part = &s->parts[s->n_parts - 1];
+	struct ws_tensor *p = reallocarray(s->tensors, s->n_tensors + st->n_tensors + 1, sizeof *p);
+	if (!p)
+		return no_memory(err, part->name);
+	s->tensors = p;
+	for (size_t i = 0; i < st->n_tensors; i++) {
+		struct ws_tensor *t = &s->tensors[s->n_tensors++];
+		*t = st->tensors[i];
+		t->file = (uint32_t)(s->n_parts - 1);
+	}
+	part->metadata = st->metadata;
+	part->n_metadata = st->n_metadata;
+	part->text = st->text;
+	st->metadata = NULL;
+	st->text = NULL;
+	return 0;
+}
+
+/* Takes name. The part belongs to the source even when reading it fails. */
+static int open_part(struct ws_source *s, char *name, struct ws_err *err)
+{
+	struct part *part = &s->parts[s->n_parts++];
+	struct ws_safetensors st = WS_SAFETENSORS_INIT;
+	uint64_t size;
+	*part = (struct part){ .name = name, .fd = -1 };
+	part->fd = ws_file_open(name, &size, err);
+	if (part->fd < 0)
+		return -1;
+	int rc = ws_safetensors_read(part->fd, name, size, &st, err);
+	if (rc == 0)
+		rc = append(s, &st, err);
+	ws_safetensors_free(&st);
+	return rc;
+}
+
+static int build_names(struct ws_source *s, struct ws_err *err)
+{
+	size_t twice[2];
+	const int rc = ws_names_init(&s->names, s->tensors, s->n_tensors, twice, err);
+	if (rc <= 0)
+		return rc;
+	const struct ws_tensor *a = &s->tensors[twice[0]], *b = &s->tensors[twice[1]];
+	return ws_err_set(err, WS_EINPUT, "tensor '%s' is in both %s and %s", ws_quote(a->name).text,
+	                  s->parts[a->file].name, s->parts[b->file].name);
+}
+
+/* One entry of an index against the tensors; seen[] marks those that the index knows. */
+static int check_entry(const struct ws_source *s, const struct ws_index *index, size_t first,
+                       const struct ws_index_entry *e, bool *seen, struct ws_err *err)
+{
+	const struct ws_tensor *t = ws_names_find(&s->names, e->name);
+	if (!t || t->file < first || t->file >= first + index->n_shards ||
+	    strcmp(index->shards[t->file - first], e->shard) != 0)
+		return ws_err_set(err, WS_EINPUT, "%s: tensor '%s' is not in %s, where the index has it",
+		                  index->path, ws_quote(e->name).text, e->shard);
+	if (seen[t - s->tensors])
+		return ws_err_set(err, WS_EINPUT, "%s: tensor '%s' is in weight_map twice", index->path,
+		                  ws_quote(e->name).text);
+	seen[t - s->tensors] = true;
+	return 0;
+}
+
+/* An index and its shards say the same, tensor by tensor. */
+static int check_index(const struct ws_source *s, const struct ws_index *index, size_t first,
+                       struct ws_err *err)
+{
+	bool *seen = calloc(s->n_tensors + 1, sizeof *seen);
+	int rc = seen ? 0 : no_memory(err, index->path);
+	for (size_t i = 0; i < index->n_entries && rc == 0; i++)
+		rc = check_entry(s, index, first, &index->entries[i], seen, err);
+	for (size_t i = 0; i < s->n_tensors && rc == 0; i++) {
+		const struct ws_tensor *t = &s->tensors[i];
+		if (t->file >= first && t->file < first + index->n_shards && !seen[i])
+			rc = ws_err_set(err, WS_EINPUT, "%s: tensor '%s' of %s is not in the index",
+			                index->path, ws_quote(t->name).text,
+			                index->shards[t->file - first]);
+	}
+	free(seen);
+	return rc;
+}
+
+static int open_files(struct ws_source *s, const char *const *paths, size_t n, struct ws_err *err)
+{
+	struct ws_file_list list = WS_FILE_LIST_INIT;
+	int rc = 0;
+	for (size_t i = 0; i < n && rc == 0; i++)
+		rc = ws_files_add(&list, paths[i], err);
+	if (rc == 0) {
+		s->parts = calloc(list.n_paths, sizeof *s->parts);
+		rc = s->parts ? 0 : no_memory(err, paths[0]);
+	}
+	for (size_t i = 0; i < list.n_paths && rc == 0; i++) {
+		rc = open_part(s, list.paths[i], err);
+		list.paths[i] = NULL;
+	}
+	if (rc == 0)
+		rc = build_names(s, err);
+	for (size_t i = 0; i < list.n_indices && rc == 0; i++)
+		rc = check_index(s, &list.indices[i], list.first_of_index[i], err);
+	s->config_dir = list.config_dir;
+	list.config_dir = NULL;
+	ws_files_free(&list);
+	return rc;
+}
+
+static int open_synthetic(struct ws_source *s, const char *path, const char *spec,
+                          struct ws_err *err)
+{
+	struct ws_synthetic syn;
+	s->parts = calloc(1, sizeof *s->parts);
+	if (!s->parts)
+		return no_memory(err, path);
+	s->n_parts = 1;
+	s->parts[0] = (struct part){ .name = strdup(path), .fd = -1 };
+	if (!s->parts[0].name)
+		return no_memory(err, path);
+	if (ws_synthetic_make(spec, &syn, err))
+		return -1;
+	s->tensors = syn.tensors;
+	s->n_tensors = syn.n;
+	s->streams = syn.streams;
+	s->parts[0].text = syn.names;
+	return build_names(s, err);
+}
+
+/* What follows "synthetic:"; NULL: a path. */
+static const char *synthetic_spec(const char *path)
+{
+	static const char scheme[] = "synthetic:";
+	return strncmp(path, scheme, sizeof scheme - 1) == 0 ? path + sizeof scheme - 1 : NULL;
+}
+
+int ws_source_open(const char *const *paths, size_t n_paths, struct ws_source **out,
+                   struct ws_err *err)
+{
+	if (n_paths == 0)
+		return ws_err_set(err, WS_EUSAGE, "no checkpoint was named");
+	for (size_t i = 0; i < n_paths; i++)
+		if (n_paths > 1 && synthetic_spec(paths[i]))
+			return ws_err_set(err, WS_EUSAGE, "%s cannot be combined with other sources", paths[i]);
+	struct ws_source *s = calloc(1, sizeof *s);
+	if (!s)
+		return no_memory(err, paths[0]);
+	const char *spec = synthetic_spec(paths[0]);
+	if (spec ? open_synthetic(s, paths[0], spec, err) : open_files(s, paths, n_paths, err)) {
+		ws_source_close(s);
+		return -1;
+	}
+	for (size_t i = 0; i < s->n_tensors; i++)
+		s->bytes += s->tensors[i].bytes;
+	*out = s;
+	return 0;
+}
+
+void ws_source_close(struct ws_source *s)
+{
+	if (!s)
+		return;
+	for (size_t i = 0; i < s->n_parts; i++) {
+		if (s->parts[i].fd >= 0)
+			close(s->parts[i].fd);
+		free(s->parts[i].name);
+		free(s->parts[i].metadata);
+		free(s->parts[i].text);
+	}
+	ws_names_fini(&s->names);
+	free(s->parts);
+	free(s->tensors);
+	free(s->streams);
+	free(s->config_dir);
+	free(s);
+}
+
+size_t ws_source_count(const struct ws_source *s)
+{
+	return s->n_tensors;
+}
+
+const struct ws_tensor *ws_source_tensor(const struct ws_source *s, size_t i)
+{
+	return i < s->n_tensors ? &s->tensors[i] : NULL;
+}
+
+const struct ws_tensor *ws_source_find(const struct ws_source *s, const char *name)
+{
+	return ws_names_find(&s->names, name);
+}
+
+uint64_t ws_source_bytes(const struct ws_source *s)
+{
+	return s->bytes;
+}
+
+size_t ws_source_file_count(const struct ws_source *s)
+{
+	return s->n_parts;
+}
+
+const char *ws_source_file_name(const struct ws_source *s, size_t i)
+{
+	return i < s->n_parts ? s->parts[i].name : NULL;
+}
+
+const char *ws_source_metadata(const struct ws_source *s, size_t file, size_t i, const char **value)
+{
+	if (file >= s->n_parts || i >= s->parts[file].n_metadata)
+		return NULL;
+	*value = s->parts[file].metadata[i].value;
+	return s->parts[file].metadata[i].key;
+}
+
+const char *ws_source_config_dir(const struct ws_source *s)
+{
+	return s->config_dir;
+}
+
+static const struct ws_stream *stream_of(const struct ws_source *s, const struct ws_tensor *t)
+{
+	assert(t >= s->tensors && t < s->tensors + s->n_tensors);
+	return &s->streams[t - s->tensors];
+}
+
+int ws_source_read(const struct ws_source *s, const struct ws_tensor *t, uint64_t at, void *dst,
+                   size_t n, struct ws_err *err)
+{
+	assert(at <= t->bytes && n <= t->bytes - at);
+	if (s->streams) {
+		ws_stream_fill(stream_of(s, t), at, dst, n);
+		return 0;
+	}
+	const struct part *part = &s->parts[t->file];
+	if (ws_file_pread(part->fd, part->name, t->offset + at, dst, n, err))
+		return ws_err_wrap(err, "tensor '%s'", ws_quote(t->name).text);
+	return 0;
+}
+
+int ws_source_hash(const struct ws_source *s, const struct ws_tensor *t, uint64_t *hash,
+                   struct ws_err *err)
+{
+	struct ws_hash *h = ws_hash_new();
+	uint8_t *chunk = malloc(CHUNK);
+	int rc = h && chunk ? 0 : no_memory(err, t->name);
+	for (uint64_t at = 0; at < t->bytes && rc == 0;) {
+		const size_t n = t->bytes - at < CHUNK ? (size_t)(t->bytes - at) : CHUNK;
+		rc = ws_source_read(s, t, at, chunk, n, err);
+		if (rc == 0)
+			ws_hash_add(h, chunk, n);
+		at += n;
+	}
+	if (rc == 0)
+		*hash = ws_hash_digest(h);
+	free(chunk);
+	ws_hash_free(h);
+	return rc;
+}
+
+static int fill_from_stream(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err *err)
+{
+	(void)err;
+	ws_stream_fill(ctx, at, dst, n);
+	return 0;
+}
+
+void ws_source_span(const struct ws_source *s, const struct ws_tensor *t, struct ws_span *span)
+{
+	*span = (struct ws_span){ .length = t->bytes, .fd = -1 };
+	if (s->streams) {
+		span->fill = fill_from_stream;
+		span->ctx = (void *)(uintptr_t)stream_of(s, t);
+	} else {
+		span->fd = s->parts[t->file].fd;
+		span->offset = t->offset;
+	}
+}

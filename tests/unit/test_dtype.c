@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wsync/dtype.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void every_type_is_read_back_from_its_names(void **state)
+{
+	(void)state;
+	for (int i = 0; i < WS_DTYPE_COUNT; i++) {
+		const enum ws_dtype dtype = (enum ws_dtype)i;
+		enum ws_dtype back = WS_DTYPE_COUNT;
+		assert_true(ws_dtype_from_safetensors(ws_dtype_safetensors(dtype), &back));
+		assert_int_equal(back, dtype);
+		if (!*ws_dtype_torch(dtype))
+			continue;
+		assert_true(ws_dtype_from_torch(ws_dtype_torch(dtype), &back));
+		assert_int_equal(back, dtype);
+	}
+}
+
+static void names_are_those_of_torch_and_of_the_format(void **state)
+{
+	(void)state;
+	assert_string_equal(ws_dtype_torch(WS_DTYPE_BF16), "bfloat16");
+	assert_string_equal(ws_dtype_torch(WS_DTYPE_F8_E4M3), "float8_e4m3fn");
+	assert_string_equal(ws_dtype_torch(WS_DTYPE_F8_E8M0), "float8_e8m0fnu");
+	assert_string_equal(ws_dtype_torch(WS_DTYPE_F4), "");
+	assert_string_equal(ws_dtype_safetensors(WS_DTYPE_F8_E4M3), "F8_E4M3");
+	assert_string_equal(ws_dtype_safetensors(WS_DTYPE_F6_E2M3), "F6_E2M3");
+	assert_string_equal(ws_dtype_torch(WS_DTYPE_COUNT), "");
+	assert_string_equal(ws_dtype_safetensors((enum ws_dtype)99), "");
+}
+
+static void torch_aliases_are_read_and_other_names_are_not(void **state)
+{
+	(void)state;
+	enum ws_dtype t;
+	assert_true(ws_dtype_from_torch("half", &t) && t == WS_DTYPE_F16);
+	assert_true(ws_dtype_from_torch("float", &t) && t == WS_DTYPE_F32);
+	assert_true(ws_dtype_from_torch("long", &t) && t == WS_DTYPE_I64);
+	assert_false(ws_dtype_from_torch("", &t));
+	assert_false(ws_dtype_from_torch("torch.bfloat16", &t));
+	assert_false(ws_dtype_from_torch("BF16", &t));
+	assert_false(ws_dtype_from_safetensors("bf16", &t));
+	assert_false(ws_dtype_from_safetensors("", &t));
+}
+
+static void sizes_are_those_of_dense_arrays(void **state)
+{
+	(void)state;
+	uint64_t n = 0;
+	const int64_t a[] = { 151936, 1024 }, nothing[] = { 3, 0, INT64_MAX }, odd[] = { 3 };
+	assert_true(ws_dtype_bytes(WS_DTYPE_BF16, 2, a, &n));
+	assert_int_equal(n, 311164928);
+	assert_true(ws_dtype_bytes(WS_DTYPE_F32, 0, NULL, &n)); /* a scalar */
+	assert_int_equal(n, 4);
+	assert_true(ws_dtype_bytes(WS_DTYPE_F32, 3, nothing, &n));
+	assert_int_equal(n, 0);
+	assert_false(ws_dtype_bytes(WS_DTYPE_F4, 1, odd, &n));
+	assert_true(ws_dtype_bytes(WS_DTYPE_F4, 2, a, &n));
+	assert_int_equal(n, 77791232);
+}
+
+static void sizes_that_overflow_are_refused(void **state)
+{
+	(void)state;
+	uint64_t n;
+	const int64_t a[] = { INT64_C(1) << 32, INT64_C(1) << 32 }, b[] = { INT64_MAX }, c[] = { -1 };
+	const int64_t many[WS_MAX_DIMS + 1] = { 1 };
+	assert_false(ws_dtype_bytes(WS_DTYPE_U8, 2, a, &n));
+	assert_false(ws_dtype_bytes(WS_DTYPE_U8, 1, b, &n));
+	assert_false(ws_dtype_bytes(WS_DTYPE_U8, 1, c, &n));
+	assert_false(ws_dtype_bytes(WS_DTYPE_U8, WS_MAX_DIMS + 1, many, &n));
+	assert_false(ws_dtype_bytes(WS_DTYPE_COUNT, 1, many, &n));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_type_is_read_back_from_its_names),
+		cmocka_unit_test(names_are_those_of_torch_and_of_the_format),
+		cmocka_unit_test(torch_aliases_are_read_and_other_names_are_not),
+		cmocka_unit_test(sizes_are_those_of_dense_arrays),
+		cmocka_unit_test(sizes_that_overflow_are_refused),
+	};
+	return cmocka_run_group_tests_name("dtype", tests, NULL, NULL);
+}

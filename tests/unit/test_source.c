@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Checkpoints on disk: files, directories, indices; and what is said about broken ones. */
+#include "checkpoint.h"
+#include "hash.h"
+#include "wsync/source.h"
+
+#include <fcntl.h>
+#include <ftw.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char start[4096];
+
+/* Each test works in an empty directory of its own, which is the current one. */
+static int enter(void **state)
+{
+	char dir[] = "/tmp/wsync-source-XXXXXX";
+	if (!getcwd(start, sizeof start) || !mkdtemp(dir) || chdir(dir))
+		return -1;
+	*state = strdup(dir);
+	return *state ? 0 : -1;
+}
+
+static int drop(const char *path, const struct stat *st, int flag, struct FTW *ftw)
+{
+	(void)st, (void)flag, (void)ftw;
+	return remove(path);
+}
+
+static int leave(void **state)
+{
+	if (chdir(start))
+		return -1;
+	const int rc = nftw(*state, drop, 16, FTW_DEPTH | FTW_PHYS);
+	free(*state);
+	return rc;
+}
+
+static void write_file(const char *path, const void *bytes, size_t n)
+{
+	FILE *f = fopen(path, "wb");
+	assert_non_null(f);
+	assert_int_equal(fwrite(bytes, 1, n, f), n);
+	assert_int_equal(fclose(f), 0);
+}
+
+static void write_text(const char *path, const char *text)
+{
+	write_file(path, text, strlen(text));
+}
+
+/* A file with tensors of four bytes each, which hold the tensor's name. */
+static void write_tensors(const char *path, const char *const *names)
+{
+	char file[4096] = { 0 }, *p = file + 8;
+	size_t n = 0;
+	*p++ = '{';
+	for (; names[n]; n++)
+		p += sprintf(p, "%s\"%s\":{\"dtype\":\"U8\",\"shape\":[2,2],\"data_offsets\":[%zu,%zu]}",
+		             n ? "," : "", names[n], n * 4, n * 4 + 4);
+	*p++ = '}';
+	file[0] = (char)((p - file - 8) & 0xff);
+	file[1] = (char)((p - file - 8) >> 8);
+	for (size_t i = 0; i < n; i++, p += 4)
+		strncpy(p, names[i], 4);
+	write_file(path, file, (size_t)(p - file));
+}
+
+#define TENSORS(path, ...) write_tensors(path, (const char *const[]){ __VA_ARGS__, NULL })
+
+static struct ws_source *open_one(const char *path)
+{
+	struct ws_source *s = NULL;
+	struct ws_err err = WS_ERR_INIT;
+	if (ws_source_open(&path, 1, &s, &err))
+		fail_msg("%s", err.msg);
+	return s;
+}
+
+static void expect(const char *path, const char *sentence)
+{
+	struct ws_source *s = NULL;
+	struct ws_err err = WS_ERR_INIT;
+	assert_int_equal(ws_source_open(&path, 1, &s, &err), -1);
+	assert_null(s);
+	assert_string_equal(err.msg, sentence);
+	assert_int_equal(err.code, WS_EINPUT);
+}
+
+static void one_file_is_a_source(void **state)
+{
+	(void)state;
+	TENSORS("a.safetensors", "x1", "x2");
+	struct ws_source *s = open_one("a.safetensors");
+	assert_int_equal(ws_source_count(s), 2);
+	assert_int_equal(ws_source_bytes(s), 8);
+	assert_int_equal(ws_source_file_count(s), 1);
+	assert_string_equal(ws_source_file_name(s, 0), "a.safetensors");
+	assert_null(ws_source_file_name(s, 1));
+	assert_null(ws_source_config_dir(s));
+	assert_null(ws_source_find(s, "x3"));
+	assert_null(ws_source_tensor(s, 2));
+	const struct ws_tensor *t = ws_source_find(s, "x2");
+	assert_ptr_equal(t, ws_source_tensor(s, 1));
+	char bytes[4];
+	uint64_t hash;
+	assert_int_equal(ws_source_read(s, t, 1, bytes, 2, NULL), 0);
+	assert_memory_equal(bytes, "2\0", 2);
+	assert_int_equal(ws_source_hash(s, t, &hash, NULL), 0);
+	assert_true(hash == ws_hash64("x2\0\0", 4));
+	struct ws_span span;
+	ws_source_span(s, t, &span);
+	assert_int_equal(span.length, 4);
+	assert_int_equal(pread(span.fd, bytes, 4, (off_t)span.offset), 4);
+	assert_string_equal(bytes, "x2");
+	ws_source_close(s);
+	ws_source_close(NULL);
+}
+
+static void a_directory_is_read_by_its_index_first(void **state)
+{
+	(void)state;
+	assert_int_equal(mkdir("ckpt", 0700), 0);
+	TENSORS("ckpt/model-2.safetensors", "b");
+	TENSORS("ckpt/model-1.safetensors", "c", "a");
+	TENSORS("ckpt/model.safetensors", "other");
+	write_text("ckpt/config.json", "{}");
+	write_text("ckpt/model.safetensors.index.json",
+	           "{\"metadata\":{\"total_size\":12,\"deep\":[{\"x\":null}]},\"weight_map\":{"
+	           "\"a\":\"model-1.safetensors\",\"b\":\"model-2.safetensors\","
+	           "\"c\":\"model-1.safetensors\"}}");
+	static const char *const ways[] = { "ckpt", "ckpt/", "ckpt/model.safetensors.index.json" };
+	for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+		struct ws_source *s = open_one(ways[i]);
+		assert_int_equal(ws_source_count(s), 3);
+		assert_string_equal(ws_source_tensor(s, 0)->name, "c");
+		assert_string_equal(ws_source_tensor(s, 1)->name, "a");
+		assert_string_equal(ws_source_tensor(s, 2)->name, "b");
+		assert_int_equal(ws_source_tensor(s, 2)->file, 1);
+		assert_string_equal(ws_source_file_name(s, 1), "ckpt/model-2.safetensors");
+		assert_memory_equal(ws_source_config_dir(s), "ckpt", 4);
+		ws_source_close(s);
+	}
+}
+
+static void a_directory_without_an_index_is_read_whole(void **state)
+{
+	(void)state;
+	expect(".", ".: no checkpoint there: looked for model.safetensors.index.json, model.safetensors "
+	       "and *.safetensors");
+	TENSORS("b.safetensors", "b");
+	TENSORS("a.safetensors", "a");
+	TENSORS(".hidden.safetensors", "a");
+	struct ws_source *s = open_one(".");
+	assert_int_equal(ws_source_count(s), 2);
+	assert_string_equal(ws_source_tensor(s, 0)->name, "a");
+	ws_source_close(s);
+	TENSORS("model.safetensors", "m");
+	s = open_one(".");
+	assert_int_equal(ws_source_count(s), 1);
+	assert_string_equal(ws_source_file_name(s, 0), "./model.safetensors");
+	ws_source_close(s);
+}
+
+static void half_a_download_is_refused(void **state)
+{
+	(void)state;
+	TENSORS("model-00001-of-00003.safetensors", "a");
+	TENSORS("model-00003-of-00003.safetensors", "c");
+	expect(".", ".: holds 2 of 3 shards and no model.safetensors.index.json");
+}
+
+static void a_name_that_occurs_twice_names_both_files(void **state)
+{
+	(void)state;
+	TENSORS("one.safetensors", "a", "b");
+	TENSORS("two.safetensors", "c", "b");
+	const char *const paths[] = { "one.safetensors", "two.safetensors" };
+	struct ws_source *s = NULL;
+	struct ws_err err = WS_ERR_INIT;
+	assert_int_equal(ws_source_open(paths, 2, &s, &err), -1);
+	assert_string_equal(err.msg, "tensor 'b' is in both one.safetensors and two.safetensors");
+}
+
+static void what_is_not_there_is_said(void **state)
+{
+	(void)state;
+	expect("nowhere.safetensors", "open nowhere.safetensors: No such file or directory");
+	assert_int_equal(mkfifo("fifo", 0600), 0);
+	expect("fifo", "fifo: not a regular file");
+	struct ws_source *s = NULL;
+	struct ws_err err = WS_ERR_INIT;
+	assert_int_equal(ws_source_open(NULL, 0, &s, &err), -1);
+	assert_int_equal(err.code, WS_EUSAGE);
+}
+
+#define INDEX(map) "{\"weight_map\":{" map "}}"
+#define P "i.json: "
+
+static void an_index_is_judged(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *text, *sentence;
+	} cases[] = {
+		{ "", P "not JSON at byte 0: the text ends early" },
+		{ "[]", P "index at byte 0 is no object" },
+		{ "{}", P "no weight_map in this index" },
+		{ INDEX(""), P "weight_map is empty" },
+		{ "{\"weight_map\":[]}", P "weight_map at byte 14 is no object" },
+		{ "{\"weight_map\":{\"a\":\"s\"},\"weight_map\":{}}", P "weight_map twice" },
+		{ INDEX("\"a\":1"), P "shard in weight_map at byte 19 is no string" },
+		{ INDEX("\"a\":\"\""), P "weight_map: the shard '' of tensor 'a' is empty" },
+		{ INDEX("\"a\":\"../s\""), P "weight_map: the shard '../s' of tensor 'a' is not the name of a "
+		  "file beside the index" },
+		{ INDEX("\"a\":\"/etc/passwd\""), P "weight_map: the shard '/etc/passwd' of tensor 'a' is not "
+		  "the name of a file beside the index" },
+		{ INDEX("\"a\":\"..\""), P "weight_map: the shard '..' of tensor 'a' is not the name of a file "
+		  "beside the index" },
+		{ INDEX("\"a\":\"s\\u0007\""), P "weight_map: the shard 's?' of tensor 'a' has a control "
+		  "character" },
+		{ INDEX("\"a\":\"gone\""), P "shard gone: No such file or directory" },
+		{ INDEX("\"a\":\"s\""), P "tensor 'b' of s is not in the index" },
+		{ INDEX("\"a\":\"s\",\"b\":\"s\",\"c\":\"s\""), P "tensor 'c' is not in s, where the index has it" },
+		{ INDEX("\"a\":\"s\",\"b\":\"t\""), P "tensor 'b' is not in t, where the index has it" },
+		{ INDEX("\"a\":\"s\",\"b\":\"s\",\"a\":\"s\""), P "tensor 'a' is in weight_map twice" },
+		{ "{\"x\":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
+		  P "not JSON at byte 69: nested deeper than 64 levels" },
+	};
+	TENSORS("s", "a", "b");
+	TENSORS("t", "z");
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		write_text("i.json", cases[i].text);
+		expect("i.json", cases[i].sentence);
+	}
+}
+
+static void a_file_cut_short_while_in_use_is_an_error(void **state)
+{
+	(void)state;
+	TENSORS("a.safetensors", "x1", "x2");
+	struct ws_source *s = open_one("a.safetensors");
+	const struct ws_tensor *t = ws_source_find(s, "x2");
+	struct ws_err err = WS_ERR_INIT;
+	char bytes[4], sentence[200];
+	uint64_t hash;
+	assert_int_equal(truncate("a.safetensors", (off_t)t->offset + 1), 0);
+	assert_int_equal(ws_source_read(s, t, 0, bytes, 4, &err), -1);
+	snprintf(sentence, sizeof sentence, "tensor 'x2': a.safetensors: ends at byte %d, 3 bytes early: "
+	         "it was cut short while in use", (int)t->offset + 1);
+	assert_string_equal(err.msg, sentence);
+	assert_int_equal(err.code, WS_EINPUT);
+	assert_int_equal(ws_source_hash(s, t, &hash, &err), -1);
+	ws_source_close(s);
+}
+
+static void metadata_is_handed_out_in_order(void **state)
+{
+	(void)state;
+	static const char header[] = "{\"__metadata__\":{\"format\":\"pt\",\"a\":\"b\"}}";
+	char file[64] = { sizeof header - 1 };
+	memcpy(file + 8, header, sizeof header - 1);
+	write_file("a.safetensors", file, 8 + sizeof header - 1);
+	struct ws_source *s = open_one("a.safetensors");
+	const char *value = NULL;
+	assert_string_equal(ws_source_metadata(s, 0, 0, &value), "format");
+	assert_string_equal(value, "pt");
+	assert_string_equal(ws_source_metadata(s, 0, 1, &value), "a");
+	assert_null(ws_source_metadata(s, 0, 2, &value));
+	assert_null(ws_source_metadata(s, 1, 0, &value));
+	ws_source_close(s);
+}
+
+#define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, enter, leave)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		IN_DIRECTORY(one_file_is_a_source),
+		IN_DIRECTORY(a_directory_is_read_by_its_index_first),
+		IN_DIRECTORY(a_directory_without_an_index_is_read_whole),
+		IN_DIRECTORY(half_a_download_is_refused),
+		IN_DIRECTORY(a_name_that_occurs_twice_names_both_files),
+		IN_DIRECTORY(what_is_not_there_is_said),
+		IN_DIRECTORY(an_index_is_judged),
+		IN_DIRECTORY(a_file_cut_short_while_in_use_is_an_error),
+		IN_DIRECTORY(metadata_is_handed_out_in_order),
+	};
+	return cmocka_run_group_tests_name("source", tests, NULL, NULL);
+}
