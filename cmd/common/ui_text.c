@@ -15,7 +15,7 @@ enum { NUM = 32 };
 static void head(struct ui *ui, enum ui_color color, const char *word)
 {
 	ui_progress(ui, NULL);
-	printf("%s%-9s%s ", ui_on(ui, color), word, ui_off(ui));
+	printf("%s%-9s%s ", ui_on(ui, color), word, color == UI_PLAIN ? "" : ui_off(ui));
 }
 
 char *ui_shape(char *dst, size_t n, unsigned n_dims, const int64_t *dims)

@@ -61,6 +61,7 @@ compare_golden() {
 	local file=$repo/tests/cli/golden/$1 text
 	text=$(sed -E -e "s|$scratch|SCRATCH|g" -e 's|127\.0\.0\.1:[0-9]+|127.0.0.1:PORT|g' <<<"$2")
 	if [ -n "${BLESS:-}" ]; then
+		mkdir -p "${file%/*}"
 		printf '%s\n' "$text" >"$file"
 	else
 		diff -u "$file" - <<<"$text" >&2 || explain "differs from golden/$1 (make bless)"

@@ -1,0 +1,144 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# What all programs have in common, asked of each of them.
+load helpers
+
+programs() { basename -a "$bin"/wsync-*; }
+
+@test "help goes to stdout, ends with the manual page and exits 0" {
+	for p in $(programs); do
+		try "$p" --help
+		expect_status 0
+		expect_err ""
+		[ "${out%%$'\n'*}" != "${out#Usage: $p}" ] || explain "no usage line"
+		out_has "Examples:"
+		out_has "  -V, --version"
+		[ "${out##*$'\n'}" = "See $p(1)." ] || explain "no pointer to the page"
+	done
+}
+
+@test "help fits the width it is given" {
+	for p in $(programs); do
+		for width in 60 80 100; do
+			COLUMNS=$width try "$p" --help
+			long=$(sed '/^Examples:/,/^$/d' <<<"$out" | awk -v w="$width" 'length($0) > w')
+			[ -z "$long" ] || explain "wider than $width: $long"
+		done
+	done
+}
+
+@test "the first line of --version is the name and the number" {
+	for p in $(programs); do
+		try "$p" --version
+		expect_status 0
+		[[ ${out%%$'\n'*} =~ ^$p\ [0-9]+\.[0-9]+\.[0-9]+$ ]] || explain "first line"
+		out_has libcurl/
+	done
+}
+
+@test "an unknown option is one line, a pointer to --help and status 2" {
+	for p in $(programs); do
+		try "$p" --no-such-thing
+		expect_status 2
+		expect_out ""
+		expect_err "$p: unknown option '--no-such-thing'
+Try '$p --help'."
+		try "$p" -Z
+		expect_status 2
+		err_has "unknown option '-Z'"
+	done
+}
+
+@test "a mistyped option is answered with the nearest one" {
+	for p in $(programs); do
+		try "$p" --jsom
+		expect_status 2
+		err_has "did you mean '--json'?"
+	done
+}
+
+@test "a flag takes no value and a choice only its own" {
+	for p in $(programs); do
+		try "$p" --json=1
+		expect_status 2
+		err_has "--json: takes no value"
+		try "$p" --color sometimes
+		expect_status 2
+		err_has "--color: invalid choice 'sometimes', must be one of auto, always, never"
+		try "$p" --color
+		expect_status 2
+		err_has "--color: needs a value"
+	done
+}
+
+@test "control characters of an argument do not reach the terminal" {
+	for p in $(programs); do
+		try "$p" $'--\e[31mred'
+		expect_status 2
+		err_lacks $'\e'
+	done
+}
+
+@test "--dump-options has seven fields a line, the common options and no doubles" {
+	for p in $(programs); do
+		try "$p" --dump-options
+		expect_status 0
+		bad=$(awk -F '\t' 'NF != 7 || /\t\t/ || $2 !~ /^.$/ || $4 !~ /^(flag|switch|count|string|list|size|duration|uint|choice|call|help|version|command)$/' <<<"$out")
+		[ -z "$bad" ] || explain "malformed: $bad"
+		for o in json quiet verbose color help version; do
+			grep -q "^$o	" <<<"$out" || explain "no --$o"
+		done
+		doubles=$(awk -F '\t' '$4 != "command" { print $1 } $2 != "-" { print $2 }' <<<"$out" | sort | uniq -d)
+		[ -z "$doubles" ] || explain "twice: $doubles"
+		# Daily letters mean the same in every program.
+		wrong=$(awk -F '\t' '($2 == "n" && $1 != "dry-run") || ($2 == "o" && $1 != "output")' <<<"$out")
+		[ -z "$wrong" ] || explain "letter: $wrong"
+	done
+}
+
+@test "help shows every option of the dump" {
+	for p in $(programs); do
+		try "$p" --help
+		for o in $("$p" --dump-options | awk -F '\t' '$4 != "command" { print $1 }'); do
+			grep -Eq -- "--(\[no-\])?$o( |\$)" <<<"$out" || explain "no --$o"
+		done
+	done
+}
+
+@test "output that cannot be written is status 8" {
+	for p in $(programs); do
+		status=0
+		"$p" --help >/dev/full 2>err || status=$?
+		out= err=$(<err) last="$p --help >/dev/full"
+		expect_status 8
+		expect_err "$p: writing standard output: No space left on device"
+		status=0
+		"$p" --version >&- 2>err || status=$?
+		out= err=$(<err) last="$p --version >&-"
+		expect_status 8
+	done
+}
+
+@test "a reader that leaves is met with silence, not with success" {
+	for p in $(programs); do
+		{ status=0; "$p" --help 2>err || status=$?; echo $status >status; } | true
+		eventually 10 test -s status
+		out= err=$(<err) status=$(<status) last="$p --help | true"
+		# The reader may have been quick enough to leave after the last byte.
+		[ "$status" = 8 ] || [ "$status" = 0 ] || explain "status"
+		expect_err ""
+	done
+}
+
+@test "closed descriptors 0 to 2 do no harm" {
+	for p in $(programs); do
+		status=0
+		timeout 20 "$p" --help <&- >&- 2>&- || status=$?
+		out= err= last="$p with everything closed"
+		expect_status 8
+		status=0
+		timeout 20 "$p" --no-such-thing <&- >out 2>&- || status=$?
+		expect_status 2
+		[ ! -s out ]
+	done
+}
