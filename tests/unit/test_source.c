@@ -2,10 +2,9 @@
 /* Checkpoints on disk: files, directories, indices; and what is said about broken ones. */
 #include "checkpoint.h"
 #include "hash.h"
+#include "scratch.h"
 #include "wsync/source.h"
 
-#include <fcntl.h>
-#include <ftw.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,33 +16,6 @@
 #include <unistd.h>
 
 #include <cmocka.h>
-
-static char start[4096];
-
-/* Each test works in an empty directory of its own, which is the current one. */
-static int enter(void **state)
-{
-	char dir[] = "/tmp/wsync-source-XXXXXX";
-	if (!getcwd(start, sizeof start) || !mkdtemp(dir) || chdir(dir))
-		return -1;
-	*state = strdup(dir);
-	return *state ? 0 : -1;
-}
-
-static int drop(const char *path, const struct stat *st, int flag, struct FTW *ftw)
-{
-	(void)st, (void)flag, (void)ftw;
-	return remove(path);
-}
-
-static int leave(void **state)
-{
-	if (chdir(start))
-		return -1;
-	const int rc = nftw(*state, drop, 16, FTW_DEPTH | FTW_PHYS);
-	free(*state);
-	return rc;
-}
 
 static void write_file(const char *path, const void *bytes, size_t n)
 {
@@ -280,20 +252,18 @@ static void metadata_is_handed_out_in_order(void **state)
 	ws_source_close(s);
 }
 
-#define IN_DIRECTORY(test) cmocka_unit_test_setup_teardown(test, enter, leave)
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		IN_DIRECTORY(one_file_is_a_source),
-		IN_DIRECTORY(a_directory_is_read_by_its_index_first),
-		IN_DIRECTORY(a_directory_without_an_index_is_read_whole),
-		IN_DIRECTORY(half_a_download_is_refused),
-		IN_DIRECTORY(a_name_that_occurs_twice_names_both_files),
-		IN_DIRECTORY(what_is_not_there_is_said),
-		IN_DIRECTORY(an_index_is_judged),
-		IN_DIRECTORY(a_file_cut_short_while_in_use_is_an_error),
-		IN_DIRECTORY(metadata_is_handed_out_in_order),
+		IN_SCRATCH(one_file_is_a_source),
+		IN_SCRATCH(a_directory_is_read_by_its_index_first),
+		IN_SCRATCH(a_directory_without_an_index_is_read_whole),
+		IN_SCRATCH(half_a_download_is_refused),
+		IN_SCRATCH(a_name_that_occurs_twice_names_both_files),
+		IN_SCRATCH(what_is_not_there_is_said),
+		IN_SCRATCH(an_index_is_judged),
+		IN_SCRATCH(a_file_cut_short_while_in_use_is_an_error),
+		IN_SCRATCH(metadata_is_handed_out_in_order),
 	};
 	return cmocka_run_group_tests_name("source", tests, NULL, NULL);
 }

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan.c - choose tensors, keep partners together, cut into buckets, put each bucket in order.
+ *
+ * Partners are found by a key: the name with everything that may differ between them taken out. The
+ * first partner in the source's order draws the others to its place. */
+#include "wsync/plan.h"
+
+#include "hash.h"
+#include "names.h"
+#include "safetensors.h"
+#include "wsync/str.h"
+
+#include <endian.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const uint64_t default_bucket_size = UINT64_C(512) << 20;
+
+struct choice {
+	const struct ws_tensor *tensor;
+	uint64_t key;  /* equal for partners */
+	size_t rank;   /* of the first partner in the source's order */
+	size_t order;  /* own place in the source's order */
+};
+
+static int no_memory(struct ws_err *err)
+{
+	return ws_err_set(err, WS_ESYSTEM, "plan: out of memory");
+}
+
+static bool matches_any(const char *name, const char *const *globs, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (ws_glob_match(globs[i], name))
+			return true;
+	return false;
+}
+
+/* A pattern that chooses nothing is a misspelt one. */
+static int check_include(const struct ws_source *s, const struct ws_plan_opts *opts,
+                         struct ws_err *err)
+{
+	const size_t n = ws_source_count(s);
+	for (size_t k = 0; k < opts->n_include; k++) {
+		size_t i = 0;
+		while (i < n && !ws_glob_match(opts->include[k], ws_source_tensor(s, i)->name))
+			i++;
+		if (i == n)
+			return ws_err_set(err, WS_EUSAGE, "include '%s' matches none of the %zu tensors",
+			                  opts->include[k], n);
+	}
+	return 0;
+}
+
+/* The name without "_scale_inv" or "_scale" behind ".weight" and with one name for both halves of
+ * DeepSeek's fused first projection, hashed. Unrelated tensors whose keys collide merely travel in one
+ * bucket. */
+static uint64_t partner_key(const char *name)
+{
+	static const char half[] = ".kv_a_proj_with_mqa.", whole[] = ".q_a_proj.";
+	static const char *const scales[] = { ".weight_scale_inv", ".weight_scale" };
+	char key[WS_MAX_NAME + 1];
+	size_t len = strlen(name);
+	for (size_t i = 0; i < 2; i++) {
+		const size_t n = strlen(scales[i]);
+		if (len > n && memcmp(name + len - n, scales[i], n) == 0) {
+			len = len - n + strlen(".weight");
+			break;
+		}
+	}
+	const char *p = memmem(name, len, half, sizeof half - 1);
+	if (!p || len > WS_MAX_NAME)
+		return ws_hash64(name, len);
+	const size_t before = (size_t)(p - name);
+	const size_t rest = len - before - (sizeof half - 1);
+	memcpy(key, name, before);
+	memcpy(key + before, whole, sizeof whole - 1);
+	memcpy(key + before + sizeof whole - 1, p + sizeof half - 1, rest);
+	return ws_hash64(key, before + sizeof whole - 1 + rest);
+}
+
+static int choose(const struct ws_source *s, const struct ws_plan_opts *opts,
+                  struct choice *choices, size_t *n_chosen, struct ws_err *err)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < ws_source_count(s); i++) {
+		const struct ws_tensor *t = ws_source_tensor(s, i);
+		if (t->bytes == 0 || matches_any(t->name, opts->exclude, opts->n_exclude) ||
+		    (opts->n_include && !matches_any(t->name, opts->include, opts->n_include)))
+			continue;
+		if (!*ws_dtype_torch(t->dtype)) {
+			ws_err_set(err, WS_EINPUT, "tensor '%s': no server can receive %s, which torch has "
+			           "no type for", ws_quote(t->name).text, ws_dtype_safetensors(t->dtype));
+			return ws_err_hint(err, "leave it out with an exclude pattern");
+		}
+		choices[n] = (struct choice){ t, partner_key(t->name), n, n };
+		n++;
+	}
+	*n_chosen = n;
+	if (n == 0)
+		return ws_err_set(err, WS_EUSAGE, "no tensor is left to send: %zu of %zu were excluded "
+		                  "or are empty", ws_source_count(s), ws_source_count(s));
+	return 0;
+}
+
+static int by_key(const void *a, const void *b)
+{
+	const struct choice *x = a, *y = b;
+	if (x->key != y->key)
+		return x->key < y->key ? -1 : 1;
+	return (x->order > y->order) - (x->order < y->order);
+}
+
+static int by_rank(const void *a, const void *b)
+{
+	const struct choice *x = a, *y = b;
+	if (x->rank != y->rank)
+		return x->rank < y->rank ? -1 : 1;
+	return (x->order > y->order) - (x->order < y->order);
+}
+
+/* Falling element size: whatever the sizes of the tensors, each then begins at a multiple of its own. */
+static int by_element(const void *a, const void *b)
+{
+	const struct choice *x = a, *y = b;
+	const unsigned p = ws_dtype_bits(x->tensor->dtype), q = ws_dtype_bits(y->tensor->dtype);
+	if (p != q)
+		return p > q ? -1 : 1;
+	return (x->order > y->order) - (x->order < y->order);
+}
+
+static void draw_partners_together(struct choice *c, size_t n)
+{
+	qsort(c, n, sizeof *c, by_key);
+	for (size_t i = 1; i < n; i++)
+		if (c[i].key == c[i - 1].key)
+			c[i].rank = c[i - 1].rank;
+	qsort(c, n, sizeof *c, by_rank);
+}
+
+static int add_bucket(struct ws_plan *p, size_t *cap, struct ws_plan_bucket bucket)
+{
+	if (p->n_buckets == *cap) {
+		const size_t more = *cap ? *cap * 2 : 64;
+		struct ws_plan_bucket *b = reallocarray(p->buckets, more, sizeof *b);
+		if (!b)
+			return -1;
+		p->buckets = b;
+		*cap = more;
+	}
+	p->buckets[p->n_buckets++] = bucket;
+	return 0;
+}
+
+/* Fills buckets in order, group by group. */
+static int cut(struct ws_plan *p, const struct choice *c, size_t n)
+{
+	struct ws_plan_bucket bucket = { 0 };
+	size_t cap = 0;
+	for (size_t i = 0; i < n;) {
+		uint64_t bytes = 0;
+		size_t end = i;
+		for (; end < n && c[end].rank == c[i].rank; end++)
+			bytes += c[end].tensor->bytes;
+		if (bucket.n && (bytes > p->bucket_size || bucket.bytes > p->bucket_size - bytes)) {
+			if (add_bucket(p, &cap, bucket))
+				return -1;
+			bucket = (struct ws_plan_bucket){ .first = i };
+		}
+		bucket.n += end - i;
+		bucket.bytes += bytes;
+		i = end;
+	}
+	return add_bucket(p, &cap, bucket);
+}
+
+static int fill(struct ws_plan *p, const struct choice *c, size_t n)
+{
+	p->tensors = calloc(n, sizeof *p->tensors);
+	if (!p->tensors)
+		return -1;
+	p->n_tensors = n;
+	for (size_t i = 0; i < n; i++) {
+		const struct ws_tensor *t = c[i].tensor;
+		struct ws_plan_tensor *out = &p->tensors[i];
+		*out = (struct ws_plan_tensor){ .name = t->name, .dtype = t->dtype, .n_dims = t->n_dims,
+			                        .bytes = t->bytes, .recipe = WS_RECIPE_COPY, .from = t };
+		memcpy(out->dims, t->dims, sizeof out->dims);
+		p->bytes += t->bytes;
+	}
+	return 0;
+}
+
+static void add_number(struct ws_hash *h, uint64_t value)
+{
+	value = htole64(value);
+	ws_hash_add(h, &value, sizeof value);
+}
+
+/* Lengths go before what they count, so that no two plans are written alike. */
+static int digest(struct ws_plan *p)
+{
+	struct ws_hash *h = ws_hash_new();
+	if (!h)
+		return -1;
+	add_number(h, p->format);
+	add_number(h, p->n_buckets);
+	for (size_t b = 0; b < p->n_buckets; b++)
+		add_number(h, p->buckets[b].n);
+	for (size_t i = 0; i < p->n_tensors; i++) {
+		const struct ws_plan_tensor *t = &p->tensors[i];
+		const char *dtype = ws_dtype_torch(t->dtype);
+		add_number(h, strlen(t->name));
+		ws_hash_add(h, t->name, strlen(t->name));
+		ws_hash_add(h, dtype, strlen(dtype) + 1);
+		add_number(h, t->recipe);
+		add_number(h, t->n_dims);
+		for (unsigned d = 0; d < t->n_dims; d++)
+			add_number(h, (uint64_t)t->dims[d]);
+	}
+	p->digest = ws_hash_digest(h);
+	ws_hash_free(h);
+	return 0;
+}
+
+static int build(struct ws_plan *p, struct choice *c, size_t n)
+{
+	draw_partners_together(c, n);
+	if (cut(p, c, n))
+		return -1;
+	for (size_t b = 0; p->format == WS_FORMAT_FLATTENED && b < p->n_buckets; b++)
+		qsort(c + p->buckets[b].first, p->buckets[b].n, sizeof *c, by_element);
+	return fill(p, c, n) || digest(p) ? -1 : 0;
+}
+
+int ws_plan_make(const struct ws_source *s, const struct ws_plan_opts *opts, struct ws_plan **out,
+                 struct ws_err *err)
+{
+	const size_t n_all = ws_source_count(s);
+	size_t n = 0;
+	if (check_include(s, opts, err))
+		return -1;
+	struct choice *c = calloc(n_all + 1, sizeof *c);
+	struct ws_plan *p = calloc(1, sizeof *p);
+	int rc = c && p ? 0 : no_memory(err);
+	if (rc == 0) {
+		p->format = opts->format;
+		p->bucket_size = opts->bucket_size ? opts->bucket_size : default_bucket_size;
+		rc = choose(s, opts, c, &n, err);
+	}
+	if (rc == 0) {
+		p->n_skipped = n_all - n;
+		rc = build(p, c, n) ? no_memory(err) : 0;
+	}
+	free(c);
+	if (rc)
+		ws_plan_free(p);
+	else
+		*out = p;
+	return rc;
+}
+
+void ws_plan_free(struct ws_plan *p)
+{
+	if (!p)
+		return;
+	free(p->tensors);
+	free(p->buckets);
+	free(p);
+}

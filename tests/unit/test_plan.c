@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rules of a plan, on examples and on a thousand random checkpoints. */
+#include "wsync/plan.h"
+
+#include "hash.h"
+#include "payloads.h"
+#include "scratch.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* Writes a checkpoint one tensor at a time; its data is a hole in the file. */
+struct draft {
+	char text[1 << 16];
+	size_t len;
+	uint64_t data;
+};
+
+static void begin(struct draft *d)
+{
+	d->text[0] = '{';
+	d->len = 1;
+	d->data = 0;
+}
+
+static void add(struct draft *d, const char *name, const char *dtype, unsigned bits, unsigned elements)
+{
+	const uint64_t end = d->data + (uint64_t)elements * bits / 8;
+	d->len += (size_t)snprintf(d->text + d->len, sizeof d->text - d->len,
+	                           "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%u],\"data_offsets\":[%llu,%llu]}",
+	                           d->len > 1 ? "," : "", name, dtype, elements,
+	                           (unsigned long long)d->data, (unsigned long long)end);
+	assert_true(d->len < sizeof d->text - 1);
+	d->data = end;
+}
+
+static struct ws_source *finish(struct draft *d)
+{
+	static const char path[] = "x.safetensors";
+	const char *paths[] = { path };
+	struct ws_source *s = NULL;
+	struct ws_err err = WS_ERR_INIT;
+	d->text[d->len++] = '}';
+	uint8_t length[8];
+	for (int i = 0; i < 8; i++)
+		length[i] = (uint8_t)((uint64_t)d->len >> 8 * i);
+	FILE *f = fopen(path, "wb");
+	assert_non_null(f);
+	assert_int_equal(fwrite(length, 1, 8, f), 8);
+	assert_int_equal(fwrite(d->text, 1, d->len, f), d->len);
+	assert_int_equal(fclose(f), 0);
+	assert_int_equal(truncate(path, (off_t)(8 + d->len + d->data)), 0);
+	if (ws_source_open(paths, 1, &s, &err))
+		fail_msg("%s", err.msg);
+	return s;
+}
+
+static struct ws_plan *plan_of(const struct ws_source *s, const struct ws_plan_opts *opts)
+{
+	struct ws_plan *p = NULL;
+	struct ws_err err = WS_ERR_INIT;
+	if (ws_plan_make(s, opts, &p, &err))
+		fail_msg("%s", err.msg);
+	return p;
+}
+
+/* "a b | c": the plan's names and bucket borders. */
+static void assert_order(const struct ws_plan *p, const char *want)
+{
+	char got[1024] = "";
+	for (size_t b = 0; b < p->n_buckets; b++)
+		for (size_t i = 0; i < p->buckets[b].n; i++)
+			sprintf(got + strlen(got), "%s%s", i ? " " : b ? " | " : "",
+			        p->tensors[p->buckets[b].first + i].name);
+	assert_string_equal(got, want);
+}
+
+static void buckets_are_filled_in_order(void **state)
+{
+	(void)state;
+	struct draft d;
+	begin(&d);
+	add(&d, "a", "U8", 8, 6);
+	add(&d, "b", "U8", 8, 4);
+	add(&d, "c", "U8", 8, 1);
+	add(&d, "big", "U8", 8, 11);
+	add(&d, "d", "U8", 8, 10);
+	struct ws_source *s = finish(&d);
+	struct ws_plan *p = plan_of(s, &(struct ws_plan_opts){ .bucket_size = 10 });
+	assert_order(p, "a b | c | big | d");
+	assert_int_equal(p->bytes, 32);
+	assert_int_equal(p->buckets[0].bytes, 10);
+	assert_int_equal(p->n_skipped, 0);
+	ws_plan_free(p);
+	p = plan_of(s, &(struct ws_plan_opts){ 0 });
+	assert_order(p, "a b c big d");
+	assert_int_equal(p->bucket_size, 512 << 20);
+	ws_plan_free(p);
+	ws_plan_free(NULL);
+	ws_source_close(s);
+}
+
+static void partners_travel_together(void **state)
+{
+	(void)state;
+	struct draft d;
+	begin(&d);
+	add(&d, "l.1.kv_a_proj_with_mqa.weight_scale_inv", "F32", 32, 1);
+	add(&d, "x.weight", "F8_E4M3", 8, 4);
+	add(&d, "l.2.q_a_proj.weight", "F8_E4M3", 8, 4);
+	add(&d, "l.1.q_a_proj.weight", "F8_E4M3", 8, 4);
+	add(&d, "x.weight_scale", "F32", 32, 1);
+	add(&d, "l.1.q_a_proj.weight_scale_inv", "F32", 32, 1);
+	add(&d, "l.1.kv_a_proj_with_mqa.weight", "F8_E4M3", 8, 4);
+	add(&d, "x.bias", "F32", 32, 1);
+	struct ws_source *s = finish(&d);
+	struct ws_plan *p = plan_of(s, &(struct ws_plan_opts){ .bucket_size = 8 });
+	assert_order(p, "l.1.kv_a_proj_with_mqa.weight_scale_inv l.1.q_a_proj.weight "
+	             "l.1.q_a_proj.weight_scale_inv l.1.kv_a_proj_with_mqa.weight | "
+	             "x.weight x.weight_scale | l.2.q_a_proj.weight x.bias");
+	ws_plan_free(p);
+	p = plan_of(s, &(struct ws_plan_opts){ .bucket_size = 8, .format = WS_FORMAT_FLATTENED });
+	assert_order(p, "l.1.kv_a_proj_with_mqa.weight_scale_inv l.1.q_a_proj.weight_scale_inv "
+	             "l.1.q_a_proj.weight l.1.kv_a_proj_with_mqa.weight | "
+	             "x.weight_scale x.weight | x.bias l.2.q_a_proj.weight");
+	ws_plan_free(p);
+	ws_source_close(s);
+}
+
+static void patterns_choose_and_empty_tensors_stay(void **state)
+{
+	(void)state;
+	struct draft d;
+	begin(&d);
+	add(&d, "model.a.weight", "BF16", 16, 2);
+	add(&d, "model.b.weight", "BF16", 16, 2);
+	add(&d, "model.none", "BF16", 16, 0);
+	add(&d, "odd", "F4", 4, 4);
+	struct ws_source *s = finish(&d);
+	static const char *const model[] = { "model.*" }, *const b[] = { "*.b.*" }, *const all[] = { "*" };
+	static const char *const typo[] = { "model.*", "modle.*" };
+	struct ws_plan *p = plan_of(s, &(struct ws_plan_opts){ .include = model, .n_include = 1,
+	                                                       .exclude = b, .n_exclude = 1 });
+	assert_order(p, "model.a.weight");
+	assert_int_equal(p->n_skipped, 3);
+	ws_plan_free(p);
+
+	struct ws_err err = WS_ERR_INIT;
+	struct ws_plan_opts opts = { .include = typo, .n_include = 2 };
+	assert_int_equal(ws_plan_make(s, &opts, &p, &err), -1);
+	assert_int_equal(err.code, WS_EUSAGE);
+	assert_string_equal(err.msg, "include 'modle.*' matches none of the 4 tensors");
+	opts = (struct ws_plan_opts){ .exclude = all, .n_exclude = 1 };
+	assert_int_equal(ws_plan_make(s, &opts, &p, &err), -1);
+	assert_int_equal(err.code, WS_EUSAGE);
+	assert_string_equal(err.msg, "no tensor is left to send: 4 of 4 were excluded or are empty");
+	opts = (struct ws_plan_opts){ 0 };
+	assert_int_equal(ws_plan_make(s, &opts, &p, &err), -1);
+	assert_int_equal(err.code, WS_EINPUT);
+	assert_string_equal(err.msg, "tensor 'odd': no server can receive F4, which torch has no type for");
+	assert_string_equal(err.hint, "leave it out with an exclude pattern");
+	ws_source_close(s);
+}
+
+static uint64_t digest_of(const struct ws_source *s, struct ws_plan_opts opts)
+{
+	struct ws_plan *p = plan_of(s, &opts);
+	const uint64_t digest = p->digest;
+	ws_plan_free(p);
+	return digest;
+}
+
+static void the_digest_covers_all_but_the_bytes(void **state)
+{
+	(void)state;
+	struct draft d;
+	begin(&d);
+	add(&d, "a", "BF16", 16, 2);
+	add(&d, "b", "BF16", 16, 2);
+	struct ws_source *s = finish(&d);
+	const struct ws_plan_opts opts = { .bucket_size = 8 };
+	const uint64_t first = digest_of(s, opts);
+	assert_true(first == digest_of(s, opts));
+	assert_true(first == digest_of(s, (struct ws_plan_opts){ .bucket_size = 9 }));
+	assert_true(first != digest_of(s, (struct ws_plan_opts){ .bucket_size = 4 }));
+	assert_true(first != digest_of(s, (struct ws_plan_opts){ .format = WS_FORMAT_FLATTENED }));
+	ws_source_close(s);
+	static const struct {
+		const char *name, *dtype;
+		unsigned bits, n;
+	} others[] = { { "c", "BF16", 16, 2 }, { "b", "F16", 16, 2 }, { "b", "F32", 32, 1 },
+		       { "b", "BF16", 16, 3 } };
+	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+		begin(&d);
+		add(&d, "a", "BF16", 16, 2);
+		add(&d, others[i].name, others[i].dtype, others[i].bits, others[i].n);
+		s = finish(&d);
+		assert_true(first != digest_of(s, opts));
+		ws_source_close(s);
+	}
+}
+
+static void neighbours_in_a_file_become_one_span(void **state)
+{
+	(void)state;
+	struct draft d;
+	begin(&d);
+	add(&d, "a", "F32", 32, 1);
+	add(&d, "b", "U8", 8, 3);
+	add(&d, "c", "F32", 32, 1);
+	struct ws_source *s = finish(&d);
+	struct ws_plan *p = plan_of(s, &(struct ws_plan_opts){ .format = WS_FORMAT_FLATTENED });
+	struct ws_payload *payloads;
+	size_t n;
+	assert_order(p, "a c b");
+	assert_int_equal(ws_plan_payloads(p, s, 0, &payloads, &n, NULL), 0);
+	assert_int_equal(n, 1);
+	assert_int_equal(payloads[0].length, 11);
+	assert_int_equal(payloads[0].n_spans, 3);
+	ws_plan_payloads_free(payloads, n);
+	static const char *const ab[] = { "[ab]" };
+	ws_plan_free(p);
+	p = plan_of(s, &(struct ws_plan_opts){ .format = WS_FORMAT_FLATTENED, .include = ab,
+	                                       .n_include = 1 });
+	assert_int_equal(ws_plan_payloads(p, s, 0, &payloads, &n, NULL), 0);
+	assert_int_equal(payloads[0].n_spans, 1);
+	assert_int_equal(payloads[0].spans[0].length, 7);
+	ws_plan_payloads_free(payloads, n);
+	ws_plan_free(p);
+	p = plan_of(s, &(struct ws_plan_opts){ 0 });
+	assert_int_equal(ws_plan_payloads(p, s, 0, &payloads, &n, NULL), 0);
+	assert_int_equal(n, 3);
+	assert_int_equal(payloads[1].length, 3);
+	assert_int_equal(payloads[2].spans[0].offset - payloads[0].spans[0].offset, 7);
+	uint64_t hash;
+	assert_int_equal(ws_plan_hash(p, s, 1, &hash, NULL), 0);
+	assert_true(hash == ws_hash64("\0\0", 3));
+	ws_plan_payloads_free(payloads, n);
+	ws_plan_free(p);
+	ws_source_close(s);
+}
+
+/* ---- random checkpoints ---- */
+
+static uint32_t seed;
+
+static uint32_t pick(uint32_t n)
+{
+	seed = seed * 1664525 + 1013904223;
+	return (seed >> 8) % n;
+}
+
+static struct ws_source *random_source(struct draft *d)
+{
+	static const struct {
+		const char *name;
+		unsigned bits;
+	} types[] = { { "BF16", 16 }, { "F32", 32 }, { "F8_E4M3", 8 }, { "I64", 64 }, { "U8", 8 } };
+	static const char *const leaves[] = { "q_a_proj.weight", "kv_a_proj_with_mqa.weight",
+		"q_a_proj.weight_scale_inv", "kv_a_proj_with_mqa.weight_scale_inv", "w.weight",
+		"w.weight_scale", "norm", "bias" };
+	enum { MODULES = 6, LEAVES = 8 };
+	bool used[MODULES][LEAVES] = { { false } };
+	begin(d);
+	for (uint32_t i = 0, n = 1 + pick(40); i < n; i++) {
+		const uint32_t m = pick(MODULES), l = pick(LEAVES), t = pick(5);
+		char name[80];
+		if (used[m][l])
+			continue;
+		used[m][l] = true;
+		snprintf(name, sizeof name, "m.%u.%s", m, leaves[l]);
+		add(d, name, types[t].name, types[t].bits, pick(30));
+	}
+	add(d, "last", "U8", 8, 1); /* so that something is left */
+	return finish(d);
+}
+
+/* The members of one group by name: "m.3.A" for the first four leaves, "m.3.w" for the scaled weight. */
+static void group_of(const char *name, char *group)
+{
+	strcpy(group, name);
+	if (strstr(name, "_a_proj"))
+		strcpy(strchr(strchr(group, '.') + 1, '.'), ".A");
+	else if (strstr(name, ".w."))
+		strcpy(strstr(group, ".w."), ".w");
+}
+
+static void check_bucket(const struct ws_plan *p, const struct ws_plan_bucket *b)
+{
+	uint64_t at = 0;
+	bool one_group = true;
+	char first[80], group[80];
+	group_of(p->tensors[b->first].name, first);
+	for (size_t i = b->first; i < b->first + b->n; i++) {
+		const struct ws_plan_tensor *t = &p->tensors[i];
+		group_of(t->name, group);
+		one_group &= strcmp(first, group) == 0;
+		if (p->format == WS_FORMAT_FLATTENED)
+			assert_int_equal(at % (ws_dtype_bits(t->dtype) / 8), 0);
+		at += t->bytes;
+	}
+	assert_int_equal(at, b->bytes);
+	assert_true(at <= p->bucket_size || one_group);
+}
+
+static void check_plan(const struct ws_source *s, const struct ws_plan *p)
+{
+	size_t seen = 0, empty = 0;
+	uint64_t bytes = 0;
+	for (size_t i = 0; i < ws_source_count(s); i++)
+		empty += ws_source_tensor(s, i)->bytes == 0;
+	assert_int_equal(p->n_skipped, empty);
+	assert_int_equal(p->n_tensors + empty, ws_source_count(s));
+	for (size_t b = 0; b < p->n_buckets; b++) {
+		assert_int_equal(p->buckets[b].first, seen);
+		assert_true(p->buckets[b].n > 0);
+		check_bucket(p, &p->buckets[b]);
+		seen += p->buckets[b].n;
+		bytes += p->buckets[b].bytes;
+	}
+	assert_int_equal(seen, p->n_tensors);
+	assert_int_equal(bytes, p->bytes);
+	assert_int_equal(bytes, ws_source_bytes(s));
+}
+
+/* Every tensor once; partners in one bucket. */
+static void check_members(const struct ws_plan *p)
+{
+	size_t bucket_of[64], b = 0;
+	assert_true(p->n_tensors <= 64);
+	for (size_t i = 0; i < p->n_tensors; i++) {
+		char mine[80], other[80];
+		b += i >= p->buckets[b].first + p->buckets[b].n;
+		bucket_of[i] = b;
+		group_of(p->tensors[i].name, mine);
+		for (size_t k = 0; k < i; k++) {
+			assert_ptr_not_equal(p->tensors[k].from, p->tensors[i].from);
+			group_of(p->tensors[k].name, other);
+			if (strcmp(mine, other) == 0)
+				assert_int_equal(bucket_of[k], b);
+		}
+	}
+}
+
+static void random_checkpoints_keep_the_rules(void **state)
+{
+	(void)state;
+	struct draft d;
+	for (uint32_t round = 0; round < 1000; round++) {
+		seed = round;
+		struct ws_source *s = random_source(&d);
+		const struct ws_plan_opts opts = { .bucket_size = 1 + pick(500),
+			                           .format = (enum ws_load_format)pick(2) };
+		struct ws_plan *p = plan_of(s, &opts);
+		check_plan(s, p);
+		check_members(p);
+		assert_true(p->digest == digest_of(s, opts));
+		ws_plan_free(p);
+		ws_source_close(s);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		IN_SCRATCH(buckets_are_filled_in_order),
+		IN_SCRATCH(partners_travel_together),
+		IN_SCRATCH(patterns_choose_and_empty_tensors_stay),
+		IN_SCRATCH(the_digest_covers_all_but_the_bytes),
+		IN_SCRATCH(neighbours_in_a_file_become_one_span),
+		IN_SCRATCH(random_checkpoints_keep_the_rules),
+	};
+	return cmocka_run_group_tests_name("plan", tests, NULL, NULL);
+}
