@@ -5,8 +5,8 @@
 #ifndef WS_MODEL_MODELS_H
 #define WS_MODEL_MODELS_H
 
+#include "wsync/buf.h"
 #include "wsync/dtype.h"
-#include "wsync/err.h"
 
 #include <stdbool.h>
 
@@ -31,5 +31,8 @@ const struct ws_model *ws_model_find(const char *name, struct ws_err *err); /* o
 /* Called for every tensor of a checkpoint of that model; cols 0: one dimension. */
 typedef void ws_model_emit_fn(void *ctx, const char *name, enum ws_dtype dtype, int rows, int cols);
 void ws_model_walk(const struct ws_model *m, ws_model_emit_fn *emit, void *ctx);
+
+/* Appends the model's config.json. */
+int ws_model_config(const struct ws_model *m, struct ws_buf *out, struct ws_err *err);
 
 #endif
