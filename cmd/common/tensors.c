@@ -58,7 +58,8 @@ static void print_json(const struct tensors *t, const struct tensors_row *r, con
 
 static void print_tsv(const struct tensors_row *r, const uint64_t *hash)
 {
-	printf("%s\t%s\t%s", r->name, *r->dtype ? r->dtype : "-", r->n_dims ? "" : "-");
+	printf("%s\t%s\t%s", ui_text(r->name), *r->dtype ? ui_text(r->dtype) : "-",
+	       r->n_dims ? "" : "-");
 	for (unsigned i = 0; i < r->n_dims; i++)
 		printf("%s%lld", i ? "," : "", (long long)r->dims[i]);
 	if (r->sized)
@@ -76,8 +77,8 @@ static void print_aligned(const struct tensors *t, const struct tensors_row *r,
 	char shape[SHAPE_TEXT], size[32] = "-";
 	if (r->sized)
 		ws_format_size(size, sizeof size, r->bytes);
-	printf("%-*s  %-*s  %-*s  %10s", t->name_width, r->name, t->dtype_width,
-	       *r->dtype ? r->dtype : "-", t->shape_width,
+	printf("%-*s  %-*s  %-*s  %10s", t->name_width, ui_text(r->name), t->dtype_width,
+	       *r->dtype ? ui_text(r->dtype) : "-", t->shape_width,
 	       ui_shape(shape, sizeof shape, r->n_dims, r->dims), size);
 	if (hash)
 		printf("  %016llx", (unsigned long long)*hash);
@@ -91,7 +92,7 @@ void tensors_print(const struct tensors *t, const struct tensors_row *row, const
 	else if (t->ui->quiet)
 		return;
 	else if (t->format == TENSORS_NAMES)
-		puts(row->name);
+		puts(ui_text(row->name));
 	else if (t->format == TENSORS_TSV)
 		print_tsv(row, hash);
 	else

@@ -11,7 +11,7 @@
 enum tensors_format { TENSORS_TABLE, TENSORS_NAMES, TENSORS_TSV };
 extern const char *const tensors_format_names[];
 
-/* What a row points to must last until it is printed, and be fit for a terminal already. */
+/* What a row points to must last until it is printed. */
 struct tensors_row {
 	const char *name, *dtype; /* dtype "": unknown */
 	unsigned n_dims;

@@ -49,7 +49,7 @@ int ui_width(int fd)
 
 const char *ui_text(const char *foreign)
 {
-	static _Thread_local char buffers[8][1024];
+	static _Thread_local char buffers[8][UI_TEXT_MAX + 1];
 	static _Thread_local unsigned turn;
 	char *dst = buffers[turn++ % 8];
 	return ws_printable(dst, sizeof buffers[0], foreign, strlen(foreign));

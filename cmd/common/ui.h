@@ -47,7 +47,9 @@ void ui_warn(struct ui *ui, const char *url, const char *fmt, ...)
 
 /* printf to stdout for people: nothing with --json or -q. */
 void ui_say(struct ui *ui, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Foreign text fit for a terminal. Every call uses one of eight rotating buffers of 1 KiB. */
+/* Foreign text fit for a terminal, cut at UI_TEXT_MAX bytes, the longest name that a tensor may have.
+ * The result lasts for seven more calls. */
+enum { UI_TEXT_MAX = 4096 };
 const char *ui_text(const char *foreign);
 /* Columns of the terminal: $COLUMNS, what the terminal says, or 80; at least 40. */
 int ui_width(int fd);

@@ -103,3 +103,12 @@ eventually() {
 
 # safetensors FILE NAME:DTYPE:DIMS...: a file with random but reproducible bytes.
 safetensors() { /usr/bin/python3 "$repo/tests/peers/mkst.py" "$@"; }
+
+# canned NAME PATH=STATUS:TEXT...: a server with canned answers; sets $url. Its requests: NAME.out.
+canned() {
+	local name=$1
+	shift
+	start "$name" /usr/bin/python3 "$repo/tests/cli/canned.py" "$@"
+	eventually 20 test -s "$scratch/$name.out"
+	url=http://127.0.0.1:$(head -n 1 "$scratch/$name.out")
+}

@@ -152,3 +152,102 @@ model.norm.weight"
 	NO_COLOR=1 try wsync-list-weights ckpt
 	out_lacks $'\e'
 }
+
+weights='{"weights": [{"name": "model.norm.weight", "shape": [16], "dtype": "torch.bfloat16"},
+	{"name": "model.layers.0.mlp.gate_up_proj.weight", "shape": [128, 16], "dtype": "bfloat16"}]}'
+
+@test "what an endpoint holds is listed like a checkpoint" {
+	canned a "/list_weights=200:$weights"
+	try wsync-list-weights --endpoint "$url" --rank 1 --prefix model.
+	expect_status 0
+	golden list-weights-endpoint
+	grep -q '^GET /list_weights?rank=1&prefix=model.' a.out
+	try wsync-list-weights --endpoint "$url" --json
+	expect_status 0
+	golden list-weights-endpoint-json
+}
+
+@test "an endpoint that tells no dtypes has no sizes either" {
+	canned a '/list_weights=200:{"weights": [{"name": "x", "shape": [2, 3]}]}'
+	try wsync-list-weights --endpoint "$url"
+	expect_status 0
+	expect_out "x  -  [2, 3]           -
+1 tensor"
+	try wsync-list-weights --endpoint "$url" --json
+	[ "$(json 'lines[1]["dtype"], lines[1]["bytes"]')" = "(None, None)" ] || explain "nulls"
+}
+
+@test "an older endpoint that takes only POST is asked by POST" {
+	canned a "GET /list_weights=405:no" "POST /list_weights=200:$weights"
+	try wsync-list-weights --endpoint "$url" --format names
+	expect_status 0
+	out_has model.norm.weight
+}
+
+@test "several endpoints have a section each, and one that fails does not stop the others" {
+	canned a "/list_weights=200:$weights"
+	first=$url
+	canned b '/list_weights=500:{"message": "out of order"}'
+	second=$url
+	canned c '/list_weights=200:{"weights": []}'
+	try wsync-list-weights --endpoint "$first" --endpoint "$second" --endpoint "$url"
+	expect_status 5
+	err_has "$second"
+	err_has "out of order"
+	out_has "==> $first <=="
+	out_lacks "==> $second <=="
+	out_has "==> $url <=="
+}
+
+@test "escape sequences in an endpoint's names do not reach the terminal" {
+	canned a $'/list_weights=200:{"weights": [{"name": "a\xc2\x9b31mred", "shape": []}]}'
+	try wsync-list-weights --endpoint "$url"
+	out_has "a?31mred"
+	canned b '/list_weights=200:{"weights": [{"name": "a\u001b[31mred", "shape": []}]}'
+	try wsync-list-weights --endpoint "$url"
+	expect_status 5
+	err_lacks $'\e'
+}
+
+@test "without source and endpoint there is a word about what to give" {
+	try wsync-list-weights
+	expect_status 2
+	err_has "--endpoint URL"
+}
+
+# A server that accepts and never answers.
+silent() {
+	start silent /usr/bin/python3 -c 'import socket, time
+s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1], flush=True); time.sleep(100)'
+	eventually 20 test -s silent.out
+	url=http://127.0.0.1:$(<silent.out)
+}
+
+@test "a signal ends the wait, is said at once, and is what the program dies by" {
+	silent
+	for signal in INT TERM HUP; do
+		try timeout --preserve-status -s $signal 0.5 wsync-list-weights --json --endpoint "$url"
+		expect_status $((128 + $(kill -l $signal)))
+		err_has "wsync-list-weights: interrupted, cleaning up (again to quit at once)"
+		[ "$(json 'lines[-1]["error"]["code"]')" = cancelled ] || explain "the stream has no end"
+	done
+}
+
+@test "a signal that was ignored at the start stays ignored" {
+	silent
+	(trap '' HUP; exec wsync-list-weights --endpoint "$url" --timeout 1s) 2>err 3>&- &
+	pid=$!
+	sleep 0.4
+	kill -HUP $pid
+	status=0
+	wait $pid || status=$?
+	out= err=$(<err) last="nohup wsync-list-weights"
+	expect_status 10
+}
+
+@test "an endpoint that does not answer is status 10 after the timeout" {
+	silent
+	try wsync-list-weights --endpoint "$url" --timeout 300ms
+	expect_status 10
+	err_has "$url"
+}
