@@ -4,14 +4,29 @@
 #include "run.h"
 
 #include "wsync/endpoint.h"
+#include "wsync/registry.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+/* Endpoints are told apart by host and port: asking one twice at a time would end badly. */
+static int check_new(const struct targets *t, const char *url, struct ws_err *err)
+{
+	char host[256], other[256];
+	uint16_t port, other_port;
+	if (ws_endpoint_host_port(url, host, &port, err))
+		return -1;
+	for (size_t i = 0; i < t->n; i++)
+		if (!ws_endpoint_host_port(t->urls[i], other, &other_port, err) && port == other_port &&
+		    !strcmp(host, other))
+			return ws_err_set(err, WS_EUSAGE, "endpoint %s: given twice", url);
+	return 0;
+}
+
 static int add(struct targets *t, const char *text, struct ws_err *err)
 {
 	char url[WS_URL_MAX];
-	if (ws_endpoint_normalize(text, url, sizeof url, err))
+	if (ws_endpoint_normalize(text, url, sizeof url, err) || check_new(t, url, err))
 		return -1;
 	const char **urls = realloc(t->urls, (t->n + 1) * sizeof *urls);
 	if (!urls)
@@ -38,16 +53,51 @@ static int read_key(struct targets *t, const struct opt_common *common, struct u
 	return 0;
 }
 
+static int add_registered(struct targets *t, const char *path, const char *pool, bool optional,
+                          struct ws_err *err)
+{
+	struct ws_registry r;
+	int rc = pool ? ws_registry_check_pool(pool, err) : 0;
+	if (rc || ws_registry_load(path, &r, err))
+		return -1;
+	for (size_t i = 0; !rc && i < r.n; i++)
+		if (!pool || !strcmp(pool, r.items[i].pool))
+			rc = add(t, r.items[i].url, err);
+	if (!rc && t->n == 0 && !optional) {
+		rc = r.n ? ws_err_set(err, WS_EUSAGE, "no endpoint in pool '%s' of %s", pool, path)
+		         : ws_err_set(err, WS_EUSAGE, "no endpoint is registered in %s", path);
+		ws_err_hint(err, "give --endpoint URL, or register one: wsync-register add URL");
+	}
+	ws_registry_free(&r);
+	return rc;
+}
+
+static int ask_registry(struct targets *t, const char *pool, const struct opt_common *common,
+                        bool optional, struct ws_err *err)
+{
+	struct ws_buf path;
+	ws_buf_init(&path, 0);
+	int rc = run_registry_path(common->registry, &path, err);
+	if (!rc)
+		rc = add_registered(t, path.data, pool, optional, err);
+	else if (optional && !pool)
+		rc = 0; /* no place for a registry: then there is none */
+	ws_buf_free(&path);
+	return rc;
+}
+
 int targets_find(struct targets *t, const struct opt_list *given, const char *pool,
                  const struct opt_common *common, bool optional, struct ui *ui, struct ws_err *err)
 {
-	(void)pool;
 	*t = (struct targets){ 0 };
 	for (size_t i = 0; i < given->n; i++)
 		if (add(t, given->items[i], err))
 			return -1;
-	if (t->n == 0 && !optional)
-		return ws_err_set(err, WS_EUSAGE, "no endpoint: give --endpoint URL");
+	if (given->n && pool)
+		return ws_err_set(err, WS_EUSAGE, "--pool: chooses among the registered endpoints, but "
+		                  "--endpoint names some already");
+	if (!given->n && ask_registry(t, pool, common, optional, err))
+		return -1;
 	return read_key(t, common, ui, err);
 }
 

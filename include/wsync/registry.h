@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* registry.h - the file that remembers endpoints: one per (host, port), with what was read off it when
+ * it was added.
+ *
+ *   {"version": 1,
+ *    "endpoints": [{"url": "http://gpu7:30000", "host": "gpu7", "port": 30000, "pool": "default",
+ *                   "world_size": 2, "tp_size": 2, "dtype": "bfloat16", "quantization": "",
+ *                   "served_model": "qwen3", "version": "0.5.9",
+ *                   "added_at": "2026-01-31T12:00:00Z"}]}
+ *
+ * Only url is required. Keys that this version does not know are kept when the file is rewritten. Every
+ * change is made under a lock (PATH.lock) on the file as it is then, and replaces the file whole, so a
+ * reader needs no lock and sees either state. */
+#ifndef WSYNC_REGISTRY_H
+#define WSYNC_REGISTRY_H
+
+#include "wsync/cancel.h"
+#include "wsync/clock.h"
+#include "wsync/endpoint.h"
+#include "wsync/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define WS_POOL_DEFAULT "default"
+
+struct ws_registry_entry {
+	char url[WS_URL_MAX];    /* normalized */
+	char host[256];
+	uint16_t port;
+	char pool[64];
+	unsigned world_size;     /* ranks that a group gives it; 0: not known */
+	unsigned tp_size;        /* 0: not asked yet */
+	char dtype[32], quantization[32], served_model[256], version[64];
+	char added_at[32];       /* RFC 3339, UTC; "" unknown */
+	const void *more;        /* the registry's: keys that it does not know */
+};
+
+struct ws_registry {
+	struct ws_registry_entry *items; /* in the order in which they were added */
+	size_t n;
+	void *priv;
+};
+
+/* No file, no endpoints: that is an empty registry. Malformed, of a newer version, with an endpoint
+ * twice: WS_EINPUT naming the file and the entry. */
+int ws_registry_load(const char *path, struct ws_registry *out, struct ws_err *err);
+void ws_registry_free(struct ws_registry *r); /* NULL is fine */
+const struct ws_registry_entry *ws_registry_find(const struct ws_registry *r, const char *host,
+                                                 uint16_t port); /* NULL: none */
+
+/* A pool is named by 1 to 63 letters, digits, '.', '_' and '-'; anything else is WS_EUSAGE. */
+int ws_registry_check_pool(const char *pool, struct ws_err *err);
+
+/* Adds an entry (url, pool, sizes and texts of it are used) or replaces that of its (host, port), whose
+ * added_at stays; *updated says which. Creates the file, mode 0600, and missing directories, 0700. */
+int ws_registry_add(const char *path, const struct ws_registry_entry *entry, ws_deadline until,
+                    const struct ws_cancel *cancel, bool *updated, struct ws_err *err);
+/* By (host, port) of url; not there is WS_EINPUT. */
+int ws_registry_remove(const char *path, const char *url, ws_deadline until,
+                       const struct ws_cancel *cancel, struct ws_err *err);
+
+#endif

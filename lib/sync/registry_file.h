@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* registry_file.h - the registry's text, apart from where it is kept. */
+#ifndef WS_SYNC_REGISTRY_FILE_H
+#define WS_SYNC_REGISTRY_FILE_H
+
+#include "json.h"
+#include "wsync/buf.h"
+#include "wsync/registry.h"
+
+enum { REGISTRY_VERSION = 1 };
+
+/* path is for messages. */
+int registry_parse(const char *path, const char *text, size_t len, struct ws_registry *out,
+                   struct ws_err *err);
+/* Appends the whole file, unknown keys included. */
+int registry_print(const char *path, const struct ws_registry *r, struct ws_buf *text,
+                   struct ws_err *err);
+
+#endif

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The registry: what is read, what is kept, and that many writers lose nothing. */
+#include "file.h"
+#include "registry_file.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char dir[64], path[128];
+
+static int set_up(void **state)
+{
+	(void)state;
+	snprintf(dir, sizeof dir, "/tmp/wsync-registry-XXXXXX");
+	if (!mkdtemp(dir))
+		return -1;
+	snprintf(path, sizeof path, "%s/state/wsync/registry.json", dir);
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	char command[128];
+	snprintf(command, sizeof command, "rm -rf '%s'", dir);
+	return system(command);
+}
+
+static ws_deadline soon(void)
+{
+	return ws_deadline_in(5 * WS_NS_PER_S);
+}
+
+static struct ws_registry_entry entry(const char *url)
+{
+	struct ws_registry_entry e = { .pool = WS_POOL_DEFAULT, .world_size = 2, .tp_size = 2,
+		                       .dtype = "bfloat16", .served_model = "qwen" };
+	struct ws_err err;
+	assert_int_equal(ws_endpoint_normalize(url, e.url, sizeof e.url, &err), 0);
+	return e;
+}
+
+static bool add(const char *url)
+{
+	const struct ws_registry_entry e = entry(url);
+	bool updated = false;
+	struct ws_err err = WS_ERR_INIT;
+	if (ws_registry_add(path, &e, soon(), NULL, &updated, &err))
+		fail_msg("%s", err.msg);
+	return updated;
+}
+
+static void no_file_is_an_empty_registry(void **state)
+{
+	(void)state;
+	struct ws_registry r;
+	struct ws_err err = WS_ERR_INIT;
+	assert_int_equal(ws_registry_load(path, &r, &err), 0);
+	assert_int_equal(r.n, 0);
+	ws_registry_free(&r);
+}
+
+static void what_was_added_is_read_back(void **state)
+{
+	(void)state;
+	struct ws_registry r;
+	struct ws_err err;
+	struct stat st;
+	assert_false(add("gpu7:30000"));
+	assert_false(add("[::1]:30000"));
+	assert_int_equal(ws_registry_load(path, &r, &err), 0);
+	assert_int_equal(r.n, 2);
+	assert_string_equal(r.items[0].url, "http://gpu7:30000");
+	assert_string_equal(r.items[0].host, "gpu7");
+	assert_int_equal(r.items[0].port, 30000);
+	assert_string_equal(r.items[0].pool, "default");
+	assert_string_equal(r.items[0].dtype, "bfloat16");
+	assert_int_equal(r.items[0].world_size, 2);
+	assert_int_equal(strlen(r.items[0].added_at), 20);
+	assert_string_equal(r.items[1].host, "::1");
+	ws_registry_free(&r);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0600);
+	*strrchr(path, '/') = '\0';
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0700);
+}
+
+static void an_endpoint_is_there_once(void **state)
+{
+	(void)state;
+	struct ws_registry r;
+	struct ws_err err;
+	assert_false(add("http://gpu7:80"));
+	assert_false(add("http://gpu8"));
+	struct ws_registry_entry e = entry("http://GPU7/");
+	bool updated;
+	snprintf(e.pool, sizeof e.pool, "blue");
+	assert_int_equal(ws_registry_add(path, &e, soon(), NULL, &updated, &err), 0);
+	assert_true(updated);
+	assert_int_equal(ws_registry_load(path, &r, &err), 0);
+	assert_int_equal(r.n, 2);
+	assert_string_equal(r.items[0].url, "http://gpu7");
+	assert_string_equal(r.items[0].pool, "blue");
+	assert_int_equal(strlen(r.items[0].added_at), 20);
+	ws_registry_free(&r);
+}
+
+static void removing_leaves_the_others(void **state)
+{
+	(void)state;
+	struct ws_registry r;
+	struct ws_err err;
+	add("a:1");
+	add("b:2");
+	add("c:3");
+	assert_int_equal(ws_registry_remove(path, "http://b:2", soon(), NULL, &err), 0);
+	assert_int_equal(ws_registry_remove(path, "http://b:2", soon(), NULL, &err), -1);
+	assert_int_equal(err.code, WS_EINPUT);
+	assert_non_null(strstr(err.msg, "http://b:2: not registered"));
+	assert_int_equal(ws_registry_load(path, &r, &err), 0);
+	assert_int_equal(r.n, 2);
+	assert_string_equal(r.items[1].url, "http://c:3");
+	ws_registry_free(&r);
+}
+
+static void write_file(const char *text)
+{
+	struct ws_err err;
+	char parent[128];
+	snprintf(parent, sizeof parent, "%s/state/wsync", dir);
+	assert_int_equal(ws_file_mkdirs(parent, &err), 0);
+	assert_int_equal(ws_file_replace(path, text, strlen(text), 0600, &err), 0);
+}
+
+static void unknown_keys_are_kept(void **state)
+{
+	(void)state;
+	struct ws_registry r;
+	struct ws_err err;
+	struct ws_buf text;
+	write_file("{\"version\":1,\"note\":{\"a\":[1,2.5,null,true]},\"endpoints\":["
+	           "{\"url\":\"http://a:1\",\"rack\":\"r\\u00fc\\n9\"}]}");
+	assert_true(add("a:1"));
+	add("b:2");
+	assert_int_equal(ws_registry_load(path, &r, &err), 0);
+	assert_int_equal(r.n, 2);
+	ws_buf_init(&text, 0);
+	assert_int_equal(registry_print(path, &r, &text, &err), 0);
+	assert_non_null(strstr(text.data, "\"note\":{\"a\":[1,2.5,null,true]}"));
+	assert_non_null(strstr(text.data, "\"rack\":\"r\303\274\\n9\""));
+	ws_buf_free(&text);
+	ws_registry_free(&r);
+}
+
+static void malformed_files_name_the_file_and_the_entry(void **state)
+{
+	(void)state;
+	static const struct { const char *text, *why; } bad[] = {
+		{ "", "not JSON" }, { "{", "not JSON" }, { "[]", "is no registry" },
+		{ "{}", "\"version\" is not 1" }, { "{\"version\":\"1\"}", "\"version\" is not 1" },
+		{ "{\"version\":2,\"endpoints\":[]}", "version 2 is newer" },
+		{ "{\"version\":1}", "has no \"endpoints\"" },
+		{ "{\"version\":1,\"endpoints\":{}}", "has no \"endpoints\"" },
+		{ "{\"version\":1,\"version\":1,\"endpoints\":[]}", "a key twice" },
+		{ "{\"version\":1,\"endpoints\":[7]}", "endpoints[0]: is no object" },
+		{ "{\"version\":1,\"endpoints\":[{}]}", "endpoints[0]: has no \"url\"" },
+		{ "{\"version\":1,\"endpoints\":[{\"url\":\"ftp://x\"}]}", "endpoints[0]: endpoint 'ftp://x'" },
+		{ "{\"version\":1,\"endpoints\":[{\"url\":\"a:1\"},{\"url\":\"http://A:1\"}]}",
+		  "endpoints[1]: http://a:1 is there twice" },
+		{ "{\"version\":1,\"endpoints\":[{\"url\":\"a:1\",\"host\":\"b\"}]}", "\"host\" is not" },
+		{ "{\"version\":1,\"endpoints\":[{\"url\":\"a:1\",\"port\":2}]}", "\"port\" is not" },
+		{ "{\"version\":1,\"endpoints\":[{\"url\":\"a:1\",\"tp_size\":-1}]}", "\"tp_size\" is no" },
+		{ "{\"version\":1,\"endpoints\":[{\"url\":\"a:1\",\"world_size\":\"2\"}]}", "\"world_size\"" },
+		{ "{\"version\":1,\"endpoints\":[{\"url\":\"a:1\",\"pool\":\"a b\"}]}", "pool 'a b'" },
+		{ "{\"version\":1,\"endpoints\":[{\"url\":\"a:1\",\"dtype\":1}]}", "\"dtype\" is no string" },
+		{ "{\"version\":1,\"endpoints\":[{\"url\":\"a:1\",\"url\":\"a:1\"}]}", "a key twice" },
+	};
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		struct ws_registry r;
+		struct ws_err err = WS_ERR_INIT;
+		const struct ws_registry_entry e = entry("new:1");
+		bool updated;
+		write_file(bad[i].text);
+		assert_int_equal(ws_registry_load(path, &r, &err), -1);
+		assert_int_equal(err.code, WS_EINPUT);
+		if (!strstr(err.msg, bad[i].why) || strncmp(err.msg, path, strlen(path)))
+			fail_msg("%s: %s", bad[i].text, err.msg);
+		/* A file that cannot be read is not overwritten. */
+		assert_int_equal(ws_registry_add(path, &e, soon(), NULL, &updated, &err), -1);
+		struct ws_buf text;
+		ws_buf_init(&text, 0);
+		assert_int_equal(ws_file_read(path, &text, &err), 0);
+		assert_string_equal(ws_buf_str(&text), bad[i].text);
+		ws_buf_free(&text);
+	}
+}
+
+static void notes_nested_too_deeply_are_refused_not_lost(void **state)
+{
+	(void)state;
+	struct ws_err err;
+	const struct ws_registry_entry e = entry("a:1");
+	bool updated;
+	char text[256] = "{\"version\":1,\"endpoints\":[],\"note\":";
+	for (int i = 0; i < 20; i++)
+		strcat(text, "[");
+	for (int i = 0; i < 20; i++)
+		strcat(text, "]");
+	strcat(text, "}");
+	write_file(text);
+	assert_int_equal(ws_registry_add(path, &e, soon(), NULL, &updated, &err), -1);
+	assert_int_equal(err.code, WS_EINPUT);
+	assert_non_null(strstr(err.msg, "\"note\" is nested too deeply"));
+}
+
+static void many_writers_lose_nothing(void **state)
+{
+	(void)state;
+	enum { WRITERS = 8, EACH = 5 };
+	pid_t pids[WRITERS];
+	for (int w = 0; w < WRITERS; w++) {
+		if ((pids[w] = fork()))
+			continue;
+		int failed = 0;
+		for (int i = 0; i < EACH; i++) {
+			struct ws_registry_entry e = { .pool = "p" };
+			bool updated;
+			snprintf(e.url, sizeof e.url, "http://w%d:%d", w, 1000 + i);
+			failed |= ws_registry_add(path, &e, soon(), NULL, &updated, NULL);
+		}
+		_exit(failed ? 1 : 0);
+	}
+	for (int w = 0; w < WRITERS; w++) {
+		int status;
+		assert_int_equal(waitpid(pids[w], &status, 0), pids[w]);
+		assert_int_equal(status, 0);
+	}
+	struct ws_registry r;
+	struct ws_err err;
+	assert_int_equal(ws_registry_load(path, &r, &err), 0);
+	assert_int_equal(r.n, WRITERS * EACH);
+	ws_registry_free(&r);
+}
+
+static void a_killed_writer_leaves_a_whole_file(void **state)
+{
+	(void)state;
+	add("first:1");
+	for (int round = 0; round < 20; round++) {
+		const pid_t pid = fork();
+		if (!pid)
+			for (int i = 0;; i++) {
+				struct ws_registry_entry e = { .pool = "p" };
+				bool updated;
+				snprintf(e.url, sizeof e.url, "http://h%d:1", i % 50);
+				ws_registry_add(path, &e, soon(), NULL, &updated, NULL);
+			}
+		usleep((useconds_t)(1000 * (round % 7 + 1)));
+		kill(pid, SIGKILL);
+		waitpid(pid, NULL, 0);
+		struct ws_registry r;
+		struct ws_err err = WS_ERR_INIT;
+		if (ws_registry_load(path, &r, &err))
+			fail_msg("%s", err.msg);
+		assert_true(r.n >= 1);
+		ws_registry_free(&r);
+	}
+	assert_true(add("first:1"));
+}
+
+static void a_lock_that_is_held_is_waited_for_until_the_deadline(void **state)
+{
+	(void)state;
+	struct ws_err err = WS_ERR_INIT;
+	char name[160];
+	const struct ws_registry_entry e = entry("b:1");
+	bool updated;
+	add("a:1");
+	snprintf(name, sizeof name, "%s.lock", path);
+	const int fd = ws_file_lock(name, soon(), NULL, &err);
+	assert_true(fd >= 0);
+	assert_int_equal(ws_registry_add(path, &e, ws_deadline_in(50 * WS_NS_PER_MS), NULL, &updated, &err),
+	                 -1);
+	assert_int_equal(err.code, WS_ETIMEOUT);
+	ws_file_unlock(fd);
+}
+
+#define CASE(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		CASE(no_file_is_an_empty_registry),
+		CASE(what_was_added_is_read_back),
+		CASE(an_endpoint_is_there_once),
+		CASE(removing_leaves_the_others),
+		CASE(unknown_keys_are_kept),
+		CASE(malformed_files_name_the_file_and_the_entry),
+		CASE(notes_nested_too_deeply_are_refused_not_lost),
+		CASE(many_writers_lose_nothing),
+		CASE(a_killed_writer_leaves_a_whole_file),
+		CASE(a_lock_that_is_held_is_waited_for_until_the_deadline),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
