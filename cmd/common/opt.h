@@ -152,7 +152,12 @@ void opt_free(const struct opt_program *p); /* the lists */
 int opt_usage(const struct opt_program *p, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* opt_help.c */
+/* ---- private to opt*.c ---- */
+
+/* value is NULL for options without one; on is false for the --no- form. */
+int opt_store(const struct opt *o, const char *value, bool on, struct ws_err *err);
+/* Takes name as *best when it is few *edits away from what was typed, fewer than before. */
+void opt_nearer(const char *typed, const char *name, const char **best, size_t *edits);
 void opt_print_help(const struct opt_program *p);
 void opt_print_version(const struct opt_program *p);
 void opt_print_dump(const struct opt_program *p);

@@ -5,6 +5,8 @@
 # `try wsync-push ...` runs a program and leaves $status, $out and $err, stdout and stderr apart.
 # A golden file holds what a program printed when somebody last looked at it and found it good:
 # `make bless` writes it anew.
+# Much of this is read by the tests alone.
+# shellcheck disable=SC2034
 bats_require_minimum_version 1.5.0
 
 repo=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)
