@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # python.sh - run a Python script of this tree with a given torch: python.sh VERSION SCRIPT ARGS...
 #
-# 1.13 is the machine's own python3-torch (Debian 12). The others live in a root made by chroot.sh,
-# entered in a mount namespace of its own: nothing stays mounted, paths inside are the paths outside
-# (the tree and $TMPDIR), the network is the host's. Every step is an exec, so the caller's child IS
-# the Python process, and it is killed when the caller dies. Exits 77 where that torch is not to be had.
+# The machine's own python3-torch when it is that version (Debian 12 has 1.13, Debian 13 has 2.6).
+# Otherwise it lives in a root made by chroot.sh, entered in a mount namespace of its own: nothing
+# stays mounted, paths inside are the paths outside (the tree and $TMPDIR), the network is the host's.
+# Every step is an exec, so the caller's child IS the Python process, and it is killed when the caller
+# dies. Exits 77 where that torch is not to be had.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -18,12 +19,12 @@ shift
 export USE_LIBUV=0 GLOO_SOCKET_IFNAME=${GLOO_SOCKET_IFNAME-lo} PYTHONDONTWRITEBYTECODE=1
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 
+case $(dpkg-query -W -f '${Version}' python3-torch 2>/dev/null || true) in
+"$version".*) exec setpriv --pdeathsig KILL /usr/bin/python3 "$@" ;;
+esac
 if [ "$version" = 1.13 ]; then
-	have=$(dpkg-query -W -f '${Version}' python3-torch 2>/dev/null || true)
-	case $have in
-	1.13*) exec setpriv --pdeathsig KILL /usr/bin/python3 "$@" ;;
-	*)     echo "python.sh: this machine has no python3-torch 1.13" >&2; exit 77 ;;
-	esac
+	echo "python.sh: this machine's python3-torch is not 1.13" >&2
+	exit 77
 fi
 
 root=$("$here/chroot.sh" "$version")
@@ -33,6 +34,7 @@ mine=(unshare --mount)
 
 # Inside the namespace. $1 is the root, $2.. the directories to show at their own paths, then -- and
 # the command. A directory whose mount point cannot be made is shown by its nearest ancestor.
+# shellcheck disable=SC2016  # expanded by the shell inside
 enter='
 	root=$1; shift
 	for d in /proc /sys /dev; do mount --rbind "$d" "$root$d" || exit 77; done

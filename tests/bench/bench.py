@@ -1,0 +1,246 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""bench.py - wsync-push against torch's own sender and against a plain socket, in one run.
+
+It judges nothing: figures are printed beside what we aim at, and it exits 0. What it compares runs
+in turn, in pairs whose order alternates, and ratios are taken within a pair: a machine that becomes
+slower or faster meanwhile does so for both.
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "peers"))
+import lib   # noqa: E402
+import mkst  # noqa: E402
+
+MIB = 1 << 20
+DEFINITIONS = """\
+What is measured
+  job          one checkpoint into one endpoint of one rank on this machine, over gloo, in flattened
+               buckets of 512 MiB: read the files, form the group, pause, send, resume, leave the group
+  wsync        `ns.total` of wsync-push's last line; `wall` is the whole process, from fork to exit
+  torch        the same job by tests/bench/torch_sender.py; starting Python and importing torch are
+               left out of its time and of its CPU time (they take seconds)
+  CPU          user + system time of the sending process (wsync: the whole process)
+  loopback     tests/tools/loopcopy: the same file through one TCP connection on the loopback
+               interface into a reader that throws it away, by sendfile or by write, the faster one
+  first byte   from the start of wsync-push's job to the first byte of weights on the wire
+  ratio        reference / wsync within a pair, so above 1 is faster than the reference; median, and
+               the least and greatest of all pairs. The first pair warms up and is dropped.
+  memory       the greatest RssAnon of the process, sampled every 2 ms: what it allocated, without the
+               mapped checkpoint, which is page cache
+The page cache is warm for both sides: every file is read once before its first pair."""
+
+
+class Table:
+    WIDTHS = (40, 12, 12, 8, 14, 12)
+
+    def __init__(self):
+        self.row("", "wsync", "reference", "ratio", "min..max", "aim")
+
+    def row(self, *cells):
+        print("".join(c.ljust(w) if i == 0 else c.rjust(w)
+                      for i, (c, w) in enumerate(zip(cells, self.WIDTHS))).rstrip(), flush=True)
+
+    def pairs(self, what, ours, theirs, unit, aim=""):
+        ratios = [t / o for o, t in zip(ours, theirs)]
+        self.row(what, unit(statistics.median(ours)), unit(statistics.median(theirs)),
+                 "%.2f" % statistics.median(ratios), "%.2f..%.2f" % (min(ratios), max(ratios)), aim)
+
+    def one(self, what, value, aim=""):
+        self.row(what, value, "", "", "", aim)
+
+
+def seconds(x):
+    return "%.3f s" % x if x >= 0.1 else "%.2f ms" % (x * 1e3)
+
+
+def mebibytes(x):
+    return "%.1f MiB" % (x / MIB)
+
+
+class Run:
+    """A child run to its end: its stdout, wall and CPU seconds; with `sample`, its peak RssAnon."""
+
+    def __init__(self, argv, sample=False):
+        out = lib.scratch("out")
+        with open(out, "wb") as f:
+            began = time.monotonic()
+            child = lib.start(argv, lib.push_env(), stdin=subprocess.DEVNULL, stdout=f)
+        self.peak = 0
+        if sample:
+            self.watch(child.pid)
+        _, status, used = os.wait4(child.pid, 0)
+        self.wall = time.monotonic() - began
+        self.cpu = used.ru_utime + used.ru_stime
+        child.returncode = os.waitstatus_to_exitcode(status)
+        lib.stop(child)
+        with open(out, encoding="utf-8") as f:
+            self.text = f.read()
+        if child.returncode != 0:
+            sys.exit("bench.py: exit %d: %s\n%s" % (child.returncode, " ".join(argv), self.text[-2000:]))
+
+    def watch(self, pid):
+        while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            with open("/proc/%d/status" % pid, encoding="utf-8") as f:
+                for line in f:
+                    if line.startswith("RssAnon:"):
+                        self.peak = max(self.peak, int(line.split()[1]) * 1024)
+            time.sleep(0.002)
+
+    def end(self):
+        return json.loads(self.text.splitlines()[-1])
+
+
+def push(url, paths, *options, sample=False):
+    argv = [os.path.join(lib.BUILD, "bin", "wsync-push"), *paths, "--endpoint", url, "--backend", "gloo",
+            "--verify", "none", "--load-format", "flattened_bucket", "--json", *options]
+    return Run(argv, sample)
+
+
+def warm(paths):
+    for path in paths:
+        with open(path, "rb") as f:
+            while f.read(16 * MIB):
+                pass
+
+
+def in_pairs(count, ours, theirs):
+    """count + 1 pairs of runs, the order alternating; the first pair is dropped."""
+    results = [], []
+    for i in range(count + 1):
+        for who in ((0, 1), (1, 0))[i % 2]:
+            results[who].append((ours, theirs)[who]())
+    return results[0][1:], results[1][1:]
+
+
+def checkpoint():
+    """1.2 GB with the names and shapes of a small model, kept in the build directory."""
+    path = os.path.join(lib.BUILD, "bench", "qwen3-0.6b")
+    if not os.path.exists(os.path.join(path, "config.json")):
+        os.makedirs(path, exist_ok=True)
+        subprocess.run([os.path.join(lib.BUILD, "tests", "tools", "mkcheckpoint"), "synthetic:qwen3-0.6b",
+                        path], check=True, timeout=300)
+    return path, [os.path.join(path, f) for f in sorted(os.listdir(path)) if f.endswith(".safetensors")]
+
+
+def against_torch(table, count, version):
+    path, files = checkpoint()
+    try:
+        peers = lib.Receivers(version, [1], options=["--keep", "none"])
+    except lib.Skip as why:
+        table.one("torch %s: skipped" % version, str(why))
+        return
+    url = peers.endpoints[0].url
+    sender = [os.path.join(lib.HERE, "python.sh"), version, os.path.join(HERE, "torch_sender.py"),
+              "--endpoint", url, *files]
+    os.environ["OMP_NUM_THREADS"] = str(os.cpu_count())
+    warm(files)
+    ours, theirs = in_pairs(count, lambda: push(url, [path]), lambda: Run(sender).end())
+    peers.stop()
+    to = "to torch %s: " % version
+    table.pairs(to + "time of the job", [r.end()["ns"]["total"] / 1e9 for r in ours],
+                [t["seconds"] for t in theirs], seconds, ">= 1")
+    table.pairs(to + "the same, our wall", [r.wall for r in ours], [t["seconds"] for t in theirs], seconds)
+    table.pairs(to + "CPU", [r.cpu for r in ours], [t["cpu_seconds"] for t in theirs], seconds, ">= 1")
+    table.one(to + "first byte", seconds(statistics.median(r.end()["first_byte_ns"] for r in ours) / 1e9))
+
+
+class OwnEndpoint:
+    def __init__(self):
+        self.child = lib.start([os.path.join(lib.BUILD, "bin", "wsync-endpoint"), "--listen", "127.0.0.1:0",
+                                "--keep", "none", "--json"], stdout=subprocess.PIPE)
+        lines, event = lib.Lines(self.child.stdout), {"type": ""}
+        while event["type"] != "ready":
+            event = lines.next(10)
+        self.url = event["url"]
+
+    def stop(self):
+        lib.stop(self.child)
+
+
+def loopcopy(path):
+    tool = os.path.join(lib.BUILD, "tests", "tools", "loopcopy")
+    return min(float(Run([tool, *how, path]).text.split()[0]) for how in ([], ["-w"]))
+
+
+def against_loopback(table, count):
+    path, files = checkpoint()
+    endpoint = OwnEndpoint()
+    warm(files)
+    ours, theirs = in_pairs(count, lambda: push(endpoint.url, [path]).end(),
+                            lambda: sum(loopcopy(f) for f in files))
+    endpoint.stop()
+    table.pairs("to wsync-endpoint: time of the job", [e["ns"]["total"] / 1e9 for e in ours], theirs,
+                seconds, ">= 0.8")
+    table.pairs("to wsync-endpoint: transfer alone",
+                [(e["ns"]["transfer"] + e["ns"]["apply"]) / 1e9 for e in ours], theirs, seconds)
+    table.one("to wsync-endpoint: first byte", seconds(statistics.median(e["first_byte_ns"] for e in ours) / 1e9))
+
+
+def memory(table):
+    """7 GB in 8 shards that take no disk: holes."""
+    folder, weight_map = lib.scratch("sparse"), {}
+    os.mkdir(folder)
+    for i in range(8):
+        name = "model-%05d-of-00008.safetensors" % (i + 1)
+        tensors = [("model.layers.%d.w%d.weight" % (i, j), "BF16", (4096, 4096)) for j in range(26)]
+        mkst.write(os.path.join(folder, name), tensors, holes=True)
+        weight_map.update((t[0], name) for t in tensors)
+    with open(os.path.join(folder, "model.safetensors.index.json"), "w", encoding="utf-8") as f:
+        json.dump({"metadata": {}, "weight_map": weight_map}, f)
+    endpoint = OwnEndpoint()
+    run = push(endpoint.url, [folder], sample=True)
+    endpoint.stop()
+    table.one("memory, %.1f GB in 8 shards" % (run.end()["bytes"] / 1e9), mebibytes(run.peak), "<= 64 MiB")
+
+
+def planning(table, count):
+    argv = [os.path.join(lib.BUILD, "bin", "wsync-push"), "synthetic:deepseek-v3", "--dry-run", "--json"]
+    runs = [Run(argv, sample=True) for _ in range(count)]
+    plan = next(e for e in map(json.loads, runs[0].text.splitlines()) if e["type"] == "plan")
+    what = "plan deepseek-v3 (%d tensors), " % plan["tensors"]
+    table.one(what + "time", seconds(statistics.median(r.wall for r in runs)), "<= 1 s")
+    table.one(what + "mem", mebibytes(statistics.median(r.peak for r in runs)), "<= 128 MiB")
+
+
+def machine():
+    def first(path, key):
+        with open(path, encoding="utf-8") as f:
+            return next((line.split(":", 1)[-1].strip() for line in f if line.startswith(key)), "unknown")
+    commit = subprocess.run(["git", "-C", lib.TREE, "describe", "--always", "--dirty"], timeout=10,
+                            capture_output=True, text=True, check=False).stdout.strip()
+    print("Machine       %s, %d CPUs, kernel %s, TCP congestion control %s, commit %s\n" % (
+        first("/proc/cpuinfo", "model name"), os.cpu_count(), os.uname().release,
+        first("/proc/sys/net/ipv4/tcp_congestion_control", ""), commit or "unknown"))
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    p.add_argument("--pairs", type=int, default=7, help="pairs that count (7)")
+    p.add_argument("--torch", default="2.6", help="version of the torch to compare with (2.6)")
+    p.add_argument("--only", choices=("torch", "loopback", "memory", "plan"), action="append",
+                   help="some of it; repeatable")
+    args = p.parse_args()
+    only = args.only or ("torch", "loopback", "memory", "plan")
+    print(DEFINITIONS + "\n")
+    machine()
+    table = Table()
+    if "torch" in only:
+        against_torch(table, args.pairs, args.torch)
+    if "loopback" in only:
+        against_loopback(table, args.pairs)
+    if "memory" in only:
+        memory(table)
+    if "plan" in only:
+        planning(table, args.pairs)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""lib.py - what the peer tests share: TAP, processes that end when the test does, the oracle.
+
+The oracle reads the safetensors files by itself (struct, json, hashlib), so that a byte that wsync
+reads wrongly cannot be right by the same mistake. Every wait has a deadline; every child is killed
+by its pid at exit, and would die with this process anyway.
+"""
+import atexit
+import contextlib
+import hashlib
+import json
+import mmap
+import os
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TREE = os.path.dirname(os.path.dirname(HERE))
+BUILD = os.path.join(TREE, os.environ.get("BUILD", "build"))
+TORCH_NAME = {"BOOL": "bool", "U8": "uint8", "I8": "int8", "F8_E4M3": "float8_e4m3fn",
+              "F8_E5M2": "float8_e5m2", "I16": "int16", "F16": "float16", "BF16": "bfloat16",
+              "I32": "int32", "F32": "float32", "I64": "int64", "F64": "float64"}
+
+
+class Skip(Exception):
+    """This case, or raised by a suite's set-up all of it, cannot run here."""
+
+
+class Lines:
+    """Lines of JSON from a pipe, each awaited under a deadline."""
+
+    def __init__(self, pipe):
+        self.fd, self.rest = pipe.fileno(), b""
+
+    def next(self, seconds):
+        """The next line's value; None at the end of the stream."""
+        until = time.monotonic() + seconds
+        while b"\n" not in self.rest:
+            left = until - time.monotonic()
+            if left <= 0 or not select.select([self.fd], [], [], left)[0]:
+                raise TimeoutError("no line within %g s" % seconds)
+            more = os.read(self.fd, 1 << 16)
+            if not more:
+                return None
+            self.rest += more
+        line, self.rest = self.rest.split(b"\n", 1)
+        return json.loads(line)
+
+
+def await_true(question, seconds, what):
+    until = time.monotonic() + seconds
+    while not question():
+        if time.monotonic() > until:
+            raise TimeoutError("%s: not within %g s" % (what, seconds))
+        time.sleep(0.005)
+
+
+CHILDREN = []
+
+
+def start(argv, env=None, **how):
+    """Popen whose child dies with this process."""
+    child = subprocess.Popen(["setpriv", "--pdeathsig", "KILL"] + argv,
+                             env=dict(os.environ, **env) if env else None, **how)
+    CHILDREN.append(child)
+    return child
+
+
+def stop(child):
+    if child.poll() is None:
+        child.kill()
+    child.wait(10)
+    CHILDREN.remove(child)
+    for pipe in (child.stdin, child.stdout, child.stderr):
+        if pipe:
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+
+
+@atexit.register
+def stop_all():
+    for child in list(CHILDREN):
+        stop(child)
+
+
+SCRATCH = tempfile.mkdtemp(prefix="wsync-peers-")
+atexit.register(shutil.rmtree, SCRATCH, True)
+for sig in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    signal.signal(sig, lambda number, _frame: sys.exit(128 + number))
+
+
+def scratch(name):
+    return os.path.join(SCRATCH, name)
+
+
+def torch_root(version):
+    """Where chroot.sh keeps that torch."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(os.environ.get("WSYNC_CACHE") or os.path.join(cache, "wsync"), "torch-" + version)
+
+
+class Endpoint:
+    def __init__(self, ready):
+        self.url, self.tp = ready["url"], ready["tp"]
+        self.pid, self.ranks = ready["pid"], ready["ranks"]
+
+    def get(self, path, seconds=60):
+        with urllib.request.urlopen(self.url + path, timeout=seconds) as reply:
+            return json.load(reply)
+
+    def journal(self):
+        return self.get("/journal")
+
+    def steps(self, after=0):
+        """The paths asked for, in order, from entry `after` of the journal on."""
+        return [entry["path"] for entry in self.journal()[after:]]
+
+
+class Receivers:
+    """A tree of torch endpoints: Receivers("2.6", [1, 2]) has .endpoints of one and of two ranks."""
+
+    def __init__(self, version, tps, env=None, options=(), ready_seconds=120):
+        self.err = open(scratch("receivers-%d.err" % len(os.listdir(SCRATCH))), "w+")
+        argv = [os.path.join(HERE, "python.sh"), version, os.path.join(HERE, "receiver.py"),
+                "--tp", ",".join(map(str, tps)), *options]
+        self.child = start(argv, env, stdout=subprocess.PIPE, stderr=self.err)
+        lines, ready = Lines(self.child.stdout), []
+        while len(ready) < len(tps):
+            line = lines.next(1200 if not ready else ready_seconds)  # the first may make the root
+            if line is None:
+                self.give_up()
+            ready.append(line)
+        self.version = ready[0]["torch"]
+        by_pid = sorted(ready, key=lambda r: r["pid"])  # forked in the order of --tp
+        self.endpoints = [Endpoint(r) for r in by_pid]
+        assert [e.tp for e in self.endpoints] == list(tps), ready
+
+    def give_up(self):
+        status = self.child.wait(10)
+        self.err.seek(0)
+        text = self.err.read().strip()
+        if status == 77:
+            raise Skip(text.split("\n")[-1])
+        raise RuntimeError("receivers: exit %s: %s" % (status, text))
+
+    def choose(self, *tps):
+        """Endpoints of these sizes, each once."""
+        free, chosen = list(self.endpoints), []
+        for tp in tps:
+            chosen.append(next(e for e in free if e.tp == tp))
+            free.remove(chosen[-1])
+        return chosen
+
+    def stop(self):
+        stop(self.child)
+
+
+class Push:
+    """What a finished wsync-push said: rc, events (JSON lines), end (the last of them), stderr."""
+
+    def __init__(self, rc, out, err, seconds):
+        self.rc, self.stderr, self.seconds = rc, err, seconds
+        self.events = [json.loads(line) for line in out.splitlines()]
+        self.end = self.events[-1] if self.events else {}
+
+    def of(self, kind):
+        return [e for e in self.events if e["type"] == kind]
+
+    def __str__(self):
+        return "exit %s, end %s\n%s" % (self.rc, json.dumps(self.end), self.stderr)
+
+
+def push_argv(endpoints, paths, options):
+    argv = [os.path.join(BUILD, "bin", "wsync-push"), *paths]
+    for e in endpoints:
+        argv += ["--endpoint", e.url]
+    return argv + ["--backend", "gloo", "--json", "--verify", "none", *options]
+
+
+def push_env():
+    return {"XDG_STATE_HOME": scratch("state"), "WSYNC_REGISTRY": scratch("registry.json")}
+
+
+class Running:
+    """A wsync-push under way."""
+
+    def __init__(self, endpoints, paths, *options):
+        self.began = time.monotonic()
+        self.child = start(push_argv(endpoints, paths, options), push_env(),
+                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                           text=True)
+
+    def wait(self, seconds=60):
+        """A push that is still running after that many seconds is a failure."""
+        try:
+            out, err = self.child.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired as e:
+            raise AssertionError("wsync-push still ran after %g s" % seconds) from e
+        finally:
+            stop(self.child)
+        return Push(self.child.returncode, out, err, time.monotonic() - self.began)
+
+
+def push(endpoints, paths, *options, seconds=60):
+    return Running(endpoints, paths, *options).wait(seconds)
+
+
+class Session:
+    """wsync-push --stdin: one source in, one result out, the group kept in between."""
+
+    def __init__(self, endpoints, *options):
+        self.child = start(push_argv(endpoints, [], ("--stdin",) + options), push_env(),
+                           stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.lines = Lines(self.child.stdout)
+
+    def push(self, source, seconds=60):
+        self.child.stdin.write(source.encode() + b"\n")
+        self.child.stdin.flush()
+        return self.wait("result", seconds)
+
+    def wait(self, kind, seconds):
+        while True:
+            event = self.lines.next(seconds)
+            if event is None or event["type"] == kind:
+                return event
+
+    def close(self, seconds=30):
+        self.child.stdin.close()
+        end = self.wait("end", seconds)
+        rc = self.child.wait(seconds)
+        stop(self.child)
+        return rc, end
+
+
+def oracle(*paths):
+    """name -> what a receiver must hold, straight from the files."""
+    held = {}
+    for path in paths:
+        with open(path, "rb") as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            size, = struct.unpack_from("<Q", data)
+            header = json.loads(data[8:8 + size])
+            with memoryview(data) as whole:
+                for name, t in header.items():
+                    if name == "__metadata__":
+                        continue
+                    begin, end = (8 + size + x for x in t["data_offsets"])
+                    with whole[begin:end] as raw:
+                        held[name] = {"dtype": TORCH_NAME[t["dtype"]], "shape": t["shape"],
+                                      "sha256": hashlib.sha256(raw).hexdigest()}
+    return held
+
+
+def check_held(endpoints, expected):
+    """Every rank of every endpoint holds exactly the expected tensors."""
+    for e in endpoints:
+        held = e.get("/received")
+        assert len(held) == e.tp, "%s: %d ranks answered" % (e.url, len(held))
+        for rank, got in enumerate(held):
+            for name in sorted(set(got) | set(expected)):
+                assert got.get(name) == expected.get(name), "%s rank %d: %s is %s, should be %s" % (
+                    e.url, rank, name, got.get(name), expected.get(name))
+
+
+class Suite:
+    """Cases in the order of their definition, reported as TAP; `seconds` bounds all of them."""
+
+    def __init__(self, seconds):
+        self.cases, self.seconds = [], seconds
+
+    def case(self, title):
+        return lambda function: self.cases.append((title, function)) or function
+
+    def main(self, set_up):
+        """set_up() makes what each case gets as its argument, or raises Skip."""
+        def too_long(*_):
+            print("# stopped: the suite took longer than %d s" % self.seconds, flush=True)
+            sys.exit(1)
+        try:
+            if not os.path.exists(os.path.join(BUILD, "bin", "wsync-push")):
+                raise Skip("wsync-push is not built")
+            fixture = set_up()
+        except Skip as why:
+            print("1..0 # SKIP %s" % why)
+            return 0
+        signal.signal(signal.SIGALRM, too_long)
+        signal.alarm(self.seconds)
+        print("1..%d" % len(self.cases), flush=True)
+        failed = [title for i, (title, function) in enumerate(self.cases, 1)
+                  if not self.run(i, title, function, fixture)]
+        return 1 if failed else 0
+
+    @staticmethod
+    def run(i, title, function, fixture):
+        began = time.monotonic()
+        try:
+            function(fixture)
+            print("ok %d - %s # %.1f s" % (i, title, time.monotonic() - began), flush=True)
+        except Skip as why:
+            print("ok %d - %s # SKIP %s" % (i, title, why), flush=True)
+        except Exception as e:
+            print("not ok %d - %s" % (i, title), flush=True)
+            for line in ("%s: %s" % (type(e).__name__, e)).split("\n"):
+                print("# " + line, flush=True)
+            return False
+        return True

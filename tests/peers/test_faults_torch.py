@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Endpoints of torch that die, stall or check too much: wsync-push says so, and leaves nobody paused.
+
+A stall is made by stopping a rank (SIGSTOP) the moment it is asked to receive half a gigabyte, so
+that the bucket is on its way and cannot get through.
+"""
+import os
+import signal
+import sys
+
+import lib
+import mkst
+
+suite = lib.Suite(150)
+BUCKET = 512 << 20
+
+
+class Fixture:
+    def __init__(self):
+        self.version = os.environ.get("PEERS_TORCH", "1.13")
+        try:
+            self.peers = lib.Receivers(self.version, [1] * 8 + [2], options=["--keep", "none"])
+        except lib.Skip:
+            self.version = "2.6"
+            self.peers = lib.Receivers(self.version, [1] * 8 + [2], options=["--keep", "none"])
+        self.alive = list(self.peers.endpoints)
+        self.small = lib.scratch("small.safetensors")
+        self.big = lib.scratch("big.safetensors")
+        mkst.write(self.small, [("a", "F32", (1000,)), ("b", "U8", (7,))])
+        # Two buckets of half a gigabyte; holes take no disk.
+        mkst.write(self.big, [("a", "U8", (BUCKET,)), ("b", "U8", (BUCKET,))], holes=True)
+
+    def spend(self):
+        """An endpoint that will not be used again."""
+        return self.alive.pop(0)
+
+    def stay(self):
+        return self.alive[-1]
+
+
+def start_and_stall(fix, victim, others, *options):
+    """A push that is in the first bucket and cannot go on; and the lengths of the others' journals."""
+    before = [len(e.journal()) for e in others]
+    running = lib.Running([victim] + others, [fix.big], "--load-format", "flattened_bucket", *options)
+    lib.await_true(lambda: "/update_weights_from_distributed" in victim.steps(), 30, "first bucket")
+    os.kill(victim.ranks[0], signal.SIGSTOP)
+    return running, before
+
+
+def check_resumed(endpoints, before):
+    for e, n in zip(endpoints, before):
+        steps = e.steps(n)
+        assert "/pause_generation" in steps, steps
+        last = [s for s in steps if s in ("/pause_generation", "/continue_generation")][-1]
+        assert last == "/continue_generation", steps
+
+
+def check_usable(fix, *endpoints):
+    result = lib.push(endpoints, [fix.small], seconds=30)
+    assert result.rc == 0, result
+
+
+@suite.case("an endpoint that is not there: exit 4, and the other is never paused")
+def absent(fix):
+    gone, other = fix.spend(), fix.stay()
+    os.kill(gone.pid, signal.SIGKILL)
+    before = len(other.journal())
+    result = lib.push([gone, other], [fix.small], "--connect-timeout", "5s", seconds=30)
+    assert result.rc == 4 and gone.url.split("//")[1] in result.stderr, result
+    assert "/update_weights_from_distributed" not in other.steps(before), other.steps(before)
+    check_usable(fix, other)
+
+
+@suite.case("the only endpoint dies in the middle of a bucket: exit 6, at once")
+def alone(fix):
+    victim = fix.spend()
+    running, _ = start_and_stall(fix, victim, [])
+    os.kill(victim.pid, signal.SIGKILL)
+    result = running.wait(20)
+    assert result.rc == 6 and not result.end["ok"], result
+
+
+@suite.case("one of two dies in the first of two buckets: exit 6, the other is resumed")
+def one_of_two(fix):
+    victim, other = fix.spend(), fix.stay()
+    running, before = start_and_stall(fix, victim, [other], "--bucket-size", "512MiB")
+    os.kill(victim.pid, signal.SIGKILL)
+    result = running.wait(20)
+    assert result.rc == 6 and not result.end["ok"], result
+    check_resumed([other], before)
+    check_usable(fix, other)
+
+
+@suite.case("one of two dies in the only bucket: exit 9, the other has the weights and is resumed")
+def committed(fix):
+    victim, other = fix.spend(), fix.stay()
+    running, before = start_and_stall(fix, victim, [other], "--bucket-size", "2GiB")
+    # Rank 0 feeds both directly (world of 3 or 4), so the other finishes.
+    lib.await_true(lambda: [j["status"] for j in other.journal()[before[0]:]
+                            if j["path"] == "/update_weights_from_distributed"] == [200], 30, "the other")
+    os.kill(victim.pid, signal.SIGKILL)
+    result = running.wait(20)
+    assert result.rc == 9 and not result.end["ok"], result
+    states = {e["url"]: e["state"] for e in result.end["endpoints"]}
+    assert states[other.url] == "committed" and states[victim.url] != "committed", states
+    check_resumed([other], before)
+
+
+@suite.case("a rank dies, and its endpoint with it: exit 6")
+def rank(fix):
+    victim, other = fix.spend(), fix.stay()
+    running, before = start_and_stall(fix, victim, [other], "--bucket-size", "512MiB")
+    os.kill(victim.ranks[0], signal.SIGKILL)
+    result = running.wait(20)
+    assert result.rc == 6, result
+    check_resumed([other], before)
+
+
+@suite.case("a rank that stalls: exit 10 when --bucket-timeout is over, the other is resumed")
+def stalled(fix):
+    victim, other = fix.spend(), fix.stay()
+    running, before = start_and_stall(fix, victim, [other], "--bucket-timeout", "3s",
+                                      "--bucket-size", "512MiB")
+    result = running.wait(30)
+    assert result.rc == 10 and not result.end["ok"], result
+    check_resumed([other], before)
+    os.kill(victim.pid, signal.SIGKILL)
+    check_usable(fix, other)
+
+
+@suite.case("SIGTERM in the middle of a bucket: dies by it, everybody is resumed")
+def terminated(fix):
+    victim, other = fix.spend(), fix.stay()
+    first = len(victim.journal())
+    running, before = start_and_stall(fix, victim, [other])
+    running.child.terminate()
+    os.kill(victim.ranks[0], signal.SIGCONT)
+    result = running.wait(30)
+    assert result.rc == -signal.SIGTERM, result
+    check_resumed([victim, other], [first] + before)
+    check_usable(fix, victim, other)
+
+
+@suite.case("kill -9 in the middle of a bucket: the endpoints notice, and take the next push")
+def killed(fix):
+    victim, other = fix.spend(), fix.stay()
+    running, _ = start_and_stall(fix, victim, [other])
+    running.child.kill()
+    os.kill(victim.ranks[0], signal.SIGCONT)
+    running.wait(10)
+    for e in (victim, other):
+        lib.await_true(lambda e=e: all(j["status"] for j in e.journal()), 20, "the endpoint's answer")
+    check_usable(fix, victim, other)
+
+
+@suite.case("TORCH_DISTRIBUTED_DEBUG=DETAIL on the endpoint is recognised and named")
+def detail(fix):
+    peers = lib.Receivers(fix.version, [1], {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})
+    result = lib.push(peers.endpoints, [fix.small], "--init-timeout", "20s", seconds=40)
+    assert result.rc == 6 and "DETAIL" in result.stderr, result
+    assert result.seconds < 15, "it took %.1f s to say so" % result.seconds
+    peers.stop()
+
+
+sys.exit(suite.main(Fixture))
