@@ -4,6 +4,7 @@
 #define WS_MODEL_CHECKPOINT_H
 
 #include "payload.h"
+#include "wsync/buf.h"
 #include "wsync/source.h"
 
 /* Fills *span with the whole tensor (t->bytes must be > 0). The span borrows from the source and from
@@ -12,8 +13,12 @@ void ws_source_span(const struct ws_source *s, const struct ws_tensor *t, struct
 
 /* Writes all tensors of s as a Hugging Face checkpoint into directory dir (made when missing):
  * model.safetensors, or with several shards model-0000i-of-0000n.safetensors and the index.
- * shard_bytes 0: one file. Each file is written under a temporary name and renamed. */
+ * shard_bytes 0: one file. Each file is written under a temporary name and renamed. Files of another
+ * checkpoint in that directory stay, except an index that would hide what was written. */
 int ws_checkpoint_write(const struct ws_source *s, const char *dir, uint64_t shard_bytes,
                         struct ws_err *err);
+
+/* Appends the config.json of a synthetic model; model is its name, without a seed. */
+int ws_synthetic_config(const char *model, struct ws_buf *out, struct ws_err *err);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "synthetic.h"
 
+#include "checkpoint.h"
 #include "models.h"
 #include "wsync/str.h"
 
@@ -88,6 +89,12 @@ void ws_synthetic_free(struct ws_synthetic *syn)
 	free(syn->streams);
 	free(syn->names);
 	*syn = (struct ws_synthetic)WS_SYNTHETIC_INIT;
+}
+
+int ws_synthetic_config(const char *model, struct ws_buf *out, struct ws_err *err)
+{
+	const struct ws_model *m = ws_model_find(model, err);
+	return m ? ws_model_config(m, out, err) : -1;
 }
 
 const char *ws_synthetic_name(size_t i)

@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Synthetic models against what is known of the real ones, and their bytes against their definition. */
+#include "checkpoint.h"
+#include "hash.h"
+#include "json.h"
+#include "wsync/source.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct ws_source *open_model(const char *path)
+{
+	struct ws_source *s = NULL;
+	struct ws_err err = WS_ERR_INIT;
+	if (ws_source_open(&path, 1, &s, &err))
+		fail_msg("%s", err.msg);
+	return s;
+}
+
+static void assert_tensor(const struct ws_source *s, const char *name, enum ws_dtype dtype,
+                          int64_t rows, int64_t cols)
+{
+	const struct ws_tensor *t = ws_source_find(s, name);
+	if (!t)
+		fail_msg("no tensor %s", name);
+	assert_int_equal(t->dtype, dtype);
+	assert_int_equal(t->n_dims, cols ? 2 : 1);
+	assert_int_equal(t->dims[0], rows);
+	if (cols)
+		assert_int_equal(t->dims[1], cols);
+}
+
+/* Counts and total sizes are those of the published checkpoints. */
+static void counts_and_sizes_are_those_of_the_real_models(void **state)
+{
+	(void)state;
+	enum { ATTENTION = 4 + 2, NORMS = 2, MLP = 3, FP8_MLA = 2 * 5 + 2, FP8_MLP = 2 * MLP };
+	const size_t qwen3_layer = ATTENTION + NORMS + MLP;
+	const size_t qwen3_moe_layer = ATTENTION + NORMS + 1 + 128 * MLP;
+	const size_t v3_dense = FP8_MLA + NORMS + FP8_MLP;
+	const size_t v3_moe = FP8_MLA + NORMS + 2 + 256 * FP8_MLP + FP8_MLP;
+	const struct {
+		const char *path;
+		size_t tensors;
+		uint64_t bytes;
+	} cases[] = {
+		{ "synthetic:qwen3-0.6b", 2 + 28 * qwen3_layer, UINT64_C(1192099840) },
+		{ "synthetic:qwen3-8b", 3 + 36 * qwen3_layer, UINT64_C(16381470720) },
+		{ "synthetic:qwen3-30b-a3b", 3 + 48 * qwen3_moe_layer, UINT64_C(61064245248) },
+		{ "synthetic:qwen3-235b-a22b", 3 + 94 * qwen3_moe_layer, UINT64_C(470187269120) },
+		{ "synthetic:deepseek-v3", 3 + 3 * v3_dense + 58 * v3_moe + v3_moe + 6,
+		  UINT64_C(688574839360) },
+	};
+	size_t n = 0;
+	while (ws_synthetic_name(n))
+		n++;
+	assert_int_equal(n, sizeof cases / sizeof cases[0]);
+	for (size_t i = 0; i < n; i++) {
+		struct ws_source *s = open_model(cases[i].path);
+		assert_string_equal(ws_synthetic_name(i), strchr(cases[i].path, ':') + 1);
+		assert_int_equal(ws_source_count(s), cases[i].tensors);
+		assert_int_equal(ws_source_bytes(s), cases[i].bytes);
+		assert_string_equal(ws_source_file_name(s, 0), cases[i].path);
+		ws_source_close(s);
+	}
+	assert_int_equal(cases[0].tensors, 310);
+	assert_int_equal(cases[4].tensors, 91991);
+}
+
+static void qwen3_has_its_names_and_shapes(void **state)
+{
+	(void)state;
+	const enum ws_dtype bf16 = WS_DTYPE_BF16;
+	struct ws_source *s = open_model("synthetic:qwen3-0.6b");
+	assert_tensor(s, "model.embed_tokens.weight", bf16, 151936, 1024);
+	assert_tensor(s, "model.layers.27.self_attn.q_proj.weight", bf16, 2048, 1024);
+	assert_tensor(s, "model.layers.0.self_attn.k_proj.weight", bf16, 1024, 1024);
+	assert_tensor(s, "model.layers.0.self_attn.o_proj.weight", bf16, 1024, 2048);
+	assert_tensor(s, "model.layers.0.self_attn.q_norm.weight", bf16, 128, 0);
+	assert_tensor(s, "model.layers.0.mlp.down_proj.weight", bf16, 1024, 3072);
+	assert_tensor(s, "model.layers.0.post_attention_layernorm.weight", bf16, 1024, 0);
+	assert_tensor(s, "model.norm.weight", bf16, 1024, 0);
+	assert_null(ws_source_find(s, "lm_head.weight"));
+	assert_null(ws_source_find(s, "model.layers.28.input_layernorm.weight"));
+	ws_source_close(s);
+	s = open_model("synthetic:qwen3-30b-a3b");
+	assert_tensor(s, "model.layers.47.mlp.gate.weight", bf16, 128, 2048);
+	assert_tensor(s, "model.layers.0.mlp.experts.127.up_proj.weight", bf16, 768, 2048);
+	assert_tensor(s, "model.layers.0.mlp.experts.0.down_proj.weight", bf16, 2048, 768);
+	assert_tensor(s, "lm_head.weight", bf16, 151936, 2048);
+	assert_null(ws_source_find(s, "model.layers.0.mlp.up_proj.weight"));
+	ws_source_close(s);
+}
+
+static void deepseek_v3_has_its_names_and_shapes(void **state)
+{
+	(void)state;
+	const enum ws_dtype bf16 = WS_DTYPE_BF16, fp8 = WS_DTYPE_F8_E4M3, f32 = WS_DTYPE_F32;
+	struct ws_source *s = open_model("synthetic:deepseek-v3");
+	assert_tensor(s, "model.layers.0.mlp.gate_proj.weight", fp8, 18432, 7168);
+	assert_tensor(s, "model.layers.0.mlp.gate_proj.weight_scale_inv", f32, 144, 56);
+	assert_tensor(s, "model.layers.3.mlp.gate.weight", bf16, 256, 7168);
+	assert_tensor(s, "model.layers.3.mlp.gate.e_score_correction_bias", f32, 256, 0);
+	assert_tensor(s, "model.layers.60.mlp.experts.255.down_proj.weight", fp8, 7168, 2048);
+	assert_tensor(s, "model.layers.60.mlp.experts.255.down_proj.weight_scale_inv", f32, 56, 16);
+	assert_tensor(s, "model.layers.60.mlp.shared_experts.up_proj.weight", fp8, 2048, 7168);
+	assert_tensor(s, "model.layers.9.self_attn.q_a_proj.weight", fp8, 1536, 7168);
+	assert_tensor(s, "model.layers.9.self_attn.q_a_layernorm.weight", bf16, 1536, 0);
+	assert_tensor(s, "model.layers.9.self_attn.q_b_proj.weight", fp8, 24576, 1536);
+	assert_tensor(s, "model.layers.9.self_attn.kv_a_proj_with_mqa.weight", fp8, 576, 7168);
+	assert_tensor(s, "model.layers.9.self_attn.kv_a_proj_with_mqa.weight_scale_inv", f32, 5, 56);
+	assert_tensor(s, "model.layers.9.self_attn.kv_a_layernorm.weight", bf16, 512, 0);
+	assert_tensor(s, "model.layers.9.self_attn.kv_b_proj.weight", fp8, 32768, 512);
+	assert_tensor(s, "model.layers.9.self_attn.o_proj.weight", fp8, 7168, 16384);
+	assert_tensor(s, "model.layers.61.eh_proj.weight", bf16, 7168, 14336);
+	assert_tensor(s, "model.layers.61.enorm.weight", bf16, 7168, 0);
+	assert_tensor(s, "model.layers.61.hnorm.weight", bf16, 7168, 0);
+	assert_tensor(s, "model.layers.61.embed_tokens.weight", bf16, 129280, 7168);
+	assert_tensor(s, "model.layers.61.shared_head.head.weight", bf16, 129280, 7168);
+	assert_tensor(s, "model.layers.61.shared_head.norm.weight", bf16, 7168, 0);
+	assert_null(ws_source_find(s, "model.layers.2.mlp.gate.weight"));
+	ws_source_close(s);
+}
+
+static void what_is_unknown_is_answered_with_what_is_known(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *path, *sentence, *hint;
+	} cases[] = {
+		{ "synthetic:qwen3-06b", "no synthetic model 'qwen3-06b': there are qwen3-0.6b, qwen3-8b, "
+		  "qwen3-30b-a3b, qwen3-235b-a22b, deepseek-v3", "did you mean synthetic:qwen3-0.6b?" },
+		{ "synthetic:deepseekv3:1", "no synthetic model 'deepseekv3': there are qwen3-0.6b, "
+		  "qwen3-8b, qwen3-30b-a3b, qwen3-235b-a22b, deepseek-v3",
+		  "did you mean synthetic:deepseek-v3?" },
+		{ "synthetic:", "no synthetic model '': there are qwen3-0.6b, qwen3-8b, qwen3-30b-a3b, "
+		  "qwen3-235b-a22b, deepseek-v3", "" },
+		{ "synthetic:qwen3-8b:x", "invalid SEED 'x'", "" },
+		{ "synthetic:qwen3-8b:", "invalid SEED ''", "" },
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct ws_source *s = NULL;
+		struct ws_err err = WS_ERR_INIT;
+		assert_int_equal(ws_source_open(&cases[i].path, 1, &s, &err), -1);
+		assert_int_equal(err.code, WS_EUSAGE);
+		assert_string_equal(err.msg, cases[i].sentence);
+		assert_string_equal(err.hint, cases[i].hint);
+	}
+	const char *const two[] = { "synthetic:qwen3-8b", "x.safetensors" };
+	struct ws_source *s = NULL;
+	struct ws_err err = WS_ERR_INIT;
+	assert_int_equal(ws_source_open(two, 2, &s, &err), -1);
+	assert_string_equal(err.msg, "synthetic:qwen3-8b cannot be combined with other sources");
+}
+
+static void read_bytes(const struct ws_source *s, const char *name, uint64_t at, void *dst, size_t n)
+{
+	assert_int_equal(ws_source_read(s, ws_source_find(s, name), at, dst, n, NULL), 0);
+}
+
+static void any_range_is_the_same_as_in_the_whole(void **state)
+{
+	(void)state;
+	static const char name[] = "model.norm.weight";
+	struct ws_source *s = open_model("synthetic:qwen3-0.6b:5");
+	uint8_t all[2048], part[64];
+	read_bytes(s, name, 0, all, sizeof all);
+	for (size_t at = 0; at < 40; at++) {
+		for (size_t n = 0; n < 40; n++) {
+			memset(part, 0xee, sizeof part);
+			read_bytes(s, name, at, part, n);
+			assert_memory_equal(part, all + at, n);
+			assert_int_equal(part[n], 0xee);
+		}
+	}
+	read_bytes(s, name, 2041, part, 7);
+	assert_memory_equal(part, all + 2041, 7);
+	struct ws_span span;
+	ws_source_span(s, ws_source_find(s, name), &span);
+	assert_int_equal(span.length, 2048);
+	assert_int_equal(span.fd, -1);
+	assert_int_equal(span.fill(span.ctx, 13, part, 21, NULL), 0);
+	assert_memory_equal(part, all + 13, 21);
+	uint64_t hash;
+	assert_int_equal(ws_source_hash(s, ws_source_find(s, name), &hash, NULL), 0);
+	assert_true(hash == ws_hash64(all, sizeof all));
+	ws_source_close(s);
+}
+
+static void seed_and_name_decide_the_bytes(void **state)
+{
+	(void)state;
+	uint8_t a[64], b[64];
+	struct ws_source *s = open_model("synthetic:qwen3-0.6b"), *zero = open_model("synthetic:qwen3-0.6b:0");
+	struct ws_source *one = open_model("synthetic:qwen3-0.6b:1");
+	read_bytes(s, "model.norm.weight", 0, a, sizeof a);
+	read_bytes(zero, "model.norm.weight", 0, b, sizeof b);
+	assert_memory_equal(a, b, sizeof a);
+	read_bytes(one, "model.norm.weight", 0, b, sizeof b);
+	assert_memory_not_equal(a, b, sizeof a);
+	read_bytes(s, "model.layers.0.input_layernorm.weight", 0, b, sizeof b);
+	assert_memory_not_equal(a, b, sizeof a);
+	read_bytes(s, "model.norm.weight", 64, b, sizeof b);
+	assert_memory_not_equal(a, b, sizeof a);
+	ws_source_close(s);
+	ws_source_close(zero);
+	ws_source_close(one);
+}
+
+/* stream.h word by word, in the plainest way; and pinned, because checkpoints are compared over years. */
+static void the_bytes_are_those_of_the_definition(void **state)
+{
+	(void)state;
+	static const uint8_t pinned[16] = {
+		0x33, 0xbc, 0x5b, 0xbd, 0x3d, 0xbc, 0x08, 0xbd,
+		0x5a, 0xbd, 0x1f, 0x3d, 0x75, 0x3d, 0xfb, 0xbc };
+	static const char name[] = "model.norm.weight";
+	const uint64_t phi = UINT64_C(0x9e3779b97f4a7c15);
+	uint64_t key = 7 + phi;
+	uint8_t got[16], want[16];
+	for (int i = 0; i < 2; i++) {
+		key = (key ^ key >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+		key = (key ^ key >> 27) * UINT64_C(0x94d049bb133111eb);
+		key ^= key >> 31;
+		key += i ? 0 : ws_hash64(name, strlen(name));
+	}
+	for (uint64_t i = 0; i < 2; i++) {
+		uint64_t z = key + (i + 1) * phi;
+		z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+		z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+		z = ((z ^ z >> 31) & UINT64_C(0x81ff81ff81ff81ff)) | UINT64_C(0x3c003c003c003c00);
+		for (int k = 0; k < 8; k++)
+			want[i * 8 + (uint64_t)k] = (uint8_t)(z >> 8 * k);
+	}
+	struct ws_source *s = open_model("synthetic:qwen3-0.6b:7");
+	read_bytes(s, name, 0, got, sizeof got);
+	assert_memory_equal(got, want, sizeof got);
+	assert_memory_equal(got, pinned, sizeof got);
+	ws_source_close(s);
+}
+
+static void values_are_small_and_finite(void **state)
+{
+	(void)state;
+	enum { N = 4096 };
+	static uint8_t bytes[N];
+	unsigned negative = 0;
+	struct ws_source *s = open_model("synthetic:deepseek-v3");
+	read_bytes(s, "model.embed_tokens.weight", 8, bytes, N);
+	for (size_t i = 0; i < N; i += 2) {
+		const uint32_t bits = (uint32_t)(bytes[i] << 16 | (uint32_t)bytes[i + 1] << 24);
+		float x;
+		memcpy(&x, &bits, 4);
+		assert_true(fabsf(x) >= 0x1p-7f && fabsf(x) < 0x1p-3f);
+		negative += x < 0;
+	}
+	assert_in_range(negative, N / 4 - 150, N / 4 + 150);
+	read_bytes(s, "model.layers.0.mlp.gate_proj.weight_scale_inv", 0, bytes, N);
+	for (size_t i = 0; i < N; i += 4) {
+		float x;
+		memcpy(&x, bytes + i, 4);
+		assert_true(x >= 0x1p-15f && x < 0x1p-11f);
+	}
+	read_bytes(s, "model.layers.3.mlp.gate.e_score_correction_bias", 0, bytes, 1024);
+	for (size_t i = 0; i < 1024; i += 4) {
+		float x;
+		memcpy(&x, bytes + i, 4);
+		assert_true(fabsf(x) >= 0x1p-7f && fabsf(x) < 0x1p-3f);
+	}
+	read_bytes(s, "model.layers.0.mlp.gate_proj.weight", 0, bytes, N);
+	for (size_t i = 0; i < N; i++)
+		assert_int_not_equal(bytes[i] & 0x7f, 0x7f);
+	ws_source_close(s);
+}
+
+static void configs_are_those_of_the_real_models(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *model, *key;
+		int64_t value;
+	} facts[] = {
+		{ "qwen3-0.6b", "hidden_size", 1024 }, { "qwen3-0.6b", "num_hidden_layers", 28 },
+		{ "qwen3-8b", "intermediate_size", 12288 }, { "qwen3-8b", "num_attention_heads", 32 },
+		{ "qwen3-30b-a3b", "num_experts", 128 }, { "qwen3-30b-a3b", "moe_intermediate_size", 768 },
+		{ "qwen3-235b-a22b", "num_key_value_heads", 4 }, { "qwen3-235b-a22b", "head_dim", 128 },
+		{ "deepseek-v3", "q_lora_rank", 1536 }, { "deepseek-v3", "qk_rope_head_dim", 64 },
+		{ "deepseek-v3", "first_k_dense_replace", 3 }, { "deepseek-v3", "n_routed_experts", 256 },
+		{ "deepseek-v3", "num_nextn_predict_layers", 1 }, { "deepseek-v3", "vocab_size", 129280 },
+	};
+	for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++) {
+		struct ws_buf text;
+		ws_buf_init(&text, 0);
+		assert_int_equal(ws_synthetic_config(facts[i].model, &text, NULL), 0);
+		struct ws_json *config = ws_json_parse(text.data, text.len, "config", NULL);
+		assert_non_null(config);
+		assert_int_equal(ws_json_get_int(config, facts[i].key, -1), facts[i].value);
+		assert_int_equal(ws_json_get_bool(config, "tie_word_embeddings", true), i < 2);
+		assert_null(ws_json_duplicate(config));
+		ws_json_free(config);
+		ws_buf_free(&text);
+	}
+	struct ws_buf text;
+	struct ws_err err = WS_ERR_INIT;
+	ws_buf_init(&text, 0);
+	assert_int_equal(ws_synthetic_config("gpt-2", &text, &err), -1);
+	assert_int_equal(err.code, WS_EUSAGE);
+	ws_buf_free(&text);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(counts_and_sizes_are_those_of_the_real_models),
+		cmocka_unit_test(qwen3_has_its_names_and_shapes),
+		cmocka_unit_test(deepseek_v3_has_its_names_and_shapes),
+		cmocka_unit_test(what_is_unknown_is_answered_with_what_is_known),
+		cmocka_unit_test(any_range_is_the_same_as_in_the_whole),
+		cmocka_unit_test(seed_and_name_decide_the_bytes),
+		cmocka_unit_test(the_bytes_are_those_of_the_definition),
+		cmocka_unit_test(values_are_small_and_finite),
+		cmocka_unit_test(configs_are_those_of_the_real_models),
+	};
+	return cmocka_run_group_tests_name("synthetic", tests, NULL, NULL);
+}
