@@ -97,7 +97,9 @@ struct ws_store_gloo {
 int ws_store_wait_gloo(struct ws_store *s, ws_deadline until, const struct ws_cancel *cancel,
                        struct ws_store_gloo *out, struct ws_err *err);
 
-/* ---- client: one connection, one thread at a time ---- */
+/* ---- client: one connection, one thread at a time ----
+ *
+ * Keys are given as they are on the wire: torch's own client puts a "/" before each. */
 
 struct ws_store_client; /* opaque */
 
@@ -109,7 +111,7 @@ struct ws_store_client_opts {
 	bool no_ping;      /* torch 2.2-2.4 hosts do not know PING */
 };
 
-/* Retries refused connections with back-off until the deadline. */
+/* Retries refused connections with back-off until the deadline; then WS_EREACH. */
 int ws_store_connect(const struct ws_store_client_opts *opts, ws_deadline until,
                      const struct ws_cancel *cancel, struct ws_store_client **out,
                      struct ws_err *err);

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* store_keys.h - the keys of a store, their values and queues, and who waits for which.
+ *
+ * An entry is there while its key has a value, a queue or a waiter. Everything it holds is counted
+ * against one limit of bytes, waiters included, because strangers decide how much that is. */
+#ifndef WS_NET_STORE_KEYS_H
+#define WS_NET_STORE_KEYS_H
+
+#include "store_wire.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ws_store_entry;
+
+/* One key that a waiter still misses. */
+struct ws_store_wait {
+	struct ws_store_wait *prev, *next; /* among those who wait for the same, oldest first */
+	struct ws_store_waiter *who;
+	struct ws_store_entry *on;         /* NULL: no longer missing */
+};
+
+struct ws_store_waiter {
+	struct ws_store_wait *waits; /* NULL: waits for nothing */
+	size_t n_waits, n_missing;
+	bool at_barrier;             /* and not for a key to appear */
+};
+
+struct ws_store_waits {
+	struct ws_store_wait *first, *last;
+};
+
+struct ws_store_item { /* of a queue */
+	struct ws_store_item *next;
+	size_t n;
+	char data[];
+};
+
+struct ws_store_entry {
+	struct ws_store_entry *next; /* in its slot */
+	uint64_t hash;
+	bool has_value, once;
+	char *value;                 /* may be NULL while n_value is 0 */
+	size_t n_value;
+	struct ws_store_item *first, *last;
+	size_t n_items;
+	struct ws_store_waits waits;   /* for the key to appear */
+	struct ws_store_waits arrived; /* at the barrier of this name */
+	size_t n_key;
+	char key[];
+};
+
+struct ws_store_keys {
+	struct ws_store_entry **slots;
+	size_t n_slots, n_entries;
+	size_t n_values;             /* keys that have a value */
+	size_t bytes, max_bytes;
+	uint64_t secret[2];          /* so that nobody can aim at one slot */
+	/* Either may be NULL: a waiter's last missing key appeared; a key got its first value. */
+	void (*woken)(void *ctx, struct ws_store_waiter *who);
+	void (*appeared)(void *ctx);
+	void *ctx;
+};
+
+int ws_store_keys_init(struct ws_store_keys *k, size_t max_bytes, struct ws_err *err);
+void ws_store_keys_fini(struct ws_store_keys *k);
+
+/* NULL when there is none. */
+struct ws_store_entry *ws_store_keys_find(const struct ws_store_keys *k, struct ws_bytes key);
+static inline bool ws_store_entry_there(const struct ws_store_entry *e)
+{
+	return e && (e->has_value || e->n_items);
+}
+static inline struct ws_bytes ws_store_entry_value(const struct ws_store_entry *e)
+{
+	return e ? (struct ws_bytes){ e->value, e->n_value } : (struct ws_bytes){ NULL, 0 };
+}
+
+/* These return -1 when the limit or memory is exhausted, having changed nothing. A key that appears
+ * wakes all who wait for it, except that a queued item wakes only the first. */
+int ws_store_keys_set(struct ws_store_keys *k, struct ws_bytes key, struct ws_bytes value);
+int ws_store_keys_append(struct ws_store_keys *k, struct ws_bytes key, struct ws_bytes value);
+int ws_store_keys_push(struct ws_store_keys *k, struct ws_bytes key, struct ws_bytes value);
+void ws_store_keys_pop(struct ws_store_keys *k, struct ws_store_entry *e); /* the queue has items */
+bool ws_store_keys_delete(struct ws_store_keys *k, struct ws_bytes key);   /* true: there was a value */
+
+/* Waits for those of n keys (in wire form at f) that are not there; who->n_missing says how many. */
+int ws_store_keys_wait(struct ws_store_keys *k, struct ws_store_waiter *who,
+                       struct ws_store_fields f, size_t n);
+int ws_store_keys_arrive(struct ws_store_keys *k, struct ws_store_waiter *who,
+                         struct ws_bytes key); /* at a barrier whose counter was set before */
+void ws_store_keys_release(struct ws_store_keys *k, struct ws_bytes key); /* wakes who arrived */
+void ws_store_keys_forget(struct ws_store_keys *k, struct ws_store_waiter *who);
+/* First key that who misses; NULL: none. */
+const struct ws_store_entry *ws_store_keys_missing(const struct ws_store_waiter *who);
+
+/* Calls fn for every key that has a value. */
+void ws_store_keys_each(const struct ws_store_keys *k,
+                        void (*fn)(void *ctx, const struct ws_store_entry *e), void *ctx);
+
+#endif

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* store_watch.c - draws conclusions from the keys that pass.
+ *
+ * A torch process that cannot work with us does not say so: it waits for half an hour for a key
+ * that nobody will set. The names of its keys give it away. The first conclusion is kept as the
+ * store's trouble. Two things that only rank 0 can answer are answered here too: the sequence
+ * number of gloo groups up to torch 2.0, and the store-based barrier (see also store_exec.c). */
+#include "store_core.h"
+
+#include "wsync/str.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { ADDRESS_BYTES = 136, SEQUENCE_AT = 128 }; /* one of the addresses in a gloo value */
+
+/* How long the second connection of a torch <= 2.0 may be on its way. It is opened before the first
+ * key is set, so this is about the network reordering two connections. */
+static const int64_t twin_grace_ns = 500 * WS_NS_PER_MS;
+
+void ws_store_watch_trouble(struct ws_store_core *core, const char *hint, const char *fmt, ...)
+{
+	if (core->trouble.code != WS_OK)
+		return;
+	char text[sizeof core->trouble.msg];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
+	ws_err_set(&core->trouble, WS_EDATA, "%s", text);
+	if (hint)
+		ws_err_hint(&core->trouble, "%s", hint);
+	ws_log(core->log, 1, "store: %s", text);
+	if (core->changed)
+		core->changed(core->ctx);
+}
+
+const char *ws_store_watch_name(const struct ws_store_conn *c, char *dst, size_t n)
+{
+	if (c->rank >= 0)
+		snprintf(dst, n, "rank %d (%s)", c->rank, c->address);
+	else
+		snprintf(dst, n, "the peer at %s", c->address);
+	return dst;
+}
+
+static const struct {
+	enum ws_store_key kind;
+	const char *what, *hint;
+} hopeless[] = {
+	{ WS_KEY_PG_WRAPPER,
+	  "wraps its groups in the checks of TORCH_DISTRIBUTED_DEBUG=DETAIL, which only torch can "
+	  "take part in",
+	  "unset TORCH_DISTRIBUTED_DEBUG for that server (INFO is fine) and restart it" },
+	{ WS_KEY_SCALABLE_ID,
+	  "starts NCCL from several roots (TORCH_NCCL_RANKS_PER_ROOT), which is not supported",
+	  "unset TORCH_NCCL_RANKS_PER_ROOT for that server, and keep the group at 128 ranks or less" },
+	{ WS_KEY_NCCL2,
+	  "uses torch's opt-in nccl2 backend, which exchanges ids in a way that is not supported",
+	  "unset TORCH_DIST_USE_NCCL2 for that server and restart it" },
+};
+
+/* What can be told from the name alone, whether it is read or written. */
+static void judge(struct ws_store_conn *c, struct ws_bytes key, enum ws_store_key kind)
+{
+	struct ws_store_core *core = c->core;
+	char name[96];
+	for (size_t i = 0; i < sizeof hopeless / sizeof hopeless[0]; i++)
+		if (hopeless[i].kind == kind)
+			ws_store_watch_trouble(core, hopeless[i].hint, "%s %s",
+			                       ws_store_watch_name(c, name, sizeof name),
+			                       hopeless[i].what);
+	if (core->group && key.n > 12 && memcmp(key.data, "/default_pg/", 12) == 0)
+		ws_store_watch_trouble(core, "join with the server's own weight-update call, not with "
+		                             "init_process_group",
+		                       "%s joined torch's default group and not '%s'",
+		                       ws_store_watch_name(c, name, sizeof name), core->group);
+	struct ws_store_gloo_key g;
+	if (kind == WS_KEY_GLOO_ADDRESS && ws_store_gloo_key(key, core->group, &g) && g.ours &&
+	    g.device > 0)
+		ws_store_watch_trouble(core, "name one interface in GLOO_SOCKET_IFNAME of that server",
+		                       "%s spreads gloo over several interfaces, which is not supported",
+		                       ws_store_watch_name(c, name, sizeof name));
+}
+
+void ws_store_watch_read(struct ws_store_conn *c, struct ws_bytes key)
+{
+	static const char zeros[8];
+	struct ws_store_core *core = c->core;
+	const enum ws_store_key kind = ws_store_classify(key.data, key.n, core->group);
+	judge(c, key, kind);
+	if (ws_store_entry_there(ws_store_keys_find(&core->keys, key)))
+		return;
+	char text[160];
+	if (kind == WS_KEY_SEQ_NUM)
+		/* Failing for want of memory leaves the peer waiting, which is what the report shows. */
+		ws_store_keys_set(&core->keys, key, (struct ws_bytes){ zeros, sizeof zeros });
+	else if (kind == WS_KEY_OTHER)
+		ws_log(core->log, 1, "store: %s asks for \"%s\", a key we know nothing of", c->address,
+		       ws_printable(text, sizeof text, key.data, key.n));
+}
+
+int ws_store_watch_join(struct ws_store_conn *c)
+{
+	struct ws_store_core *core = c->core;
+	if (core->world_size && core->joined + 1 >= core->world_size) {
+		core->refused++;
+		ws_store_watch_trouble(core, "count the tensor-parallel ranks of every endpoint, and see "
+		                             "that nobody of an earlier attempt still retries",
+		                       "the peer at %s is one too many: the group has world size %u",
+		                       c->address, core->world_size);
+		ws_store_conn_doom(c, "the group is complete");
+		return -1;
+	}
+	c->joined = true;
+	core->joined++;
+	ws_log(core->log, 1, "store: %s joined (%u of %u)", c->address, core->joined,
+	       core->world_size ? core->world_size - 1 : core->joined);
+	return 0;
+}
+
+void ws_store_watch_count(struct ws_store_conn *c, struct ws_bytes key, int64_t sum)
+{
+	struct ws_store_core *core = c->core;
+	static const char suffix[] = ":last_worker";
+	char last[WS_STORE_KEY_MAX];
+	const enum ws_store_key kind = ws_store_classify(key.data, key.n, core->group);
+	judge(c, key, kind);
+	if (kind != WS_KEY_BARRIER || !core->world_size || sum != (int64_t)core->world_size ||
+	    key.n + sizeof suffix > sizeof last)
+		return;
+	memcpy(last, key.data, key.n);
+	memcpy(last + key.n, suffix, sizeof suffix);
+	ws_store_keys_set(&core->keys, (struct ws_bytes){ last, key.n + sizeof suffix - 1 },
+	                  (struct ws_bytes){ "1", 1 });
+}
+
+static void set_undecided(struct ws_store_conn *c, int64_t since)
+{
+	c->core->n_undecided += (unsigned)(since != 0) - (unsigned)(c->gloo_since != 0);
+	c->gloo_since = since;
+}
+
+/* The layout this peer uses is known: 'A', 'B' or 'C'. */
+static void settle(struct ws_store_conn *c, char epoch)
+{
+	struct ws_store_core *core = c->core;
+	char name[96];
+	set_undecided(c, 0);
+	ws_store_watch_name(c, name, sizeof name);
+	if (epoch == 'B')
+		ws_store_watch_trouble(core, "use torch 2.2 or later on that server, or the nccl backend",
+		                       "%s runs torch 2.1, whose gloo is not supported", name);
+	if (!core->gloo.epoch) {
+		core->gloo.epoch = epoch;
+		if (core->changed)
+			core->changed(core->ctx);
+	} else if (core->gloo.epoch != epoch) {
+		ws_store_watch_trouble(core, "run the same torch on every server of the group",
+		                       "%s speaks another version of gloo than the first peer", name);
+	}
+}
+
+void ws_store_watch_decide(struct ws_store_conn *c)
+{
+	const char epoch = ws_store_conn_epoch(c);
+	if (epoch != 'B' || c->scan.epoch == WS_EPOCH_B || c->core->now - c->gloo_since > twin_grace_ns)
+		settle(c, epoch);
+}
+
+static bool claim_rank(struct ws_store_conn *c, int rank)
+{
+	struct ws_store_core *core = c->core;
+	if (c->rank == rank)
+		return true;
+	if (rank == 0 || (core->world_size && (unsigned)rank >= core->world_size)) {
+		ws_store_watch_trouble(core, "rank 0 is ours; the rank offset of the first endpoint is 1",
+		                       "the peer at %s calls itself rank %d of %u", c->address, rank,
+		                       core->world_size);
+		return false;
+	}
+	for (const struct ws_store_conn *o = core->first; o; o = o->next) {
+		if (o->rank != rank)
+			continue;
+		ws_store_watch_trouble(core, "pipeline-parallel servers do this; every other server needs "
+		                             "a rank offset of its own",
+		                       "the peers at %s and %s both call themselves rank %d", o->address,
+		                       c->address, rank);
+		return false;
+	}
+	c->rank = rank;
+	return true;
+}
+
+/* Up to torch 2.0 the sequence number in an address is -1; 2.1 numbers its pairs there. */
+static bool numbers_its_pairs(struct ws_bytes value)
+{
+	return value.n >= ADDRESS_BYTES && value.n % ADDRESS_BYTES == 0 &&
+	       ws_store_load_u64(value.data + SEQUENCE_AT) != UINT64_MAX;
+}
+
+static void note_gloo(struct ws_store_conn *c, struct ws_bytes key,
+                      const struct ws_store_gloo_key *g, struct ws_bytes value)
+{
+	struct ws_store_core *core = c->core;
+	char *prefix = core->gloo.prefix;
+	if (g->n_prefix >= sizeof core->gloo.prefix || !claim_rank(c, g->rank))
+		return;
+	if (!prefix[0]) {
+		memcpy(prefix, key.data, g->n_prefix);
+		prefix[g->n_prefix] = 0;
+	} else if (strlen(prefix) != g->n_prefix || memcmp(prefix, key.data, g->n_prefix) != 0) {
+		ws_store_watch_trouble(core, "run the same torch on every server of the group",
+		                       "rank %d (%s) publishes under other keys than the first peer",
+		                       c->rank, c->address);
+	}
+	if (c->scan.epoch == WS_EPOCH_OLD && numbers_its_pairs(value))
+		c->scan.epoch = WS_EPOCH_B;
+	if (!c->gloo_since)
+		set_undecided(c, core->now);
+	ws_store_watch_decide(c);
+}
+
+void ws_store_watch_write(struct ws_store_conn *c, struct ws_bytes key, struct ws_bytes value)
+{
+	struct ws_store_core *core = c->core;
+	const enum ws_store_key kind = ws_store_classify(key.data, key.n, core->group);
+	struct ws_store_gloo_key g;
+	char name[96];
+	judge(c, key, kind);
+	if ((kind == WS_KEY_GLOO_ADDRESS || kind == WS_KEY_GLOO_RANK) &&
+	    ws_store_gloo_key(key, core->group, &g) && g.ours && g.device == 0)
+		note_gloo(c, key, &g, value);
+	if ((key.n == 15 && memcmp(key.data, "/exception_dump", 15) == 0) ||
+	    ws_store_key_has(key, "NCCLABORTEDCOMM:"))
+		ws_store_watch_trouble(core, "its log says which collective was not answered in time",
+		                       "%s gave the group up: its NCCL watchdog fired",
+		                       ws_store_watch_name(c, name, sizeof name));
+}
+
+void ws_store_watch_left(struct ws_store_conn *c)
+{
+	struct ws_store_core *core = c->core;
+	char name[96];
+	if (c->gloo_since)
+		settle(c, ws_store_conn_epoch(c));
+	if (!c->joined || core->closing)
+		return;
+	ws_store_remember_left(c);
+	ws_store_watch_trouble(core, "see that server's log: it crashed, timed out or destroyed the "
+	                             "group",
+	                       "%s left the rendezvous", ws_store_watch_name(c, name, sizeof name));
+}

@@ -1,0 +1,500 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_store.c - what the operations of a store do, through real sockets, in all three epochs. */
+#include "sock.h"
+#include "store.h"
+#include "store_wire.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static _Thread_local struct ws_err err; /* of the call before */
+
+static const char epochs[] = "ABC";
+
+static struct ws_store *store_for(unsigned world_size)
+{
+	const struct ws_store_opts opts = { .host = "127.0.0.1", .world_size = world_size,
+	                                    .group = "g" };
+	struct ws_store *s = NULL;
+	if (ws_store_open(&opts, &s, &err))
+		fail_msg("%s", err.msg);
+	return s;
+}
+
+static struct ws_store_client *client_of(struct ws_store *s, char epoch)
+{
+	const struct ws_store_client_opts opts = { .host = "127.0.0.1", .port = ws_store_port(s),
+	                                           .epoch = epoch };
+	struct ws_store_client *c = NULL;
+	if (ws_store_connect(&opts, ws_deadline_in(5 * WS_NS_PER_S), NULL, &c, &err))
+		fail_msg("%s", err.msg);
+	return c;
+}
+
+static ws_deadline soon(void)
+{
+	return ws_deadline_in(5 * WS_NS_PER_S);
+}
+
+#define ok(call) do { \
+	if (call) \
+		fail_msg("%s: %s", #call, err.msg); \
+} while (0)
+
+static void set(struct ws_store_client *c, const char *key, const char *value)
+{
+	ok(ws_store_client_set(c, key, value, strlen(value), soon(), &err));
+}
+
+static void value_is(struct ws_store_client *c, const char *key, const char *want)
+{
+	struct ws_buf b;
+	ws_buf_init(&b, 0);
+	ok(ws_store_client_get(c, key, soon(), &b, &err));
+	assert_int_equal(b.len, strlen(want));
+	assert_string_equal(ws_buf_str(&b), want);
+	ws_buf_free(&b);
+}
+
+static int64_t add(struct ws_store_client *c, const char *key, int64_t delta)
+{
+	int64_t sum = -1;
+	ok(ws_store_client_add(c, key, delta, soon(), &sum, &err));
+	return sum;
+}
+
+static bool present(struct ws_store_client *c, const char *a, const char *b)
+{
+	const char *const keys[] = { a, b };
+	bool all = false;
+	ok(ws_store_client_check(c, keys, b ? 2 : 1, soon(), &all, &err));
+	return all;
+}
+
+static void values_are_bytes_and_counters_are_text(void **state)
+{
+	(void)state;
+	for (const char *e = epochs; *e; e++) {
+		struct ws_store *s = store_for(0);
+		struct ws_store_client *c = client_of(s, *e);
+		value_is(c, "init/", "1");
+		set(c, "/k", "v");
+		value_is(c, "/k", "v");
+		set(c, "/k", "another");
+		value_is(c, "/k", "another");
+		set(c, "/empty", "");
+		value_is(c, "/empty", "");
+		assert_int_equal(add(c, "/n", 2), 2);
+		value_is(c, "/n", "2");
+		set(c, "/n", "5");
+		assert_int_equal(add(c, "/n", 1), 6);
+		assert_int_equal(add(c, "/n", -10), -4);
+		value_is(c, "/n", "-4");
+		const char nul[] = { 0, 1, 0, 2 };
+		struct ws_buf b;
+		ws_buf_init(&b, 0);
+		ok(ws_store_client_set(c, "/bytes", nul, sizeof nul, soon(), &err));
+		ok(ws_store_client_get(c, "/bytes", soon(), &b, &err));
+		assert_int_equal(b.len, sizeof nul);
+		assert_memory_equal(b.data, nul, sizeof nul);
+		ws_buf_free(&b);
+		ws_store_disconnect(c);
+		ws_store_close(s);
+	}
+}
+
+static void keys_are_counted_checked_and_deleted(void **state)
+{
+	(void)state;
+	for (const char *e = epochs; *e; e++) {
+		struct ws_store *s = store_for(0);
+		struct ws_store_client *c = client_of(s, *e);
+		int64_t n = 0;
+		bool deleted = false;
+		set(c, "/a", "1");
+		assert_true(present(c, "/a", NULL));
+		assert_false(present(c, "/a", "/b"));
+		set(c, "/b", "1");
+		assert_true(present(c, "/a", "/b"));
+		ok(ws_store_client_count(c, soon(), &n, &err));
+		assert_int_equal(n, 3);
+		ok(ws_store_client_delete(c, "/b", soon(), &deleted, &err));
+		assert_true(deleted);
+		ok(ws_store_client_delete(c, "/b", soon(), &deleted, &err));
+		assert_false(deleted);
+		ok(ws_store_client_count(c, soon(), &n, &err));
+		assert_int_equal(n, 2);
+		ws_store_disconnect(c);
+		ws_store_close(s);
+	}
+}
+
+static void compare(struct ws_store_client *c, const char *key, const char *expected,
+                    const char *desired, const char *want)
+{
+	struct ws_buf b;
+	ws_buf_init(&b, 0);
+	ok(ws_store_client_compare_set(c, key, expected, strlen(expected), desired, strlen(desired),
+	                               soon(), &b, &err));
+	assert_string_equal(ws_buf_str(&b), want);
+	ws_buf_free(&b);
+}
+
+static void compare_set_has_four_cases(void **state)
+{
+	(void)state;
+	for (const char *e = epochs; *e; e++) {
+		struct ws_store *s = store_for(0);
+		struct ws_store_client *c = client_of(s, *e);
+		compare(c, "/k", "something", "new", "something");
+		assert_false(present(c, "/k", NULL));
+		compare(c, "/k", "", "first", "first");
+		value_is(c, "/k", "first");
+		compare(c, "/k", "first", "second", "second");
+		compare(c, "/k", "first", "third", "second");
+		value_is(c, "/k", "second");
+		ws_store_disconnect(c);
+		ws_store_close(s);
+	}
+}
+
+static void append_grows_a_value_from_epoch_b_on(void **state)
+{
+	(void)state;
+	struct ws_store *s = store_for(0);
+	for (const char *e = epochs; *e; e++) {
+		struct ws_store_client *c = client_of(s, *e);
+		if (*e == 'A') {
+			assert_int_equal(ws_store_client_append(c, "/k", "x", 1, soon(), &err), -1);
+			assert_int_equal(err.code, WS_EUSAGE);
+			set(c, "/still", "usable");
+		} else {
+			char key[] = { '/', *e, 0 };
+			ok(ws_store_client_append(c, key, "x", 1, soon(), &err));
+			ok(ws_store_client_append(c, key, "", 0, soon(), &err));
+			ok(ws_store_client_append(c, key, "yz", 2, soon(), &err));
+			value_is(c, key, "xyz");
+		}
+		ws_store_disconnect(c);
+	}
+	ws_store_close(s);
+}
+
+struct waiter {
+	struct ws_store_client *c;
+	const char *keys[2];
+	ws_deadline until;
+	int rc;
+	enum ws_code code;
+};
+
+static void *wait_for_keys(void *arg)
+{
+	struct waiter *w = arg;
+	w->rc = ws_store_client_wait(w->c, w->keys, 2, w->until, &err);
+	w->code = err.code;
+	return NULL;
+}
+
+static void a_wait_ends_when_the_last_key_appears(void **state)
+{
+	(void)state;
+	for (const char *e = epochs; *e; e++) {
+		struct ws_store *s = store_for(0);
+		struct ws_store_client *setter = client_of(s, 'C');
+		struct waiter w = { .c = client_of(s, *e), .keys = { "/x", "/y" }, .until = soon() };
+		pthread_t t;
+		set(setter, "/x", "1");
+		pthread_create(&t, NULL, wait_for_keys, &w);
+		usleep(20 * 1000);
+		ok(ws_store_set(s, "/y", "2", 1, false, &err));
+		pthread_join(t, NULL);
+		assert_int_equal(w.rc, 0);
+		assert_int_equal(ws_store_client_wait(w.c, w.keys, 0, soon(), NULL), 0);
+		ws_store_disconnect(setter);
+		ws_store_disconnect(w.c);
+		ws_store_close(s);
+	}
+}
+
+static void every_way_to_create_a_key_wakes(void **state)
+{
+	(void)state;
+	struct ws_store *s = store_for(0);
+	struct ws_store_client *setter = client_of(s, 'C');
+	for (int way = 0; way < 4; way++) {
+		char a[8], b[8];
+		snprintf(a, sizeof a, "/a%d", way);
+		snprintf(b, sizeof b, "/b%d", way);
+		struct waiter w = { .c = client_of(s, 'C'), .keys = { a, b }, .until = soon() };
+		pthread_t t;
+		pthread_create(&t, NULL, wait_for_keys, &w);
+		usleep(10 * 1000);
+		set(setter, b, "1");
+		if (way == 0)
+			set(setter, a, "1");
+		else if (way == 1)
+			add(setter, a, 1);
+		else if (way == 2)
+			ok(ws_store_client_append(setter, a, "1", 1, soon(), &err));
+		else
+			compare(setter, a, "", "1", "1");
+		pthread_join(t, NULL);
+		assert_int_equal(w.rc, 0);
+		ws_store_disconnect(w.c);
+	}
+	ws_store_disconnect(setter);
+	ws_store_close(s);
+}
+
+static void a_timed_out_wait_leaves_the_client_usable_but_in_epoch_a(void **state)
+{
+	(void)state;
+	struct ws_store *s = store_for(0);
+	for (const char *e = epochs; *e; e++) {
+		struct ws_store_client *c = client_of(s, *e);
+		const char *const keys[] = { "/never" };
+		for (int i = 0; i < 3; i++) {
+			const ws_deadline until = ws_deadline_in(20 * WS_NS_PER_MS);
+			assert_int_equal(ws_store_client_wait(c, keys, 1, until, &err), -1);
+			assert_int_equal(err.code, i && *e == 'A' ? WS_EDATA : WS_ETIMEOUT);
+			if (i == 0)
+				assert_non_null(strstr(err.msg, "/never"));
+		}
+		if (*e == 'A')
+			assert_int_equal(ws_store_client_set(c, "/k", "v", 1, soon(), &err), -1);
+		else
+			value_is(c, "init/", *e == 'B' ? "2" : "3");
+		ws_store_disconnect(c);
+	}
+	ws_store_close(s);
+}
+
+/* The key appears around the moment of the time-out: whoever comes first, the stream stays in step. */
+static void a_wait_and_its_cancelling_may_cross(void **state)
+{
+	(void)state;
+	struct ws_store *s = store_for(0);
+	struct ws_store_client *c = client_of(s, 'C');
+	int woken = 0;
+	for (int i = 0; i < 200; i++) {
+		char key[16];
+		snprintf(key, sizeof key, "/r%d", i);
+		struct waiter w = { .c = c, .keys = { key, key },
+		                    .until = ws_deadline_in(2 * WS_NS_PER_MS) };
+		pthread_t t;
+		pthread_create(&t, NULL, wait_for_keys, &w);
+		usleep((unsigned)(1700 + i * 3));
+		ok(ws_store_set(s, key, "v", 1, false, &err));
+		pthread_join(t, NULL);
+		woken += w.rc == 0;
+		if (w.rc)
+			assert_int_equal(w.code, WS_ETIMEOUT);
+		value_is(c, key, "v");
+	}
+	print_message("# %d of 200 were woken in time\n", woken);
+	ws_store_disconnect(c);
+	ws_store_close(s);
+}
+
+static void *abort_soon(void *arg)
+{
+	usleep(20 * 1000);
+	ws_store_client_abort(arg);
+	return NULL;
+}
+
+static void aborting_ends_a_wait_for_good(void **state)
+{
+	(void)state;
+	struct ws_store *s = store_for(0);
+	struct ws_store_client *c = client_of(s, 'C');
+	const char *const keys[] = { "/never" };
+	pthread_t t;
+	pthread_create(&t, NULL, abort_soon, c);
+	assert_int_equal(ws_store_client_wait(c, keys, 1, WS_FOREVER, &err), -1);
+	assert_int_equal(err.code, WS_ECANCELLED);
+	pthread_join(t, NULL);
+	assert_int_equal(ws_store_client_set(c, "/k", "v", 1, soon(), &err), -1);
+	assert_int_equal(err.code, WS_ECANCELLED);
+	ws_store_disconnect(c);
+	ws_store_close(s);
+}
+
+static void *close_soon(void *arg)
+{
+	usleep(30 * 1000);
+	ws_store_close(arg);
+	return NULL;
+}
+
+static void *get_inside(void *arg)
+{
+	struct ws_buf b;
+	ws_buf_init(&b, 0);
+	assert_int_equal(ws_store_get(arg, "/never", WS_FOREVER, NULL, &b, &err), -1);
+	assert_int_equal(err.code, WS_ECANCELLED);
+	ws_buf_free(&b);
+	return NULL;
+}
+
+static void closing_the_store_fails_everybody_at_once(void **state)
+{
+	(void)state;
+	struct ws_store *s = store_for(0);
+	struct ws_store_client *c = client_of(s, 'C');
+	const char *const keys[] = { "/never" };
+	pthread_t closer, inside;
+	pthread_create(&inside, NULL, get_inside, s);
+	pthread_create(&closer, NULL, close_soon, s);
+	const int64_t start = ws_now_ns();
+	assert_int_equal(ws_store_client_wait(c, keys, 1, WS_FOREVER, &err), -1);
+	assert_int_equal(err.code, WS_EDATA);
+	assert_true(ws_now_ns() - start < WS_NS_PER_S);
+	pthread_join(closer, NULL);
+	pthread_join(inside, NULL);
+	ws_store_disconnect(c);
+}
+
+static void *set_soon(void *arg)
+{
+	usleep(20 * 1000);
+	set(arg, "/late", "value");
+	return NULL;
+}
+
+static void our_own_process_waits_without_a_socket(void **state)
+{
+	(void)state;
+	struct ws_store *s = store_for(0);
+	struct ws_store_client *c = client_of(s, 'C');
+	struct ws_buf b;
+	pthread_t t;
+	ws_buf_init(&b, 0);
+	pthread_create(&t, NULL, set_soon, c);
+	ok(ws_store_get(s, "/late", soon(), NULL, &b, &err));
+	assert_string_equal(ws_buf_str(&b), "value");
+	pthread_join(t, NULL);
+	assert_int_equal(ws_store_get(s, "/never", ws_deadline_in(10 * WS_NS_PER_MS), NULL, &b, &err),
+	                 -1);
+	assert_int_equal(err.code, WS_ETIMEOUT);
+	assert_non_null(strstr(err.msg, "/never"));
+	struct ws_cancel cancel = WS_CANCEL_INIT;
+	ok(ws_cancel_init(&cancel, &err));
+	ws_cancel_set(&cancel);
+	assert_int_equal(ws_store_get(s, "/never", WS_FOREVER, &cancel, &b, &err), -1);
+	assert_int_equal(err.code, WS_ECANCELLED);
+	ws_cancel_fini(&cancel);
+	ws_buf_free(&b);
+	ws_store_disconnect(c);
+	ws_store_close(s);
+}
+
+static void *connect_early(void *arg)
+{
+	const struct ws_store_client_opts opts = { .host = "127.0.0.1", .port = *(uint16_t *)arg };
+	struct ws_store_client *c = NULL;
+	ok(ws_store_connect(&opts, soon(), NULL, &c, &err));
+	ws_store_disconnect(c);
+	return NULL;
+}
+
+static void a_client_may_come_before_the_store(void **state)
+{
+	(void)state;
+	struct ws_store *s = store_for(0);
+	uint16_t port = ws_store_port(s);
+	ws_store_close(s);
+	pthread_t t;
+	pthread_create(&t, NULL, connect_early, &port);
+	usleep(100 * 1000);
+	const struct ws_store_opts opts = { .host = "127.0.0.1", .port = port };
+	ok(ws_store_open(&opts, &s, &err));
+	pthread_join(t, NULL);
+	ws_store_close(s);
+	const struct ws_store_client_opts none = { .host = "127.0.0.1", .port = port };
+	struct ws_store_client *c;
+	assert_int_equal(ws_store_connect(&none, ws_deadline_in(50 * WS_NS_PER_MS), NULL, &c, &err),
+	                 -1);
+	assert_int_equal(err.code, WS_EREACH);
+}
+
+enum { PEERS = 200, KEYS = 20 };
+
+struct peer {
+	struct ws_store *s;
+	int rank;
+	pthread_t thread;
+};
+
+/* As in a full mesh: everybody publishes, and reads everybody else. */
+static void *mesh(void *arg)
+{
+	const struct peer *p = arg;
+	struct ws_store_client *c = client_of(p->s, epochs[p->rank % 3]);
+	char key[32], value[32];
+	snprintf(key, sizeof key, "/mesh/%d", p->rank);
+	set(c, key, key);
+	for (int i = 0; i < KEYS; i++) {
+		snprintf(key, sizeof key, "/mesh/%d", (p->rank + i * 7) % PEERS);
+		value_is(c, key, key);
+	}
+	snprintf(value, sizeof value, "%d", PEERS);
+	add(c, "/done", 1);
+	ws_store_disconnect(c);
+	return NULL;
+}
+
+static void hundreds_of_peers_wait_for_each_other(void **state)
+{
+	(void)state;
+	struct ws_store *s = store_for(PEERS + 1);
+	static struct peer peers[PEERS];
+	const int64_t start = ws_now_ns();
+	for (int i = 0; i < PEERS; i++) {
+		peers[i] = (struct peer){ .s = s, .rank = i };
+		assert_int_equal(pthread_create(&peers[i].thread, NULL, mesh, &peers[i]), 0);
+	}
+	for (int i = 0; i < PEERS; i++)
+		pthread_join(peers[i].thread, NULL);
+	print_message("# %d peers, %d gets each: %.0f ms\n", PEERS, KEYS,
+	              (double)(ws_now_ns() - start) / 1e6);
+	struct ws_store_report r;
+	ok(ws_store_report(s, &r, &err));
+	assert_int_equal(r.joined, PEERS);
+	ws_store_report_fini(&r);
+	struct ws_buf b;
+	ws_buf_init(&b, 0);
+	ok(ws_store_get(s, "/done", soon(), NULL, &b, &err));
+	assert_string_equal(ws_buf_str(&b), "200");
+	ws_buf_free(&b);
+	ws_store_close(s);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(values_are_bytes_and_counters_are_text),
+		cmocka_unit_test(keys_are_counted_checked_and_deleted),
+		cmocka_unit_test(compare_set_has_four_cases),
+		cmocka_unit_test(append_grows_a_value_from_epoch_b_on),
+		cmocka_unit_test(a_wait_ends_when_the_last_key_appears),
+		cmocka_unit_test(every_way_to_create_a_key_wakes),
+		cmocka_unit_test(a_timed_out_wait_leaves_the_client_usable_but_in_epoch_a),
+		cmocka_unit_test(a_wait_and_its_cancelling_may_cross),
+		cmocka_unit_test(aborting_ends_a_wait_for_good),
+		cmocka_unit_test(closing_the_store_fails_everybody_at_once),
+		cmocka_unit_test(our_own_process_waits_without_a_socket),
+		cmocka_unit_test(a_client_may_come_before_the_store),
+		cmocka_unit_test(hundreds_of_peers_wait_for_each_other),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
