@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The main job, shown: a checkpoint with Qwen3-0.6B's names and shapes goes into two running endpoints of
+# two tensor-parallel ranks each. Everything lives under build/demo and ends with this script.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+build=${BUILD:-build}
+bin=$build/bin
+dir=$build/demo
+model=synthetic:qwen3-0.6b
+export WSYNC_REGISTRY=$dir/registry.json
+unset WSYNC_API_KEY_FILE http_proxy https_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY all_proxy
+
+pids=()
+finish() {
+    for p in "${pids[@]}"; do kill "$p" 2>/dev/null || true; done
+    for p in "${pids[@]}"; do wait "$p" 2>/dev/null || true; done
+}
+trap finish EXIT
+
+# Shows a command as it would be typed, then runs it.
+show() {
+    printf '\n\033[1m$ %s\033[0m\n' "${*//$bin\//}"
+    "$@"
+}
+
+start_endpoint() { # prints nothing; the URL lands in $dir/endpoint$1.url
+    "$bin/wsync-endpoint" --listen 127.0.0.1:0 --tp 2 --keep memory --json >"$dir/endpoint$1.log" 2>&1 &
+    pids+=($!)
+    for _ in $(seq 100); do
+        url=$(sed -n 's/.*"type":"ready".*"url":"\([^"]*\)".*/\1/p' "$dir/endpoint$1.log")
+        [ -n "$url" ] && break
+        sleep 0.1
+    done
+    [ -n "$url" ] || { echo "endpoint $1 did not start:" >&2; cat "$dir/endpoint$1.log" >&2; exit 1; }
+}
+
+mkdir -p "$dir"
+rm -f "$WSYNC_REGISTRY"
+if [ ! -f "$dir/ckpt/model.safetensors" ]; then
+    echo "writing a checkpoint with Qwen3-0.6B's names and shapes to $dir/ckpt (1.2 GB) ..."
+    "$build/tests/tools/mkcheckpoint" "$model" "$dir/ckpt"
+fi
+
+urls=()
+for i in 1 2; do
+    start_endpoint "$i"
+    urls+=("$url")
+    echo "endpoint $i: $url, 2 tensor-parallel ranks"
+done
+
+for u in "${urls[@]}"; do show "$bin/wsync-register" add "$u"; done
+show "$bin/wsync-register" list
+printf '\n\033[1m$ wsync-list-weights %s | head\033[0m\n' "$dir/ckpt"
+"$bin/wsync-list-weights" "$dir/ckpt" | sed -n '1,6p;$p'
+show "$bin/wsync-push" "$dir/ckpt" --weight-version 1 --verify hash
+show "$bin/wsync-ctl" version
+echo
+echo "Both endpoints hold the checkpoint, byte for byte. Try 'wsync-push --help', 'man wsync'."
