@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+# wsync-push against wsync-endpoint, which judges by its journal.
+load helpers
+
+prepare() {
+	safetensors small.safetensors a.weight:BF16:64,32 b.weight:F32:1000 c:U8:7 d.weight:BF16:33,5 \
+		e.weight:F8_E4M3:256,128 e.weight_scale_inv:F32:2,1 >/dev/null
+	try_endpoints=0
+}
+
+# endpoint NAME OPTION...: starts one; its URL is in $url.
+endpoint() {
+	local name=$1
+	shift
+	start "$name" wsync-endpoint --listen 127.0.0.1:0 --json "$@"
+	eventually 10 grep -q '"ready"' "$scratch/$name.out"
+	url=$(sed -n 's/.*"type":"ready".*"url":"\([^"]*\)".*/\1/p' "$scratch/$name.out")
+}
+
+# journal URL FILTER: an expression over the endpoint's journal j.
+journal() {
+	/usr/bin/python3 -c 'import json, sys, urllib.request
+j = json.load(urllib.request.urlopen(sys.argv[1] + "/wsync/journal", timeout=10))
+paths = [r["path"] for r in j["requests"]]
+updates = [r for r in j["requests"] if r["path"] == "/update_weights_from_distributed"]
+print(eval(sys.argv[2]))' "$1" "$2"
+}
+
+expect_json() { local got; got=$(json "$1"); [ "$got" = "$2" ] || explain "expected $1 = $2, got $got"; }
+expect_journal() {
+	local got
+	got=$(journal "$1" "$2")
+	[ "$got" = "$3" ] || explain "expected of $1: $2 = $3, got $got"
+}
+
+@test "a dry run without endpoints prints the plan" {
+	try wsync-push -n small.safetensors --bucket-size 4KiB --json
+	expect_status 0
+	expect_json 'lines[0]["type"], lines[0]["schema"], lines[-1]["type"], lines[-1]["ok"]' "('start', 1, 'end', True)"
+	expect_json '[l["type"] for l in lines].count("tensor")' 6
+	expect_json '[l for l in lines if l["type"] == "plan"][0]["bytes"]' "$((64*32*2 + 4000 + 7 + 33*5*2 + 256*128 + 8))"
+}
+
+@test "a dry run says of a real run what it does" {
+	endpoint one
+	try wsync-push -n small.safetensors -e "$url" --bucket-size 4KiB --json
+	expect_status 0
+	planned=$(json '[(l["digest"], l["buckets"], l["bytes"], l["world_size"]) for l in lines if l["type"] == "plan"], [(l["index"], l["tensors"], l["bytes"], l["flush"]) for l in lines if l["type"] == "bucket"]')
+	expect_journal "$url" '[p for p in paths if "info" not in p and "journal" not in p]' '[]'
+	try wsync-push small.safetensors -e "$url" --bucket-size 4KiB --json
+	expect_status 0
+	expect_json '[(l["digest"], l["buckets"], l["bytes"], l["world_size"]) for l in lines if l["type"] == "plan"], [(l["index"], l["tensors"], l["bytes"], l["flush"]) for l in lines if l["type"] == "bucket"]' "$planned"
+}
+
+@test "a push pauses, flushes with the last bucket only, resumes and destroys its group" {
+	endpoint one --tp 2
+	try wsync-push small.safetensors -e "$url" --bucket-size 4KiB --verify hash --weight-version v7 --json
+	expect_status 0
+	expect_json 'lines[-1]["ok"], lines[-1]["exit"], [e["state"] for e in lines[-1]["endpoints"]]' "(True, 0, ['committed'])"
+	expect_json 'lines[-1]["tensors"], lines[-1]["weight_version"], lines[-1]["verify"]' "(6, 'v7', 'hash')"
+	expect_json 'sum(v for k, v in lines[-1]["ns"].items() if k != "total") >= 0.99 * lines[-1]["ns"]["total"]' True
+	expect_journal "$url" '[p for p in paths if p in ("/init_weights_update_group", "/pause_generation", "/flush_cache", "/weights_checker", "/update_weight_version", "/continue_generation", "/destroy_weights_update_group")]' \
+		"['/init_weights_update_group', '/pause_generation', '/flush_cache', '/weights_checker', '/update_weight_version', '/continue_generation', '/destroy_weights_update_group']"
+	expect_journal "$url" '[u["flush_cache"] for u in updates] == [False] * (len(updates) - 1) + [True], len(updates) > 2' "(True, True)"
+	expect_journal "$url" 'j["state"]["paused"], j["state"]["groups"], j["state"]["weight_version"]' "(False, [], 'v7')"
+}
+
+@test "several endpoints with several ranks hold the same bytes afterwards" {
+	endpoint one --tp 1
+	urls=(-e "$url")
+	endpoint two --tp 2
+	urls+=(-e "$url")
+	endpoint three --tp 4 --keep hash
+	urls+=(-e "$url")
+	try wsync-push small.safetensors "${urls[@]}" --verify hash --json
+	expect_status 0
+	expect_json '[l["world_size"] for l in lines if l["type"] == "plan"]' "[8]"
+	expect_json '[e["state"] for e in lines[-1]["endpoints"]]' "['committed', 'committed', 'committed']"
+}
+
+@test "without a load format every tensor is a broadcast, and dtypes that gloo refuses are refused first" {
+	endpoint one --tp 2
+	try wsync-push small.safetensors -e "$url" --load-format none
+	expect_status 5
+	err_has 'e.weight is float8_e4m3fn'
+	err_has 'flattened_bucket'
+	expect_journal "$url" '"/pause_generation" in paths' False
+	try wsync-push small.safetensors -e "$url" --load-format none --exclude 'e.*' --verify hash --json
+	expect_status 0
+	expect_journal "$url" '[u["load_format"] for u in updates]' '[None]'
+}
+
+@test "servers of torch 1.13 get their own wire, and no bfloat16 tensor by itself" {
+	endpoint old --tp 2 --torch 1.13
+	try wsync-push small.safetensors -e "$url" --verify hash --json
+	expect_status 0
+	try wsync-push small.safetensors -e "$url" --load-format none --exclude 'e.*'
+	expect_status 5
+	err_has 'bfloat16'
+	expect_journal "$url" 'j["state"]["paused"], j["state"]["groups"]' '(False, [])'
+}
+
+@test "a refused bucket ends the push at once with the server's words, and nobody stays paused" {
+	endpoint one --tp 1
+	good=$url
+	endpoint two --tp 2 --fault refuse:update_weights_from_distributed:2
+	before=$SECONDS
+	try wsync-push small.safetensors -e "$good" -e "$url" --bucket-size 4KiB --json
+	[ $((SECONDS - before)) -le 3 ]
+	expect_status 5
+	expect_json 'lines[-1]["ok"], lines[-1]["exit"], lines[-1]["error"]["code"], lines[-1]["error"]["phase"]' "(False, 5, 'refused', 'transfer')"
+	expect_json "lines[-1]['error']['endpoint'] == '$url'" True
+	expect_json '[e["state"] for e in lines[-1]["endpoints"]], [e["paused"] for e in lines[-1]["endpoints"]]' "(['partial', 'partial'], [False, False])"
+	err_has 'injected'
+	expect_journal "$good" 'j["state"]["paused"]' False
+	expect_journal "$url" 'j["state"]["paused"]' False
+	err_has 'mixture of old and new weights'
+}
+
+@test "a refusal before the first byte leaves the endpoints untouched" {
+	endpoint one --fault refuse:pause_generation:1
+	try wsync-push small.safetensors -e "$url" --json
+	expect_status 5
+	expect_json '[e["state"] for e in lines[-1]["endpoints"]], lines[-1]["error"]["phase"]' "(['untouched'], 'pause')"
+	expect_journal "$url" 'len(updates), j["state"]["groups"]' "(0, [])"
+}
+
+@test "an endpoint left with a mixture stays paused where that is asked for" {
+	endpoint one --fault refuse:update_weights_from_distributed:2
+	try wsync-push small.safetensors -e "$url" --bucket-size 4KiB --on-partial pause --json
+	expect_status 5
+	expect_json 'lines[-1]["endpoints"][0]["state"], lines[-1]["endpoints"][0]["paused"]' "('partial', True)"
+	expect_journal "$url" 'j["state"]["paused"]' True
+	err_has 'left paused'
+}
+
+@test "an endpoint that dies in a bucket is exit 6, and the others are resumed" {
+	endpoint one --tp 1
+	good=$url
+	endpoint two --tp 1 --fault die:update_weights_from_distributed:1
+	try wsync-push small.safetensors -e "$good" -e "$url" --bucket-size 4KiB --json
+	expect_status 6
+	expect_journal "$good" 'j["state"]["paused"]' False
+	expect_json 'lines[-1]["error"]["code"]' data
+}
+
+@test "when the others got the whole of it, it is exit 9" {
+	endpoint one --tp 1
+	good=$url
+	endpoint two --tp 1 --fault die:update_weights_from_distributed:1
+	try wsync-push small.safetensors -e "$good" -e "$url" --json
+	expect_status 9
+	expect_json '[e["state"] for e in lines[-1]["endpoints"]]' "['committed', 'partial']"
+	expect_json 'lines[-1]["error"]["code"]' partial
+	expect_journal "$good" 'j["state"]["paused"]' False
+}
+
+@test "a hanging endpoint is exit 10 after the deadline, with phase, endpoint and rank" {
+	endpoint one --fault hang:init_weights_update_group:1
+	try wsync-push small.safetensors -e "$url" --init-timeout 1s --json
+	expect_status 10
+	expect_json 'lines[-1]["error"]["phase"], lines[-1]["error"]["code"]' "('init', 'timeout')"
+	err_has "$url"
+	endpoint two --fault hang:update_weights_from_distributed:1
+	try wsync-push small.safetensors -e "$url" --bucket-timeout 1s --json
+	expect_status 10
+	expect_json 'lines[-1]["error"]["phase"]' transfer
+	expect_journal "$url" 'j["state"]["paused"]' False
+}
+
+@test "a signal in the middle resumes everybody and the push dies by it" {
+	safetensors big.safetensors w:U8:50000000 >/dev/null
+	for sig in INT TERM; do
+		endpoint "one$sig" --fault hang:update_weights_from_distributed:1
+		# A shell's background job ignores SIGINT; a Python parent restores it.
+		run /usr/bin/python3 - "$sig" "$url" <<-'PY'
+			import signal, subprocess, sys, time, urllib.request, json
+			sig, url = getattr(signal, "SIG" + sys.argv[1]), sys.argv[2]
+			p = subprocess.Popen(["wsync-push", "big.safetensors", "-e", url, "--json"], stdout=subprocess.PIPE,
+			                     preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+			def state():
+			    return json.load(urllib.request.urlopen(url + "/wsync/journal", timeout=10))["state"]
+			end = time.time() + 10
+			while not state()["paused"] and time.time() < end:
+			    time.sleep(0.05)
+			p.send_signal(sig)
+			out, _ = p.communicate(timeout=20)
+			last = json.loads(out.splitlines()[-1])
+			print(p.returncode == -sig, last["ok"], last["error"]["code"], state()["paused"])
+		PY
+		[ "${lines[-1]}" = "True False cancelled False" ] || { echo "$output" >&2; false; }
+	done
+}
+
+@test "several sources by stdin keep one group, and a failed line does not end the others" {
+	safetensors other.safetensors a.weight:BF16:64,32 >/dev/null
+	endpoint one --tp 2
+	printf 'small.safetensors\tv1\nmissing.safetensors\nother.safetensors\tv3\n' >list
+	status=0
+	wsync-push --stdin -e "$url" --json <list >"$scratch/.out" 2>"$scratch/.err" || status=$?
+	out=$(<"$scratch/.out") err=$(<"$scratch/.err") last=stdin
+	expect_status 3
+	expect_json '[(l["source"], l["ok"]) for l in lines if l["type"] == "result"]' \
+		"[('small.safetensors', True), ('missing.safetensors', False), ('other.safetensors', True)]"
+	expect_json 'lines[-1]["type"], lines[-1]["ok"], lines[-1]["exit"]' "('end', False, 3)"
+	expect_journal "$url" 'paths.count("/init_weights_update_group"), j["state"]["weight_version"], j["state"]["groups"]' "(1, 'v3', [])"
+}
+
+@test "verification finds a flipped byte and names the tensor" {
+	endpoint one --tp 2 --fault flip:update_weights_from_distributed:1
+	try wsync-push small.safetensors -e "$url" --verify hash --weight-version 9 --json
+	expect_status 1
+	expect_json 'len([l for l in lines if l["type"] == "mismatch"]) >= 1, lines[-1]["error"]["code"]' "(True, 'mismatch')"
+	expect_journal "$url" 'j["state"]["weight_version"], j["state"]["paused"]' "('default', False)"
+}
+
+@test "requests in flight are aborted before a flush, and kept ones forbid it" {
+	endpoint one --busy 3
+	try wsync-push small.safetensors -e "$url" --json
+	expect_status 0
+	endpoint two --busy 3
+	try wsync-push small.safetensors -e "$url" --pause in_place
+	expect_status 2
+	try wsync-push small.safetensors -e "$url" --pause retract --json
+	expect_status 5
+	expect_json 'lines[-1]["error"]["phase"], lines[-1]["endpoints"][0]["state"]' "('flush', 'untouched')"
+	expect_journal "$url" 'j["state"]["paused"], len(updates)' '(False, 0)'
+	try wsync-push small.safetensors -e "$url" --pause retract --flush never
+	expect_status 0
+}
+
+@test "a wildcard is never advertised, nor loopback to a remote endpoint" {
+	endpoint one
+	try wsync-push small.safetensors -e "$url" --master-address 0.0.0.0
+	expect_status 2
+	err_has wildcard
+	expect_journal "$url" '"/init_weights_update_group" in paths' False
+}
+
+@test "a missing source, endpoint or argument is said in one line" {
+	endpoint one
+	try wsync-push nothing.safetensors -e "$url"
+	expect_status 3
+	err_has 'nothing.safetensors'
+	try wsync-push small.safetensors -e 127.0.0.1:1
+	expect_status 4
+	err_has '127.0.0.1:1'
+	try wsync-push
+	expect_status 2
+	try wsync-push small.safetensors --stdin
+	expect_status 2
+	try wsync-push small.safetensors -e "$url" -e "$url"
+	expect_status 2
+	err_has twice
+}
+
+@test "people read aligned lines and a summary" {
+	endpoint one --tp 2
+	try wsync-push small.safetensors -e "$url" --verify hash
+	expect_status 0
+	out_has 'pushed'
+	out_has 'verified by hash'
+	try wsync-push small.safetensors -e "$url" -q
+	expect_status 0
+	expect_out ''
+}
