@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+# Completion of wsync's programs for bash; bash-completion finds this file by each program's name.
+# Kept by hand: tests/cli/completions.bats compares the tables with what each program says of itself.
+
+# One word for each option: --name, or --name=VALUES where it takes a value. VALUES are the choices
+# joined by |, or FILE, URL, TENSOR, FAULT, or ANY for what cannot be guessed.
+_wsync_options() {
+	echo "--json --quiet --verbose --color=auto|always|never --help --version"
+	case $1 in
+	wsync-push) echo "
+		--endpoint=URL -e=URL --pool=ANY --registry=FILE --api-key-file=FILE
+		--include=TENSOR --exclude=TENSOR --weight-version=ANY --stdin --dry-run
+		--backend=auto|gloo --protocol=auto|update --bucket-size=128MiB|256MiB|512MiB|1GiB
+		--load-format=auto|none|flattened_bucket --flush=last|never|every
+		--pause=abort|retract|in_place|none --on-partial=resume|pause --verify=none|hash
+		--master-address=ANY --master-port=ANY --group-name=ANY
+		--connect-timeout=ANY --init-timeout=ANY --bucket-timeout=ANY --timeout=ANY -t=ANY
+		--progress=auto|none" ;;
+	wsync-list-weights) echo "
+		--include=TENSOR --exclude=TENSOR --format=table|names|tsv --hash
+		--endpoint=URL --pool=ANY --rank=ANY --prefix=ANY --registry=FILE --api-key-file=FILE
+		--connect-timeout=ANY --timeout=ANY" ;;
+	wsync-endpoint) echo "
+		--listen=ANY --api-key-file=FILE --tp=1|2|4|8 --keep=memory|hash|none --torch=2.6|1.13
+		--model-path=ANY --served-model-name=ANY --dtype=bfloat16|float16|float32
+		--quantization=ANY --init-timeout=ANY --receive-timeout=ANY --busy=ANY --fault=FAULT" ;;
+	esac
+}
+
+_wsync_commands() {
+	case $1 in
+	wsync-register) echo "" ;;
+	wsync-ctl) echo "" ;;
+	esac
+}
+
+# What stands for the values of an option, or nothing.
+_wsync_values() {
+	local w
+	for w in $(_wsync_options "$1"); do
+		[[ $w == "$2="* ]] && echo "${w#*=}"
+	done
+}
+
+_wsync_reply() { # WORDS CUR
+	mapfile -t COMPREPLY < <(compgen -W "$1" -- "$2")
+	declare -F __ltrim_colon_completions >/dev/null && __ltrim_colon_completions "$2"
+	return 0
+}
+
+# Endpoints of the registry: reads one file, asks nobody.
+_wsync_urls() {
+	_wsync_reply "$(wsync-register list --format names 2>/dev/null)" "$1"
+}
+
+# Names of the tensors of the sources on the line: reads headers only.
+_wsync_tensors() {
+	local sources=() w
+	for w in "${words[@]:1}"; do
+		case $w in
+		synthetic:* | *.safetensors | *.index.json) sources+=("$w") ;;
+		*) [ -d "$w" ] && sources+=("$w") ;;
+		esac
+	done
+	[ ${#sources[@]} -gt 0 ] || return 0
+	_wsync_reply "$(timeout 2 wsync-list-weights "${sources[@]}" --format names 2>/dev/null)" "$1"
+}
+
+_wsync_sources() {
+	if [[ $1 == synthetic* ]]; then
+		_wsync_reply "synthetic:qwen3-0.6b synthetic:qwen3-8b synthetic:qwen3-30b-a3b
+			synthetic:qwen3-235b-a22b synthetic:deepseek-v3" "$1"
+		return
+	fi
+	compopt -o filenames 2>/dev/null
+	mapfile -t COMPREPLY < <(compgen -d -- "$1"; compgen -G "$1*.safetensors"; compgen -G "$1*.json")
+}
+
+_wsync_faults() {
+	local kind routes="init_weights_update_group update_weights_from_distributed pause_generation
+		continue_generation destroy_weights_update_group flush_cache update_weight_version"
+	for kind in refuse hang drop die flip; do
+		[[ $1 == $kind:* ]] || continue
+		_wsync_reply "$(printf "$kind:%s:1 " $routes)" "$1"
+		return
+	done
+	compopt -o nospace 2>/dev/null
+	_wsync_reply "refuse: hang: drop: die: flip:" "$1"
+}
+
+_wsync_value() { # VALUES CUR
+	case $1 in
+	ANY) ;;
+	FILE)
+		compopt -o filenames 2>/dev/null
+		mapfile -t COMPREPLY < <(compgen -f -- "$2")
+		;;
+	URL) _wsync_urls "$2" ;;
+	TENSOR) _wsync_tensors "$2" ;;
+	FAULT) _wsync_faults "$2" ;;
+	*) _wsync_reply "${1//|/ }" "$2" ;;
+	esac
+}
+
+_wsync_names() {
+	local w
+	for w in $(_wsync_options "$1"); do
+		[[ $w == --* ]] && echo "${w%%=*}"
+	done
+}
+
+# What is neither an option nor its value.
+_wsync_argument() {
+	case $1 in
+	wsync-push | wsync-list-weights) _wsync_sources "$2" ;;
+	wsync-register | wsync-ctl)
+		local w commands
+		commands=$(_wsync_commands "$1")
+		for w in "${words[@]:1:cword-1}"; do
+			[[ " $commands " == *" $w "* ]] && { _wsync_urls "$2"; return; }
+		done
+		_wsync_reply "$commands" "$2"
+		;;
+	esac
+}
+
+_wsync() {
+	local cur prev words cword program=${1##*/} values=
+	# Words as the program sees them: readline splits at : and =, which URLs and --name=value contain.
+	if declare -F _get_comp_words_by_ref >/dev/null; then
+		_get_comp_words_by_ref -n := cur prev words cword
+	else
+		words=("${COMP_WORDS[@]}") cword=$COMP_CWORD
+		cur=${words[cword]} prev=${words[cword - 1]}
+	fi
+	COMPREPLY=()
+	if [[ $cur == --*=* ]]; then
+		prev=${cur%%=*} cur=${cur#*=}
+	fi
+	[[ $prev == -* ]] && values=$(_wsync_values "$program" "$prev")
+	if [ -n "$values" ]; then
+		_wsync_value "$values" "$cur"
+	elif [[ $cur == -* ]]; then
+		_wsync_reply "$(_wsync_names "$program")" "$cur"
+	else
+		_wsync_argument "$program" "$cur"
+	fi
+}
+
+complete -F _wsync wsync-push wsync-list-weights wsync-register wsync-ctl wsync-endpoint

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+# Completion of wsync's programs for fish; a link named after each program loads it.
+# Kept by hand: tests/cli/completions.bats compares it with what each program says of itself.
+
+function __wsync_urls # of the registry: reads one file, asks nobody
+    wsync-register list --format names 2>/dev/null
+end
+
+function __wsync_tensors # of the sources on the line: reads headers only
+    set -l sources
+    for w in (commandline -opc)[2..-1]
+        if string match -qr '^synthetic:|\.safetensors$|\.index\.json$' -- $w; or test -d $w
+            set -a sources $w
+        end
+    end
+    test -n "$sources"; and timeout 2 wsync-list-weights $sources --format names 2>/dev/null
+end
+
+function __wsync_sources
+    printf 'synthetic:%s\n' qwen3-0.6b qwen3-8b qwen3-30b-a3b qwen3-235b-a22b deepseek-v3
+    __fish_complete_suffix .safetensors
+end
+
+function __wsync_faults
+    for kind in refuse hang drop die flip
+        printf "$kind:%s:1\n" init_weights_update_group update_weights_from_distributed \
+            pause_generation continue_generation destroy_weights_update_group flush_cache \
+            update_weight_version
+    end
+end
+
+# One command defines one option of some programs: the programs, then complete's own arguments.
+function __wsync
+    for program in (string split , -- $argv[1])
+        complete -c wsync-$program $argv[2..-1]
+    end
+end
+
+set -l all push,list-weights,register,ctl,endpoint
+__wsync $all -l json -d 'one JSON object per line'
+__wsync $all -s q -l quiet -d 'nothing but errors'
+__wsync $all -s v -l verbose -d 'say what is asked of whom'
+__wsync $all -l color -x -a 'auto always never' -d 'colour the output'
+__wsync $all -s h -l help -d 'print a summary of the options'
+__wsync $all -s V -l version -d 'print the version'
+
+__wsync push,list-weights -l pool -x -d "of the registry's endpoints, those of this pool"
+__wsync push,list-weights -l registry -r -F -d 'the registry'
+__wsync push,list-weights,endpoint -l api-key-file -r -F -d 'file with the API key'
+__wsync push,list-weights -l include -x -a '(__wsync_tensors)' -d 'only names like this'
+__wsync push,list-weights -l exclude -x -a '(__wsync_tensors)' -d 'no names like this'
+__wsync push,list-weights -l connect-timeout -x -d 'to reach an endpoint'
+__wsync push,list-weights -f -a '(__wsync_sources)'
+
+__wsync push -s e -l endpoint -x -a '(__wsync_urls)' -d 'push to this endpoint'
+__wsync push -l weight-version -x -d 'what the endpoints call these weights'
+__wsync push -l stdin -d 'read sources from standard input'
+__wsync push -s n -l dry-run -d 'print the plan, change nothing'
+__wsync push -l backend -x -a 'auto gloo' -d 'the data plane'
+__wsync push -l protocol -x -a 'auto update' -d "the servers' routes"
+__wsync push -l bucket-size -x -a '128MiB 256MiB 512MiB 1GiB' -d 'most bytes of one request'
+__wsync push -l load-format -x -a 'auto none flattened_bucket' -d 'how a bucket is broadcast'
+__wsync push -l flush -x -a 'last never every' -d 'which requests drop the cache'
+__wsync push -l pause -x -a 'abort retract in_place none' -d 'what becomes of requests in flight'
+__wsync push -l on-partial -x -a 'resume pause' -d 'what becomes of half an update'
+__wsync push -l verify -x -a 'none hash' -d 'compare checksums afterwards'
+__wsync push -l master-address -x -d 'this machine as the endpoints reach it'
+__wsync push -l master-port -x -d "the store's port"
+__wsync push -l group-name -x -d 'name of the process group'
+__wsync push -l init-timeout -x -d 'to form the group'
+__wsync push -l bucket-timeout -x -d 'for one bucket'
+__wsync push -s t -l timeout -x -d 'for the whole push'
+__wsync push -l progress -x -a 'auto none' -d 'draw a progress line'
+
+__wsync list-weights -l format -x -a 'table names tsv' -d 'how to print the list'
+__wsync list-weights -l hash -d "add the XXH3-64 of each tensor's bytes"
+__wsync list-weights -l endpoint -x -a '(__wsync_urls)' -d 'ask this endpoint'
+__wsync list-weights -l rank -x -d 'of this tensor-parallel rank'
+__wsync list-weights -l prefix -x -d 'only names that begin so'
+__wsync list-weights -l timeout -x -d "for one endpoint's answer"
+
+__wsync endpoint -f
+__wsync endpoint -l listen -x -a '127.0.0.1:0 127.0.0.1:30000' -d 'answer at this address'
+__wsync endpoint -l tp -x -a '1 2 4 8' -d 'tensor-parallel ranks'
+__wsync endpoint -l keep -x -a 'memory hash none' -d 'what stays of received weights'
+__wsync endpoint -l torch -x -a '2.6 1.13' -d 'behave like this torch'
+__wsync endpoint -l model-path -x -d 'model path to report'
+__wsync endpoint -l served-model-name -x -d 'model name to report'
+__wsync endpoint -l dtype -x -a 'bfloat16 float16 float32' -d 'type to report'
+__wsync endpoint -l quantization -x -d 'quantization to report'
+__wsync endpoint -l init-timeout -x -d 'for a group to form'
+__wsync endpoint -l receive-timeout -x -d 'for the bytes of one update'
+__wsync endpoint -l busy -x -d 'emulate running requests'
+__wsync endpoint -l fault -x -a '(__wsync_faults)' -d 'misbehave at one call'
