@@ -40,22 +40,24 @@ struct ws_gloo_opts {
 	unsigned rank, size;        /* size >= 2 */
 	enum ws_gloo_layout layout;
 	const char *prefix;         /* of every key, ends in "/" */
-	const struct ws_gloo_kv *kv; /* used during ws_gloo_open, and later when peers connect lazily */
+	const struct ws_gloo_kv *kv; /* used during ws_gloo_open only */
 	const char *host;           /* address literal to listen on and to publish */
 	bool rank_as_id;            /* G2b: publish no identifiers (newer torch's lazy mode) */
 	size_t ring_bytes;          /* buffer for bytes that come from no file; 0: 32 MiB */
 	const struct ws_log *log;   /* borrowed */
 };
 
-/* Publishes our address and returns once the connections that our place in the tree needs are up;
- * those that only others need are accepted whenever they come (lazy peers connect late). */
+/* Publishes our address, waits for every other rank's, connects where that is our part, and returns
+ * once all eager peers have connected too. Lazy peers (they publish no identifiers) connect with
+ * their first broadcast: they are accepted whenever they come, and not waited for here. */
 int ws_gloo_open(const struct ws_gloo_opts *opts, ws_deadline until, const struct ws_cancel *cancel,
                  struct ws_gloo **out, struct ws_err *err);
 void ws_gloo_abort(struct ws_gloo *g); /* running and later calls fail; peers see closed sockets */
 void ws_gloo_close(struct ws_gloo *g); /* NULL is fine */
 
-/* Broadcast from us, one per item. Returns when every child took everything. File spans go by
- * sendfile; other spans are made once, in a thread, into a ring that all children read. */
+/* Broadcast from us, one per item. Returns when the kernel has taken every byte for every child. File
+ * spans go by sendfile; other spans are made once, in a thread, into a ring that all children read.
+ * After a failure, here or in ws_gloo_recv, the group is of no further use. */
 int ws_gloo_send(struct ws_gloo *g, const struct ws_payload *items, size_t n, ws_deadline until,
                  const struct ws_cancel *cancel, struct ws_err *err);
 
@@ -72,8 +74,8 @@ struct ws_gloo_sink {
 int ws_gloo_recv(struct ws_gloo *g, unsigned root, const struct ws_gloo_sink *items, size_t n,
                  ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err);
 
-/* Payload bytes moved so far: by the slowest child when sending, received when receiving. Any
- * thread; for progress. */
+/* Payload bytes moved since ws_gloo_open: by the slowest child when sending, received when
+ * receiving. Any thread; for progress. */
 uint64_t ws_gloo_progress(const struct ws_gloo *g);
 
 /* The children of `rank` in the binomial tree of `size` ranks rooted at `root`, in sending order;

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gloo_send.c - the root of a broadcast.
+ *
+ * Bytes of files go to each child by itself, out of the page cache. Bytes that have to be made are
+ * made once, by one thread, into a ring that every child reads; so the slowest child holds the others
+ * back by at most the ring. */
+#include "gloo_out.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+enum { TILE = 1024 * 1024 };
+
+struct sending {
+	struct ws_gloo_call call;     /* first: what the loop hands back */
+	struct ws_gloo_source source; /* reached by container_of below */
+	struct ws_gloo *g;
+	const struct ws_payload *items;
+	uint64_t progress_before;
+	size_t tile;
+	pthread_t producer;
+	bool producing;
+	unsigned n_out;
+	struct ws_gloo_out out[32];
+};
+
+/* ---- making bytes ---- */
+
+static int make_span(struct sending *s, const struct ws_span *span, struct ws_err *err)
+{
+	for (uint64_t at = 0; at < span->length;) {
+		const uint64_t left = span->length - at;
+		const size_t n = left < s->tile ? (size_t)left : s->tile;
+		void *dst;
+		if (ws_flow_wait_room(s->call.flow, n, &dst) || span->fill(span->ctx, at, dst, n, err))
+			return -1;
+		ws_flow_commit(s->call.flow, n);
+		at += n;
+	}
+	return 0;
+}
+
+static void *produce(void *arg)
+{
+	struct sending *s = arg;
+	struct ws_err err = WS_ERR_INIT; /* stays empty when told to stop */
+	for (size_t i = 0; i < s->source.n_items; i++) {
+		const struct ws_payload *p = &s->items[i];
+		for (size_t k = 0; k < p->n_spans; k++) {
+			if (p->spans[k].fd < 0 && make_span(s, &p->spans[k], &err)) {
+				ws_flow_fail(s->call.flow, &err);
+				return NULL;
+			}
+		}
+	}
+	return NULL;
+}
+
+static bool has_made_bytes(const struct ws_payload *items, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		for (size_t k = 0; k < items[i].n_spans; k++)
+			if (items[i].spans[k].fd < 0)
+				return true;
+	return false;
+}
+
+static int start_producer(struct sending *s, struct ws_err *err)
+{
+	if (!has_made_bytes(s->items, s->source.n_items))
+		return 0;
+	if (ws_flow_open(s->g->ring_bytes, s->n_out, &s->call.flow, err))
+		return -1;
+	s->tile = s->g->ring_bytes / 4 < TILE ? s->g->ring_bytes / 4 + 1 : TILE;
+	const int rc = pthread_create(&s->producer, NULL, produce, s);
+	if (rc)
+		return ws_err_set(err, WS_ESYSTEM, "gloo: cannot start a thread (error %d)", rc);
+	s->producing = true;
+	return 0;
+}
+
+static void stop_producer(struct sending *s)
+{
+	if (s->producing) {
+		ws_flow_stop(s->call.flow);
+		pthread_join(s->producer, NULL);
+	}
+	ws_flow_close(s->call.flow);
+}
+
+/* ---- the source of the children's streams ---- */
+
+static struct sending *sending_of(const struct ws_gloo_source *source)
+{
+	return (struct sending *)((char *)(uintptr_t)source - offsetof(struct sending, source));
+}
+
+static uint64_t length_of(const struct ws_gloo_source *source, size_t item)
+{
+	return sending_of(source)->items[item].length;
+}
+
+static void peek(struct ws_gloo_source *source, const struct ws_gloo_out *o,
+                 struct ws_gloo_piece *piece)
+{
+	struct sending *s = sending_of(source);
+	const struct ws_span *span = &s->items[o->item].spans[o->span];
+	const uint64_t left = span->length - o->span_at;
+	*piece = (struct ws_gloo_piece){ .fd = span->fd };
+	if (span->fd >= 0) {
+		piece->offset = span->offset + o->span_at;
+		piece->n = left < SIZE_MAX / 2 ? (size_t)left : SIZE_MAX / 2;
+	} else {
+		const size_t n = ws_flow_peek(s->call.flow, o->index, &piece->bytes);
+		piece->n = n < left ? n : (size_t)left;
+	}
+}
+
+static void took(struct ws_gloo_source *source, struct ws_gloo_out *o, size_t n)
+{
+	struct sending *s = sending_of(source);
+	const struct ws_span *span = &s->items[o->item].spans[o->span];
+	if (span->fd < 0)
+		ws_flow_consume(s->call.flow, o->index, n);
+	o->span_at += n;
+	if (o->span_at == span->length) {
+		o->span++;
+		o->span_at = 0;
+	}
+}
+
+/* ---- the call ---- */
+
+static int refuse_payload(struct ws_gloo_call *call, struct ws_gloo_peer *p, uint32_t tag,
+                          uint64_t length, struct ws_err *err)
+{
+	(void)tag, (void)length, (void)err;
+	ws_gloo_lose(((struct sending *)call)->g, p, "sent a broadcast, but we are the root");
+	return 0;
+}
+
+static void explain(struct ws_gloo_call *call, struct ws_buf *text)
+{
+	const struct sending *s = (const struct sending *)call;
+	for (unsigned i = 0; i < s->n_out; i++)
+		ws_gloo_out_explain(&s->out[i], &s->source, text);
+}
+
+static int step(struct sending *s, bool *done, struct ws_err *err)
+{
+	uint64_t slowest = UINT64_MAX;
+	*done = true;
+	if (s->call.flow && ws_flow_failed(s->call.flow, err))
+		return -1;
+	for (unsigned i = 0; i < s->n_out; i++) {
+		struct ws_gloo_out *o = &s->out[i];
+		if (ws_gloo_out_pump(s->g, o, &s->source, err) ||
+		    ws_gloo_out_check(o, &s->source, err))
+			return -1;
+		slowest = o->sent < slowest ? o->sent : slowest;
+		*done = *done && ws_gloo_out_done(o, &s->source);
+	}
+	atomic_store_explicit(&s->g->progress, s->progress_before + slowest, memory_order_relaxed);
+	return 0;
+}
+
+static int run(struct sending *s, struct ws_err *err)
+{
+	if (ws_gloo_call_begin(s->g, &s->call, err))
+		return -1;
+	bool done = false;
+	int rc = step(s, &done, err);
+	while (rc == 0 && !done) {
+		rc = ws_gloo_turn(s->g, &s->call, err);
+		if (rc == 0)
+			rc = step(s, &done, err);
+	}
+	s->g->tag += (uint32_t)s->source.n_items;
+	return ws_gloo_call_end(s->g, &s->call, rc, err);
+}
+
+int ws_gloo_send(struct ws_gloo *g, const struct ws_payload *items, size_t n, ws_deadline until,
+                 const struct ws_cancel *cancel, struct ws_err *err)
+{
+	static const struct ws_gloo_call_ops ops = { .begin = refuse_payload, .explain = explain };
+	struct sending *s = calloc(1, sizeof *s);
+	if (!s)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	s->call = (struct ws_gloo_call){ .ops = &ops, .until = until, .cancel = cancel };
+	s->source = (struct ws_gloo_source){ .n_items = n, .tag = g->tag, .length = length_of,
+	                                     .peek = peek, .took = took };
+	s->g = g;
+	s->items = items;
+	s->progress_before = ws_gloo_progress(g);
+	unsigned children[32];
+	s->n_out = ws_gloo_children(g->size, g->rank, g->rank, children);
+	for (unsigned i = 0; i < s->n_out; i++)
+		s->out[i] = (struct ws_gloo_out){ .peer = &g->peers[children[i]], .index = i };
+	int rc = start_producer(s, err);
+	if (rc == 0)
+		rc = run(s, err);
+	stop_producer(s);
+	free(s);
+	return rc;
+}
