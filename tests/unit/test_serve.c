@@ -1,0 +1,623 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The embedded endpoint without network: requests go straight to its handler. */
+#include "serve_core.h"
+
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct ws_serve *serve;
+static struct ws_serve_reply reply;
+
+static void start(const struct ws_serve_opts *opts)
+{
+	struct ws_err err = WS_ERR_INIT;
+	if (ws_serve_new(opts, &serve, &err))
+		fail_msg("%s", err.msg);
+}
+
+static int set_up(void **state)
+{
+	(void)state;
+	serve = NULL;
+	memset(&reply, 0, sizeof reply);
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	ws_buf_free(&reply.body);
+	ws_serve_stop(serve);
+	return 0;
+}
+
+static unsigned ask(const char *method, const char *path, const char *body)
+{
+	const struct ws_serve_request rq = {
+		.method = method, .path = path, .body = body ? body : "",
+		.body_len = body ? strlen(body) : 0,
+	};
+	ws_buf_free(&reply.body);
+	ws_serve_handle(serve, &rq, &reply);
+	return reply.status;
+}
+
+static const char *said(void)
+{
+	return ws_buf_str(&reply.body);
+}
+
+static void assert_said(const char *part)
+{
+	if (!strstr(said(), part))
+		fail_msg("'%s' lacks '%s'", said(), part);
+}
+
+static const char validation[] = "{\"object\":\"error\",\"message\":\"1 validation error: ";
+
+/* ---- the frame ---- */
+
+static void unknown_paths_and_methods_answer_like_fastapi(void **state)
+{
+	(void)state;
+	start(&(struct ws_serve_opts){ 0 });
+	assert_int_equal(ask("POST", "/begin_weight_update", "{}"), 404);
+	assert_string_equal(said(), "{\"detail\":\"Not Found\"}");
+	assert_int_equal(ask("GET", "/pause_generation", NULL), 405);
+	assert_string_equal(said(), "{\"detail\":\"Method Not Allowed\"}");
+	assert_string_equal(reply.allow, "POST");
+	assert_int_equal(ask("HEAD", "/flush_cache", NULL), 405);
+	assert_string_equal(reply.allow, "GET, POST");
+	assert_int_equal(ask("GET", "health", NULL), 404);
+}
+
+static void health_is_an_empty_200(void **state)
+{
+	(void)state;
+	start(&(struct ws_serve_opts){ 0 });
+	assert_int_equal(ask("GET", "/health", NULL), 200);
+	assert_int_equal(reply.body.len, 0);
+	assert_int_equal(ask("GET", "/health_generate", NULL), 200);
+	assert_true(ws_serve_occupy(serve, true));
+	assert_int_equal(ask("GET", "/health_generate", NULL), 503);
+	assert_int_equal(ask("GET", "/health", NULL), 200);
+	ws_serve_vacate(serve);
+}
+
+static void information_tells_what_was_configured(void **state)
+{
+	(void)state;
+	start(&(struct ws_serve_opts){ .tp = 3, .model_path = "m/\"odd\"", .quantization = "fp8",
+	                               .served_model_name = "served" });
+	assert_int_equal(ask("GET", "/model_info", NULL), 200);
+	assert_said("\"model_path\":\"m/\\\"odd\\\"\"");
+	assert_said("\"weight_version\":\"default\"");
+	assert_int_equal(ask("GET", "/get_server_info", NULL), 200);
+	assert_said("\"tp_size\":3");
+	assert_said("\"quantization\":\"fp8\"");
+	assert_said("\"dtype\":\"bfloat16\"");
+	assert_int_equal(ask("GET", "/v1/models", NULL), 200);
+	assert_said("\"id\":\"served\"");
+	assert_int_equal(ask("GET", "/openapi.json", NULL), 200);
+	assert_said("\"/update_weights_from_distributed\":{\"post\":{}}");
+}
+
+static void bodies_that_are_no_objects_are_validation_errors(void **state)
+{
+	static const char *const bodies[] = { NULL, "", "{", "[]", "3", "{}x", "{\"mode\":1}",
+		                              "{\"mode\":\"abort\\u0000\"}", "{\"mode\":null}" };
+	(void)state;
+	start(&(struct ws_serve_opts){ 0 });
+	for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++) {
+		assert_int_equal(ask("POST", "/pause_generation", bodies[i]), 400);
+		assert_said(validation);
+		assert_said("\"type\":\"Bad Request\",\"param\":null,\"code\":400}");
+	}
+	assert_false(serve->paused);
+}
+
+static void a_key_opens_everything_but_health_is_always_open(void **state)
+{
+	char path[] = "/tmp/wsync-test-key-XXXXXX";
+	const int fd = mkstemp(path);
+	(void)state;
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, "sesame\n", 7), 7);
+	close(fd);
+	start(&(struct ws_serve_opts){ .api_key_file = path });
+	unlink(path);
+	struct ws_serve_request rq = { .method = "GET", .path = "/model_info", .body = "" };
+	static const char *const wrong[] = { NULL, "", "Bearer ", "Bearer sesam", "Bearer sesamee",
+		                             "sesame", "bearer sesame" };
+	for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+		rq.authorization = wrong[i];
+		ws_serve_handle(serve, &rq, &reply);
+		assert_int_equal(reply.status, 401);
+		assert_string_equal(said(), "{\"error\":\"Unauthorized\"}");
+		ws_buf_free(&reply.body);
+	}
+	rq.authorization = "Bearer sesame";
+	ws_serve_handle(serve, &rq, &reply);
+	assert_int_equal(reply.status, 200);
+	rq.authorization = NULL;
+	rq.x_api_key = "sesame";
+	ws_buf_free(&reply.body);
+	ws_serve_handle(serve, &rq, &reply);
+	assert_int_equal(reply.status, 200);
+	assert_int_equal(ask("GET", "/health", NULL), 200);
+	assert_int_equal(ask("GET", "/wsync/journal", NULL), 401);
+}
+
+/* ---- pausing and flushing ---- */
+
+static void a_flush_needs_an_idle_scheduler(void **state)
+{
+	(void)state;
+	start(&(struct ws_serve_opts){ .busy = 2 });
+	assert_int_equal(ask("GET", "/flush_cache", NULL), 400);
+	assert_int_equal(ask("POST", "/pause_generation", "{\"mode\":\"in_place\"}"), 200);
+	assert_string_equal(said(), "{\"message\":\"Generation paused successfully.\",\"status\":\"ok\"}");
+	assert_int_equal(ask("POST", "/flush_cache", NULL), 400);
+	assert_int_equal(ask("POST", "/pause_generation", "{\"mode\":\"retract\"}"), 200);
+	assert_int_equal(serve->running, 0);
+	assert_int_equal(serve->waiting, 2);
+	assert_int_equal(ask("GET", "/flush_cache", NULL), 400);
+	assert_int_equal(ask("POST", "/pause_generation", "{}"), 200);
+	assert_int_equal(ask("GET", "/flush_cache", NULL), 200);
+	assert_string_equal(reply.type, "text/plain; charset=utf-8");
+	assert_said("Cache flushed.");
+	assert_int_equal(ask("POST", "/continue_generation", "{\"torch_empty_cache\":true}"), 200);
+	assert_int_equal(serve->running, 2);
+	assert_false(serve->paused);
+	assert_int_equal(serve->journal.flushes, 1);
+	assert_int_equal(serve->journal.failed_flushes, 3);
+}
+
+static const char *timeout_query(const void *ctx, const char *key)
+{
+	return strcmp(key, "timeout") == 0 ? ctx : NULL;
+}
+
+static void a_flush_may_wait_for_idleness(void **state)
+{
+	(void)state;
+	start(&(struct ws_serve_opts){ .busy = 1 });
+	struct ws_serve_request rq = { .method = "GET", .path = "/flush_cache", .body = "",
+		                       .query = timeout_query, .query_ctx = "0.1" };
+	const int64_t t0 = ws_now_ns();
+	ws_serve_handle(serve, &rq, &reply);
+	assert_int_equal(reply.status, 400);
+	assert_true(ws_now_ns() - t0 >= 90 * WS_NS_PER_MS);
+	ws_buf_free(&reply.body);
+	rq.query_ctx = "soon";
+	ws_serve_handle(serve, &rq, &reply);
+	assert_int_equal(reply.status, 400);
+	assert_said("query.timeout");
+}
+
+static void a_new_version_aborts_requests_unless_told_not_to(void **state)
+{
+	(void)state;
+	start(&(struct ws_serve_opts){ .busy = 1 });
+	assert_int_equal(ask("POST", "/update_weight_version", "{}"), 400);
+	assert_int_equal(ask("POST", "/update_weight_version",
+	                     "{\"new_version\":\"v7\",\"abort_all_requests\":false}"), 200);
+	assert_int_equal(serve->running, 1);
+	assert_string_equal(said(), "{\"success\":true,\"message\":\"Weight version updated to v7\","
+	                            "\"new_version\":\"v7\"}");
+	assert_int_equal(ask("POST", "/update_weight_version", "{\"new_version\":\"v8\"}"), 200);
+	assert_int_equal(serve->running, 0);
+	ask("GET", "/model_info", NULL);
+	assert_said("\"weight_version\":\"v8\"");
+}
+
+struct late {
+	pthread_t thread;
+	_Atomic bool entered;
+	bool writer;
+};
+
+static void *enter_late(void *arg)
+{
+	struct late *l = arg;
+	ws_serve_enter_update(serve, false, &l->writer);
+	l->entered = true;
+	ws_serve_leave_update(serve, l->writer);
+	return NULL;
+}
+
+static void an_update_outside_of_a_pause_waits_for_running_requests(void **state)
+{
+	(void)state;
+	start(&(struct ws_serve_opts){ .busy = 1 });
+	struct late l = { 0 };
+	assert_int_equal(pthread_create(&l.thread, NULL, enter_late, &l), 0);
+	usleep(50000);
+	assert_false(l.entered);
+	assert_int_equal(ask("POST", "/pause_generation", "{}"), 200);
+	pthread_join(l.thread, NULL);
+	assert_true(l.entered);
+	assert_false(l.writer);
+}
+
+/* ---- groups and updates, as far as they go without a network ---- */
+
+static void init_requests_are_checked_field_by_field(void **state)
+{
+	static const struct { const char *body, *says; } cases[] = {
+		{ "{}", "body.master_address: Field required" },
+		{ "{\"master_address\":\"h\",\"master_port\":\"x\"}", "body.master_port: Input should be a valid integer" },
+		{ "{\"master_address\":7}", "body.master_address: Input should be a valid string" },
+		{ "{\"master_address\":\"h\",\"master_port\":1,\"rank_offset\":1.5}", "body.rank_offset" },
+		{ "{\"master_address\":\"h\",\"master_port\":0,\"rank_offset\":1,\"world_size\":2}", "port out of range" },
+		{ "{\"master_address\":\"h\",\"master_port\":65536,\"rank_offset\":1,\"world_size\":2}", "port out of range" },
+		{ "{\"master_address\":\"h\",\"master_port\":1,\"rank_offset\":1,\"world_size\":4097}", "world_size" },
+		{ "{\"master_address\":\"h\",\"master_port\":1,\"rank_offset\":0,\"world_size\":2}", "rank_offset 0" },
+		{ "{\"master_address\":\"h\",\"master_port\":1,\"rank_offset\":-1,\"world_size\":2}", "rank_offset -1" },
+		{ "{\"master_address\":\"h\",\"master_port\":1,\"rank_offset\":2,\"world_size\":3,\"backend\":\"gloo\"}", "exceed" },
+		{ "{\"master_address\":\"h\",\"master_port\":\"1\",\"rank_offset\":1,\"world_size\":3}", "doesn't have NCCL built in" },
+		{ "{\"master_address\":\"h\",\"master_port\":1,\"rank_offset\":1,\"world_size\":3,\"backend\":\"mpi\"}", "Invalid backend: 'mpi'" },
+		{ "{\"master_address\":\"h\",\"master_port\":1,\"rank_offset\":1,\"world_size\":3,\"backend\":\"gloo\",\"group_name\":\"\"}", "group_name" },
+		{ "{\"master_address\":\"a\\nb\",\"master_port\":1,\"rank_offset\":1,\"world_size\":3,\"backend\":\"gloo\"}", "control character" },
+	};
+	(void)state;
+	start(&(struct ws_serve_opts){ .tp = 2 });
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		assert_int_equal(ask("POST", "/init_weights_update_group", cases[i].body), 400);
+		assert_said(cases[i].says);
+	}
+	assert_null(serve->groups);
+}
+
+static void an_init_that_reaches_nobody_is_refused_and_leaves_no_group(void **state)
+{
+	(void)state;
+	start(&(struct ws_serve_opts){ .tp = 2, .init_ns = 200 * WS_NS_PER_MS });
+	assert_int_equal(ask("POST", "/init_weights_update_group",
+	                     "{\"master_address\":\"127.0.0.1\",\"master_port\":1,\"rank_offset\":1,"
+	                     "\"world_size\":3,\"backend\":\"gloo\",\"group_name\":\"g\"}"), 400);
+	assert_said("Failed to initialize custom process group: rank ");
+	assert_null(serve->groups);
+}
+
+static void groups_that_do_not_exist_are_named(void **state)
+{
+	(void)state;
+	start(&(struct ws_serve_opts){ 0 });
+	assert_int_equal(ask("POST", "/destroy_weights_update_group", "{\"group_name\":\"g\"}"), 400);
+	assert_string_equal(said(), "{\"success\":false,"
+	                            "\"message\":\"The group to be destroyed does not exist.\"}");
+	assert_int_equal(ask("POST", "/update_weights_from_distributed",
+	                     "{\"names\":[],\"dtypes\":[],\"shapes\":[],\"x\":{}}"), 400);
+	assert_said("Group weight_update_group not in []. Please call `init_weights_update_group` first.");
+}
+
+static struct ws_err err;
+
+/* Decodes and checks; the caller frees both. */
+static int check(const char *body, struct ws_serve_update *u, struct ws_json **root)
+{
+	memset(&err, 0, sizeof err);
+	*root = ws_json_parse(body, strlen(body), "body", &err);
+	assert_non_null(*root);
+	if (ws_serve_decode_update(*root, u, &err))
+		return -1;
+	return ws_serve_check_update(serve, u, &err);
+}
+
+static int load(const char *body)
+{
+	struct ws_serve_update u;
+	struct ws_json *root;
+	int rc = check(body, &u, &root);
+	if (rc == 0)
+		rc = ws_serve_check_load(serve, &u, &err);
+	ws_serve_update_fini(&u);
+	ws_json_free(root);
+	return rc;
+}
+
+static void an_update_has_upstreams_defaults(void **state)
+{
+	struct ws_serve_update u;
+	struct ws_json *root;
+	(void)state;
+	start(&(struct ws_serve_opts){ 0 });
+	assert_int_equal(check("{\"names\":[\"a\",\"b\"],\"dtypes\":[\"bfloat16\",\"long\"],"
+	                       "\"shapes\":[[2,3],[]],\"load_format\":null,\"weight_version\":null}",
+	                       &u, &root), 0);
+	assert_true(u.flush);
+	assert_false(u.abort_all);
+	assert_false(u.flattened);
+	assert_null(u.version);
+	assert_string_equal(u.group, "weight_update_group");
+	assert_int_equal(u.n, 2);
+	assert_int_equal(u.slots[0].bytes, 12);
+	assert_int_equal(u.slots[1].bytes, 8);
+	assert_int_equal(u.bytes, 20);
+	ws_serve_update_fini(&u);
+	ws_json_free(root);
+}
+
+static void updates_are_refused_with_torchs_words(void **state)
+{
+	static const struct { const char *body, *says; } cases[] = {
+		{ "{\"names\":[\"a\"],\"dtypes\":[],\"shapes\":[[1]]}", "differ in length: 1, 0 and 1" },
+		{ "{\"names\":[1],\"dtypes\":[\"float32\"],\"shapes\":[[1]]}", "body.names.0" },
+		{ "{\"names\":[\"a\"],\"dtypes\":[null],\"shapes\":[[1]]}", "body.dtypes.0" },
+		{ "{\"names\":[\"a\"],\"dtypes\":[\"float32\"],\"shapes\":[1]}", "body.shapes.0" },
+		{ "{\"names\":[\"a\"],\"dtypes\":[\"float32\"],\"shapes\":[[1,\"2\"]]}", "body.shapes.0.1" },
+		{ "{\"names\":[\"a\"],\"dtypes\":[\"float32\"],\"shapes\":[[1,1,1,1,1,1,1,1,1]]}", "at most 8" },
+		{ "{\"names\":\"a\",\"dtypes\":[],\"shapes\":[]}", "body.names: Input should be a valid list" },
+		{ "{\"names\":[\"a\"],\"dtypes\":[\"torch.bfloat16\"],\"shapes\":[[1]]}", "module 'torch' has no attribute 'torch.bfloat16'" },
+		{ "{\"names\":[\"a\"],\"dtypes\":[\"BF16\"],\"shapes\":[[1]]}", "no attribute 'BF16'" },
+		{ "{\"names\":[\"a\"],\"dtypes\":[\"float32\"],\"shapes\":[[2,-1]]}", "negative dimension -1" },
+		{ "{\"names\":[\"a\"],\"dtypes\":[\"float32\"],\"shapes\":[[1099511627776,1099511627776]]}", "overflowed" },
+		{ "{\"names\":[\"a\"],\"dtypes\":[\"int16\"],\"shapes\":[[1]]}", "Invalid scalar type" },
+		{ "{\"names\":[\"a\"],\"dtypes\":[\"float8_e4m3fn\"],\"shapes\":[[1]],\"load_format\":\"direct\"}", "Invalid scalar type" },
+		{ "{\"names\":[\"a\",\"b\",\"a\"],\"dtypes\":[\"int8\",\"int8\",\"int8\"],\"shapes\":[[1],[1],[1]]}", "'a' is named twice" },
+		{ "{\"names\":[\"a\",\"b\"],\"dtypes\":[\"uint8\",\"float32\"],\"shapes\":[[3],[1]],\"load_format\":\"flattened_bucket\"}",
+		  "self.storage_offset() must be divisible by 4" },
+		{ "{\"names\":[],\"dtypes\":[],\"shapes\":[],\"flush_cache\":\"maybe\"}", "valid boolean" },
+	};
+	(void)state;
+	start(&(struct ws_serve_opts){ 0 });
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		assert_int_equal(load(cases[i].body), -1);
+		if (!strstr(err.msg, cases[i].says))
+			fail_msg("'%s' lacks '%s'", err.msg, cases[i].says);
+	}
+	assert_int_equal(load("{\"names\":[\"a\",\"b\"],\"dtypes\":[\"float8_e4m3fn\",\"int16\"],"
+	                      "\"shapes\":[[4],[1]],\"load_format\":\"flattened_bucket\"}"), 0);
+}
+
+static void old_torch_refuses_more(void **state)
+{
+	(void)state;
+	start(&(struct ws_serve_opts){ .torch = WS_TORCH_1_13 });
+	assert_int_equal(load("{\"names\":[\"a\"],\"dtypes\":[\"bfloat16\"],\"shapes\":[[1]]}"), -1);
+	assert_string_equal(err.msg, "Invalid scalar type");
+	assert_int_equal(load("{\"names\":[\"a\"],\"dtypes\":[\"bfloat16\"],\"shapes\":[[1]],"
+	                      "\"load_format\":\"flattened_bucket\"}"), 0);
+	assert_int_equal(load("{\"names\":[\"a\"],\"dtypes\":[\"float8_e5m2\"],\"shapes\":[[1]],"
+	                      "\"load_format\":\"flattened_bucket\"}"), -1);
+	assert_string_equal(err.msg, "module 'torch' has no attribute 'float8_e5m2'");
+}
+
+/* ---- weights ---- */
+
+static void fill_slots(struct ws_serve_slot *slots, char (*names)[16], size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		snprintf(names[i], sizeof names[i], "t%zu", i);
+		slots[i] = (struct ws_serve_slot){ .name = names[i], .dtype = WS_DTYPE_F32, .n_dims = 1,
+			                           .dims = { (int64_t)i }, .bytes = 4 * i };
+	}
+}
+
+static void weights_are_found_and_keep_their_place(void **state)
+{
+	enum { N = 1000 };
+	static struct ws_serve_slot slots[N];
+	static char names[N][16];
+	struct ws_serve_weights w = { 0 };
+	uint8_t *block = NULL;
+	uint64_t duplicates = 9;
+	(void)state;
+	fill_slots(slots, names, N);
+	assert_int_equal(ws_serve_weights_reserve(&w, slots, N, &block, &err), 0);
+	assert_non_null(block);
+	for (size_t i = 1; i < N; i++)
+		assert_ptr_equal(slots[i].data, slots[i - 1].data + slots[i - 1].bytes);
+	assert_int_equal(ws_serve_weights_commit(&w, slots, N, block, 1, &duplicates, &err), 0);
+	assert_int_equal(duplicates, 0);
+	const uint8_t *first = slots[500].data;
+	assert_int_equal(ws_serve_weights_reserve(&w, slots + 500, 2, &block, &err), 0);
+	assert_null(block);
+	assert_ptr_equal(slots[500].data, first);
+	assert_int_equal(ws_serve_weights_commit(&w, slots + 500, 2, block, 1, &duplicates, &err), 0);
+	assert_int_equal(duplicates, 2);
+	assert_int_equal(ws_serve_weights_commit(&w, slots + 500, 2, block, 2, &duplicates, &err), 0);
+	assert_int_equal(duplicates, 0);
+	assert_int_equal(w.n, N);
+	assert_null(ws_serve_weights_find(&w, "t1000"));
+	assert_int_equal(ws_serve_weights_find(&w, "t999")->bytes, 3996);
+	ws_serve_weights_fini(&w);
+}
+
+static void a_tensor_that_changes_its_shape_does_not_load(void **state)
+{
+	struct ws_serve_slot slot = { .name = "a", .dtype = WS_DTYPE_F32, .n_dims = 2,
+		                      .dims = { 2, 3 }, .bytes = 24 };
+	uint64_t duplicates = 0;
+	(void)state;
+	start(&(struct ws_serve_opts){ 0 });
+	assert_int_equal(ws_serve_weights_commit(&serve->weights, &slot, 1, NULL, 1, &duplicates, &err), 0);
+	assert_int_equal(load("{\"names\":[\"a\"],\"dtypes\":[\"float32\"],\"shapes\":[[2,3]]}"), 0);
+	assert_int_equal(load("{\"names\":[\"a\"],\"dtypes\":[\"float32\"],\"shapes\":[[3,2]]}"), -1);
+	assert_string_equal(err.msg, "shape mismatch for 'a': the parameter is float32 [2, 3], "
+	                             "the loaded weight is float32 [3, 2]");
+	assert_int_equal(load("{\"names\":[\"a\"],\"dtypes\":[\"int32\"],\"shapes\":[[2,3]]}"), -1);
+}
+
+static void the_checker_names_its_algorithm(void **state)
+{
+	struct ws_serve_slot slots[] = {
+		{ .name = "b", .dtype = WS_DTYPE_U8, .n_dims = 1, .dims = { 2 }, .bytes = 2, .hash = 0xabc },
+		{ .name = "a", .dtype = WS_DTYPE_U8, .n_dims = 1, .dims = { 2 }, .bytes = 2, .hash = 1 },
+	};
+	uint64_t duplicates = 0;
+	(void)state;
+	start(&(struct ws_serve_opts){ .tp = 2, .keep = WS_KEEP_HASH });
+	assert_int_equal(ws_serve_weights_commit(&serve->weights, slots, 2, NULL, 1, &duplicates, &err), 0);
+	assert_int_equal(ask("POST", "/weights_checker", "{\"allow_quant_error\":false}"), 200);
+	assert_said("\"algorithm\":\"xxh3-64\"");
+	assert_said("{\"checksums\":{\"a\":\"0000000000000001\",\"b\":\"0000000000000abc\"},\"per_gpu_checksum\":\"");
+	assert_said("\"parallelism_info\":{\"tp_rank\":1,\"tp_size\":2,");
+	assert_said("\"per_engine_checksum\":\"");
+	assert_int_equal(ask("GET", "/weights_checker", NULL), 200);
+	assert_int_equal(ask("POST", "/weights_checker", "{\"action\":\"snapshot\"}"), 400);
+	assert_int_equal(ask("GET", "/list_weights", NULL), 200);
+	assert_said("\"message\":\"Found 2 weights\",\"weights\":[{\"name\":\"b\",\"shape\":[2],");
+	serve->opts.keep = WS_KEEP_NONE;
+	assert_int_equal(ask("GET", "/weights_checker", NULL), 400);
+}
+
+/* ---- faults and the journal ---- */
+
+static void faults_are_parsed_strictly(void **state)
+{
+	static const char *const bad[] = {
+		"", "refuse", "refuse:health", "refuse:nope:1", "refuse:health:0", "refuse:health:x",
+		"break:health:1", "flip:health:1", "refuse:/health:1", ":health:1", "refuse::1",
+		"refuse:health:99999999999",
+	};
+	struct ws_serve_fault f;
+	(void)state;
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+		assert_int_equal(ws_serve_fault_parse(bad[i], &f, &err), -1);
+	assert_int_equal(ws_serve_fault_parse("hang:v1/models:12", &f, &err), 0);
+	assert_int_equal(f.kind, WS_FAULT_HANG);
+	assert_string_equal(f.route, "v1/models");
+	assert_int_equal(f.call, 12);
+	assert_int_equal(ws_serve_fault_parse("flip:update_weights_from_distributed:1", &f, &err), 0);
+}
+
+static void die_once(void *ctx)
+{
+	++*(int *)ctx;
+}
+
+static void faults_strike_at_their_call_only(void **state)
+{
+	static const char *const faults[] = {
+		"refuse:continue_generation:2", "drop:pause_generation:1", "die:health:3",
+	};
+	int deaths = 0;
+	(void)state;
+	start(&(struct ws_serve_opts){ .faults = faults, .n_faults = 3, .die = die_once, .ctx = &deaths });
+	assert_int_equal(ask("POST", "/continue_generation", "{}"), 200);
+	assert_int_equal(ask("POST", "/continue_generation", "{}"), 400);
+	assert_said("refused on request");
+	assert_int_equal(ask("POST", "/continue_generation", "{}"), 200);
+	ask("POST", "/pause_generation", "{}");
+	assert_true(reply.drop);
+	assert_false(serve->paused);
+	ask("POST", "/pause_generation", "{}");
+	assert_false(reply.drop);
+	ask("GET", "/health", NULL);
+	ask("GET", "/health", NULL);
+	assert_int_equal(deaths, 0);
+	ask("GET", "/health", NULL);
+	assert_int_equal(deaths, 1);
+}
+
+static void *ask_health(void *arg)
+{
+	struct ws_serve_reply *rp = arg;
+	const struct ws_serve_request rq = { .method = "GET", .path = "/health", .body = "" };
+	ws_serve_handle(serve, &rq, rp);
+	return NULL;
+}
+
+static void a_request_that_hangs_ends_with_the_endpoint(void **state)
+{
+	static const char *const faults[] = { "hang:health:1" };
+	struct ws_serve_reply other;
+	pthread_t thread;
+	(void)state;
+	start(&(struct ws_serve_opts){ .faults = faults, .n_faults = 1 });
+	assert_int_equal(pthread_create(&thread, NULL, ask_health, &other), 0);
+	usleep(50000);
+	assert_int_equal(ask("GET", "/wsync/journal", NULL), 200);
+	assert_said("\"path\":\"/health\",\"status\":0,\"fault\":\"hang\"");
+	pthread_mutex_lock(&serve->lock);
+	serve->stopping = true;
+	pthread_cond_broadcast(&serve->changed);
+	pthread_mutex_unlock(&serve->lock);
+	pthread_join(thread, NULL);
+	assert_true(other.drop);
+	ws_buf_free(&other.body);
+}
+
+static void the_journal_keeps_order_and_flags(void **state)
+{
+	(void)state;
+	start(&(struct ws_serve_opts){ 0 });
+	ask("POST", "/pause_generation", "{\"mode\":\"retract\"}");
+	ask("POST", "/update_weights_from_distributed",
+	    "{\"names\":[\"a\"],\"dtypes\":[\"int8\"],\"shapes\":[[1]],\"group_name\":\"g\","
+	    "\"flush_cache\":false,\"weight_version\":\"9\",\"load_format\":\"flattened_bucket\"}");
+	ask("GET", "/no\x01pe", NULL);
+	assert_int_equal(ask("GET", "/wsync/journal", NULL), 200);
+	struct ws_json *root = ws_json_parse(said(), strlen(said()), "journal", &err);
+	assert_non_null(root);
+	const struct ws_json *r = ws_json_first(ws_json_get(root, "requests"));
+	assert_string_equal(ws_json_get_string(r, "mode", ""), "retract");
+	assert_int_equal(ws_json_get_int(r, "status", 0), 200);
+	r = ws_json_next(r);
+	assert_string_equal(ws_json_get_string(r, "group", ""), "g");
+	assert_false(ws_json_get_bool(r, "flush_cache", true));
+	assert_string_equal(ws_json_get_string(r, "load_format", ""), "flattened_bucket");
+	assert_string_equal(ws_json_get_string(r, "weight_version", ""), "9");
+	assert_int_equal(ws_json_get_int(r, "status", 0), 400);
+	r = ws_json_next(r);
+	assert_string_equal(ws_json_get_string(r, "path", ""), "/no?pe");
+	assert_null(ws_json_next(r));
+	assert_string_equal(ws_json_get_string(ws_json_get(root, "state"), "mode", ""), "retract");
+	ws_json_free(root);
+}
+
+static void addresses_to_listen_on_are_checked(void **state)
+{
+	static const char *const bad[] = { "", "host", ":1", "host:", "host:x", "host:65536", "::1:80",
+		                           "[::1]" };
+	(void)state;
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+		const struct ws_serve_opts o = { .listen = bad[i] };
+		assert_int_equal(ws_serve_new(&o, &serve, &err), -1);
+		assert_int_equal(err.code, WS_EUSAGE);
+	}
+	start(&(struct ws_serve_opts){ .listen = "[::1]:80" });
+	assert_string_equal(serve->host, "::1");
+	assert_int_equal(serve->port, 80);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(unknown_paths_and_methods_answer_like_fastapi),
+		T(health_is_an_empty_200),
+		T(information_tells_what_was_configured),
+		T(bodies_that_are_no_objects_are_validation_errors),
+		T(a_key_opens_everything_but_health_is_always_open),
+		T(a_flush_needs_an_idle_scheduler),
+		T(a_flush_may_wait_for_idleness),
+		T(a_new_version_aborts_requests_unless_told_not_to),
+		T(an_update_outside_of_a_pause_waits_for_running_requests),
+		T(init_requests_are_checked_field_by_field),
+		T(an_init_that_reaches_nobody_is_refused_and_leaves_no_group),
+		T(groups_that_do_not_exist_are_named),
+		T(an_update_has_upstreams_defaults),
+		T(updates_are_refused_with_torchs_words),
+		T(old_torch_refuses_more),
+		T(weights_are_found_and_keep_their_place),
+		T(a_tensor_that_changes_its_shape_does_not_load),
+		T(the_checker_names_its_algorithm),
+		T(faults_are_parsed_strictly),
+		T(faults_strike_at_their_call_only),
+		T(a_request_that_hangs_ends_with_the_endpoint),
+		T(the_journal_keeps_order_and_flags),
+		T(addresses_to_listen_on_are_checked),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
