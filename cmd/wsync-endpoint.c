@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* wsync-endpoint - an embedded inference endpoint: the peer of the tests, the target of the demo, and
+ * a conformance server for people who write trainers.
+ *
+ * It runs until a signal ends it. "ready" is printed when requests are answered. */
+#include "run.h"
+#include "ui.h"
+
+#include "wsync/clock.h"
+#include "wsync/serve.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <unistd.h>
+
+static const char *const keep_names[] = { "memory", "hash", "none", NULL };
+static const char *const torch_names[] = { "2.6", "1.13", NULL };
+
+struct config {
+	struct opt_common common;
+	const char *listen, *model_path, *served_model_name, *dtype, *quantization;
+	uint64_t tp, busy;
+	unsigned keep, torch;
+	int64_t init_ns, receive_ns;
+	struct opt_list faults;
+};
+
+static struct config cfg = {
+	.listen = "127.0.0.1:30000", .tp = 1, .dtype = "bfloat16", .model_path = "wsync-endpoint",
+	.init_ns = 600 * WS_NS_PER_S, .receive_ns = 1800 * WS_NS_PER_S,
+};
+
+static const struct opt opts[] = {
+	OPT_GROUP("Where"),
+	OPT_STRING(0, "listen", "HOST:PORT", &cfg.listen,
+	           "answer here; port 0 takes any free one (127.0.0.1:30000)"),
+	OPT_API_KEY_FILE(&cfg.common),
+	OPT_GROUP("What it is"),
+	OPT_UINT(0, "tp", "N", 1, 64, &cfg.tp, "tensor-parallel ranks, each a member of every group (1)"),
+	OPT_CHOICE(0, "keep", keep_names, &cfg.keep, "what stays of received weights"),
+	OPT_CHOICE(0, "torch", torch_names, &cfg.torch, "speak and refuse like this release of torch"),
+	OPT_STRING(0, "model-path", "NAME", &cfg.model_path, "model path to report (wsync-endpoint)"),
+	OPT_STRING(0, "served-model-name", "NAME", &cfg.served_model_name,
+	           "name under /v1/models (the model path)"),
+	OPT_STRING(0, "dtype", "DTYPE", &cfg.dtype, "dtype to report (bfloat16)"),
+	OPT_STRING(0, "quantization", "NAME", &cfg.quantization, "quantization to report (none)"),
+	OPT_DURATION(0, "init-timeout", &cfg.init_ns, "limit for a group to form (10m)"),
+	OPT_DURATION(0, "receive-timeout", &cfg.receive_ns, "limit for the bytes of one update (30m)"),
+	OPT_GROUP("Trouble"),
+	OPT_UINT(0, "busy", "N", 0, 1000000, &cfg.busy, "emulate N running requests (0)"),
+	OPT_LIST(0, "fault", "KIND:ROUTE:K", &cfg.faults,
+	         "at the K-th call of ROUTE: refuse, hang, drop, die or flip; repeatable"),
+	OPT_COMMON(&cfg.common),
+	OPT_END
+};
+
+static const struct opt_program program = {
+	.name = "wsync-endpoint",
+	.args = "",
+	.summary = "An inference endpoint that receives weights as SGLang's servers do, without a model.",
+	.notes =
+		"Faults: refuse answers 400; hang never answers; drop closes the connection; die\n"
+		"ends the process at once; flip spoils one byte of what an update keeps. In the\n"
+		"middle of update_weights_from_distributed, drop and die strike when half the\n"
+		"bytes have come. GET /wsync/journal tells what was asked, in order.\n",
+	.examples = { "wsync-endpoint --tp 2 --keep hash",
+		      "wsync-endpoint --fault drop:update_weights_from_distributed:3" },
+	.opts = opts,
+};
+
+static void say_warning(void *ctx, const char *text)
+{
+	ui_warn(ctx, NULL, "%s", text);
+}
+
+/* As if killed: no clean-up, sockets closed by the kernel. */
+static void die(void *ctx)
+{
+	(void)ctx;
+	_exit(WS_ESYSTEM);
+}
+
+static void say_ready(struct ui *ui, const char *url)
+{
+	struct ws_jw *w = ui_line(ui, "ready");
+	if (w) {
+		ws_jw_str(w, "url", url);
+		ui_line_end(ui);
+	}
+	ui_say(ui, "ready at %s\n", url);
+	run_flush();
+}
+
+static void wait_for_signal(void)
+{
+	struct pollfd p = { .fd = ws_cancel_fd(&run_cancel), .events = POLLIN };
+	while (!ws_cancelled(&run_cancel))
+		poll(&p, 1, 1000);
+}
+
+static void serve(struct ui *ui, struct ws_err *err)
+{
+	const struct ws_serve_opts o = {
+		.listen = cfg.listen, .tp = (unsigned)cfg.tp, .keep = (enum ws_serve_keep)cfg.keep,
+		.torch = (enum ws_serve_torch)cfg.torch, .faults = cfg.faults.items,
+		.n_faults = cfg.faults.n, .busy = (unsigned)cfg.busy,
+		.api_key_file = run_api_key_file(cfg.common.api_key_file), .model_path = cfg.model_path,
+		.served_model_name = cfg.served_model_name, .dtype = cfg.dtype,
+		.quantization = cfg.quantization, .init_ns = cfg.init_ns, .receive_ns = cfg.receive_ns,
+		.log = &ui->log, .warn = say_warning, .die = die, .ctx = ui,
+	};
+	struct ws_serve *s = NULL;
+	if (ws_serve_start(&o, &s, err))
+		return;
+	say_ready(ui, ws_serve_url(s));
+	wait_for_signal();
+	ws_serve_stop(s);
+}
+
+int main(int argc, char **argv)
+{
+	struct opt_args args;
+	struct ui ui;
+	struct ws_err err = WS_ERR_INIT;
+	run_start(program.name);
+	const int early = opt_parse(&program, argc, argv, &args);
+	if (early != OPT_GO)
+		return run_exit(early);
+	ui_init(&ui, program.name, &cfg.common);
+	ui_begin(&ui, "endpoint");
+	serve(&ui, &err);
+	ui_end(&ui, &err);
+	ui_fini(&ui);
+	opt_free(&program);
+	return run_finish(&err);
+}
