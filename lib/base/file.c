@@ -80,8 +80,9 @@ int ws_file_pread(int fd, const char *path, uint64_t at, void *dst, size_t n, st
 		if (k < 0)
 			return ws_err_errno(err, "read %s", path);
 		if (k == 0)
-			return ws_err_set(err, WS_EINPUT, "%s: ends at byte %llu, %zu bytes early: it was "
-			                  "cut short while in use", path, (unsigned long long)at, n);
+			return ws_err_set(err, WS_EINPUT, "%s: ends at byte %llu, %zu bytes early: "
+			                  "it was cut short while in use", path,
+			                  (unsigned long long)at, n);
 		p += k;
 		at += (uint64_t)k;
 		n -= (size_t)k;

@@ -129,7 +129,8 @@ bool ws_json_double(const struct ws_json *node, double *out)
 bool ws_json_int(const struct ws_json *node, int64_t *out)
 {
 	double d;
-	if (!ws_json_double(node, &d) || !(fabs(d) <= 0x1p53) || d != floor(d))
+	/* 2^53 itself is refused: 2^53 + 1 reads the same. */
+	if (!ws_json_double(node, &d) || !(fabs(d) < 0x1p53) || d != floor(d))
 		return false;
 	*out = (int64_t)d;
 	return true;

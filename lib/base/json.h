@@ -36,7 +36,7 @@ size_t ws_json_count(const struct ws_json *container);
 
 /* Typed reads; borrowed strings live as long as the root. */
 const char *ws_json_string(const struct ws_json *node); /* NULL: no string */
-bool ws_json_int(const struct ws_json *node, int64_t *out); /* false: no integer, or beyond 2^53 */
+bool ws_json_int(const struct ws_json *node, int64_t *out); /* false: no integer, or 2^53 and more */
 bool ws_json_double(const struct ws_json *node, double *out);
 bool ws_json_bool(const struct ws_json *node, bool fallback);
 /* Member of an object or the fallback. */

@@ -2,8 +2,8 @@
 /* checkpoint.c - a source written out as a Hugging Face checkpoint (the formats: safetensors.c and
  * index.c).
  *
- * Readers may map what we write while we write anew: files are replaced whole, shards before the index
- * that names them. Inside a file tensors go by falling element size, so that each is aligned. */
+ * Readers may map what we write while we write anew: files are replaced whole, shards before the
+ * index that names them. Inside a file tensors go by falling element size, so that each is aligned. */
 #include "checkpoint.h"
 
 #include "file.h"
@@ -74,8 +74,8 @@ static void lay_out(struct writer *w, uint64_t shard_bytes)
 		shard->bytes += t->bytes;
 	}
 	w->n_shards = (size_t)(shard - w->shards) + 1;
-	for (size_t i = 0; i < w->n_shards; i++)
-		qsort(w->tensors + w->shards[i].first, w->shards[i].n, sizeof *w->tensors, by_element);
+	for (shard = w->shards; shard < w->shards + w->n_shards; shard++)
+		qsort(w->tensors + shard->first, shard->n, sizeof *w->tensors, by_element);
 	name_shards(w);
 }
 
@@ -155,7 +155,7 @@ static int write_bytes(const struct writer *w, const struct shard *shard, int fd
 	struct ws_buf header;
 	ws_buf_init(&header, MAX_HEADER);
 	int rc = make_header(w, shard, &header, err);
-	/* A disk that is too small says so now; a file system that cannot say is asked by writing. */
+	/* A disk that is too small says so now, a file system that cannot tell while we write. */
 	if (rc == 0 && fallocate(fd, 0, 0, (off_t)(header.len + shard->bytes)) && errno == ENOSPC)
 		rc = ws_err_errno(err, "write %s", path);
 	if (rc == 0 && write_all(fd, header.data, header.len))
@@ -170,7 +170,8 @@ static int write_shard(const struct writer *w, const struct shard *shard, struct
 {
 	char *path = NULL, *tmp = NULL;
 	int fd = -1, rc = -1;
-	if (asprintf(&path, "%s/%s", w->dir, shard->name) < 0 || asprintf(&tmp, "%s.XXXXXX", path) < 0) {
+	if (asprintf(&path, "%s/%s", w->dir, shard->name) < 0 ||
+	    asprintf(&tmp, "%s.XXXXXX", path) < 0) {
 		ws_err_set(err, WS_ESYSTEM, "write %s: out of memory", w->dir);
 		goto out;
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoint.h - the side of a source that cmd/ does not need: spans for the data planes, writing. */
+/* checkpoint.h - the side of a source that cmd/ does not need: spans to send, files to write. */
 #ifndef WS_MODEL_CHECKPOINT_H
 #define WS_MODEL_CHECKPOINT_H
 
@@ -7,14 +7,14 @@
 #include "wsync/buf.h"
 #include "wsync/source.h"
 
-/* Fills *span with the whole tensor (t->bytes must be > 0). The span borrows from the source and from
- * t, both of which must outlive it. */
+/* Fills *span with the whole tensor, which must be one of s's own and not empty. The span borrows
+ * from the source, which must outlive it. */
 void ws_source_span(const struct ws_source *s, const struct ws_tensor *t, struct ws_span *span);
 
 /* Writes all tensors of s as a Hugging Face checkpoint into directory dir (made when missing):
  * model.safetensors, or with several shards model-0000i-of-0000n.safetensors and the index.
- * shard_bytes 0: one file. Each file is written under a temporary name and renamed. Files of another
- * checkpoint in that directory stay, except an index that would hide what was written. */
+ * shard_bytes 0: one file. Each file is written under a temporary name and renamed. Files of
+ * another checkpoint in that directory stay, except an index that would hide what was written. */
 int ws_checkpoint_write(const struct ws_source *s, const char *dir, uint64_t shard_bytes,
                         struct ws_err *err);
 

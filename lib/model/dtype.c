@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-/* float4_e2m1fn_x2 is torch's name for a pair of F4 elements: its shapes count pairs, so it is not the
- * name of F4. torch has no F6. */
+/* float4_e2m1fn_x2 is torch's name for a pair of F4 elements: its shapes count pairs, so it is not
+ * the name of F4. torch has no F6. */
 static const struct {
 	const char *torch, *safetensors;
 	unsigned bits;

@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <dirent.h>
+#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,20 +72,18 @@ static int add_index(struct ws_file_list *list, const char *path, const char *di
 		return -1;
 	list->first_of_index[list->n_indices] = list->n_paths;
 	list->indices[list->n_indices++] = index;
+	size_t missing = 0, first_missing = 0;
 	for (size_t i = 0; i < index.n_shards; i++) {
 		char *shard = join(dir, index.shards[i]);
-		struct stat st;
-		if (shard && stat(shard, &st)) {
-			ws_err_errno(err, "%s: shard %s", path, index.shards[i]);
-			if (err)
-				err->code = WS_EINPUT;
-			free(shard);
-			return -1;
-		}
+		if (shard && access(shard, F_OK) && errno == ENOENT && missing++ == 0)
+			first_missing = i;
 		if (add_path(list, shard, err))
 			return -1;
 	}
-	return 0;
+	if (missing == 0)
+		return 0;
+	return ws_err_set(err, WS_EINPUT, "%s: %zu of %zu shards are missing, the first is %s",
+	                  path, missing, index.n_shards, index.shards[first_missing]);
 }
 
 static int is_safetensors(const struct dirent *e)
@@ -175,13 +174,8 @@ static int note_config(struct ws_file_list *list, const char *dir, struct ws_err
 int ws_files_add(struct ws_file_list *list, const char *path, struct ws_err *err)
 {
 	struct stat st;
-	if (stat(path, &st)) {
-		ws_err_errno(err, "open %s", path);
-		if (err)
-			err->code = WS_EINPUT;
-		return -1;
-	}
-	const bool directory = S_ISDIR(st.st_mode);
+	/* What is not there is said by whoever opens it. */
+	const bool directory = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 	char *dir = directory ? strdup(path) : directory_of(path);
 	if (!dir)
 		return no_memory(err, path);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* index.c - the index of a sharded Hugging Face checkpoint:
  *
- *   {"metadata": {"total_size": 123}, "weight_map": {"NAME": "model-00001-of-00002.safetensors", ...}}
+ *   {"metadata": {"total_size": 123},
+ *    "weight_map": {"NAME": "model-00001-of-00002.safetensors", ...}}
  *
- * Only weight_map is read. A shard is a file beside the index: a path that leads elsewhere would let
- * a downloaded checkpoint read any file of ours. */
+ * Only weight_map is read. A shard is a file beside the index: a path that leads elsewhere would
+ * let a downloaded checkpoint read any file of ours. */
 #include "index.h"
 
 #include "file.h"
@@ -34,8 +35,8 @@ static int check_shard(const struct ws_scan *s, const char *name, const char *sh
 		why = "is not the name of a file beside the index";
 	if (!why)
 		return 0;
-	return ws_scan_refuse(s, "weight_map: the shard '%s' of tensor '%s' %s", ws_quote(shard).text,
-	                      ws_quote(name).text, why);
+	return ws_scan_refuse(s, "weight_map: the shard '%s' of tensor '%s' %s",
+	                      ws_quote(shard).text, ws_quote(name).text, why);
 }
 
 static int read_weight_map(struct ws_scan *s, struct ws_index *index)

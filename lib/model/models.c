@@ -71,7 +71,8 @@ const struct ws_model *ws_model_find(const char *name, struct ws_err *err)
 		const size_t used = strlen(known);
 		snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", models[i].name);
 	}
-	ws_err_set(err, WS_EUSAGE, "no synthetic model '%s': there are %s", ws_quote(name).text, known);
+	ws_err_set(err, WS_EUSAGE, "no synthetic model '%s': there are %s", ws_quote(name).text,
+	           known);
 	if (distance(name, nearest->name) <= strlen(nearest->name) / 2)
 		ws_err_hint(err, "did you mean synthetic:%s?", nearest->name);
 	return NULL;

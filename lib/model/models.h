@@ -20,7 +20,7 @@ struct ws_model {
 	int head_dim;
 	int experts, moe_intermediate;             /* 0: dense */
 	int dense_layers;                          /* leading layers without experts */
-	int nextn_layers;                          /* behind `layers`, to predict tokens further on */
+	int nextn_layers;                          /* behind `layers`, to predict further */
 	int q_rank, kv_rank, nope_dim, rope_dim, v_dim; /* latent attention */
 	int position, eos;                         /* max_position_embeddings, eos_token_id */
 };

@@ -17,17 +17,19 @@ static int by_hash(const void *a, const void *b, void *ctx)
 	return order ? order : (x->tensor > y->tensor) - (x->tensor < y->tensor);
 }
 
-int ws_names_init(struct ws_names *names, const struct ws_tensor *tensors, size_t n, size_t twice[2],
-                  struct ws_err *err)
+int ws_names_init(struct ws_names *names, const struct ws_tensor *tensors, size_t n,
+                  size_t twice[2], struct ws_err *err)
 {
 	struct ws_name_entry *e = calloc(n ? n : 1, sizeof *e);
 	if (!e)
 		return ws_err_set(err, WS_ESYSTEM, "index of %zu tensor names: out of memory", n);
-	for (size_t i = 0; i < n; i++)
-		e[i] = (struct ws_name_entry){ ws_hash64(tensors[i].name, strlen(tensors[i].name)), i };
+	for (size_t i = 0; i < n; i++) {
+		const char *name = tensors[i].name;
+		e[i] = (struct ws_name_entry){ ws_hash64(name, strlen(name)), i };
+	}
 	qsort_r(e, n, sizeof *e, by_hash, (void *)(uintptr_t)tensors);
 	*names = (struct ws_names){ tensors, e, n };
-	/* Of several names that occur twice the first in the source's order is the one to report. */
+	/* Of several names that occur twice, the first in the source's order is reported. */
 	size_t first = SIZE_MAX;
 	for (size_t i = 1; i < n; i++) {
 		if (e[i - 1].hash != e[i].hash || e[i - 1].tensor >= first ||

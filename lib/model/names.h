@@ -20,8 +20,8 @@ struct ws_names {
 };
 
 /* 1: a name occurs twice, and twice[] says which two tensors have it; 0; -1: out of memory. */
-int ws_names_init(struct ws_names *names, const struct ws_tensor *tensors, size_t n, size_t twice[2],
-                  struct ws_err *err);
+int ws_names_init(struct ws_names *names, const struct ws_tensor *tensors, size_t n,
+                  size_t twice[2], struct ws_err *err);
 void ws_names_fini(struct ws_names *names); /* NULL is fine */
 const struct ws_tensor *ws_names_find(const struct ws_names *names, const char *name);
 

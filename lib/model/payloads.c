@@ -6,7 +6,8 @@
 #include <stdlib.h>
 
 /* The bytes of one output tensor, by its recipe. */
-static void describe(const struct ws_source *s, const struct ws_plan_tensor *t, struct ws_span *span)
+static void describe(const struct ws_source *s, const struct ws_plan_tensor *t,
+                     struct ws_span *span)
 {
 	switch (t->recipe) {
 	case WS_RECIPE_COPY:
@@ -27,7 +28,8 @@ int ws_plan_payloads(const struct ws_plan *p, const struct ws_source *s, size_t 
 	const struct ws_plan_bucket *b = &p->buckets[bucket];
 	const size_t n = p->format == WS_FORMAT_FLATTENED ? 1 : b->n;
 	/* One block, payloads before spans, so that freeing the payloads frees all. */
-	struct ws_payload *payloads = calloc(1, n * sizeof *payloads + b->n * sizeof(struct ws_span));
+	const size_t bytes = n * sizeof(struct ws_payload) + b->n * sizeof(struct ws_span);
+	struct ws_payload *payloads = calloc(1, bytes);
 	if (!payloads)
 		return ws_err_set(err, WS_ESYSTEM, "bucket %zu: out of memory", bucket);
 	struct ws_span *spans = (struct ws_span *)(void *)(payloads + n), *span = spans;

@@ -46,15 +46,15 @@ static int check_include(const struct ws_source *s, const struct ws_plan_opts *o
 		while (i < n && !ws_glob_match(opts->include[k], ws_source_tensor(s, i)->name))
 			i++;
 		if (i == n)
-			return ws_err_set(err, WS_EUSAGE, "include '%s' matches none of the %zu tensors",
-			                  opts->include[k], n);
+			return ws_err_set(err, WS_EUSAGE, "include '%s' matches none of the %zu "
+			                  "tensors", opts->include[k], n);
 	}
 	return 0;
 }
 
 /* The name without "_scale_inv" or "_scale" behind ".weight" and with one name for both halves of
- * DeepSeek's fused first projection, hashed. Unrelated tensors whose keys collide merely travel in one
- * bucket. */
+ * DeepSeek's fused first projection, hashed. Unrelated tensors whose keys collide merely travel in
+ * one bucket. */
 static uint64_t partner_key(const char *name)
 {
 	static const char half[] = ".kv_a_proj_with_mqa.", whole[] = ".q_a_proj.";
@@ -89,8 +89,9 @@ static int choose(const struct ws_source *s, const struct ws_plan_opts *opts,
 		    (opts->n_include && !matches_any(t->name, opts->include, opts->n_include)))
 			continue;
 		if (!*ws_dtype_torch(t->dtype)) {
-			ws_err_set(err, WS_EINPUT, "tensor '%s': no server can receive %s, which torch has "
-			           "no type for", ws_quote(t->name).text, ws_dtype_safetensors(t->dtype));
+			ws_err_set(err, WS_EINPUT, "tensor '%s': no server can receive %s, which "
+			           "torch has no type for", ws_quote(t->name).text,
+			           ws_dtype_safetensors(t->dtype));
 			return ws_err_hint(err, "leave it out with an exclude pattern");
 		}
 		choices[n] = (struct choice){ t, partner_key(t->name), n, n };
@@ -98,8 +99,8 @@ static int choose(const struct ws_source *s, const struct ws_plan_opts *opts,
 	}
 	*n_chosen = n;
 	if (n == 0)
-		return ws_err_set(err, WS_EUSAGE, "no tensor is left to send: %zu of %zu were excluded "
-		                  "or are empty", ws_source_count(s), ws_source_count(s));
+		return ws_err_set(err, WS_EUSAGE, "no tensor is left to send: all %zu are excluded or "
+		                  "empty", ws_source_count(s));
 	return 0;
 }
 
@@ -119,7 +120,7 @@ static int by_rank(const void *a, const void *b)
 	return (x->order > y->order) - (x->order < y->order);
 }
 
-/* Falling element size: whatever the sizes of the tensors, each then begins at a multiple of its own. */
+/* Falling element size: whatever the sizes of tensors, each then begins at a multiple of its own. */
 static int by_element(const void *a, const void *b)
 {
 	const struct choice *x = a, *y = b;
@@ -183,8 +184,10 @@ static int fill(struct ws_plan *p, const struct choice *c, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		const struct ws_tensor *t = c[i].tensor;
 		struct ws_plan_tensor *out = &p->tensors[i];
-		*out = (struct ws_plan_tensor){ .name = t->name, .dtype = t->dtype, .n_dims = t->n_dims,
-			                        .bytes = t->bytes, .recipe = WS_RECIPE_COPY, .from = t };
+		*out = (struct ws_plan_tensor){
+			.name = t->name, .dtype = t->dtype, .n_dims = t->n_dims, .bytes = t->bytes,
+			.recipe = WS_RECIPE_COPY, .from = t,
+		};
 		memcpy(out->dims, t->dims, sizeof out->dims);
 		p->bytes += t->bytes;
 	}

@@ -34,6 +34,11 @@ struct reader {
 	bool metadata_seen;
 };
 
+static int no_memory(const char *path, struct ws_err *err)
+{
+	return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", path);
+}
+
 /* Where the next value stands in the file. */
 static ull here(struct reader *r)
 {
@@ -63,7 +68,8 @@ static int check_name(struct reader *r, const char *name, ull at)
 		return ws_scan_refuse(&r->scan, "the name at byte %llu is longer than %d bytes", at,
 		                      WS_MAX_NAME);
 	if (strcmp(ws_printable(clean, sizeof clean, name, len), name) != 0)
-		return ws_scan_refuse(&r->scan, "the name at byte %llu has a control character", at);
+		return ws_scan_refuse(&r->scan, "the name at byte %llu has a control character",
+		                      at);
 	return 0;
 }
 
@@ -114,11 +120,11 @@ static int read_offsets(struct reader *r, struct ws_tensor *t)
 	if (n != 2)
 		return ws_scan_refuse(&r->scan, "data_offsets are not two integers");
 	if (at[0] > at[1])
-		return ws_scan_refuse(&r->scan, "data_offsets begin at %llu, after their end %llu", (ull)at[0],
-		              (ull)at[1]);
+		return ws_scan_refuse(&r->scan, "data_offsets begin at %llu, after their end %llu",
+		                      (ull)at[0], (ull)at[1]);
 	if (at[1] > r->data)
-		return ws_scan_refuse(&r->scan, "data_offsets end at %llu, past the %llu bytes of data",
-		              (ull)at[1], (ull)r->data);
+		return ws_scan_refuse(&r->scan, "data_offsets end at %llu, past the %llu bytes of "
+		                      "data", (ull)at[1], (ull)r->data);
 	t->offset = at[0];
 	t->bytes = at[1] - at[0];
 	return 0;
@@ -175,11 +181,11 @@ static int read_tensor(struct reader *r, const char *name, ull name_at)
 		                      "its shape leaves part of a byte" :
 		                      "its shape is too large for any file");
 	if (want != t.bytes)
-		return ws_scan_refuse(&r->scan, "has %llu bytes of data where its dtype and shape need %llu",
-		              (ull)t.bytes, (ull)want);
+		return ws_scan_refuse(&r->scan, "has %llu bytes of data where its dtype and shape "
+		                      "need %llu", (ull)t.bytes, (ull)want);
 	void *p = grow(st->tensors, st->n_tensors, &r->tensors_cap, sizeof t);
 	if (!p)
-		return ws_err_set(r->scan.err, WS_ESYSTEM, "%s: out of memory", r->scan.path);
+		return no_memory(r->scan.path, r->scan.err);
 	st->tensors = p;
 	st->tensors[st->n_tensors++] = t;
 	r->scan.tensor = NULL;
@@ -201,9 +207,10 @@ static int read_metadata(struct reader *r)
 		if (ws_scan_key(&r->scan, &key) ||
 		    ws_scan_string(&r->scan, "value in __metadata__", &value))
 			return -1;
-		void *p = grow(st->metadata, st->n_metadata, &r->metadata_cap, sizeof *st->metadata);
+		void *p = grow(st->metadata, st->n_metadata, &r->metadata_cap,
+		               sizeof *st->metadata);
 		if (!p)
-			return ws_err_set(r->scan.err, WS_ESYSTEM, "%s: out of memory", r->scan.path);
+			return no_memory(r->scan.path, r->scan.err);
 		st->metadata = p;
 		st->metadata[st->n_metadata++] = (struct ws_pair){ key, value };
 	}
@@ -243,12 +250,13 @@ static int check_layout(struct reader *r)
 		struct ws_tensor *t = &st->tensors[i];
 		r->scan.tensor = t->name;
 		if (t->offset < end)
-			return ws_scan_refuse(&r->scan, "begins at byte %llu of the data, inside tensor '%s', "
-			              "which ends at %llu", (ull)t->offset,
-			              ws_quote(st->tensors[i - 1].name).text, (ull)end);
+			return ws_scan_refuse(&r->scan, "begins at byte %llu of the data, inside "
+			                      "tensor '%s', which ends at %llu", (ull)t->offset,
+			                      ws_quote(st->tensors[i - 1].name).text, (ull)end);
 		if (t->offset > end)
-			return ws_scan_refuse(&r->scan, "begins at byte %llu of the data, after a hole of %llu bytes",
-			              (ull)t->offset, (ull)(t->offset - end));
+			return ws_scan_refuse(&r->scan, "begins at byte %llu of the data, after a "
+			                      "hole of %llu bytes", (ull)t->offset,
+			                      (ull)(t->offset - end));
 		end += t->bytes;
 		t->offset += r->data_at;
 	}
@@ -268,8 +276,10 @@ static int read_header(struct reader *r)
 	while ((more = ws_scan_next(&r->scan, '}', &n)) > 0) {
 		char *name;
 		const ull at = here(r);
-		if (ws_scan_key(&r->scan, &name) ||
-		    (strcmp(name, "__metadata__") == 0 ? read_metadata(r) : read_tensor(r, name, at)))
+		if (ws_scan_key(&r->scan, &name))
+			return -1;
+		const bool metadata = strcmp(name, "__metadata__") == 0;
+		if (metadata ? read_metadata(r) : read_tensor(r, name, at))
 			return -1;
 	}
 	if (more || ws_scan_end(&r->scan))
@@ -293,13 +303,14 @@ static int header_length(const uint8_t *first, const char *path, uint64_t size, 
 		return 0;
 	}
 	if (n > MAX_HEADER)
-		ws_err_set(err, WS_EINPUT, "%s: the header has length %llu, more than the %d of the format",
-		           path, (ull)n, MAX_HEADER);
+		ws_err_set(err, WS_EINPUT, "%s: the header has length %llu, more than the %d of "
+		           "the format", path, (ull)n, MAX_HEADER);
 	else
-		ws_err_set(err, WS_EINPUT, "%s: the header ends at byte %llu, past the end of the file at %llu",
-		           path, (ull)n + 8, (ull)size);
+		ws_err_set(err, WS_EINPUT, "%s: the header ends at byte %llu, past the end of the "
+		           "file at %llu", path, (ull)n + 8, (ull)size);
 	if (memcmp(first, "version ", 8) == 0)
-		ws_err_hint(err, "this looks like a Git LFS pointer: fetch the file itself with git lfs pull");
+		ws_err_hint(err, "this looks like a Git LFS pointer: fetch the file itself with "
+		            "git lfs pull");
 	else if (memcmp(first, "PK\3\4", 4) == 0 || first[0] == 0x80)
 		ws_err_hint(err, "this looks like a PyTorch pickle: save it as safetensors");
 	return -1;
@@ -318,7 +329,8 @@ static int judge(char *text, size_t len, const char *path, uint64_t size,
 	};
 	int rc = -1;
 	if (text[0] != '{')
-		ws_err_set(err, WS_EINPUT, "%s: the header does not begin with '{' at byte 8", path);
+		ws_err_set(err, WS_EINPUT, "%s: the header does not begin with '{' at byte 8",
+		           path);
 	else
 		rc = read_header(&r);
 	if (rc)
@@ -330,8 +342,8 @@ static int judge(char *text, size_t len, const char *path, uint64_t size,
 
 static int too_short(const char *path, uint64_t size, struct ws_err *err)
 {
-	return ws_err_set(err, WS_EINPUT, "%s: has %llu bytes, fewer than the 8 that begin a safetensors file",
-	                  path, (ull)size);
+	return ws_err_set(err, WS_EINPUT, "%s: has %llu bytes, fewer than the 8 that begin a "
+	                  "safetensors file", path, (ull)size);
 }
 
 int ws_safetensors_read(int fd, const char *path, uint64_t size, struct ws_safetensors *out,
@@ -346,7 +358,7 @@ int ws_safetensors_read(int fd, const char *path, uint64_t size, struct ws_safet
 		return -1;
 	char *text = malloc(len);
 	if (!text)
-		return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", path);
+		return no_memory(path, err);
 	if (ws_file_pread(fd, path, 8, text, len, err)) {
 		free(text);
 		return -1;
@@ -364,7 +376,7 @@ int ws_safetensors_parse(const void *file, size_t size, const char *path,
 		return -1;
 	char *text = malloc(len);
 	if (!text)
-		return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", path);
+		return no_memory(path, err);
 	memcpy(text, (const char *)file + 8, len);
 	return judge(text, len, path, size, out, err);
 }

@@ -67,7 +67,8 @@ int ws_scan_next(struct ws_scan *s, char closing, size_t *n)
 	}
 	if (*n > 0) {
 		if (c != ',')
-			return no_json(s, s->at, closing == '}' ? "expected ',' or '}'" : "expected ',' or ']'");
+			return no_json(s, s->at, closing == '}' ? "expected ',' or '}'" :
+			                                          "expected ',' or ']'");
 		s->at++;
 		ws_scan_peek(s);
 	}
@@ -129,7 +130,8 @@ static size_t put_utf8(char *dst, uint32_t c)
 	return 4;
 }
 
-/* The \uXXXX (or pair of them) whose 'u' is at s->at, written to dst: its length, 0 when refused. */
+/* The \uXXXX (or pair of them) whose 'u' is at s->at, written to dst: its length, 0 when
+ * refused. */
 static size_t unescape_unicode(struct ws_scan *s, char *dst)
 {
 	const size_t start = s->at - 1;

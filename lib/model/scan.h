@@ -6,7 +6,7 @@
  * stood. Here nothing is allocated, integers are exact and every refusal names its byte.
  *
  * Strings are unescaped where they stand and end in NUL, so they live as long as the text, which is
- * changed. The calls return 0, or -1 with WS_EINPUT "<path>: [tensor '<name>': ]... at byte N ...". */
+ * changed. The calls return 0, or -1 with WS_EINPUT and a sentence that says at which byte. */
 #ifndef WS_MODEL_SCAN_H
 #define WS_MODEL_SCAN_H
 

@@ -14,6 +14,7 @@
 #include "synthetic.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,7 +76,8 @@ static int open_part(struct ws_source *s, char *name, struct ws_err *err)
 	*part = (struct part){ .name = name, .fd = -1 };
 	part->fd = ws_file_open(name, &size, err);
 	if (part->fd < 0)
-		return -1;
+		return err && err->native == EMFILE ?
+		       ws_err_hint(err, "allow more open files with ulimit -n") : -1;
 	int rc = ws_safetensors_read(part->fd, name, size, &st, err);
 	if (rc == 0)
 		rc = append(s, &st, err);
@@ -90,8 +92,8 @@ static int build_names(struct ws_source *s, struct ws_err *err)
 	if (rc <= 0)
 		return rc;
 	const struct ws_tensor *a = &s->tensors[twice[0]], *b = &s->tensors[twice[1]];
-	return ws_err_set(err, WS_EINPUT, "tensor '%s' is in both %s and %s", ws_quote(a->name).text,
-	                  s->parts[a->file].name, s->parts[b->file].name);
+	return ws_err_set(err, WS_EINPUT, "tensor '%s' is in both %s and %s",
+	                  ws_quote(a->name).text, s->parts[a->file].name, s->parts[b->file].name);
 }
 
 /* One entry of an index against the tensors; seen[] marks those that the index knows. */
@@ -101,11 +103,11 @@ static int check_entry(const struct ws_source *s, const struct ws_index *index, 
 	const struct ws_tensor *t = ws_names_find(&s->names, e->name);
 	if (!t || t->file < first || t->file >= first + index->n_shards ||
 	    strcmp(index->shards[t->file - first], e->shard) != 0)
-		return ws_err_set(err, WS_EINPUT, "%s: tensor '%s' is not in %s, where the index has it",
-		                  index->path, ws_quote(e->name).text, e->shard);
+		return ws_err_set(err, WS_EINPUT, "%s: tensor '%s' is not in %s, where the index "
+		                  "has it", index->path, ws_quote(e->name).text, e->shard);
 	if (seen[t - s->tensors])
-		return ws_err_set(err, WS_EINPUT, "%s: tensor '%s' is in weight_map twice", index->path,
-		                  ws_quote(e->name).text);
+		return ws_err_set(err, WS_EINPUT, "%s: tensor '%s' is in weight_map twice",
+		                  index->path, ws_quote(e->name).text);
 	seen[t - s->tensors] = true;
 	return 0;
 }
@@ -187,7 +189,8 @@ int ws_source_open(const char *const *paths, size_t n_paths, struct ws_source **
 		return ws_err_set(err, WS_EUSAGE, "no checkpoint was named");
 	for (size_t i = 0; i < n_paths; i++)
 		if (n_paths > 1 && synthetic_spec(paths[i]))
-			return ws_err_set(err, WS_EUSAGE, "%s cannot be combined with other sources", paths[i]);
+			return ws_err_set(err, WS_EUSAGE, "%s cannot be combined with other "
+			                  "sources", paths[i]);
 	struct ws_source *s = calloc(1, sizeof *s);
 	if (!s)
 		return no_memory(err, paths[0]);

@@ -15,8 +15,8 @@ static inline uint64_t mix(uint64_t z)
 	return z ^ z >> 31;
 }
 
-/* The sign, the two low exponent bits and the mantissa are random; the rest of the exponent is set so
- * that values begin at 2^-7 (scales: 2^-15). */
+/* The sign, the two low exponent bits and the mantissa are random; the rest of the exponent is set
+ * so that values begin at 2^-7 (scales: 2^-15). */
 struct ws_stream ws_stream_make(uint64_t seed, const char *name, enum ws_dtype dtype)
 {
 	const size_t len = strlen(name);

@@ -8,10 +8,13 @@
  *     z = (z ^ z >> 27) * 0x94d049bb133111eb
  *     word = ((z ^ z >> 31) & keep) | set
  *
- * (splitmix64, whose state is a counter), where key mixes the seed with XXH3-64 of the name, and keep
- * and set cut every element down to small finite values: BF16, F16, F32 and F64 to 2^-7..2^-3 of
- * either sign, scales (F32) to 2^-15..2^-11, positive, E4M3 to even exponents, which leaves out the
- * NaNs. The last word is cut off where the tensor ends. */
+ * (splitmix64, whose state is a counter). With mix() for the last two lines but the masks,
+ *
+ *     key = mix(mix(seed + 0x9e3779b97f4a7c15) + XXH3-64(name))
+ *
+ * and keep and set cut every element down to small finite values: BF16, F16, F32 and F64 to
+ * 2^-7..2^-3 of either sign, scales (F32) to 2^-15..2^-11, positive, E4M3 to even exponents, which
+ * leaves out the NaNs. The last word is cut off where the tensor ends. */
 #ifndef WS_MODEL_STREAM_H
 #define WS_MODEL_STREAM_H
 

@@ -46,7 +46,8 @@ static void fill(void *ctx, const char *name, enum ws_dtype dtype, int rows, int
 }
 
 /* "MODEL[:SEED]" to its parts. */
-static int parse(const char *spec, const struct ws_model **model, uint64_t *seed, struct ws_err *err)
+static int parse(const char *spec, const struct ws_model **model, uint64_t *seed,
+                 struct ws_err *err)
 {
 	const char *colon = strchr(spec, ':');
 	char *name = colon ? strndup(spec, (size_t)(colon - spec)) : strdup(spec);

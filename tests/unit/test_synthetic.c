@@ -256,7 +256,7 @@ static void values_are_small_and_finite(void **state)
 	struct ws_source *s = open_model("synthetic:deepseek-v3");
 	read_bytes(s, "model.embed_tokens.weight", 8, bytes, N);
 	for (size_t i = 0; i < N; i += 2) {
-		const uint32_t bits = (uint32_t)(bytes[i] << 16 | (uint32_t)bytes[i + 1] << 24);
+		const uint32_t bits = (uint32_t)bytes[i] << 16 | (uint32_t)bytes[i + 1] << 24;
 		float x;
 		memcpy(&x, &bits, 4);
 		assert_true(fabsf(x) >= 0x1p-7f && fabsf(x) < 0x1p-3f);
