@@ -53,9 +53,10 @@ const struct ws_registry_entry *ws_registry_find(const struct ws_registry *r, co
 /* A pool is named by 1 to 63 letters, digits, '.', '_' and '-'; anything else is WS_EUSAGE. */
 int ws_registry_check_pool(const char *pool, struct ws_err *err);
 
-/* Adds an entry (url, pool, sizes and texts of it are used) or replaces that of its (host, port), whose
- * added_at stays; *updated says which. Creates the file, mode 0600, and missing directories, 0700. */
-int ws_registry_add(const char *path, const struct ws_registry_entry *entry, ws_deadline until,
+/* Adds an entry or replaces that of its (host, port), whose added_at stays; *updated says which. url,
+ * pool, sizes and texts of it are used and the rest is filled in; pool "" is the one that it has, or
+ * WS_POOL_DEFAULT. Creates the file, mode 0600, and missing directories, 0700. */
+int ws_registry_add(const char *path, struct ws_registry_entry *entry, ws_deadline until,
                     const struct ws_cancel *cancel, bool *updated, struct ws_err *err);
 /* By (host, port) of url; not there is WS_EINPUT. */
 int ws_registry_remove(const char *path, const char *url, ws_deadline until,

@@ -29,8 +29,7 @@ static int sum_up(const char *what, size_t n, const struct ws_endpoint_answer *a
 			*err = *first;
 		return -1;
 	}
-	ws_err_set(err, WS_EPARTIAL, "%s: failed on %zu of %zu endpoints; %s: %s", what, failed, n,
-	           first->endpoint, first->msg);
+	ws_err_set(err, WS_EPARTIAL, "%s: failed on %zu of %zu endpoints: %s", what, failed, n, first->msg);
 	ws_err_hint(err, "%s", first->hint);
 	return ws_err_where(err, what, first->endpoint);
 }

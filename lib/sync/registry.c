@@ -235,19 +235,23 @@ static void stamp(char *dst, size_t n)
 	strftime(dst, n, "%Y-%m-%dT%H:%M:%SZ", &tm);
 }
 
-static int put(struct ws_registry *r, const struct ws_registry_entry *entry, bool *updated,
+static int put(struct ws_registry *r, struct ws_registry_entry *entry, bool *updated,
                struct ws_err *err)
 {
 	struct ws_registry_entry e = *entry;
 	e.more = NULL;
-	if (ws_endpoint_host_port(e.url, e.host, &e.port, err) || ws_registry_check_pool(e.pool, err))
+	if (ws_endpoint_host_port(e.url, e.host, &e.port, err))
 		return -1;
 	const struct ws_registry_entry *old = ws_registry_find(r, e.host, e.port);
 	*updated = old != NULL;
+	if (!e.pool[0])
+		snprintf(e.pool, sizeof e.pool, "%s", old ? old->pool : WS_POOL_DEFAULT);
+	if (ws_registry_check_pool(e.pool, err))
+		return -1;
 	if (old) {
 		memcpy(e.added_at, old->added_at, sizeof e.added_at);
 		e.more = old->more;
-		r->items[old - r->items] = e;
+		r->items[old - r->items] = *entry = e;
 		return 0;
 	}
 	struct ws_registry_entry *items = realloc(r->items, (r->n + 1) * sizeof *items);
@@ -255,11 +259,11 @@ static int put(struct ws_registry *r, const struct ws_registry_entry *entry, boo
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	stamp(e.added_at, sizeof e.added_at);
 	r->items = items;
-	r->items[r->n++] = e;
+	r->items[r->n++] = *entry = e;
 	return 0;
 }
 
-int ws_registry_add(const char *path, const struct ws_registry_entry *entry, ws_deadline until,
+int ws_registry_add(const char *path, struct ws_registry_entry *entry, ws_deadline until,
                     const struct ws_cancel *cancel, bool *updated, struct ws_err *err)
 {
 	struct ws_registry r = { 0 };
@@ -269,6 +273,7 @@ int ws_registry_add(const char *path, const struct ws_registry_entry *entry, ws_
 		return -1;
 	if (!ws_registry_load(path, &r, err) && !put(&r, entry, updated, err))
 		rc = replace(path, &r, err);
+	entry->more = NULL; /* it is about to be freed */
 	ws_registry_free(&r);
 	ws_file_unlock(fd);
 	return rc;

@@ -52,7 +52,7 @@ static struct ws_registry_entry entry(const char *url)
 
 static bool add(const char *url)
 {
-	const struct ws_registry_entry e = entry(url);
+	struct ws_registry_entry e = entry(url);
 	bool updated = false;
 	struct ws_err err = WS_ERR_INIT;
 	if (ws_registry_add(path, &e, soon(), NULL, &updated, &err))
@@ -111,6 +111,13 @@ static void an_endpoint_is_there_once(void **state)
 	assert_int_equal(ws_registry_load(path, &r, &err), 0);
 	assert_int_equal(r.n, 2);
 	assert_string_equal(r.items[0].url, "http://gpu7");
+	assert_string_equal(r.items[0].pool, "blue");
+	ws_registry_free(&r);
+	e.pool[0] = '\0';
+	assert_int_equal(ws_registry_add(path, &e, soon(), NULL, &updated, &err), 0);
+	assert_string_equal(e.pool, "blue");
+	assert_string_equal(e.host, "gpu7");
+	assert_int_equal(ws_registry_load(path, &r, &err), 0);
 	assert_string_equal(r.items[0].pool, "blue");
 	assert_int_equal(strlen(r.items[0].added_at), 20);
 	ws_registry_free(&r);
@@ -189,7 +196,7 @@ static void malformed_files_name_the_file_and_the_entry(void **state)
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		struct ws_registry r;
 		struct ws_err err = WS_ERR_INIT;
-		const struct ws_registry_entry e = entry("new:1");
+		struct ws_registry_entry e = entry("new:1");
 		bool updated;
 		write_file(bad[i].text);
 		assert_int_equal(ws_registry_load(path, &r, &err), -1);
@@ -210,7 +217,7 @@ static void notes_nested_too_deeply_are_refused_not_lost(void **state)
 {
 	(void)state;
 	struct ws_err err;
-	const struct ws_registry_entry e = entry("a:1");
+	struct ws_registry_entry e = entry("a:1");
 	bool updated;
 	char text[256] = "{\"version\":1,\"endpoints\":[],\"note\":";
 	for (int i = 0; i < 20; i++)
@@ -284,7 +291,7 @@ static void a_lock_that_is_held_is_waited_for_until_the_deadline(void **state)
 	(void)state;
 	struct ws_err err = WS_ERR_INIT;
 	char name[160];
-	const struct ws_registry_entry e = entry("b:1");
+	struct ws_registry_entry e = entry("b:1");
 	bool updated;
 	add("a:1");
 	snprintf(name, sizeof name, "%s.lock", path);

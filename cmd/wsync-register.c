@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* wsync-register - keeps the registry: which endpoints there are, and what they said they are. */
+#include "run.h"
+#include "table.h"
+#include "targets.h"
+
+#include "wsync/endpoint.h"
+#include "wsync/registry.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct config {
+	struct opt_common common;
+	const char *pool;
+	uint64_t world_size; /* 0: the endpoint's */
+	bool no_check;
+	int64_t connect_ns, timeout_ns;
+};
+
+struct job {
+	const struct config *cfg;
+	struct ui *ui;
+	struct ws_buf path; /* of the registry */
+};
+
+/* Changing the registry takes milliseconds; who waits longer waits for a process that hangs. */
+static ws_deadline lock_deadline(void)
+{
+	return ws_deadline_in(10 * WS_NS_PER_S);
+}
+
+/* ---- asking endpoints --------------------------------------------------------------------------- */
+
+struct probe {
+	struct targets to;
+	struct ws_endpoint_info *infos;
+	struct ws_err *errs;
+};
+
+static void free_probe(struct probe *p)
+{
+	targets_free(&p->to);
+	free(p->infos);
+	free(p->errs);
+}
+
+/* The URLs as they were typed; those of the registry when there are none. */
+static int find_targets(struct job *job, const struct opt_args *args, struct probe *p,
+                        struct ws_err *err)
+{
+	struct opt_list given = { calloc(args->n + 1, sizeof *given.items), args->n };
+	if (!given.items)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	for (size_t i = 0; i < args->n; i++)
+		given.items[i] = args->v[i];
+	int rc = targets_find(&p->to, &given, args->n ? NULL : job->cfg->pool, &job->cfg->common, true,
+	                      job->ui, err);
+	free(given.items);
+	p->infos = calloc(p->to.n + 1, sizeof *p->infos);
+	p->errs = calloc(p->to.n + 1, sizeof *p->errs);
+	if (!rc && !(p->infos && p->errs))
+		rc = ws_err_set(err, WS_ESYSTEM, "out of memory");
+	return rc;
+}
+
+/* 0 even when endpoints failed: look at errs. */
+static int ask(struct job *job, struct probe *p, struct ws_err *err)
+{
+	const struct config *cfg = job->cfg;
+	const struct ws_client_opts opts = {
+		.api_key = p->to.api_key, .connect_ns = cfg->connect_ns, .log = &job->ui->log,
+	};
+	struct ws_http *http;
+	if (ws_client_open(&opts, &http, err))
+		return -1;
+	const int rc = ws_endpoint_probe_all(http, p->to.urls, p->to.n, ws_deadline_in(cfg->timeout_ns),
+	                                     &run_cancel, p->infos, p->errs, err);
+	ws_client_close(http);
+	if (!rc || (err->code != WS_ECANCELLED && err->code != WS_ESYSTEM)) {
+		*err = (struct ws_err)WS_ERR_INIT;
+		return 0;
+	}
+	return -1;
+}
+
+/* ---- add ---------------------------------------------------------------------------------------- */
+
+static void describe(const struct ws_endpoint_info *info, struct ws_registry_entry *e)
+{
+	e->tp_size = info->tp_size;
+	snprintf(e->dtype, sizeof e->dtype, "%s", info->dtype);
+	snprintf(e->quantization, sizeof e->quantization, "%s", info->quantization);
+	snprintf(e->served_model, sizeof e->served_model, "%s", info->served_model);
+	snprintf(e->version, sizeof e->version, "%s", info->version);
+}
+
+static int fill_entry(const struct job *job, const struct probe *p, size_t i,
+                      struct ws_registry_entry *e, struct ws_err *err)
+{
+	const struct config *cfg = job->cfg;
+	*e = (struct ws_registry_entry){ .world_size = (unsigned)cfg->world_size };
+	snprintf(e->url, sizeof e->url, "%s", p->to.urls[i]);
+	snprintf(e->pool, sizeof e->pool, "%s", cfg->pool ? cfg->pool : "");
+	if (cfg->no_check)
+		return 0;
+	if (p->errs[i].code) {
+		*err = p->errs[i];
+		if (!err->hint[0])
+			ws_err_hint(err, "--no-check registers an endpoint that does not answer yet");
+		return -1;
+	}
+	describe(&p->infos[i], e);
+	if (!e->world_size)
+		e->world_size = e->tp_size;
+	if (e->world_size == e->tp_size)
+		return 0;
+	ws_err_set(err, WS_EUSAGE, "%s: --world-size %u, but the server has tp_size %u", e->url,
+	           e->world_size, e->tp_size);
+	return ws_err_hint(err, "leave --world-size out to take the server's");
+}
+
+static void tell_added(struct ui *ui, const struct ws_registry_entry *e, bool updated)
+{
+	struct ws_jw *w = ui_line(ui, "endpoint");
+	if (w) {
+		ws_jw_str(w, "url", e->url);
+		ws_jw_str(w, "pool", e->pool);
+		ws_jw_uint(w, "world_size", e->world_size);
+		ws_jw_uint(w, "tp_size", e->tp_size);
+		ws_jw_str(w, "dtype", e->dtype);
+		ws_jw_str(w, "quantization", e->quantization);
+		ws_jw_str(w, "served_model", e->served_model);
+		ws_jw_str(w, "version", e->version);
+		ws_jw_bool(w, "updated", updated);
+		ui_line_end(ui);
+	}
+	ui_say(ui, "%s %s in pool %s", updated ? "updated" : "added", e->url, e->pool);
+	if (e->tp_size)
+		ui_say(ui, ": tp %u, %s%s%s%s%s", e->tp_size, *e->dtype ? ui_text(e->dtype) : "dtype unknown",
+		       *e->quantization ? "/" : "", ui_text(e->quantization),
+		       *e->served_model ? ", " : "", ui_text(e->served_model));
+	ui_say(ui, "\n");
+}
+
+static int add_all(struct job *job, const struct probe *p, struct ws_err *err)
+{
+	struct ws_registry_entry e;
+	bool updated;
+	/* All or none: every endpoint is judged before the file is touched. */
+	for (size_t i = 0; i < p->to.n; i++)
+		if (fill_entry(job, p, i, &e, err))
+			return -1;
+	for (size_t i = 0; i < p->to.n; i++) {
+		if (fill_entry(job, p, i, &e, err) ||
+		    ws_registry_add(job->path.data, &e, lock_deadline(), &run_cancel, &updated, err))
+			return -1;
+		if (p->infos[i].pp_size > 1)
+			ui_warn(job->ui, e.url, "pp_size %u: wsync-push will refuse it",
+			        p->infos[i].pp_size);
+		tell_added(job->ui, &e, updated);
+	}
+	return 0;
+}
+
+static int do_add(void *ctx, const struct opt_args *args, struct ws_err *err)
+{
+	struct job *job = ctx;
+	struct probe p = { 0 };
+	int rc = job->cfg->pool ? ws_registry_check_pool(job->cfg->pool, err) : 0;
+	if (!rc)
+		rc = find_targets(job, args, &p, err);
+	if (!rc && !job->cfg->no_check)
+		rc = ask(job, &p, err);
+	if (!rc)
+		rc = add_all(job, &p, err);
+	free_probe(&p);
+	return rc;
+}
+
+/* ---- remove and list ---------------------------------------------------------------------------- */
+
+static int do_remove(void *ctx, const struct opt_args *args, struct ws_err *err)
+{
+	struct job *job = ctx;
+	char url[WS_URL_MAX];
+	int rc = 0;
+	for (size_t i = 0; !rc && i < args->n; i++) {
+		rc = ws_endpoint_normalize(args->v[i], url, sizeof url, err);
+		if (!rc)
+			rc = ws_registry_remove(job->path.data, url, lock_deadline(), &run_cancel, err);
+		if (rc)
+			break;
+		struct ws_jw *w = ui_line(job->ui, "endpoint");
+		if (w) {
+			ws_jw_str(w, "url", url);
+			ws_jw_bool(w, "removed", true);
+			ui_line_end(job->ui);
+		}
+		ui_say(job->ui, "removed %s\n", url);
+	}
+	return rc;
+}
+
+static void list_json(struct ui *ui, const struct ws_registry_entry *e)
+{
+	struct ws_jw *w = ui_line(ui, "endpoint");
+	if (!w)
+		return;
+	ws_jw_str(w, "url", e->url);
+	ws_jw_str(w, "host", e->host);
+	ws_jw_uint(w, "port", e->port);
+	ws_jw_str(w, "pool", e->pool);
+	ws_jw_uint(w, "world_size", e->world_size);
+	ws_jw_uint(w, "tp_size", e->tp_size);
+	ws_jw_str(w, "dtype", e->dtype);
+	ws_jw_str(w, "quantization", e->quantization);
+	ws_jw_str(w, "served_model", e->served_model);
+	ws_jw_str(w, "version", e->version);
+	ws_jw_str(w, "added_at", e->added_at);
+	ui_line_end(ui);
+}
+
+static void list_row(struct table *t, const struct ws_registry_entry *e)
+{
+	char world[16] = "";
+	if (e->world_size)
+		snprintf(world, sizeof world, "%u", e->world_size);
+	table_add(t, UI_PLAIN, e->url, e->pool, world, e->dtype, e->quantization, e->version,
+	          e->served_model);
+}
+
+static int do_list(void *ctx, const struct opt_args *args, struct ws_err *err)
+{
+	struct job *job = ctx;
+	const char *pool = job->cfg->pool;
+	struct table t = { .n_columns = 7 };
+	struct ws_registry r;
+	(void)args;
+	if ((pool && ws_registry_check_pool(pool, err)) || ws_registry_load(job->path.data, &r, err))
+		return -1;
+	table_add(&t, UI_DIM, "ENDPOINT", "POOL", "RANKS", "DTYPE", "QUANTIZATION", "VERSION", "MODEL");
+	for (size_t i = 0; i < r.n; i++) {
+		if (pool && strcmp(pool, r.items[i].pool))
+			continue;
+		list_json(job->ui, &r.items[i]);
+		list_row(&t, &r.items[i]);
+	}
+	if (t.n > 1)
+		table_print(&t, job->ui);
+	else
+		ui_say(job->ui, "no endpoint is registered%s%s in %s\n", pool ? " in pool " : "",
+		       pool ? pool : "", ui_text(job->path.data));
+	table_free(&t);
+	ws_registry_free(&r);
+	return 0;
+}
+
+/* ---- check -------------------------------------------------------------------------------------- */
+
+static void note(char *dst, size_t n, const char *what, const char *was, const char *is)
+{
+	const size_t used = strlen(dst);
+	if (strcmp(was, is))
+		snprintf(dst + used, n - used, "%s%s '%s', registered as '%s'", used ? "; " : "", what, is,
+		         was);
+}
+
+/* What is different now; "" nothing. An entry that was never checked has nothing to compare. */
+static void compare(const struct ws_registry_entry *was, const struct ws_endpoint_info *info, char *dst,
+                    size_t n)
+{
+	struct ws_registry_entry is = { 0 };
+	char sizes[2][16];
+	dst[0] = '\0';
+	describe(info, &is);
+	snprintf(sizes[0], sizeof sizes[0], "%u", was->tp_size ? was->tp_size : was->world_size);
+	snprintf(sizes[1], sizeof sizes[1], "%u", is.tp_size);
+	if (was->tp_size || was->world_size)
+		note(dst, n, "tp_size", sizes[0], sizes[1]);
+	if (!was->tp_size)
+		return;
+	note(dst, n, "dtype", was->dtype, is.dtype);
+	note(dst, n, "quantization", was->quantization, is.quantization);
+	note(dst, n, "model", was->served_model, is.served_model);
+	note(dst, n, "version", was->version, is.version);
+}
+
+static bool check_one(struct job *job, struct table *t, const struct ws_registry_entry *e,
+                      const struct ws_endpoint_info *info, const struct ws_err *failure)
+{
+	char text[1024];
+	if (failure->code)
+		snprintf(text, sizeof text, "%s", failure->msg);
+	else
+		compare(e, info, text, sizeof text);
+	const char *state = failure->code ? "down" : *text ? "differs" : "ok";
+	struct ws_jw *w = ui_line(job->ui, "endpoint");
+	if (w) {
+		ws_jw_str(w, "url", e->url);
+		ws_jw_bool(w, "ok", !*text);
+		ws_jw_str(w, "state", state);
+		ws_jw_str(w, "message", *text ? text : NULL);
+		ws_jw_int(w, "ns", info->ns);
+		ui_line_end(job->ui);
+	}
+	table_add(t, *text ? UI_BAD : UI_GOOD, e->url, state, text);
+	return !*text;
+}
+
+static int check_all(struct job *job, const struct ws_registry *r, const struct probe *p,
+                     struct ws_err *err)
+{
+	struct table t = { .n_columns = 3 };
+	size_t bad = 0;
+	for (size_t i = 0; i < p->to.n; i++) {
+		char host[256];
+		uint16_t port;
+		if (ws_endpoint_host_port(p->to.urls[i], host, &port, err))
+			continue;
+		const struct ws_registry_entry *e = ws_registry_find(r, host, port);
+		/* Somebody may have removed it since. */
+		bad += e && !check_one(job, &t, e, &p->infos[i], &p->errs[i]);
+	}
+	table_print(&t, job->ui);
+	table_free(&t);
+	if (!bad)
+		return 0;
+	ws_err_set(err, WS_EMISMATCH, "%zu of %zu endpoints are down or not what is registered", bad,
+	           p->to.n);
+	return ws_err_hint(err, "wsync-register add URL registers an endpoint as it is now");
+}
+
+static int do_check(void *ctx, const struct opt_args *args, struct ws_err *err)
+{
+	struct job *job = ctx;
+	struct probe p = { 0 };
+	struct ws_registry r = { 0 };
+	int rc = find_targets(job, args, &p, err);
+	if (!rc)
+		rc = ask(job, &p, err);
+	if (!rc)
+		rc = ws_registry_load(job->path.data, &r, err);
+	if (!rc)
+		rc = check_all(job, &r, &p, err);
+	if (!rc && !p.to.n)
+		ui_say(job->ui, "no endpoint is registered in %s\n", ui_text(job->path.data));
+	ws_registry_free(&r);
+	free_probe(&p);
+	return rc;
+}
+
+/* ---- the program -------------------------------------------------------------------------------- */
+
+static struct config cfg = { .connect_ns = 10 * WS_NS_PER_S, .timeout_ns = 30 * WS_NS_PER_S };
+
+static const struct opt_command commands[] = {
+	{ "add", "URL...", "ask endpoints what they are and register them", 1, OPT_MANY, do_add },
+	{ "remove", "URL...", "forget endpoints", 1, OPT_MANY, do_remove },
+	{ "list", "", "list what is registered", 0, 0, do_list },
+	{ "check", "", "ask every registered endpoint whether it is what is registered", 0, 0, do_check },
+	{ 0 },
+};
+
+static const struct opt opts[] = {
+	OPT_GROUP_FOR("Adding", "add"),
+	OPT_UINT(0, "world-size", "N", 1, 65536, &cfg.world_size,
+	         "ranks of the endpoint; must be its tp_size (the endpoint's)"),
+	OPT_FLAG(0, "no-check", &cfg.no_check, "do not ask the endpoint, which may be down yet"),
+	OPT_GROUP_FOR("Which", "add list check"),
+	OPT_STRING(0, "pool", "NAME", &cfg.pool,
+	           "add to this pool (the one it is in, else " WS_POOL_DEFAULT "); list or check "
+	           "only this pool"),
+	OPT_GROUP_FOR("Asking", "add check"),
+	OPT_API_KEY_FILE(&cfg.common),
+	OPT_DURATION(0, "connect-timeout", &cfg.connect_ns, "to connect (10s)"),
+	OPT_DURATION(0, "timeout", &cfg.timeout_ns, "for all answers (30s)"),
+	OPT_GROUP("Where"),
+	OPT_REGISTRY(&cfg.common),
+	OPT_COMMON(&cfg.common),
+	OPT_END,
+};
+
+static const struct opt_program program = {
+	.name = "wsync-register",
+	.args = "COMMAND [URL]...",
+	.summary = "Keep the registry: the endpoints that the other programs speak to.",
+	.examples = { "wsync-register add gpu7:30000 gpu8:30000 --pool blue", "wsync-register check" },
+	.commands = commands,
+	.opts = opts,
+};
+
+static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
+{
+	struct job job = { .cfg = &cfg, .ui = ui };
+	ws_buf_init(&job.path, 0);
+	ui_begin(ui, "register");
+	if (!run_registry_path(cfg.common.registry, &job.path, err))
+		args->command->run(&job, args, err);
+	ui_end(ui, err);
+	ws_buf_free(&job.path);
+}
+
+int main(int argc, char **argv)
+{
+	struct opt_args args;
+	struct ws_err err = WS_ERR_INIT;
+	struct ui ui;
+	run_start(program.name);
+	const int status = opt_parse(&program, argc, argv, &args);
+	if (status == OPT_GO) {
+		ui_init(&ui, program.name, &cfg.common);
+		run(&args, &ui, &err);
+		ui_fini(&ui);
+	}
+	opt_free(&program);
+	return status == OPT_GO ? run_finish(&err) : run_exit(status);
+}

@@ -1,0 +1,163 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# One call at a time, against endpoints with canned answers.
+load helpers
+
+# engine NAME ANSWER...: sets $url; NAME.out tells what was asked.
+engine() {
+	local name=$1
+	shift
+	start "$name" /usr/bin/python3 "$repo/tests/cli/canned.py" "$@"
+	eventually 10 test -s "$name.out"
+	url=http://127.0.0.1:$(head -n 1 "$name.out")
+}
+
+well=('/server_info=200:{"tp_size":2,"ep_size":2,"dtype":"bfloat16","version":"0.5.9","served_model_name":"qwen3"}'
+	'/model_info=200:{"weight_version":"7"}' '/health=200:' '/flush_cache=200:Cache flushed.'
+	'/pause_generation=200:{"status":"ok","message":"Generation paused successfully."}'
+	'/continue_generation=200:{"status":"ok","message":"Generation continued successfully."}'
+	'/update_weight_version=200:{"success":true,"message":"Weight version updated to 8"}')
+
+asked() { tail -n 1 "$1.out"; }
+
+@test "the help is what it was" {
+	try wsync-ctl --help
+	expect_status 0
+	golden ctl-help
+}
+
+@test "without an endpoint it says how to name one" {
+	try wsync-ctl info
+	expect_status 2
+	err_has "no endpoint is registered in"
+	err_has "hint: give --endpoint URL, or register one: wsync-register add URL"
+}
+
+@test "info shows what an endpoint is" {
+	engine a "${well[@]}"
+	try wsync-ctl info --endpoint "$url"
+	expect_status 0
+	expect_err ""
+	golden ctl-info
+	try wsync-ctl info --endpoint "$url" --json
+	[ "$(json 'lines[1]["tp_size"], lines[1]["ep_size"], lines[1]["weight_version"]')" = "(2, 2, '7')" ]
+}
+
+@test "the registered endpoints are asked, or those of a pool" {
+	engine a "${well[@]}"
+	wsync-register add -q "$url" --pool blue
+	wsync-register add -q --no-check "127.0.0.1:$(free_port)" --pool red
+	try wsync-ctl health --pool blue
+	expect_status 0
+	out_has "$url  healthy"
+	try wsync-ctl health
+	expect_status 9
+	err_has "health: failed on 1 of 2 endpoints"
+	try wsync-ctl health --pool green
+	expect_status 2
+	err_has "no endpoint in pool 'green'"
+	try wsync-ctl health --pool blue --endpoint "$url"
+	expect_status 2
+}
+
+@test "pause says its mode, resume says nothing" {
+	engine a "${well[@]}"
+	for mode in abort retract in_place; do
+		try wsync-ctl pause --mode $mode --endpoint "$url"
+		expect_status 0
+		out_has "$url  paused"
+		[ "$(asked a)" = "POST /pause_generation {\"mode\":\"$mode\"}" ]
+	done
+	try wsync-ctl resume --endpoint "$url"
+	expect_status 0
+	[ "$(asked a)" = "POST /continue_generation {}" ]
+}
+
+@test "version shows the bare label, and sets it without aborting requests" {
+	engine a "${well[@]}"
+	try wsync-ctl version --endpoint "$url"
+	expect_status 0
+	expect_out 7
+	try wsync-ctl version 8 --endpoint "$url"
+	expect_status 0
+	[ "$(asked a)" = 'POST /update_weight_version {"new_version":"8","abort_all_requests":false}' ]
+}
+
+@test "a refusal is in the server's words, bounded and printable" {
+	engine a $'/pause_generation=400:{"success":false,"message":"no\\u001b[31m way"}' '/health=503:' \
+		'/continue_generation=401:{"error":"Unauthorized"}' '/flush_cache=400:busy'
+	try wsync-ctl pause --endpoint "$url"
+	expect_status 5
+	expect_out ""
+	expect_err "wsync-ctl: $url: POST /pause_generation: refused (HTTP 400): \"no?[31m way\""
+	try wsync-ctl health --endpoint "$url"
+	expect_status 5
+	err_has "GET /health: refused (HTTP 503)"
+	try wsync-ctl resume --endpoint "$url"
+	expect_status 5
+	err_has "--api-key-file"
+	try wsync-ctl flush --wait 0 --endpoint "$url"
+	expect_status 5
+	err_has 'refused (HTTP 400): "busy"'
+	try wsync-ctl version 8 --endpoint "$url"
+	expect_status 5
+	err_has "the server has no such route (HTTP 404)"
+}
+
+@test "flush asks a busy server again until it gives up" {
+	engine a '/flush_cache=400:busy'
+	try wsync-ctl flush --wait 1.2 --endpoint "$url"
+	expect_status 5
+	[ "$(grep -c /flush_cache a.out)" -ge 3 ]
+}
+
+@test "an endpoint that is silent is given up at the deadline" {
+	start silent /usr/bin/python3 -c 'import socket
+s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1], flush=True)
+while True: c = s.accept(); globals().setdefault("kept", []).append(c)'
+	eventually 10 test -s silent.out
+	SECONDS=0
+	try wsync-ctl health --timeout 500ms --endpoint "127.0.0.1:$(head -n 1 silent.out)"
+	expect_status 10
+	err_has "no complete answer after"
+	[ "$SECONDS" -lt 5 ]
+}
+
+@test "an interrupt ends it by the signal" {
+	start silent /usr/bin/python3 -c 'import socket, time
+s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1], flush=True); time.sleep(60)'
+	eventually 10 test -s silent.out
+	start ctl wsync-ctl health --endpoint "127.0.0.1:$(head -n 1 silent.out)"
+	sleep 0.5
+	kill -TERM "$pid"
+	status=0
+	wait "$pid" || status=$?
+	[ "$status" = 143 ]
+}
+
+@test "the key comes from a file and is never shown" {
+	start keyed /usr/bin/python3 -c '
+import http.server
+class H(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        ok = self.headers.get("Authorization") == "Bearer sesame"
+        self.send_response(200 if ok else 401); self.end_headers()
+    def log_message(self, *a): pass
+s = http.server.HTTPServer(("127.0.0.1", 0), H); print(s.server_address[1], flush=True); s.serve_forever()'
+	eventually 10 test -s keyed.out
+	url=http://127.0.0.1:$(head -n 1 keyed.out)
+	try wsync-ctl health --endpoint "$url"
+	expect_status 5
+	(umask 077 && echo sesame >key)
+	try wsync-ctl health -vv --endpoint "$url" --api-key-file key
+	expect_status 0
+	err_lacks sesame
+	WSYNC_API_KEY_FILE=key try wsync-ctl health --endpoint "$url"
+	expect_status 0
+	chmod 644 key
+	try wsync-ctl health --endpoint "$url" --api-key-file key
+	expect_status 0
+	err_has "others can read this key file"
+	try wsync-ctl health --endpoint "$url" --api-key-file missing
+	expect_status 3
+}

@@ -1,0 +1,170 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# The registry against endpoints with canned answers.
+load helpers
+
+# engine NAME TP MODEL: an endpoint that only says what it is. Sets $url.
+engine() {
+	start "$1" /usr/bin/python3 "$repo/tests/cli/canned.py" \
+		"/server_info=200:{\"tp_size\":$2,\"dtype\":\"bfloat16\",\"quantization\":null,\"version\":\"0.5.9\",\"served_model_name\":\"$3\"}" \
+		'/model_info=200:{"weight_version":"7"}'
+	eventually 10 test -s "$1.out"
+	url=http://127.0.0.1:$(head -n 1 "$1.out")
+}
+
+registry() { /usr/bin/python3 -c 'import json, sys
+print(eval(sys.argv[1], {"r": json.load(open(sys.argv[2]))}))' "$1" "$XDG_STATE_HOME/wsync/registry.json"; }
+
+@test "the help is what it was" {
+	try wsync-register --help
+	expect_status 0
+	golden register-help
+}
+
+@test "add asks the endpoint what it is and registers it" {
+	engine a 2 qwen3
+	try wsync-register add "$url/"
+	expect_status 0
+	expect_err ""
+	expect_out "added $url in pool default: tp 2, bfloat16, qwen3"
+	[ "$(registry 'r["version"], len(r["endpoints"])')" = "(1, 1)" ]
+	[ "$(registry 'r["endpoints"][0]["world_size"]')" = 2 ]
+	[ "$(stat -c %a "$XDG_STATE_HOME/wsync/registry.json")" = 600 ]
+	[ "$(stat -c %a "$XDG_STATE_HOME/wsync")" = 700 ]
+}
+
+@test "adding again updates, says so, and keeps the pool" {
+	engine a 2 qwen3
+	try wsync-register add "$url" --pool blue
+	try wsync-register add "$url" --json
+	expect_status 0
+	[ "$(json '[l["type"] for l in lines]')" = "['start', 'endpoint', 'end']" ]
+	[ "$(json 'lines[1]["updated"], lines[1]["pool"]')" = "(True, 'blue')" ]
+	[ "$(registry 'len(r["endpoints"])')" = 1 ]
+}
+
+@test "an endpoint that is down is not registered, unless nobody asks it" {
+	try wsync-register add "127.0.0.1:$(free_port)"
+	expect_status 4
+	err_has "cannot connect: Connection refused"
+	[ ! -e "$XDG_STATE_HOME/wsync/registry.json" ]
+	try wsync-register add gpu7.invalid:30000 --no-check --world-size 8
+	expect_status 0
+	expect_out "added http://gpu7.invalid:30000 in pool default"
+	[ "$(registry 'r["endpoints"][0]["world_size"]')" = 8 ]
+}
+
+@test "of several endpoints all are added or none" {
+	engine a 2 qwen3
+	try wsync-register add "$url" "127.0.0.1:$(free_port)"
+	expect_status 4
+	[ ! -e "$XDG_STATE_HOME/wsync/registry.json" ]
+	try wsync-register add "$url" "$url/"
+	expect_status 2
+	err_has "given twice"
+}
+
+@test "the world size must be the server's" {
+	engine a 2 qwen3
+	try wsync-register add "$url" --world-size 4
+	expect_status 2
+	err_has "--world-size 4, but the server has tp_size 2"
+	[ ! -e "$XDG_STATE_HOME/wsync/registry.json" ]
+	try wsync-register add "$url" --world-size 2
+	expect_status 0
+}
+
+@test "a server of another kind is refused" {
+	start other /usr/bin/python3 "$repo/tests/cli/canned.py"
+	eventually 10 test -s other.out
+	try wsync-register add "127.0.0.1:$(head -n 1 other.out)"
+	expect_status 5
+	err_has "no such route (HTTP 404)"
+	err_has "hint: is this an SGLang server"
+}
+
+@test "what is no address is a usage error" {
+	for bad in ftp://x user:pw@x:1 http://x:1/?a=b ::1:30000 x:99999 $'x\e[31m'; do
+		try wsync-register add "$bad"
+		expect_status 2
+		err_has "endpoint '"
+		err_lacks $'\e'
+	done
+}
+
+@test "list shows a table, one pool, or JSON lines" {
+	try wsync-register list
+	expect_status 0
+	expect_out "no endpoint is registered in $XDG_STATE_HOME/wsync/registry.json"
+	engine a 2 qwen3
+	wsync-register add -q "$url"
+	engine b 4 $'q\\u001b[31m'
+	wsync-register add -q "$url" --pool blue
+	try wsync-register list
+	expect_status 0
+	golden register-list
+	try wsync-register list --pool blue --json
+	[ "$(json '[(l["url"], l["tp_size"]) for l in lines if l["type"] == "endpoint"]')" = "[('$url', 4)]" ]
+}
+
+@test "remove forgets an endpoint, and says when it was not there" {
+	wsync-register add -q --no-check a:1 b:1
+	try wsync-register remove http://A:1/
+	expect_status 0
+	expect_out "removed http://a:1"
+	try wsync-register remove a:1
+	expect_status 3
+	err_has "http://a:1: not registered in"
+	[ "$(registry '[e["url"] for e in r["endpoints"]]')" = "['http://b:1']" ]
+}
+
+@test "check compares every endpoint with what is registered" {
+	engine a 2 qwen3
+	first=$url
+	engine b 2 qwen3
+	wsync-register add -q "$first" "$url"
+	try wsync-register check
+	expect_status 0
+	expect_out "$first  ok
+$url  ok"
+	sed -i 's/"dtype":"bfloat16"/"dtype":"float16"/' "$XDG_STATE_HOME/wsync/registry.json"
+	kill "$pid" && wait "$pid" || true
+	try wsync-register check
+	expect_status 1
+	out_has "$first  differs  dtype 'bfloat16', registered as 'float16'"
+	out_has "$url  down     GET $url/server_info: cannot connect: Connection refused"
+	err_has "2 of 2 endpoints are down or not what is registered"
+	try wsync-register check --json
+	[ "$(json '[l["state"] for l in lines if l["type"] == "endpoint"]')" = "['differs', 'down']" ]
+}
+
+@test "a malformed registry is named, and left as it is" {
+	mkdir -p "$XDG_STATE_HOME/wsync"
+	echo '{"version":1,"endpoints":[{"url":"a:1"},{"url":"http://a:1"}]}' >"$XDG_STATE_HOME/wsync/registry.json"
+	for command in list check "add --no-check b:1" "remove a:1"; do
+		# shellcheck disable=SC2086
+		try wsync-register $command
+		expect_status 3
+		err_has "registry.json: endpoints[1]: http://a:1 is there twice"
+	done
+	grep -q '"http://a:1"' "$XDG_STATE_HOME/wsync/registry.json"
+}
+
+@test "the option comes before the environment" {
+	WSYNC_REGISTRY=$scratch/env.json wsync-register add -q --no-check a:1
+	[ -e env.json ]
+	WSYNC_REGISTRY=$scratch/env.json wsync-register add -q --no-check a:1 --registry option.json
+	[ -e option.json ]
+	XDG_STATE_HOME=relative wsync-register add -q --no-check a:1
+	[ -e "$HOME/.local/state/wsync/registry.json" ]
+	[ ! -e relative ]
+}
+
+@test "ten at once are all registered" {
+	for i in 1 2 3 4 5 6 7 8 9 10; do
+		wsync-register add -q --no-check "h$i:1" &
+		background+=($!)
+	done
+	wait "${background[@]}"
+	[ "$(registry 'len(r["endpoints"])')" = 10 ]
+}
