@@ -99,8 +99,8 @@ static int choose(const struct ws_source *s, const struct ws_plan_opts *opts,
 	}
 	*n_chosen = n;
 	if (n == 0)
-		return ws_err_set(err, WS_EUSAGE, "no tensor is left to send: all %zu are excluded or "
-		                  "empty", ws_source_count(s));
+		return ws_err_set(err, WS_EUSAGE, "no tensor is left to send: all %zu are excluded "
+		                  "or empty", ws_source_count(s));
 	return 0;
 }
 
@@ -120,7 +120,7 @@ static int by_rank(const void *a, const void *b)
 	return (x->order > y->order) - (x->order < y->order);
 }
 
-/* Falling element size: whatever the sizes of tensors, each then begins at a multiple of its own. */
+/* Falling element size: whatever the sizes of tensors, each begins at a multiple of its own. */
 static int by_element(const void *a, const void *b)
 {
 	const struct choice *x = a, *y = b;
