@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* wsync-push.c - options in, one library call, events out. */
+#include "opt.h"
+#include "run.h"
+#include "targets.h"
+#include "ui.h"
+
+#include "wsync/push.h"
+#include "wsync/str.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Indexes are the values of the library's enums. */
+static const char *const backends[] = { "auto", "gloo", NULL };
+static const char *const protocols[] = { "auto", "update", NULL };
+static const char *const formats[] = { "auto", "none", "flattened_bucket", NULL };
+static const char *const flushes[] = { "last", "never", "every", NULL };
+static const char *const pauses[] = { "abort", "retract", "in_place", "none", NULL };
+static const char *const verifies[] = { "none", "hash", NULL };
+static const char *const partials[] = { "resume", "pause", NULL };
+
+static struct {
+	struct opt_common common;
+	struct opt_list endpoints, include, exclude;
+	const char *pool, *master_address, *group_name, *weight_version;
+	uint64_t master_port, bucket_size;
+	unsigned backend, protocol, format, flush, pause, verify, partial;
+	bool from_stdin, dry_run;
+	int64_t connect_ns, init_ns, bucket_ns, timeout_ns;
+} cfg = {
+	.bucket_size = UINT64_C(512) << 20,
+	.connect_ns = 10 * WS_NS_PER_S,
+	.init_ns = 600 * WS_NS_PER_S,
+	.bucket_ns = 600 * WS_NS_PER_S,
+	.timeout_ns = WS_FOREVER,
+};
+
+static const struct opt opts[] = {
+	OPT_GROUP("Where"),
+	OPT_LIST('e', "endpoint", "URL", &cfg.endpoints, "push to this server; may be repeated (default: the registry's)"),
+	OPT_STRING(0, "pool", "NAME", &cfg.pool, "of the registry's endpoints those in this pool"),
+	OPT_REGISTRY(&cfg.common),
+	OPT_API_KEY_FILE(&cfg.common),
+	OPT_GROUP("What"),
+	OPT_LIST(0, "include", "GLOB", &cfg.include, "only tensors whose name matches; may be repeated"),
+	OPT_LIST(0, "exclude", "GLOB", &cfg.exclude, "no tensor whose name matches; may be repeated"),
+	OPT_STRING(0, "weight-version", "V", &cfg.weight_version, "what the servers call these weights from then on"),
+	OPT_FLAG(0, "stdin", &cfg.from_stdin, "read sources from stdin, one a line (with a tab: its weight version); the group is kept"),
+	OPT_FLAG('n', "dry-run", &cfg.dry_run, "print the plan that the real run executes, change nothing"),
+	OPT_GROUP("How"),
+	OPT_CHOICE(0, "backend", backends, &cfg.backend, "the data plane (auto: gloo)"),
+	OPT_CHOICE(0, "protocol", protocols, &cfg.protocol, "the servers' routes (auto: update)"),
+	OPT_SIZE(0, "bucket-size", &cfg.bucket_size, "most bytes of one request (512MiB)"),
+	OPT_CHOICE(0, "load-format", formats, &cfg.format, "none: a broadcast for each tensor; auto: flattened_bucket"),
+	OPT_CHOICE(0, "flush", flushes, &cfg.flush, "which request tells the servers to drop their cache (last)"),
+	OPT_CHOICE(0, "pause", pauses, &cfg.pause, "what becomes of requests in flight (abort)"),
+	OPT_CHOICE(0, "on-partial", partials, &cfg.partial, "a server left with old and new weights is resumed or stays paused (resume)"),
+	OPT_CHOICE(0, "verify", verifies, &cfg.verify, "compare the servers' checksums with what was sent (none)"),
+	OPT_STRING(0, "master-address", "ADDRESS", &cfg.master_address, "this machine as the servers reach it (default: found)"),
+	OPT_UINT(0, "master-port", "PORT", 0, 65535, &cfg.master_port, "port of the rendezvous (0: any)"),
+	OPT_STRING(0, "group-name", "NAME", &cfg.group_name, "name of the process group (default: wsync-<8 hex>, fresh)"),
+	OPT_GROUP("How long"),
+	OPT_DURATION(0, "connect-timeout", &cfg.connect_ns, "to reach the servers (10s)"),
+	OPT_DURATION(0, "init-timeout", &cfg.init_ns, "to form the group (10m)"),
+	OPT_DURATION(0, "bucket-timeout", &cfg.bucket_ns, "for one bucket, pause or flush (10m)"),
+	OPT_DURATION('t', "timeout", &cfg.timeout_ns, "for the whole push (none)"),
+	OPT_COMMON(&cfg.common),
+	OPT_PROGRESS(&cfg.common),
+	OPT_END,
+};
+
+static const struct opt_program program = {
+	.name = "wsync-push",
+	.args = "SOURCE...",
+	.summary = "Push model weights into running inference servers.",
+	.notes = "A SOURCE is a .safetensors file, a checkpoint directory or synthetic:MODEL[:SEED];\n"
+	         "several are one checkpoint.\n",
+	.examples = { "wsync-push ckpt/ --weight-version 120",
+	              "wsync-push ckpt/ -e gpu7:30000 -e gpu8:30000 --verify hash --json",
+	              "wsync-push --dry-run synthetic:deepseek-v3" },
+	.min_args = 0,
+	.max_args = OPT_MANY,
+	.opts = opts,
+};
+
+static void emit_start(struct ui *ui, size_t n_endpoints)
+{
+	const struct ws_event ev = { .type = WS_EV_START,
+		                     .start = { .command = "push", .n_endpoints = n_endpoints } };
+	ui->sink.event(ui->sink.ctx, &ev);
+}
+
+static void emit_end(struct ui *ui, enum ws_event_type type, const struct ws_ev_end *end)
+{
+	const struct ws_event ev = { .type = type, .end = *end };
+	ui->sink.event(ui->sink.ctx, &ev);
+}
+
+static int push_once(struct ws_push *p, const struct opt_args *args, struct ui *ui,
+                     struct ws_err *err)
+{
+	const struct ws_push_source source = { .paths = args->v, .n_paths = args->n };
+	struct ws_ev_end end;
+	const int rc = ws_push_run(p, &source, &end, err);
+	ws_push_finish(p, &end);
+	end.source = NULL;
+	emit_end(ui, WS_EV_END, &end);
+	return rc;
+}
+
+/* Strips the newline, splits at the tab. false: nothing on this line. */
+static bool split_line(char *line, char **path, char **version)
+{
+	line[strcspn(line, "\r\n")] = 0;
+	char *tab = strchr(line, '\t');
+	if (tab)
+		*tab = 0;
+	*version = tab && tab[1] ? tab + 1 : NULL;
+	*path = line;
+	return line[0] != 0;
+}
+
+/* A line that fails does not end the loop: its result says so, and the next line gets a new group. The
+ * exit code is the last failure's. */
+static int push_lines(struct ws_push *p, struct ui *ui, struct ws_err *err)
+{
+	char *line = NULL;
+	size_t cap = 0;
+	struct ws_ev_end end = { .ok = true }, sum = { .ok = true };
+	const int64_t start = ws_now_ns();
+	while (!ws_cancelled(&run_cancel) && getline(&line, &cap, stdin) >= 0) {
+		char *path, *version;
+		if (!split_line(line, &path, &version))
+			continue;
+		const char *const paths[] = { path };
+		const struct ws_push_source source = { .paths = paths, .n_paths = 1,
+			                               .weight_version = version };
+		struct ws_err e = WS_ERR_INIT;
+		if (ws_push_run(p, &source, &end, &e)) {
+			*err = e;
+			run_print_error(&e);
+		}
+		emit_end(ui, WS_EV_RESULT, &end);
+		sum.n_results++;
+		sum.bytes += end.bytes;
+		sum.wire_bytes += end.wire_bytes;
+		sum.tensors += end.tensors;
+		sum.buckets += end.buckets;
+		for (int i = 0; i < WS_PHASE_COUNT; i++)
+			sum.ns[i] += end.ns[i];
+	}
+	free(line);
+	ws_push_finish(p, &sum);
+	sum.total_ns = ws_now_ns() - start;
+	sum.n_endpoints = end.n_endpoints;
+	sum.endpoints = end.endpoints;
+	sum.verify = verifies[cfg.verify];
+	sum.ok = err->code == WS_OK;
+	sum.err = sum.ok ? NULL : err;
+	emit_end(ui, WS_EV_END, &sum);
+	return sum.ok ? 0 : -1;
+}
+
+static int push(const struct opt_args *args, const struct targets *targets, struct ui *ui,
+                struct ws_err *err)
+{
+	const struct ws_push_opts o = {
+		.endpoints = targets->urls, .n_endpoints = targets->n,
+		.backend = cfg.backend, .protocol = cfg.protocol, .format = cfg.format,
+		.flush = cfg.flush, .pause = cfg.pause, .verify = cfg.verify, .on_partial = cfg.partial,
+		.master_address = cfg.master_address, .master_port = (uint16_t)cfg.master_port,
+		.group_name = cfg.group_name, .bucket_size = cfg.bucket_size,
+		.include = cfg.include.items, .n_include = cfg.include.n,
+		.exclude = cfg.exclude.items, .n_exclude = cfg.exclude.n,
+		.weight_version = cfg.weight_version, .dry_run = cfg.dry_run,
+		.list_tensors = cfg.dry_run || cfg.common.verbose > 0, .api_key = targets->api_key,
+		.connect_ns = cfg.connect_ns, .init_ns = cfg.init_ns, .bucket_ns = cfg.bucket_ns,
+		.timeout_ns = cfg.timeout_ns == WS_FOREVER ? 0 : cfg.timeout_ns,
+		.sink = ui->sink, .log = &ui->log, .cancel = &run_cancel,
+	};
+	struct ws_push *p = NULL;
+	if (ws_push_open(&o, &p, err))
+		return -1;
+	const int rc = cfg.from_stdin ? push_lines(p, ui, err) : push_once(p, args, ui, err);
+	ws_push_close(p);
+	return rc;
+}
+
+int main(int argc, char **argv)
+{
+	run_start(program.name);
+	struct opt_args args;
+	const int early = opt_parse(&program, argc, argv, &args);
+	if (early != OPT_GO)
+		return run_exit(early);
+	if (cfg.from_stdin ? args.n > 0 : args.n == 0)
+		return run_exit(opt_usage(&program, cfg.from_stdin ? "--stdin takes no SOURCE" :
+		                                                     "missing SOURCE"));
+	struct ui ui;
+	struct targets targets = { 0 };
+	struct ws_err err = WS_ERR_INIT;
+	ui_init(&ui, program.name, &cfg.common);
+	/* A dry run needs no endpoint; the registry is asked only where it is meant. */
+	const bool optional = cfg.dry_run && !cfg.pool && !cfg.common.registry;
+	if (targets_find(&targets, &cfg.endpoints, cfg.pool, &cfg.common, optional, &ui, &err) == 0) {
+		emit_start(&ui, targets.n);
+		push(&args, &targets, &ui, &err);
+	}
+	ui_end(&ui, &err);
+	ui_fini(&ui);
+	targets_free(&targets);
+	opt_free(&program);
+	return run_finish(&err);
+}
