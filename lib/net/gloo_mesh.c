@@ -258,7 +258,7 @@ static int form(const struct forming *f, struct ws_err *err)
 	return rc ? rc : wait_for_peers(f, err);
 }
 
-static struct ws_gloo *make(const struct ws_gloo_opts *o, struct ws_err *err)
+struct ws_gloo *ws_gloo_new(const struct ws_gloo_opts *o, struct ws_err *err)
 {
 	struct ws_gloo *g = calloc(1, sizeof *g);
 	struct ws_gloo_peer *peers = calloc(o->size, sizeof *peers);
@@ -292,7 +292,7 @@ int ws_gloo_open(const struct ws_gloo_opts *opts, ws_deadline until, const struc
 {
 	if (check_opts(opts, err))
 		return -1;
-	struct ws_gloo *g = make(opts, err);
+	struct ws_gloo *g = ws_gloo_new(opts, err);
 	if (!g)
 		return -1;
 	const struct forming f = { g, opts, until, cancel };

@@ -100,6 +100,11 @@ struct ws_gloo_call_ops {
 	void (*explain)(struct ws_gloo_call *call, struct ws_buf *text);
 };
 
+/* ---- gloo_mesh.c ---- */
+
+/* A group without any connection yet; its size and rank were checked. ws_gloo_close frees it. */
+struct ws_gloo *ws_gloo_new(const struct ws_gloo_opts *o, struct ws_err *err);
+
 /* ---- gloo_link.c: one connection ---- */
 
 /* Marks the peer gone: "rank N <why>". Its connection is closed. */
