@@ -271,8 +271,8 @@ def check_held(endpoints, expected):
 class Suite:
     """Cases in the order of their definition, reported as TAP; `seconds` bounds all of them."""
 
-    def __init__(self, seconds):
-        self.cases, self.seconds = [], seconds
+    def __init__(self, seconds, program="bin/wsync-push"):
+        self.cases, self.seconds, self.program = [], seconds, program
 
     def case(self, title):
         return lambda function: self.cases.append((title, function)) or function
@@ -283,8 +283,8 @@ class Suite:
             print("# stopped: the suite took longer than %d s" % self.seconds, flush=True)
             sys.exit(1)
         try:
-            if not os.path.exists(os.path.join(BUILD, "bin", "wsync-push")):
-                raise Skip("wsync-push is not built")
+            if not os.path.exists(os.path.join(BUILD, self.program)):
+                raise Skip("%s is not built" % os.path.basename(self.program))
             fixture = set_up()
         except Skip as why:
             print("1..0 # SKIP %s" % why)

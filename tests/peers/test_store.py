@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our TCPStore with clients of real torch, and our client with stores that real torch hosts."""
+import os
+import subprocess
+import sys
+
+import lib
+
+VERSIONS = {"1.13": "A", "2.6": "C", "2.14": "C"}
+TOOL = os.path.join(lib.BUILD, "tests", "tools", "storetool")
+
+
+class Process:
+    """A child that speaks lines of JSON; commands go to its stdin."""
+
+    def __init__(self, argv, env=None):
+        self.child = lib.start(argv, env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE)
+        self.lines = lib.Lines(self.child.stdout)
+
+    def next(self, seconds=60):
+        line = self.lines.next(seconds)
+        if line is None and self.child.wait(10) == 77:
+            raise lib.Skip(self.child.stderr.read().decode().strip().split("\n")[-1])
+        return line
+
+    def ask(self, *words, seconds=30):
+        self.child.stdin.write((" ".join(map(str, words)) + "\n").encode())
+        self.child.stdin.flush()
+        return self.next(seconds)
+
+    def text(self, *words, seconds=30):
+        answer = self.ask(*words, seconds=seconds)
+        assert "text" in answer, (words, answer)
+        return answer["text"]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        lib.stop(self.child)
+
+
+def serve(world, group="g"):
+    store = Process([TOOL, "serve", str(world), group])
+    store.port = store.next()["text"]
+    return store
+
+
+def torch(version, *argv, env=None):
+    return Process([os.path.join(lib.HERE, "python.sh"), version,
+                    os.path.join(lib.HERE, "store_peer.py"), *map(str, argv)], env)
+
+
+def cases_for(suite, version, epoch):
+    case = lambda title: suite.case("torch %s: %s" % (version, title))
+
+    @case("every operation of its client")
+    def operations(_):
+        with serve(0) as store, torch(version, "ops", store.port) as peer:
+            done = 0
+            while (line := peer.next(1200)) is not None:
+                assert not line["why"], line
+                done += 1
+            assert done >= 6, done
+            report = store.text("report")
+            assert "joined=%d" % (2 if epoch == "A" else 1) in report, report
+
+    @case("is recognised, and explained while it waits")
+    def waits(_):
+        with serve(3) as store, torch(version, "get", store.port, "nobody/sets/this") as peer:
+            assert peer.next(120)["joined"]
+            lib.await_true(lambda: "nobody/sets/this" in store.text("explain"), 10, "the wait")
+            assert "joined=1" in store.text("report")
+            assert " %s+:rank=-1" % epoch in store.text("report"), store.text("report")
+            assert "1 of 2 peers have joined" in store.text("explain"), store.text("explain")
+
+    @case("fails at once when the store closes")
+    def closed(_):
+        with serve(3) as store, torch(version, "get", store.port, "never") as peer:
+            assert peer.next(120)["joined"]
+            lib.await_true(lambda: "/never" in store.text("explain"), 10, "the wait")
+            store.child.stdin.close()
+            line = peer.next(10)
+            assert line["why"] and line["seconds"] < 10, line
+
+    @case("gets what we set, and we see it go")
+    def gets(_):
+        with serve(3) as store, torch(version, "get", store.port, "late") as peer:
+            assert peer.next(120)["joined"]
+            store.text("set", "/late", "value", "once")
+            assert peer.next(30)["why"] == ""
+            peer.child.wait(30)
+            lib.await_true(lambda: "error" in store.ask("trouble"), 10, "the trouble")
+            answer = store.ask("trouble")
+            assert answer["code"] == "data" and "left the rendezvous" in answer["error"], answer
+
+    @case("tells prefix, layout and rank of its gloo group")
+    def gloo(_):
+        with serve(3, "grp") as store, torch(version, "gloo", store.port, 1, 3, "grp"):
+            prefix = "/grp/grp/0/" if version == "1.13" else "/grp/grp//cpu//0/"
+            assert store.text("gloo", 120, seconds=130) == "%s %s" % (prefix, epoch)
+            assert " %s+:rank=1" % epoch in store.text("report"), store.text("report")
+            lib.await_true(lambda: "own gloo address" in store.text("explain") or
+                           "rank 2" in store.text("explain"), 10, store.text("explain"))
+            assert store.text("trouble") == "", store.ask("trouble")
+
+    @case("hosts a store for our client")
+    def hosts(_):
+        with torch(version, "host") as there:
+            port = there.next(120)["port"]
+            with Process([TOOL, "client", str(port), epoch]) as c:
+                assert c.next() == {"text": ""}, "connect"
+                assert c.text("get", "init/") == "1"
+                assert c.text("add", "/counter", 40) == "40"
+                assert c.text("add", "/counter", 2) == "42"
+                assert c.text("check", "/counter", "/nothing") == "no"
+                assert c.text("compare_set", "/cas", "-", "new") == "new"
+                assert c.text("compare_set", "/cas", "old", "newer") == "new"
+                assert c.text("delete", "/cas") == "yes"
+                assert c.text("delete", "/cas") == "no"
+                if epoch != "A":
+                    answer = c.ask("wait", "/never", "0.2")
+                    assert answer["code"] == "timeout", answer
+                    c.text("append", "/app", "ab")
+                    c.text("append", "/app", "cd")
+                    assert c.text("get", "/app") == "abcd"
+                assert int(c.text("count")) >= 3
+                assert c.text("get", "/from_torch") == "hello"
+                c.text("set", "/from_us", "hi")
+                assert there.next(20) == {"got": "hi", "joined": "42"}
+
+
+def main():
+    suite = lib.Suite(240, "tests/tools/storetool")
+    for version, epoch in VERSIONS.items():
+        cases_for(suite, version, epoch)
+    return suite.main(lambda: None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
