@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wsync-ctl - one lifecycle call at a time, to every endpoint at once. It remembers nothing: what it
- * pauses stays paused until somebody resumes it. */
+/* wsync-ctl - one lifecycle call at a time, to every endpoint at once. It remembers nothing: what
+ * it pauses stays paused until somebody resumes it. */
 #include "run.h"
 #include "table.h"
 #include "targets.h"
@@ -26,7 +26,7 @@ struct job {
 	struct ws_http *http;
 };
 
-/* ---- rows --------------------------------------------------------------------------------------- */
+/* ---- rows ---- */
 
 /* What failed, as members of an endpoint's line. */
 static void put_failure(struct ws_jw *w, const struct ws_err *err)
@@ -58,7 +58,8 @@ static void print_unless_said(struct job *job, const struct table *t, enum ws_co
 		table_print(t, job->ui);
 }
 
-static void show_answers(struct job *job, const char *done, const struct ws_endpoint_answer *answers)
+static void show_answers(struct job *job, const char *done,
+                         const struct ws_endpoint_answer *answers)
 {
 	struct table t = { .n_columns = 4 };
 	for (size_t i = 0; i < job->to.n; i++) {
@@ -67,13 +68,14 @@ static void show_answers(struct job *job, const char *done, const struct ws_endp
 		put_answer(job->ui, job->to.urls[i], a);
 		ws_format_duration(took, sizeof took, a->ns);
 		table_add(&t, a->err.code ? UI_BAD : UI_GOOD, job->to.urls[i],
-		          a->err.code ? "failed" : done, took, a->err.code ? a->err.msg : a->message);
+		          a->err.code ? "failed" : done, took,
+		          a->err.code ? a->err.msg : a->message);
 	}
 	print_unless_said(job, &t, answers[0].err.code);
 	table_free(&t);
 }
 
-/* ---- calls -------------------------------------------------------------------------------------- */
+/* ---- calls ---- */
 
 enum call { HEALTH, PAUSE, RESUME, FLUSH, SET_VERSION };
 
@@ -90,16 +92,17 @@ static int call(struct job *job, enum call what, const char *version,
 	case HEALTH:
 		return ws_endpoint_health(http, urls, n, until, &run_cancel, answers, err);
 	case PAUSE:
-		return ws_endpoint_pause(http, urls, n, (enum ws_pause_mode)cfg->mode, until, &run_cancel,
-		                         answers, err);
+		return ws_endpoint_pause(http, urls, n, (enum ws_pause_mode)cfg->mode, until,
+		                         &run_cancel, answers, err);
 	case RESUME:
 		return ws_endpoint_resume(http, urls, n, until, &run_cancel, answers, err);
 	case FLUSH:
 		return ws_endpoint_flush(http, urls, n, patience,
-		                         cfg->wait_ns > cfg->timeout_ns ? patience : until, &run_cancel,
-		                         answers, err);
+		                         cfg->wait_ns > cfg->timeout_ns ? patience : until,
+		                         &run_cancel, answers, err);
 	case SET_VERSION:
-		return ws_endpoint_set_version(http, urls, n, version, until, &run_cancel, answers, err);
+		return ws_endpoint_set_version(http, urls, n, version, until, &run_cancel, answers,
+		                               err);
 	}
 	return 0;
 }
@@ -141,7 +144,7 @@ static int do_flush(void *ctx, const struct opt_args *args, struct ws_err *err)
 	return tell(ctx, FLUSH, "flushed", NULL, err);
 }
 
-/* ---- info --------------------------------------------------------------------------------------- */
+/* ---- info ---- */
 
 struct probe {
 	struct ws_endpoint_info *infos;
@@ -197,7 +200,8 @@ static void format_ranks(char *dst, size_t n, const struct ws_endpoint_info *inf
 static void show_infos(struct job *job, const struct probe *p)
 {
 	struct table t = { .n_columns = 7 };
-	table_add(&t, UI_DIM, "ENDPOINT", "WEIGHTS", "TP", "DTYPE", "QUANTIZATION", "VERSION", "MODEL");
+	table_add(&t, UI_DIM, "ENDPOINT", "WEIGHTS", "TP", "DTYPE", "QUANTIZATION", "VERSION",
+	          "MODEL");
 	for (size_t i = 0; i < job->to.n; i++) {
 		const struct ws_endpoint_info *info = &p->infos[i];
 		const char *model = *info->served_model ? info->served_model : info->model_path;
@@ -205,10 +209,11 @@ static void show_infos(struct job *job, const struct probe *p)
 		put_endpoint(job->ui, job->to.urls[i], info, &p->errs[i]);
 		format_ranks(ranks, sizeof ranks, info);
 		if (p->errs[i].code)
-			table_add(&t, UI_BAD, job->to.urls[i], "failed", "", "", "", "", p->errs[i].msg);
+			table_add(&t, UI_BAD, job->to.urls[i], "failed", "", "", "", "",
+			          p->errs[i].msg);
 		else
-			table_add(&t, UI_PLAIN, job->to.urls[i], info->weight_version, ranks, info->dtype,
-			          info->quantization, info->version, model);
+			table_add(&t, UI_PLAIN, job->to.urls[i], info->weight_version, ranks,
+			          info->dtype, info->quantization, info->version, model);
 	}
 	print_unless_said(job, &t, p->errs[0].code);
 	table_free(&t);
@@ -246,14 +251,15 @@ static int count_failures(const struct job *job, const struct probe *p, struct w
 	return failed ? -1 : 0;
 }
 
-static int probe(struct job *job, void (*show)(struct job *, const struct probe *), struct ws_err *err)
+static int probe(struct job *job, void (*show)(struct job *, const struct probe *),
+                 struct ws_err *err)
 {
 	struct probe p = { calloc(job->to.n, sizeof *p.infos), calloc(job->to.n, sizeof *p.errs) };
 	int rc = p.infos && p.errs ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
 	if (!rc) {
 		rc = ws_endpoint_probe_all(job->http, job->to.urls, job->to.n,
-		                           ws_deadline_in(job->cfg->timeout_ns), &run_cancel, p.infos,
-		                           p.errs, err);
+		                           ws_deadline_in(job->cfg->timeout_ns), &run_cancel,
+		                           p.infos, p.errs, err);
 		if (err->code != WS_ECANCELLED && err->code != WS_ESYSTEM) {
 			show(job, &p);
 			rc = count_failures(job, &p, err);
@@ -276,7 +282,7 @@ static int do_version(void *ctx, const struct opt_args *args, struct ws_err *err
 	               : probe(ctx, show_versions, err);
 }
 
-/* ---- the program -------------------------------------------------------------------------------- */
+/* ---- the program ---- */
 
 static struct config cfg = {
 	.connect_ns = 10 * WS_NS_PER_S, .timeout_ns = 60 * WS_NS_PER_S, .wait_ns = 60 * WS_NS_PER_S,
@@ -285,7 +291,7 @@ static struct config cfg = {
 static const char *const mode_names[] = { "abort", "retract", "in_place", NULL };
 
 static const struct opt_command commands[] = {
-	{ "info", "", "show what the endpoints are and which weights they say they have", 0, 0, do_info },
+	{ "info", "", "show what the endpoints are and which weights they have", 0, 0, do_info },
 	{ "health", "", "ask whether they are up", 0, 0, do_health },
 	{ "pause", "", "stop generation", 0, 0, do_pause },
 	{ "resume", "", "let generation go on", 0, 0, do_resume },
@@ -298,14 +304,15 @@ static const struct opt opts[] = {
 	OPT_GROUP("Where"),
 	OPT_LIST(0, "endpoint", "URL", &cfg.endpoints,
 	         "ask this endpoint (every registered one); repeatable"),
-	OPT_STRING(0, "pool", "NAME", &cfg.pool, "of the registered endpoints, only those of this pool"),
+	OPT_STRING(0, "pool", "NAME", &cfg.pool,
+	           "of the registered endpoints, only those of this pool"),
 	OPT_REGISTRY(&cfg.common),
 	OPT_API_KEY_FILE(&cfg.common),
 	OPT_DURATION(0, "connect-timeout", &cfg.connect_ns, "to connect (10s)"),
 	OPT_DURATION(0, "timeout", &cfg.timeout_ns, "for the answers (60s)"),
 	OPT_GROUP_FOR("Pausing", "pause"),
 	OPT_CHOICE(0, "mode", mode_names, &cfg.mode,
-	           "what becomes of running requests: they end, go back to the queue, or stay (abort)"),
+	           "what becomes of running requests: they end, are queued again, or stay (abort)"),
 	OPT_GROUP_FOR("Flushing", "flush"),
 	OPT_DURATION(0, "wait", &cfg.wait_ns, "keep asking a busy endpoint for so long (60s)"),
 	OPT_COMMON(&cfg.common),
@@ -316,7 +323,8 @@ static const struct opt_program program = {
 	.name = "wsync-ctl",
 	.args = "COMMAND [VERSION]",
 	.summary = "Make one lifecycle call to every endpoint at once.",
-	.examples = { "wsync-ctl info", "wsync-ctl pause --mode abort && wsync-ctl flush --wait 30s",
+	.examples = { "wsync-ctl info",
+	              "wsync-ctl pause --mode abort && wsync-ctl flush --wait 30s",
 	              "wsync-ctl version 120 --endpoint gpu7:30000" },
 	.commands = commands,
 	.opts = opts,

@@ -31,7 +31,7 @@ static ws_deadline lock_deadline(void)
 	return ws_deadline_in(10 * WS_NS_PER_S);
 }
 
-/* ---- asking endpoints --------------------------------------------------------------------------- */
+/* ---- asking endpoints ---- */
 
 struct probe {
 	struct targets to;
@@ -55,8 +55,8 @@ static int find_targets(struct job *job, const struct opt_args *args, struct pro
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	for (size_t i = 0; i < args->n; i++)
 		given.items[i] = args->v[i];
-	int rc = targets_find(&p->to, &given, args->n ? NULL : job->cfg->pool, &job->cfg->common, true,
-	                      job->ui, err);
+	int rc = targets_find(&p->to, &given, args->n ? NULL : job->cfg->pool, &job->cfg->common,
+	                      true, job->ui, err);
 	free(given.items);
 	p->infos = calloc(p->to.n + 1, sizeof *p->infos);
 	p->errs = calloc(p->to.n + 1, sizeof *p->errs);
@@ -75,8 +75,9 @@ static int ask(struct job *job, struct probe *p, struct ws_err *err)
 	struct ws_http *http;
 	if (ws_client_open(&opts, &http, err))
 		return -1;
-	const int rc = ws_endpoint_probe_all(http, p->to.urls, p->to.n, ws_deadline_in(cfg->timeout_ns),
-	                                     &run_cancel, p->infos, p->errs, err);
+	const ws_deadline until = ws_deadline_in(cfg->timeout_ns);
+	const int rc = ws_endpoint_probe_all(http, p->to.urls, p->to.n, until, &run_cancel,
+	                                     p->infos, p->errs, err);
 	ws_client_close(http);
 	if (!rc || (err->code != WS_ECANCELLED && err->code != WS_ESYSTEM)) {
 		*err = (struct ws_err)WS_ERR_INIT;
@@ -85,7 +86,7 @@ static int ask(struct job *job, struct probe *p, struct ws_err *err)
 	return -1;
 }
 
-/* ---- add ---------------------------------------------------------------------------------------- */
+/* ---- add ---- */
 
 static void describe(const struct ws_endpoint_info *info, struct ws_registry_entry *e)
 {
@@ -108,7 +109,8 @@ static int fill_entry(const struct job *job, const struct probe *p, size_t i,
 	if (p->errs[i].code) {
 		*err = p->errs[i];
 		if (!err->hint[0])
-			ws_err_hint(err, "--no-check registers an endpoint that does not answer yet");
+			ws_err_hint(err,
+			            "--no-check registers an endpoint that does not answer yet");
 		return -1;
 	}
 	describe(&p->infos[i], e);
@@ -138,9 +140,10 @@ static void tell_added(struct ui *ui, const struct ws_registry_entry *e, bool up
 	}
 	ui_say(ui, "%s %s in pool %s", updated ? "updated" : "added", e->url, e->pool);
 	if (e->tp_size)
-		ui_say(ui, ": tp %u, %s%s%s%s%s", e->tp_size, *e->dtype ? ui_text(e->dtype) : "dtype unknown",
-		       *e->quantization ? "/" : "", ui_text(e->quantization),
-		       *e->served_model ? ", " : "", ui_text(e->served_model));
+		ui_say(ui, ": tp %u, %s%s%s%s%s", e->tp_size,
+		       *e->dtype ? ui_text(e->dtype) : "dtype unknown", *e->quantization ? "/" : "",
+		       ui_text(e->quantization), *e->served_model ? ", " : "",
+		       ui_text(e->served_model));
 	ui_say(ui, "\n");
 }
 
@@ -154,7 +157,8 @@ static int add_all(struct job *job, const struct probe *p, struct ws_err *err)
 			return -1;
 	for (size_t i = 0; i < p->to.n; i++) {
 		if (fill_entry(job, p, i, &e, err) ||
-		    ws_registry_add(job->path.data, &e, lock_deadline(), &run_cancel, &updated, err))
+		    ws_registry_add(job->path.data, &e, lock_deadline(), &run_cancel, &updated,
+		                    err))
 			return -1;
 		if (p->infos[i].pp_size > 1)
 			ui_warn(job->ui, e.url, "pp_size %u: wsync-push will refuse it",
@@ -179,7 +183,7 @@ static int do_add(void *ctx, const struct opt_args *args, struct ws_err *err)
 	return rc;
 }
 
-/* ---- remove and list ---------------------------------------------------------------------------- */
+/* ---- remove and list ---- */
 
 static int do_remove(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
@@ -189,7 +193,8 @@ static int do_remove(void *ctx, const struct opt_args *args, struct ws_err *err)
 	for (size_t i = 0; !rc && i < args->n; i++) {
 		rc = ws_endpoint_normalize(args->v[i], url, sizeof url, err);
 		if (!rc)
-			rc = ws_registry_remove(job->path.data, url, lock_deadline(), &run_cancel, err);
+			rc = ws_registry_remove(job->path.data, url, lock_deadline(), &run_cancel,
+			                        err);
 		if (rc)
 			break;
 		struct ws_jw *w = ui_line(job->ui, "endpoint");
@@ -238,9 +243,11 @@ static int do_list(void *ctx, const struct opt_args *args, struct ws_err *err)
 	struct table t = { .n_columns = 7 };
 	struct ws_registry r;
 	(void)args;
-	if ((pool && ws_registry_check_pool(pool, err)) || ws_registry_load(job->path.data, &r, err))
+	if ((pool && ws_registry_check_pool(pool, err)) ||
+	    ws_registry_load(job->path.data, &r, err))
 		return -1;
-	table_add(&t, UI_DIM, "ENDPOINT", "POOL", "RANKS", "DTYPE", "QUANTIZATION", "VERSION", "MODEL");
+	table_add(&t, UI_DIM, "ENDPOINT", "POOL", "RANKS", "DTYPE", "QUANTIZATION", "VERSION",
+	          "MODEL");
 	for (size_t i = 0; i < r.n; i++) {
 		if (pool && strcmp(pool, r.items[i].pool))
 			continue;
@@ -257,19 +264,19 @@ static int do_list(void *ctx, const struct opt_args *args, struct ws_err *err)
 	return 0;
 }
 
-/* ---- check -------------------------------------------------------------------------------------- */
+/* ---- check ---- */
 
 static void note(char *dst, size_t n, const char *what, const char *was, const char *is)
 {
 	const size_t used = strlen(dst);
 	if (strcmp(was, is))
-		snprintf(dst + used, n - used, "%s%s '%s', registered as '%s'", used ? "; " : "", what, is,
-		         was);
+		snprintf(dst + used, n - used, "%s%s '%s', registered as '%s'", used ? "; " : "",
+		         what, is, was);
 }
 
 /* What is different now; "" nothing. An entry that was never checked has nothing to compare. */
-static void compare(const struct ws_registry_entry *was, const struct ws_endpoint_info *info, char *dst,
-                    size_t n)
+static void compare(const struct ws_registry_entry *was, const struct ws_endpoint_info *info,
+                    char *dst, size_t n)
 {
 	struct ws_registry_entry is = { 0 };
 	char sizes[2][16];
@@ -327,8 +334,8 @@ static int check_all(struct job *job, const struct ws_registry *r, const struct 
 	table_free(&t);
 	if (!bad)
 		return 0;
-	ws_err_set(err, WS_EMISMATCH, "%zu of %zu endpoints are down or not what is registered", bad,
-	           p->to.n);
+	ws_err_set(err, WS_EMISMATCH, "%zu of %zu endpoints are down or not what is registered",
+	           bad, p->to.n);
 	return ws_err_hint(err, "wsync-register add URL registers an endpoint as it is now");
 }
 
@@ -351,7 +358,7 @@ static int do_check(void *ctx, const struct opt_args *args, struct ws_err *err)
 	return rc;
 }
 
-/* ---- the program -------------------------------------------------------------------------------- */
+/* ---- the program ---- */
 
 static struct config cfg = { .connect_ns = 10 * WS_NS_PER_S, .timeout_ns = 30 * WS_NS_PER_S };
 
@@ -359,7 +366,7 @@ static const struct opt_command commands[] = {
 	{ "add", "URL...", "ask endpoints what they are and register them", 1, OPT_MANY, do_add },
 	{ "remove", "URL...", "forget endpoints", 1, OPT_MANY, do_remove },
 	{ "list", "", "list what is registered", 0, 0, do_list },
-	{ "check", "", "ask every registered endpoint whether it is what is registered", 0, 0, do_check },
+	{ "check", "", "ask the endpoints whether they are what is registered", 0, 0, do_check },
 	{ 0 },
 };
 
@@ -386,7 +393,8 @@ static const struct opt_program program = {
 	.name = "wsync-register",
 	.args = "COMMAND [URL]...",
 	.summary = "Keep the registry: the endpoints that the other programs speak to.",
-	.examples = { "wsync-register add gpu7:30000 gpu8:30000 --pool blue", "wsync-register check" },
+	.examples = { "wsync-register add gpu7:30000 gpu8:30000 --pool blue",
+	              "wsync-register check" },
 	.commands = commands,
 	.opts = opts,
 };

@@ -47,8 +47,8 @@ static void print_row(const struct table_row *row, size_t n_columns, const int *
 		const char *text = cell(row, c);
 		const bool colored = ui->color && row->color != UI_PLAIN && (c == 1 || header);
 		if (*text)
-			ui_say(ui, "%*s%s%s%s", blanks, "", colored ? ui_on(ui, row->color) : "", text,
-			       colored ? ui_off(ui) : "");
+			ui_say(ui, "%*s%s%s%s", blanks, "", colored ? ui_on(ui, row->color) : "",
+			       text, colored ? ui_off(ui) : "");
 		blanks = (*text ? 0 : blanks) + widths[c] - (int)strlen(text) + 2;
 	}
 	ui_say(ui, "\n");

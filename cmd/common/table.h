@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* table.h - a few short rows for people, aligned; nothing with --json or -q.
  *
- * A dim first row is the header. Cells are copied and made printable; "" is shown as "-", in the last
- * column as nothing. */
+ * A dim first row is the header. Cells are copied and made printable; "" is shown as "-", in the
+ * last column as nothing. */
 #ifndef WSYNC_CMD_TABLE_H
 #define WSYNC_CMD_TABLE_H
 

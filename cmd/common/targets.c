@@ -17,8 +17,8 @@ static int check_new(const struct targets *t, const char *url, struct ws_err *er
 	if (ws_endpoint_host_port(url, host, &port, err))
 		return -1;
 	for (size_t i = 0; i < t->n; i++)
-		if (!ws_endpoint_host_port(t->urls[i], other, &other_port, err) && port == other_port &&
-		    !strcmp(host, other))
+		if (!ws_endpoint_host_port(t->urls[i], other, &other_port, err) &&
+		    port == other_port && !strcmp(host, other))
 			return ws_err_set(err, WS_EUSAGE, "endpoint %s: given twice", url);
 	return 0;
 }
@@ -94,8 +94,8 @@ int targets_find(struct targets *t, const struct opt_list *given, const char *po
 		if (add(t, given->items[i], err))
 			return -1;
 	if (given->n && pool)
-		return ws_err_set(err, WS_EUSAGE, "--pool: chooses among the registered endpoints, but "
-		                  "--endpoint names some already");
+		return ws_err_set(err, WS_EUSAGE, "--pool: chooses among the registered endpoints, "
+		                  "but --endpoint names some already");
 	if (!given->n && ask_registry(t, pool, common, optional, err))
 		return -1;
 	return read_key(t, common, ui, err);

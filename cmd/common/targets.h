@@ -14,8 +14,8 @@ struct targets {
 	char *api_key;     /* NULL: none */
 };
 
-/* The URLs given by --endpoint, else those of the registry (of one pool, where pool is not NULL). None
- * at all is WS_EUSAGE unless optional. Warns about a key file that others can read. */
+/* The URLs given by --endpoint, else those of the registry (of one pool, where pool is not NULL).
+ * None at all is WS_EUSAGE unless optional. Warns about a key file that others can read. */
 int targets_find(struct targets *t, const struct opt_list *given, const char *pool,
                  const struct opt_common *common, bool optional, struct ui *ui, struct ws_err *err);
 void targets_free(struct targets *t);

@@ -2,10 +2,10 @@
 /* endpoint.h - the client of inference endpoints: what they are, and one lifecycle call at a time.
  *
  * Every function that takes several endpoints asks them all at once and waits for all of them. One
- * answer per endpoint comes back; the return value is 0 only when every one agreed, else *err is the
- * first failure. Of the lifecycle calls, which change something, some may have agreed and some not:
- * then *err is WS_EPARTIAL. Whatever an endpoint says is foreign text and arrives here bounded and
- * printable. URLs are normalized ones. */
+ * answer per endpoint comes back; the return value is 0 only when every one agreed, else *err is
+ * the first failure. Of the lifecycle calls, which change something, some may have agreed and some
+ * not: then *err is WS_EPARTIAL. Whatever an endpoint says is foreign text and arrives here bounded
+ * and printable. URLs are normalized ones. */
 #ifndef WSYNC_ENDPOINT_H
 #define WSYNC_ENDPOINT_H
 
@@ -21,15 +21,16 @@
 
 enum { WS_URL_MAX = 512 }; /* an endpoint's URL with its NUL */
 
-/* "host:port" means "http://host:port"; a trailing slash is dropped, scheme and host are lower-cased, a
- * missing port stays missing. http and https only; an IPv6 literal stands in brackets. User info,
- * query, fragment, blanks and control characters are WS_EUSAGE. n should be WS_URL_MAX. */
+/* "host:port" means "http://host:port"; a trailing slash is dropped, scheme and host are
+ * lower-cased, a missing port stays missing. http and https only; an IPv6 literal stands in
+ * brackets. User info, query, fragment, blanks and control characters are WS_EUSAGE. n should be
+ * WS_URL_MAX. */
 int ws_endpoint_normalize(const char *text, char *url, size_t n, struct ws_err *err);
-/* Host (without brackets) and port (the scheme's when missing) of a normalized URL: what an endpoint is
- * told apart by. host has room for 256 bytes. */
+/* Host (without brackets) and port (the scheme's when missing) of a normalized URL: what an
+ * endpoint is told apart by. host has room for 256 bytes. */
 int ws_endpoint_host_port(const char *url, char *host, uint16_t *port, struct ws_err *err);
 
-/* ---- connections -------------------------------------------------------------------------------- */
+/* ---- connections ---- */
 
 struct ws_http; /* kept-alive connections to any number of endpoints; belongs to one thread */
 
@@ -41,11 +42,11 @@ struct ws_client_opts {
 
 int ws_client_open(const struct ws_client_opts *opts, struct ws_http **out, struct ws_err *err);
 void ws_client_close(struct ws_http *http); /* NULL is fine */
-/* The first line of a file, blanks trimmed. `key` is the caller's to free; *loose: others may read the
- * file. Empty, longer than 4096 bytes or with control characters: WS_EINPUT. */
+/* The first line of a file, blanks trimmed. `key` is the caller's to free; *loose: others may read
+ * the file. Empty, longer than 4096 bytes or with control characters: WS_EINPUT. */
 int ws_client_read_key(const char *path, char **key, bool *loose, struct ws_err *err);
 
-/* ---- what an endpoint is ------------------------------------------------------------------------ */
+/* ---- what an endpoint is ---- */
 
 /* From /server_info and /model_info (or their older names). A server that does not report a size is
  * taken to have 1 of it; text that it does not report is "". */
@@ -69,11 +70,11 @@ struct ws_endpoint_info {
 };
 
 /* infos[i] and errs[i] belong to urls[i]; errs[i].code is WS_OK where it answered. */
-int ws_endpoint_probe_all(struct ws_http *http, const char *const *urls, size_t n, ws_deadline until,
-                          const struct ws_cancel *cancel, struct ws_endpoint_info *infos,
-                          struct ws_err *errs, struct ws_err *err);
+int ws_endpoint_probe_all(struct ws_http *http, const char *const *urls, size_t n,
+                          ws_deadline until, const struct ws_cancel *cancel,
+                          struct ws_endpoint_info *infos, struct ws_err *errs, struct ws_err *err);
 
-/* ---- lifecycle calls ---------------------------------------------------------------------------- */
+/* ---- lifecycle calls ---- */
 
 struct ws_endpoint_answer {
 	struct ws_err err;        /* code WS_OK: done */
@@ -83,17 +84,18 @@ struct ws_endpoint_answer {
 
 enum ws_pause_mode {
 	WS_PAUSE_ABORT,    /* requests in flight end with an abort reason */
-	WS_PAUSE_RETRACT,  /* they go back to the queue and lose their cache: a flush will be refused */
-	WS_PAUSE_IN_PLACE, /* they stop where they are and keep their cache: a flush will be refused */
+	WS_PAUSE_RETRACT,  /* they go back to the queue; flushes will be refused */
+	WS_PAUSE_IN_PLACE, /* they stop where they are; flushes will be refused */
 	WS_PAUSE_NONE      /* do not pause */
 };
-const char *ws_pause_mode_name(enum ws_pause_mode mode); /* "abort", "retract", "in_place", "none" */
+/* "abort", "retract", "in_place", "none" */
+const char *ws_pause_mode_name(enum ws_pause_mode mode);
 
 int ws_endpoint_health(struct ws_http *http, const char *const *urls, size_t n, ws_deadline until,
                        const struct ws_cancel *cancel, struct ws_endpoint_answer *answers,
                        struct ws_err *err);
-int ws_endpoint_pause(struct ws_http *http, const char *const *urls, size_t n, enum ws_pause_mode mode,
-                      ws_deadline until, const struct ws_cancel *cancel,
+int ws_endpoint_pause(struct ws_http *http, const char *const *urls, size_t n,
+                      enum ws_pause_mode mode, ws_deadline until, const struct ws_cancel *cancel,
                       struct ws_endpoint_answer *answers, struct ws_err *err);
 int ws_endpoint_resume(struct ws_http *http, const char *const *urls, size_t n, ws_deadline until,
                        const struct ws_cancel *cancel, struct ws_endpoint_answer *answers,
@@ -108,7 +110,7 @@ int ws_endpoint_set_version(struct ws_http *http, const char *const *urls, size_
                             const char *version, ws_deadline until, const struct ws_cancel *cancel,
                             struct ws_endpoint_answer *answers, struct ws_err *err);
 
-/* ---- what an endpoint holds --------------------------------------------------------------------- */
+/* ---- what an endpoint holds ---- */
 
 struct ws_weight {
 	const char *name;         /* owned by the list */
@@ -124,8 +126,8 @@ struct ws_weight_list {
 };
 
 /* The runtime parameters of one rank: fused names and local shapes. prefix NULL: all. */
-int ws_endpoint_list_weights(struct ws_http *http, const char *url, const char *prefix, unsigned rank,
-                             ws_deadline until, const struct ws_cancel *cancel,
+int ws_endpoint_list_weights(struct ws_http *http, const char *url, const char *prefix,
+                             unsigned rank, ws_deadline until, const struct ws_cancel *cancel,
                              struct ws_weight_list *out, struct ws_err *err);
 void ws_weight_list_free(struct ws_weight_list *list); /* NULL is fine */
 
@@ -150,9 +152,9 @@ struct ws_checksums {
 };
 
 /* outs[i] is filled where errs[i].code is WS_OK; free every one of them in any case. */
-int ws_endpoint_checksums(struct ws_http *http, const char *const *urls, size_t n, ws_deadline until,
-                          const struct ws_cancel *cancel, struct ws_checksums *outs,
-                          struct ws_err *errs, struct ws_err *err);
+int ws_endpoint_checksums(struct ws_http *http, const char *const *urls, size_t n,
+                          ws_deadline until, const struct ws_cancel *cancel,
+                          struct ws_checksums *outs, struct ws_err *errs, struct ws_err *err);
 void ws_checksums_free(struct ws_checksums *c); /* NULL is fine */
 
 #endif

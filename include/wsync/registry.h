@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* registry.h - the file that remembers endpoints: one per (host, port), with what was read off it when
- * it was added.
+/* registry.h - the file that remembers endpoints: one per (host, port), with what was read off it
+ * when it was added.
  *
  *   {"version": 1,
  *    "endpoints": [{"url": "http://gpu7:30000", "host": "gpu7", "port": 30000, "pool": "default",
@@ -8,9 +8,9 @@
  *                   "served_model": "qwen3", "version": "0.5.9",
  *                   "added_at": "2026-01-31T12:00:00Z"}]}
  *
- * Only url is required. Keys that this version does not know are kept when the file is rewritten. Every
- * change is made under a lock (PATH.lock) on the file as it is then, and replaces the file whole, so a
- * reader needs no lock and sees either state. */
+ * Only url is required. Keys that this version does not know are kept when the file is rewritten.
+ * Every change is made under a lock (PATH.lock) on the file as it is then, and replaces the file
+ * whole, so a reader needs no lock and sees either state. */
 #ifndef WSYNC_REGISTRY_H
 #define WSYNC_REGISTRY_H
 
@@ -53,9 +53,9 @@ const struct ws_registry_entry *ws_registry_find(const struct ws_registry *r, co
 /* A pool is named by 1 to 63 letters, digits, '.', '_' and '-'; anything else is WS_EUSAGE. */
 int ws_registry_check_pool(const char *pool, struct ws_err *err);
 
-/* Adds an entry or replaces that of its (host, port), whose added_at stays; *updated says which. url,
- * pool, sizes and texts of it are used and the rest is filled in; pool "" is the one that it has, or
- * WS_POOL_DEFAULT. Creates the file, mode 0600, and missing directories, 0700. */
+/* Adds an entry or replaces that of its (host, port), whose added_at stays; *updated says which.
+ * url, pool, sizes and texts of it are used and the rest is filled in; pool "" is the one that it
+ * has, or WS_POOL_DEFAULT. Creates the file, mode 0600, and missing directories, 0700. */
 int ws_registry_add(const char *path, struct ws_registry_entry *entry, ws_deadline until,
                     const struct ws_cancel *cancel, bool *updated, struct ws_err *err);
 /* By (host, port) of url; not there is WS_EINPUT. */

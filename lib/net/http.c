@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* http.c - the only file that knows libcurl.
  *
- * A POST is sent at most once. libcurl repeats a request by itself when a kept-alive connection turns
- * out to be dead before a byte of the reply came, and would do so for a POST on which the server may
- * have acted. It can only do that when it can rewind the body: bodies are therefore given to it through
- * a read function that cannot seek, and a POST without a body never uses an old connection. What then
- * may still be repeated is a GET, or a POST of which no body byte had left.
+ * A POST is sent at most once. libcurl repeats a request by itself when a kept-alive connection
+ * turns out to be dead before a byte of the reply came, and would do so for a POST on which the
+ * server may have acted. It can only do that when it can rewind the body: bodies are therefore
+ * given to it through a read function that cannot seek, and a POST without a body never uses an old
+ * connection. What then may still be repeated is a GET, or a POST of which no body byte had left.
  *
- * Python servers close idle connections after 5 s, so none is used again that was idle for more than 3. */
+ * Python servers close idle connections after 5 s, so none is used again that was idle for more
+ * than 3. */
 #include "http.h"
 
 #include "wsync/str.h"
@@ -15,7 +16,6 @@
 
 #include <arpa/inet.h>
 #include <assert.h>
-#include <ctype.h>
 #include <curl/curl.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -58,7 +58,7 @@ const char *ws_http_library(void)
 	return curl_version();
 }
 
-/* ---- opening ------------------------------------------------------------------------------------ */
+/* ---- opening ---- */
 
 static void free_headers(struct curl_slist *list)
 {
@@ -99,7 +99,8 @@ int ws_http_open(const struct ws_http_opts *opts, struct ws_http **out, struct w
 {
 	pthread_once(&once, init_global);
 	if (global_result)
-		return ws_err_set(err, WS_ESYSTEM, "libcurl: %s", curl_easy_strerror(global_result));
+		return ws_err_set(err, WS_ESYSTEM, "libcurl: %s",
+		                  curl_easy_strerror(global_result));
 	struct ws_http *h = calloc(1, sizeof *h);
 	if (!h || !(h->multi = curl_multi_init())) {
 		free(h);
@@ -119,7 +120,7 @@ int ws_http_open(const struct ws_http_opts *opts, struct ws_http **out, struct w
 	return 0;
 }
 
-/* ---- one call ----------------------------------------------------------------------------------- */
+/* ---- one call ---- */
 
 static size_t take_reply(char *bytes, size_t size, size_t n, void *user)
 {
@@ -237,7 +238,7 @@ static bool left_completely(const struct flight *f)
 static void unlink_flight(struct flight *f, CURLcode code)
 {
 	struct ws_http_call *call = f->call;
-	/* By the time a repetition is refused, libcurl has forgotten what the first attempt sent. */
+	/* When a repetition is refused, libcurl has forgotten what the first attempt sent. */
 	call->sent = code == CURLE_SEND_FAIL_REWIND || left_completely(f);
 	call->ns = ws_now_ns() - f->start_ns;
 	if (f->prev)
@@ -313,7 +314,7 @@ void ws_http_close(struct ws_http *h)
 	free(h);
 }
 
-/* ---- how a call ended --------------------------------------------------------------------------- */
+/* ---- how a call ended ---- */
 
 static int explain_timeout(const struct flight *f, struct ws_err *err)
 {
@@ -323,9 +324,9 @@ static int explain_timeout(const struct flight *f, struct ws_err *err)
 	curl_off_t connected = 0;
 	curl_easy_getinfo(f->easy, CURLINFO_PRETRANSFER_TIME_T, &connected);
 	if (connected > 0)
-		return ws_err_set(err, WS_ETIMEOUT, "%s %s: no complete answer after %s", call->method,
-		                  call->url, took);
-	/* Only the call's own deadline is "out of time"; the limit for connecting is "not reached". */
+		return ws_err_set(err, WS_ETIMEOUT, "%s %s: no complete answer after %s",
+		                  call->method, call->url, took);
+	/* The call's own deadline is "out of time", the limit for connecting "not reached". */
 	return ws_err_set(err, ws_deadline_passed(call->until) ? WS_ETIMEOUT : WS_EREACH,
 	                  "%s %s: no connection after %s", call->method, call->url, took);
 }
@@ -370,8 +371,9 @@ static int explain(const struct flight *f, CURLcode code, struct ws_err *err)
 		return explain_connect(f, err);
 	case CURLE_WRITE_ERROR:
 	case CURLE_FILESIZE_EXCEEDED:
-		return ws_err_set(err, WS_EREACH, "%s %s: the answer is longer than %s", call->method,
-		                  call->url, ws_format_size(limit, sizeof limit, f->http->max_reply));
+		return ws_err_set(err, WS_EREACH, "%s %s: the answer is longer than %s",
+		                  call->method, call->url,
+		                  ws_format_size(limit, sizeof limit, f->http->max_reply));
 	case CURLE_GOT_NOTHING:
 		return explain_lost(f, "connection closed without an answer", err);
 	case CURLE_RECV_ERROR:
@@ -381,12 +383,14 @@ static int explain(const struct flight *f, CURLcode code, struct ws_err *err)
 	case CURLE_PARTIAL_FILE:
 		return explain_lost(f, "connection closed before the answer was complete", err);
 	case CURLE_SEND_FAIL_REWIND:
-		return explain_lost(f, "connection closed without an answer; not sent again, because the "
-		                       "server may have acted on it", err);
+		return explain_lost(f, "connection closed without an answer; not sent again, as "
+		                       "the server may have acted on it", err);
 	case CURLE_UNSUPPORTED_PROTOCOL:
 	case CURLE_WEIRD_SERVER_REPLY:
-		ws_err_set(err, WS_EREACH, "%s %s: the answer is not HTTP", call->method, call->url);
-		return ws_err_hint(err, "does another service listen on this port, or one with https?");
+		ws_err_set(err, WS_EREACH, "%s %s: the answer is not HTTP", call->method,
+		           call->url);
+		return ws_err_hint(err,
+		                   "does another service listen on this port, or one with https?");
 	default:
 		return explain_rest(f, code, err);
 	}
@@ -408,11 +412,12 @@ static void finish(struct flight *f, CURLcode code)
 	if (code)
 		ws_log(log, 1, "%s after %s", call->err.msg, took);
 	else
-		ws_log(log, 1, "%s %s: HTTP %ld after %s", call->method, call->url, call->status, took);
+		ws_log(log, 1, "%s %s: HTTP %ld after %s", call->method, call->url, call->status,
+		       took);
 	log_text(log, "received", call->reply.data, call->reply.len);
 }
 
-/* ---- waiting ------------------------------------------------------------------------------------ */
+/* ---- waiting ---- */
 
 static int collect_done(struct ws_http *h)
 {
@@ -446,14 +451,16 @@ int ws_http_wait(struct ws_http *h, ws_deadline until, const struct ws_cancel *c
 			return n;
 		if (ws_cancelled(cancel))
 			return ws_err_set(err, WS_ECANCELLED, "cancelled");
-		if (ws_deadline_passed(until) || (!h->flights && wake_fd < 0 && until == WS_FOREVER))
+		if (ws_deadline_passed(until) ||
+		    (!h->flights && wake_fd < 0 && until == WS_FOREVER))
 			return 0;
 		struct curl_waitfd fds[2];
 		unsigned n_fds = 0;
 		if (wake_fd >= 0)
 			fds[n_fds++] = (struct curl_waitfd){ wake_fd, CURL_WAIT_POLLIN, 0 };
 		if (ws_cancel_fd(cancel) >= 0)
-			fds[n_fds++] = (struct curl_waitfd){ ws_cancel_fd(cancel), CURL_WAIT_POLLIN, 0 };
+			fds[n_fds++] = (struct curl_waitfd){ ws_cancel_fd(cancel),
+			                                     CURL_WAIT_POLLIN, 0 };
 		if (!m)
 			m = curl_multi_poll(h->multi, fds, n_fds, poll_ms(until, cancel), NULL);
 		if (m)

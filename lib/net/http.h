@@ -24,7 +24,7 @@ struct ws_http_opts {
 	const char *api_key;        /* sent as "Authorization: Bearer ..."; NULL: none; copied */
 	int64_t connect_ns;         /* limit for connecting; 0: 10 s */
 	size_t max_reply;           /* bytes; 0: 64 MiB */
-	const struct ws_log *log;   /* borrowed; bodies and keys are never logged below level 2, keys never */
+	const struct ws_log *log;   /* borrowed; bodies are logged at level 2, keys never */
 };
 
 int ws_http_open(const struct ws_http_opts *opts, struct ws_http **out, struct ws_err *err);
@@ -46,19 +46,19 @@ struct ws_http_call {
 	int64_t ns;           /* from start to done */
 	struct ws_err err;    /* code WS_OK when a complete reply of whatever status came; else
 	                       * WS_EREACH, WS_ETIMEOUT, WS_ECANCELLED ... */
-	bool sent;            /* the request left this machine completely: the server may have acted */
+	bool sent;            /* the request left completely: the server may have acted */
 	void *priv;           /* the module's */
 };
 
 int ws_http_start(struct ws_http *h, struct ws_http_call *call, struct ws_err *err);
 void ws_http_drop(struct ws_http *h, struct ws_http_call *call); /* done calls: nothing */
 /* Runs transfers until at least one call newly became done, wake_fd (or -1) is readable, or the
- * deadline. Returns how many became done (0: woken or deadline), -1: WS_ECANCELLED or WS_ESYSTEM. With
- * nothing in flight it waits too, except for ever. */
+ * deadline. Returns how many became done (0: woken or deadline), -1: WS_ECANCELLED or WS_ESYSTEM.
+ * With nothing in flight it waits too, except for ever. */
 int ws_http_wait(struct ws_http *h, ws_deadline until, const struct ws_cancel *cancel, int wake_fd,
                  struct ws_err *err);
-/* Starts all and waits for all. 0 even when calls failed: look at each. -1: cancelled or system; then
- * everything not done was dropped. */
+/* Starts all and waits for all. 0 even when calls failed: look at each. -1: cancelled or system;
+ * then everything not done was dropped. */
 int ws_http_run(struct ws_http *h, struct ws_http_call *const *calls, size_t n,
                 const struct ws_cancel *cancel, struct ws_err *err);
 

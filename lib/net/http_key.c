@@ -32,7 +32,8 @@ static ssize_t read_line(int fd, char *dst, size_t room)
 static int trim_key(const char *path, const char *line, size_t n, char **secret, struct ws_err *err)
 {
 	if (n > MAX_KEY)
-		return ws_err_set(err, WS_EINPUT, "%s: first line is longer than %d bytes", path, MAX_KEY);
+		return ws_err_set(err, WS_EINPUT, "%s: first line is longer than %d bytes", path,
+		                  MAX_KEY);
 	while (n && strchr(" \t\r", line[n - 1]) && line[n - 1])
 		n--;
 	while (n && (*line == ' ' || *line == '\t'))
@@ -65,7 +66,8 @@ int ws_http_read_key(const char *path, char **secret, bool *loose, struct ws_err
 	else
 		rc = trim_key(path, line, (size_t)n, secret, err);
 	if (!rc && loose)
-		*loose = !fstat(fd, &st) && S_ISREG(st.st_mode) && (st.st_mode & (S_IRGRP | S_IROTH));
+		*loose = !fstat(fd, &st) && S_ISREG(st.st_mode) &&
+		         (st.st_mode & (S_IRGRP | S_IROTH));
 	explicit_bzero(line, sizeof line);
 	close(fd);
 	return rc;

@@ -30,26 +30,26 @@ const char *ws_pause_mode_name(enum ws_pause_mode mode)
 	return (unsigned)mode < sizeof names / sizeof *names ? names[mode] : "unknown";
 }
 
-/* ---- the probe ---------------------------------------------------------------------------------- */
+/* ---- the probe ---- */
 
 /* Two questions per endpoint. Servers knew them by other names first; those are tried on a 404. */
 enum { SERVER, MODEL, QUESTIONS };
 static const char *const paths[QUESTIONS] = { "/server_info", "/model_info" };
 static const char *const old_paths[QUESTIONS] = { "/get_server_info", "/get_model_info" };
 
-static int ask(struct ws_http *http, struct ws_endpoint_call *calls, const char *const *urls, size_t n,
-               ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
+static int ask(struct ws_http *http, struct ws_endpoint_call *calls, const char *const *urls,
+               size_t n, ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
 {
 	for (size_t i = 0; i < n * QUESTIONS; i++)
-		if (ws_endpoint_prepare(&calls[i], urls[i / QUESTIONS], "GET", paths[i % QUESTIONS], NULL,
-		                        until, err))
+		if (ws_endpoint_prepare(&calls[i], urls[i / QUESTIONS], "GET", paths[i % QUESTIONS],
+		                        NULL, until, err))
 			return -1;
 	if (ws_endpoint_run(http, calls, n * QUESTIONS, cancel, err))
 		return -1;
 	for (size_t i = 0; i < n * QUESTIONS; i++)
 		if (calls[i].http.status == 404 &&
-		    ws_endpoint_prepare(&calls[i], urls[i / QUESTIONS], "GET", old_paths[i % QUESTIONS],
-		                        NULL, until, err))
+		    ws_endpoint_prepare(&calls[i], urls[i / QUESTIONS], "GET",
+		                        old_paths[i % QUESTIONS], NULL, until, err))
 			return -1;
 	return ws_endpoint_run(http, calls, n * QUESTIONS, cancel, err);
 }
@@ -104,9 +104,9 @@ static int read_info(struct ws_endpoint_call *calls, const char *url, struct ws_
 	return read_model_info(&calls[MODEL], info, err);
 }
 
-int ws_endpoint_probe_all(struct ws_http *http, const char *const *urls, size_t n, ws_deadline until,
-                          const struct ws_cancel *cancel, struct ws_endpoint_info *infos,
-                          struct ws_err *errs, struct ws_err *err)
+int ws_endpoint_probe_all(struct ws_http *http, const char *const *urls, size_t n,
+                          ws_deadline until, const struct ws_cancel *cancel,
+                          struct ws_endpoint_info *infos, struct ws_err *errs, struct ws_err *err)
 {
 	struct ws_endpoint_call *calls = calloc(n ? n * QUESTIONS : 1, sizeof *calls);
 	const struct ws_err *first = NULL;

@@ -2,8 +2,8 @@
 /* endpoint_call.c - from one request to one sentence.
  *
  * What counts as "no": a status that is not 2xx; "success": false; an "error" that is not null; a
- * "status" of error. A pause says {"status":"ok"} without a success key, a flush says it in plain text,
- * a health check says nothing: all of these are "yes". */
+ * "status" of error. A pause says {"status":"ok"} without a success key, a flush says it in plain
+ * text, a health check says nothing: all of these are "yes". */
 #include "endpoint_call.h"
 
 #include "wsync/str.h"
@@ -14,7 +14,7 @@
 
 enum { WORDS_MAX = 256 };
 
-/* ---- asking ------------------------------------------------------------------------------------- */
+/* ---- asking ---- */
 
 int ws_endpoint_prepare(struct ws_endpoint_call *call, const char *url, const char *method,
                         const char *path, const struct ws_buf *body, ws_deadline until,
@@ -69,7 +69,7 @@ void ws_endpoint_call_free(struct ws_endpoint_call *call)
 	ws_buf_free(&call->http.reply);
 }
 
-/* ---- the server's words ------------------------------------------------------------------------- */
+/* ---- the server's words ---- */
 
 /* Foreign text on one line: runs of blanks and line ends become one blank. */
 static void quote(char *dst, size_t n, const char *text, size_t len)
@@ -95,14 +95,16 @@ static void quote_validation(char *dst, size_t n, const struct ws_json *detail)
 	const char *msg = ws_json_get_string(first, "msg", "");
 	char text[WORDS_MAX * 2] = "";
 	size_t used = 0;
-	for (const struct ws_json *l = ws_json_first(ws_json_get(first, "loc")); l; l = ws_json_next(l)) {
+	const struct ws_json *loc = ws_json_get(first, "loc");
+	for (const struct ws_json *l = ws_json_first(loc); l; l = ws_json_next(l)) {
 		const char *part = ws_json_string(l);
 		if (part && used < sizeof text)
 			used += (size_t)snprintf(text + used, sizeof text - used, "%s%s",
 			                         used ? "." : "", part);
 	}
 	if (used < sizeof text)
-		used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used ? ": " : "", msg);
+		used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used ? ": " : "",
+		                         msg);
 	quote(dst, n, text, strlen(text));
 }
 
@@ -110,7 +112,8 @@ static void find_words(const struct ws_endpoint_call *call, char *dst, size_t n)
 {
 	const struct ws_buf *reply = &call->http.reply;
 	const struct ws_json *root = call->root;
-	const struct ws_json *error = ws_json_get(root, "error"), *detail = ws_json_get(root, "detail");
+	const struct ws_json *error = ws_json_get(root, "error");
+	const struct ws_json *detail = ws_json_get(root, "detail");
 	const char *words = ws_json_get_string(root, "message", NULL);
 	dst[0] = '\0';
 	if (!words || !*words)
@@ -129,7 +132,7 @@ static void find_words(const struct ws_endpoint_call *call, char *dst, size_t n)
 		quote(dst, n, reply->data, reply->len);
 }
 
-/* ---- yes or no ---------------------------------------------------------------------------------- */
+/* ---- yes or no ---- */
 
 static bool says_no(const struct ws_json *root)
 {
@@ -140,15 +143,15 @@ static bool says_no(const struct ws_json *root)
 		return !ws_json_bool(success, false);
 	const char *status = ws_json_get_string(root, "status", "");
 	return ws_json_type(ws_json_get(root, "error")) != WS_JSON_NULL ||
-	       !strcmp(ws_json_get_string(root, "object", ""), "error") || !strcmp(status, "error") ||
-	       !strcmp(status, "failed");
+	       !strcmp(ws_json_get_string(root, "object", ""), "error") ||
+	       !strcmp(status, "error") || !strcmp(status, "failed");
 }
 
 static void hint_at(long status, struct ws_err *err)
 {
 	if (status == 401 || status == 403)
-		ws_err_hint(err, "the server wants its API key (the admin key, where it has one): give it "
-		                 "with --api-key-file");
+		ws_err_hint(err, "the server wants its API key (the admin key, where it has one): "
+		                 "give it with --api-key-file");
 	else if (status == 404)
 		ws_err_hint(err, "this server, or its version, cannot do that");
 	else if (status >= 300 && status < 400)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* endpoint_call.h - one request to an endpoint and the reading of its answer.
  *
- * Servers say no in many shapes: {"success":false,"message"}, {"error":{"message"}}, {"error":"..."},
- * {"object":"error","message"}, {"detail"}, plain text, an empty body, with or without a fitting
- * status. ws_endpoint_reply makes one sentence of each of them. */
+ * Servers say no in many shapes: {"success":false,"message"}, {"error":{"message"}},
+ * {"error":"..."}, {"object":"error","message"}, {"detail"}, plain text, an empty body, with or
+ * without a fitting status. ws_endpoint_reply makes one sentence of each of them. */
 #ifndef WS_SYNC_ENDPOINT_CALL_H
 #define WS_SYNC_ENDPOINT_CALL_H
 
@@ -23,8 +23,8 @@ struct ws_endpoint_call {
 	struct ws_json *root;   /* the parsed reply, owned; NULL: not read yet or no JSON */
 };
 
-/* method "GET" or "POST"; path begins with "/" and may carry a query, which messages leave out. body
- * may be NULL; it is borrowed until the call is done. */
+/* method "GET" or "POST"; path begins with "/" and may carry a query, which messages leave out.
+ * body may be NULL; it is borrowed until the call is done. */
 int ws_endpoint_prepare(struct ws_endpoint_call *call, const char *url, const char *method,
                         const char *path, const struct ws_buf *body, ws_deadline until,
                         struct ws_err *err);
@@ -32,28 +32,28 @@ int ws_endpoint_prepare(struct ws_endpoint_call *call, const char *url, const ch
 int ws_endpoint_start(struct ws_http *http, struct ws_endpoint_call *call, const char *url,
                       const char *method, const char *path, const struct ws_buf *body,
                       ws_deadline until, struct ws_err *err);
-/* Starts those of n calls that are prepared and waits until they are done. -1: cancelled or system. */
+/* Starts those of n calls that are prepared and waits for them. -1: cancelled or system. */
 int ws_endpoint_run(struct ws_http *http, struct ws_endpoint_call *calls, size_t n,
                     const struct ws_cancel *cancel, struct ws_err *err);
 
 /* Reads the answer of a call that is done. 0: the server agreed. -1: the transport's own error, or
  * WS_EREFUSED `POST /path: refused (HTTP 400): "server's words"`, err->endpoint being the URL and
  * err->native the HTTP status. message (or NULL) gets the server's words in both cases, "" when it
- * said nothing. *root (root may be NULL) is the reply as JSON, or NULL when it is none; it lives until
- * ws_endpoint_call_free or the next start. */
+ * said nothing. *root (root may be NULL) is the reply as JSON, or NULL when it is none; it lives
+ * until ws_endpoint_call_free or the next start. */
 int ws_endpoint_reply(struct ws_endpoint_call *call, const struct ws_json **root, char *message,
                       size_t n, struct ws_err *err);
 
 /* Frees what the call owns. It must be done or dropped. NULL is fine. */
 void ws_endpoint_call_free(struct ws_endpoint_call *call);
 
-/* ---- reading replies from memory (no connection needed) ----------------------------------------- */
+/* ---- reading replies from memory (no connection needed) ---- */
 
 /* Adds what a reply says to *info and keeps the rest. */
 void ws_endpoint_decode_server_info(const struct ws_json *root, struct ws_endpoint_info *info);
 void ws_endpoint_decode_model_info(const struct ws_json *root, struct ws_endpoint_info *info);
-/* Malformed: WS_EREFUSED. The names are borrowed from root: set priv to it, and the free function of
- * the result frees both. */
+/* Malformed: WS_EREFUSED. The names are borrowed from root: set priv to it, and the free function
+ * of the result frees both. */
 int ws_endpoint_decode_weights(const struct ws_json *root, struct ws_weight_list *out,
                                struct ws_err *err);
 int ws_endpoint_decode_checksums(const struct ws_json *root, struct ws_checksums *out,

@@ -5,7 +5,8 @@
  *   GET  /model_info       {"model_path","weight_version","model_type",...}
  *   GET  /list_weights     {"success","message","weights":[{"name","shape":[int],"dtype"?}]}
  *   POST /weights_checker  {"success","message","algorithm"?,
- *                           "ranks":[{"checksums":{NAME: 16 hex digits},"parallelism_info":{"rank"}}]}
+ *                           "ranks":[{"checksums":{NAME: 16 hex digits},
+ *                                     "parallelism_info":{"rank"}}]}
  *
  * What servers add is ignored. "dtype" and "algorithm" are ours: other servers say neither. */
 #include "endpoint_call.h"
@@ -18,7 +19,7 @@
 
 enum { MAX_NAME = 1024, MAX_RANKS = 65536 };
 
-/* ---- info --------------------------------------------------------------------------------------- */
+/* ---- info ---- */
 
 static void take_text(const struct ws_json *root, const char *key, char *dst, size_t n)
 {
@@ -62,14 +63,14 @@ void ws_endpoint_decode_server_info(const struct ws_json *root, struct ws_endpoi
 
 void ws_endpoint_decode_model_info(const struct ws_json *root, struct ws_endpoint_info *info)
 {
-	/* Its weight version is the live one; the server's arguments hold the one it started with. */
+	/* The live weight version; the server's arguments hold the one it started with. */
 	take_text(root, "weight_version", info->weight_version, sizeof info->weight_version);
 	take_text(root, "model_type", info->model_type, sizeof info->model_type);
 	if (!info->model_path[0])
 		take_text(root, "model_path", info->model_path, sizeof info->model_path);
 }
 
-/* ---- names -------------------------------------------------------------------------------------- */
+/* ---- names ---- */
 
 /* A name is compared and printed, so it must be fit for both. */
 static bool is_name(const char *name)
@@ -110,8 +111,9 @@ int ws_endpoint_decode_weights(const struct ws_json *root, struct ws_weight_list
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	for (const struct ws_json *node = ws_json_first(array); node; node = ws_json_next(node))
 		if (decode_weight(node, &out->items[out->n++])) {
-			ws_err_set(err, WS_EREFUSED, "/list_weights: weights[%zu] has no proper name and "
-			           "shape", out->n - 1);
+			ws_err_set(err, WS_EREFUSED,
+			           "/list_weights: weights[%zu] has no proper name and shape",
+			           out->n - 1);
 			ws_weight_list_free(out);
 			return -1;
 		}
@@ -127,7 +129,7 @@ void ws_weight_list_free(struct ws_weight_list *list)
 	*list = (struct ws_weight_list){ 0 };
 }
 
-/* ---- checksums ---------------------------------------------------------------------------------- */
+/* ---- checksums ---- */
 
 static bool parse_hex64(const char *text, uint64_t *value)
 {
@@ -144,21 +146,24 @@ static int decode_rank(const struct ws_json *node, size_t i, struct ws_checksum_
 	const size_t n = ws_json_count(sums);
 	const char *twice;
 	if (ws_json_type(sums) != WS_JSON_OBJECT)
-		return ws_err_set(err, WS_EREFUSED, "/weights_checker: ranks[%zu] has no \"checksums\"", i);
+		return ws_err_set(err, WS_EREFUSED,
+		                  "/weights_checker: ranks[%zu] has no \"checksums\"", i);
 	if ((twice = ws_json_duplicate(sums)))
-		return ws_err_set(err, WS_EREFUSED, "/weights_checker: ranks[%zu] has '%.200s' twice", i,
+		return ws_err_set(err, WS_EREFUSED,
+		                  "/weights_checker: ranks[%zu] has '%.200s' twice", i,
 		                  is_name(twice) ? twice : "a name");
 	rank->items = calloc(n ? n : 1, sizeof *rank->items);
 	if (!rank->items)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	const int64_t number = ws_json_get_int(ws_json_get(node, "parallelism_info"), "rank", (int64_t)i);
+	const struct ws_json *where = ws_json_get(node, "parallelism_info");
+	const int64_t number = ws_json_get_int(where, "rank", (int64_t)i);
 	rank->rank = number >= 0 && number < MAX_RANKS ? (int)number : (int)i;
 	for (const struct ws_json *s = ws_json_first(sums); s; s = ws_json_next(s)) {
 		struct ws_checksum *item = &rank->items[rank->n++];
 		item->name = ws_json_key(s);
 		if (!is_name(item->name) || !parse_hex64(ws_json_string(s), &item->value))
-			return ws_err_set(err, WS_EREFUSED, "/weights_checker: ranks[%zu] has an entry "
-			                  "that is no checksum", i);
+			return ws_err_set(err, WS_EREFUSED, "/weights_checker: ranks[%zu] has an "
+			                  "entry that is no checksum", i);
 	}
 	return 0;
 }
@@ -178,8 +183,8 @@ int ws_endpoint_decode_checksums(const struct ws_json *root, struct ws_checksums
 	if (!out->ranks)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	int rc = 0;
-	for (const struct ws_json *node = ws_json_first(ranks); !rc && node; node = ws_json_next(node)) {
-		rc = decode_rank(node, out->n_ranks, &out->ranks[out->n_ranks], err);
+	for (const struct ws_json *r = ws_json_first(ranks); !rc && r; r = ws_json_next(r)) {
+		rc = decode_rank(r, out->n_ranks, &out->ranks[out->n_ranks], err);
 		out->n_ranks++;
 	}
 	if (rc)

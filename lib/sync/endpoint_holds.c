@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* endpoint_holds.c - what an endpoint holds: the names and shapes of its parameters, and checksums of
- * their bytes. */
+/* endpoint_holds.c - what an endpoint holds: the names and shapes of its parameters, and checksums
+ * of their bytes. */
 #include "endpoint_call.h"
 
 #include "wsync/json.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- list --------------------------------------------------------------------------------------- */
+/* ---- list ---- */
 
 static int append_escaped(char *dst, size_t n, size_t used, const char *text)
 {
@@ -25,7 +25,8 @@ static int append_escaped(char *dst, size_t n, size_t used, const char *text)
 
 static int list_path(char *dst, size_t n, const char *prefix, unsigned rank, struct ws_err *err)
 {
-	const int used = snprintf(dst, n, "/list_weights?rank=%u%s", rank, prefix ? "&prefix=" : "");
+	const int used = snprintf(dst, n, "/list_weights?rank=%u%s", rank,
+	                          prefix ? "&prefix=" : "");
 	if (prefix && append_escaped(dst, n, (size_t)used, prefix))
 		return ws_err_set(err, WS_EUSAGE, "prefix '%.60s...': too long", prefix);
 	return 0;
@@ -58,8 +59,8 @@ static int ask_list(struct ws_http *http, struct ws_endpoint_call *call, const c
 	return 0;
 }
 
-int ws_endpoint_list_weights(struct ws_http *http, const char *url, const char *prefix, unsigned rank,
-                             ws_deadline until, const struct ws_cancel *cancel,
+int ws_endpoint_list_weights(struct ws_http *http, const char *url, const char *prefix,
+                             unsigned rank, ws_deadline until, const struct ws_cancel *cancel,
                              struct ws_weight_list *out, struct ws_err *err)
 {
 	struct ws_endpoint_call call = { 0 };
@@ -86,7 +87,7 @@ int ws_endpoint_list_weights(struct ws_http *http, const char *url, const char *
 	return rc;
 }
 
-/* ---- checksums ---------------------------------------------------------------------------------- */
+/* ---- checksums ---- */
 
 static int read_checksums(struct ws_endpoint_call *call, const char *url, struct ws_checksums *out,
                           struct ws_err *err)
@@ -102,9 +103,9 @@ static int read_checksums(struct ws_endpoint_call *call, const char *url, struct
 	return 0;
 }
 
-int ws_endpoint_checksums(struct ws_http *http, const char *const *urls, size_t n, ws_deadline until,
-                          const struct ws_cancel *cancel, struct ws_checksums *outs,
-                          struct ws_err *errs, struct ws_err *err)
+int ws_endpoint_checksums(struct ws_http *http, const char *const *urls, size_t n,
+                          ws_deadline until, const struct ws_cancel *cancel,
+                          struct ws_checksums *outs, struct ws_err *errs, struct ws_err *err)
 {
 	struct ws_buf body;
 	const struct ws_err *first = NULL;
@@ -116,7 +117,8 @@ int ws_endpoint_checksums(struct ws_http *http, const char *const *urls, size_t 
 	for (size_t i = 0; i < n; i++)
 		outs[i] = (struct ws_checksums){ 0 };
 	for (size_t i = 0; !rc && i < n; i++)
-		rc = ws_endpoint_prepare(&calls[i], urls[i], "POST", "/weights_checker", &body, until, err);
+		rc = ws_endpoint_prepare(&calls[i], urls[i], "POST", "/weights_checker", &body,
+		                         until, err);
 	if (!rc)
 		rc = ws_endpoint_run(http, calls, n, cancel, err);
 	for (size_t i = 0; !rc && i < n; i++)

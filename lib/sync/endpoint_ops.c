@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* endpoint_ops.c - one lifecycle call to many endpoints at once. Nothing is remembered between calls. */
+/* endpoint_ops.c - one lifecycle call to many endpoints at once; nothing is remembered. */
 #include "endpoint_call.h"
 
 #include "wsync/json.h"
@@ -9,7 +9,7 @@
 
 enum { BODY_MAX = 64 * 1024 };
 
-/* When each endpoint has answered: 0, the one failure they share, or "some did and some did not". */
+/* When each has answered: 0, the failure of the first, or "some did and some did not". */
 static int sum_up(const char *what, size_t n, const struct ws_endpoint_answer *answers,
                   struct ws_err *err)
 {
@@ -29,15 +29,16 @@ static int sum_up(const char *what, size_t n, const struct ws_endpoint_answer *a
 			*err = *first;
 		return -1;
 	}
-	ws_err_set(err, WS_EPARTIAL, "%s: failed on %zu of %zu endpoints: %s", what, failed, n, first->msg);
+	ws_err_set(err, WS_EPARTIAL, "%s: failed on %zu of %zu endpoints: %s", what, failed, n,
+	           first->msg);
 	ws_err_hint(err, "%s", first->hint);
 	return ws_err_where(err, what, first->endpoint);
 }
 
-/* One request to each endpoint whose answer is not there yet (all: to each). */
-static int ask(struct ws_http *http, struct ws_endpoint_call *calls, const char *const *urls, size_t n,
-               const char *method, const char *path, const struct ws_buf *body, ws_deadline until,
-               const struct ws_cancel *cancel, struct ws_err *err)
+/* One request to each endpoint. */
+static int ask(struct ws_http *http, struct ws_endpoint_call *calls, const char *const *urls,
+               size_t n, const char *method, const char *path, const struct ws_buf *body,
+               ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
 {
 	for (size_t i = 0; i < n; i++)
 		if (ws_endpoint_prepare(&calls[i], urls[i], method, path, body, until, err))
@@ -88,7 +89,8 @@ int ws_endpoint_health(struct ws_http *http, const char *const *urls, size_t n, 
                        const struct ws_cancel *cancel, struct ws_endpoint_answer *answers,
                        struct ws_err *err)
 {
-	return tell_all(http, urls, n, "health", "GET", "/health", NULL, until, cancel, answers, err);
+	return tell_all(http, urls, n, "health", "GET", "/health", NULL, until, cancel, answers,
+	                err);
 }
 
 /* The one-member body of a lifecycle call; key NULL: {}. */
@@ -109,13 +111,14 @@ static int tell_all_with(struct ws_http *http, const char *const *urls, size_t n
 	ws_jw_end_object(&w);
 	int rc = ws_buf_check(&body, what, err);
 	if (!rc)
-		rc = tell_all(http, urls, n, what, "POST", path, &body, until, cancel, answers, err);
+		rc = tell_all(http, urls, n, what, "POST", path, &body, until, cancel, answers,
+		              err);
 	ws_buf_free(&body);
 	return rc;
 }
 
-int ws_endpoint_pause(struct ws_http *http, const char *const *urls, size_t n, enum ws_pause_mode mode,
-                      ws_deadline until, const struct ws_cancel *cancel,
+int ws_endpoint_pause(struct ws_http *http, const char *const *urls, size_t n,
+                      enum ws_pause_mode mode, ws_deadline until, const struct ws_cancel *cancel,
                       struct ws_endpoint_answer *answers, struct ws_err *err)
 {
 	return tell_all_with(http, urls, n, "pause", "/pause_generation", "mode",
@@ -126,19 +129,19 @@ int ws_endpoint_resume(struct ws_http *http, const char *const *urls, size_t n, 
                        const struct ws_cancel *cancel, struct ws_endpoint_answer *answers,
                        struct ws_err *err)
 {
-	return tell_all_with(http, urls, n, "resume", "/continue_generation", NULL, NULL, until, cancel,
-	                     answers, err);
+	return tell_all_with(http, urls, n, "resume", "/continue_generation", NULL, NULL, until,
+	                     cancel, answers, err);
 }
 
 int ws_endpoint_set_version(struct ws_http *http, const char *const *urls, size_t n,
                             const char *version, ws_deadline until, const struct ws_cancel *cancel,
                             struct ws_endpoint_answer *answers, struct ws_err *err)
 {
-	return tell_all_with(http, urls, n, "version", "/update_weight_version", "new_version", version,
-	                     until, cancel, answers, err);
+	return tell_all_with(http, urls, n, "version", "/update_weight_version", "new_version",
+	                     version, until, cancel, answers, err);
 }
 
-/* ---- flush: refused while requests are running --------------------------------------------------- */
+/* ---- flush: refused while requests are running ---- */
 
 static bool is_busy(const struct ws_endpoint_answer *answer)
 {
@@ -146,13 +149,15 @@ static bool is_busy(const struct ws_endpoint_answer *answer)
 }
 
 /* Asks the busy ones again; all of them the first time. */
-static int flush_round(struct ws_http *http, struct ws_endpoint_call *calls, const char *const *urls,
-                       size_t n, bool first, ws_deadline until, const struct ws_cancel *cancel,
-                       struct ws_endpoint_answer *answers, struct ws_err *err)
+static int flush_round(struct ws_http *http, struct ws_endpoint_call *calls,
+                       const char *const *urls, size_t n, bool first, ws_deadline until,
+                       const struct ws_cancel *cancel, struct ws_endpoint_answer *answers,
+                       struct ws_err *err)
 {
 	for (size_t i = 0; i < n; i++)
 		if ((first || is_busy(&answers[i])) &&
-		    ws_endpoint_prepare(&calls[i], urls[i], "GET", "/flush_cache", NULL, until, err))
+		    ws_endpoint_prepare(&calls[i], urls[i], "GET", "/flush_cache", NULL, until,
+		                        err))
 			return -1;
 	if (ws_endpoint_run(http, calls, n, cancel, err))
 		return -1;
@@ -188,8 +193,8 @@ int ws_endpoint_flush(struct ws_http *http, const char *const *urls, size_t n, w
 	if (!rc)
 		rc = sum_up("flush", n, answers, err);
 	if (rc && calls && any_busy(answers, n))
-		ws_err_hint(err, "a server flushes only when nothing runs or waits: pause it in mode abort "
-		                 "first, or wait longer");
+		ws_err_hint(err, "a server flushes only when nothing runs or waits: pause it in "
+		                 "mode abort first, or wait longer");
 	free_calls(calls, n);
 	return rc;
 }

@@ -13,7 +13,7 @@
 
 enum { FILE_MAX = 16 << 20, WORLD_MAX = 65536 };
 
-/* ---- reading ------------------------------------------------------------------------------------ */
+/* ---- reading ---- */
 
 static int take_text(const struct ws_json *node, const char *key, char *dst, size_t n,
                      struct ws_err *err)
@@ -37,7 +37,8 @@ static int take_size(const struct ws_json *node, const char *key, unsigned *dst,
 	if (!value)
 		return 0;
 	if (!ws_json_int(value, &number) || number < 0 || number > WORLD_MAX)
-		return ws_err_set(err, WS_EINPUT, "\"%s\" is no integer from 0 to %d", key, WORLD_MAX);
+		return ws_err_set(err, WS_EINPUT, "\"%s\" is no integer from 0 to %d", key,
+		                  WORLD_MAX);
 	*dst = (unsigned)number;
 	return 0;
 }
@@ -96,8 +97,8 @@ static int read_entries(const char *path, const struct ws_json *array, struct ws
 			return -1;
 		}
 		if (ws_registry_find(out, e->host, e->port))
-			return ws_err_set(err, WS_EINPUT, "%s: endpoints[%zu]: %s is there twice", path,
-			                  out->n, e->url);
+			return ws_err_set(err, WS_EINPUT, "%s: endpoints[%zu]: %s is there twice",
+			                  path, out->n, e->url);
 		out->n++;
 	}
 	return 0;
@@ -112,9 +113,10 @@ static int check_version(const char *path, const struct ws_json *root, struct ws
 	if (twice)
 		return ws_err_set(err, WS_EINPUT, "%s: has a key twice: \"%.60s\"", path, twice);
 	if (version > REGISTRY_VERSION) {
-		ws_err_set(err, WS_EINPUT, "%s: version %lld is newer than %d, the newest known", path,
-		           (long long)version, REGISTRY_VERSION);
-		return ws_err_hint(err, "a newer wsync wrote it: use that one, or another --registry");
+		ws_err_set(err, WS_EINPUT, "%s: version %lld is newer than %d, the newest known",
+		           path, (long long)version, REGISTRY_VERSION);
+		return ws_err_hint(err,
+		                   "a newer wsync wrote it: use that one, or another --registry");
 	}
 	if (version != REGISTRY_VERSION)
 		return ws_err_set(err, WS_EINPUT, "%s: is no registry: \"version\" is not %d", path,
@@ -184,11 +186,11 @@ int ws_registry_check_pool(const char *pool, struct ws_err *err)
 	if (n >= 1 && n <= 63 && strspn(pool, allowed) == n)
 		return 0;
 	ws_printable(shown, sizeof shown, pool, n);
-	return ws_err_set(err, WS_EUSAGE, "pool '%s': is not 1 to 63 letters, digits, '.', '_' and '-'",
-	                  shown);
+	return ws_err_set(err, WS_EUSAGE,
+	                  "pool '%s': is not 1 to 63 letters, digits, '.', '_' and '-'", shown);
 }
 
-/* ---- changing ----------------------------------------------------------------------------------- */
+/* ---- changing ---- */
 
 static int make_directory_of(const char *path, struct ws_err *err)
 {
@@ -196,7 +198,8 @@ static int make_directory_of(const char *path, struct ws_err *err)
 	if (!slash || slash == path)
 		return 0;
 	char *dir = strndup(path, (size_t)(slash - path));
-	const int rc = dir ? ws_file_mkdirs(dir, err) : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	const int rc = dir ? ws_file_mkdirs(dir, err)
+	                   : ws_err_set(err, WS_ESYSTEM, "out of memory");
 	free(dir);
 	return rc;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* registry_write.c - the registry's text: what is known in a fixed order, then what was found beside it,
- * so that a newer wsync or a script may keep notes there. */
+/* registry_write.c - the registry's text: what is known in a fixed order, then what was found
+ * beside it, so that a newer wsync or a script may keep notes there. */
 #include "registry_file.h"
 
 #include <string.h>
@@ -8,8 +8,10 @@
 enum { NOTE_DEPTH = 16 }; /* of notes inside notes */
 
 static const char *const root_keys[] = { "version", "endpoints", NULL };
-static const char *const entry_keys[] = { "url", "host", "port", "pool", "world_size", "tp_size", "dtype",
-	                                  "quantization", "served_model", "version", "added_at", NULL };
+static const char *const entry_keys[] = {
+	"url", "host", "port", "pool", "world_size", "tp_size", "dtype", "quantization",
+	"served_model", "version", "added_at", NULL,
+};
 
 static bool is_one_of(const char *key, const char *const *keys)
 {
@@ -73,9 +75,11 @@ static int copy_notes(struct ws_jw *w, const struct ws_json *object, const char 
                       const char *path, struct ws_err *err)
 {
 	for (const struct ws_json *m = ws_json_first(object); m; m = ws_json_next(m))
-		if (!is_one_of(ws_json_key(m), known) && copy_note(w, ws_json_key(m), m, NOTE_DEPTH))
-			return ws_err_set(err, WS_EINPUT, "%s: \"%.60s\" is nested too deeply to be kept",
-			                  path, ws_json_key(m));
+		if (!is_one_of(ws_json_key(m), known) &&
+		    copy_note(w, ws_json_key(m), m, NOTE_DEPTH))
+			return ws_err_set(err, WS_EINPUT,
+			                  "%s: \"%.60s\" is nested too deeply to be kept", path,
+			                  ws_json_key(m));
 	return 0;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A registry that was read is printed, and what was printed is read again with the same endpoints. */
+/* A registry that was read is printed, and what was printed is read again as the same. */
 #include "registry_file.h"
 
 #include <stdlib.h>

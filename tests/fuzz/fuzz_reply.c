@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whatever a server says becomes a sentence, printable and bounded, or a decoded value. The first byte
- * chooses the HTTP status. */
+/* Whatever a server says becomes a sentence, printable and bounded, or a decoded value. The first
+ * byte chooses the HTTP status. */
 #include "endpoint_call.h"
 
 #include <stdlib.h>

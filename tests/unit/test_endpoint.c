@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The client of endpoints: addresses, answers of every shape, and calls to several servers at once. */
+/* The client of endpoints: addresses, answers of every shape, calls to several servers. */
 #include "endpoint_call.h"
 #include "tiny_http.h"
 
@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-/* ---- addresses ---------------------------------------------------------------------------------- */
+/* ---- addresses ---- */
 
 static void addresses_have_one_form(void **state)
 {
@@ -100,10 +100,10 @@ static void endpoints_are_told_apart_by_host_and_port(void **state)
 	assert_int_equal(port, 80);
 }
 
-/* ---- answers ------------------------------------------------------------------------------------ */
+/* ---- answers ---- */
 
-static int reply(struct ws_endpoint_call *call, long status, const char *text, char *words, size_t n,
-                 struct ws_err *err)
+static int reply(struct ws_endpoint_call *call, long status, const char *text, char *words,
+                 size_t n, struct ws_err *err)
 {
 	struct ws_err ignored;
 	memset(call, 0, sizeof *call);
@@ -122,8 +122,13 @@ static void a_yes_is_a_yes_in_every_shape(void **state)
 		{ "{\"success\":true,\"message\":\"Succeeded.\"}", "Succeeded." },
 		{ "{\"message\":\"Generation paused successfully.\",\"status\":\"ok\"}",
 		  "Generation paused successfully." },
-		{ "Cache flushed.\nPlease check backend logs.\n", "Cache flushed. Please check backend logs." },
-		{ "", "" }, { "null", "" }, { "{}", "" }, { "[]", "" }, { "{\"error\":null}", "" },
+		{ "Cache flushed.\nPlease check backend logs.\n",
+		  "Cache flushed. Please check backend logs." },
+		{ "", "" },
+		{ "null", "" },
+		{ "{}", "" },
+		{ "[]", "" },
+		{ "{\"error\":null}", "" },
 		{ "{\"success\":true,\"error\":\"\"}", "" },
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -144,9 +149,11 @@ static void a_no_becomes_one_sentence(void **state)
 	static const struct { long status; const char *text, *sentence; } cases[] = {
 		{ 400, "{\"success\":false,\"message\":\"group exists\"}",
 		  "POST /do_it: refused (HTTP 400): \"group exists\"" },
-		{ 200, "{\"success\":false,\"message\":\"no\"}", "POST /do_it: refused (HTTP 200): \"no\"" },
+		{ 200, "{\"success\":false,\"message\":\"no\"}",
+		  "POST /do_it: refused (HTTP 200): \"no\"" },
 		{ 200, "{\"success\":null}", "POST /do_it: refused (HTTP 200)" },
-		{ 200, "{\"error\":{\"message\":\"bad\"}}", "POST /do_it: refused (HTTP 200): \"bad\"" },
+		{ 200, "{\"error\":{\"message\":\"bad\"}}",
+		  "POST /do_it: refused (HTTP 200): \"bad\"" },
 		{ 400, "{\"error\":{\"message\":\"Get parameter by name failed\"}}",
 		  "POST /do_it: refused (HTTP 400): \"Get parameter by name failed\"" },
 		{ 400, "{\"object\":\"error\",\"message\":\"names: Field required\",\"code\":400}",
@@ -155,11 +162,14 @@ static void a_no_becomes_one_sentence(void **state)
 		  "POST /do_it: refused (HTTP 422): \"body.names: field required\"" },
 		{ 404, "{\"detail\":\"Not Found\"}",
 		  "POST /do_it: the server has no such route (HTTP 404): \"Not Found\"" },
-		{ 401, "{\"error\":\"Unauthorized\"}", "POST /do_it: refused (HTTP 401): \"Unauthorized\"" },
-		{ 500, "Internal Server Error", "POST /do_it: refused (HTTP 500): \"Internal Server Error\"" },
+		{ 401, "{\"error\":\"Unauthorized\"}",
+		  "POST /do_it: refused (HTTP 401): \"Unauthorized\"" },
+		{ 500, "Internal Server Error",
+		  "POST /do_it: refused (HTTP 500): \"Internal Server Error\"" },
 		{ 502, "<html>nginx</html>", "POST /do_it: refused (HTTP 502)" },
 		{ 503, "", "POST /do_it: refused (HTTP 503)" },
-		{ 400, "a\033[31m\r\n  b\t\001c  ", "POST /do_it: refused (HTTP 400): \"a?[31m b ?c\"" },
+		{ 400, "a\033[31m\r\n  b\t\001c  ",
+		  "POST /do_it: refused (HTTP 400): \"a?[31m b ?c\"" },
 		{ 400, "\"just text\"", "POST /do_it: refused (HTTP 400): \"just text\"" },
 		{ 400, "{\"message\":{\"a\":1}}", "POST /do_it: refused (HTTP 400)" },
 		{ 405, "", "POST /do_it: the server does not take this method (HTTP 405)" },
@@ -197,7 +207,8 @@ static void a_broken_transport_keeps_its_own_error(void **state)
 	(void)state;
 	struct ws_endpoint_call call = { 0 };
 	struct ws_err err = WS_ERR_INIT;
-	assert_int_equal(ws_endpoint_prepare(&call, "http://gpu7:1", "GET", "/x", NULL, 0, &err), 0);
+	assert_int_equal(ws_endpoint_prepare(&call, "http://gpu7:1", "GET", "/x", NULL, 0, &err),
+	                 0);
 	ws_err_set(&call.http.err, WS_EREACH, "GET http://gpu7:1/x: cannot connect");
 	call.http.done = true;
 	assert_int_equal(ws_endpoint_reply(&call, NULL, NULL, 0, &err), -1);
@@ -205,7 +216,7 @@ static void a_broken_transport_keeps_its_own_error(void **state)
 	assert_string_equal(err.endpoint, "http://gpu7:1");
 }
 
-/* ---- decoding ----------------------------------------------------------------------------------- */
+/* ---- decoding ---- */
 
 static struct ws_json *parse(const char *text)
 {
@@ -218,9 +229,10 @@ static void server_info_with_odd_values_keeps_its_defaults(void **state)
 {
 	(void)state;
 	struct ws_endpoint_info info = { .tp_size = 1, .dp_size = 1, .pp_size = 1, .ep_size = 1 };
-	struct ws_json *root = parse("{\"tp_size\":\"8\",\"dp_size\":-1,\"pp_size\":0,\"ep_size\":1e30,"
-	                             "\"quantization\":null,\"dtype\":\"torch.bfloat16\","
-	                             "\"version\":7,\"served_model_name\":\"a\\u001bb\"}");
+	struct ws_json *root = parse(
+		"{\"tp_size\":\"8\",\"dp_size\":-1,\"pp_size\":0,\"ep_size\":1e30,"
+		"\"quantization\":null,\"dtype\":\"torch.bfloat16\","
+		"\"version\":7,\"served_model_name\":\"a\\u001bb\"}");
 	ws_endpoint_decode_server_info(root, &info);
 	assert_int_equal(info.tp_size, 1);
 	assert_int_equal(info.dp_size, 1);
@@ -237,8 +249,13 @@ static void malformed_lists_are_refused(void **state)
 {
 	(void)state;
 	static const char *const bad[] = {
-		"{}", "[]", "{\"weights\":{}}", "{\"weights\":[1]}", "{\"weights\":[{\"name\":\"w\"}]}",
-		"{\"weights\":[{\"name\":\"\",\"shape\":[]}]}", "{\"weights\":[{\"name\":\"w\",\"shape\":[-1]}]}",
+		"{}",
+		"[]",
+		"{\"weights\":{}}",
+		"{\"weights\":[1]}",
+		"{\"weights\":[{\"name\":\"w\"}]}",
+		"{\"weights\":[{\"name\":\"\",\"shape\":[]}]}",
+		"{\"weights\":[{\"name\":\"w\",\"shape\":[-1]}]}",
 		"{\"weights\":[{\"name\":\"w\",\"shape\":[1.5]}]}",
 		"{\"weights\":[{\"name\":\"w\",\"shape\":[1,2,3,4,5,6,7,8,9]}]}",
 		"{\"weights\":[{\"name\":\"w\\u0007\",\"shape\":[1]}]}",
@@ -257,10 +274,15 @@ static void malformed_checksums_are_refused(void **state)
 {
 	(void)state;
 	static const char *const bad[] = {
-		"{\"success\":true}", "{\"ranks\":[]}", "{\"ranks\":[{}]}", "{\"ranks\":[{\"checksums\":[]}]}",
-		"{\"ranks\":[{\"checksums\":{\"w\":\"12\"}}]}", "{\"ranks\":[{\"checksums\":{\"w\":12}}]}",
+		"{\"success\":true}",
+		"{\"ranks\":[]}",
+		"{\"ranks\":[{}]}",
+		"{\"ranks\":[{\"checksums\":[]}]}",
+		"{\"ranks\":[{\"checksums\":{\"w\":\"12\"}}]}",
+		"{\"ranks\":[{\"checksums\":{\"w\":12}}]}",
 		"{\"ranks\":[{\"checksums\":{\"w\":\"00000000000000zz\"}}]}",
-		"{\"ranks\":[{\"checksums\":{\"w\":\"0000000000000000\",\"w\":\"0000000000000001\"}}]}",
+		"{\"ranks\":[{\"checksums\":{\"w\":\"0000000000000000\","
+		"\"w\":\"0000000000000001\"}}]}",
 	};
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		struct ws_checksums sums;
@@ -272,7 +294,7 @@ static void malformed_checksums_are_refused(void **state)
 	}
 }
 
-/* ---- calls -------------------------------------------------------------------------------------- */
+/* ---- calls ---- */
 
 static struct tiny engines[2];
 static char base[2][64];
@@ -284,14 +306,16 @@ static char last_body[2][256];
 static const char *old_names(const char *path)
 {
 	if (!strcmp(path, "/get_server_info"))
-		return "{\"tp_size\":4,\"version\":\"0.4.9\",\"dtype\":\"auto\",\"quantization\":\"fp8\"}";
+		return "{\"tp_size\":4,\"version\":\"0.4.9\",\"dtype\":\"auto\","
+		       "\"quantization\":\"fp8\"}";
 	return strcmp(path, "/get_model_info") ? NULL : "{\"weight_version\":\"default\"}";
 }
 
 static const char *new_names(const char *path)
 {
 	if (!strcmp(path, "/server_info"))
-		return "{\"tp_size\":2,\"dp_size\":2,\"enable_dp_attention\":true,\"version\":\"0.5.9\","
+		return "{\"tp_size\":2,\"dp_size\":2,\"enable_dp_attention\":true,"
+		       "\"version\":\"0.5.9\","
 		       "\"weight_version\":\"stale\",\"served_model_name\":\"qwen\"}";
 	return strcmp(path, "/model_info") ? NULL
 	                                   : "{\"weight_version\":\"7\",\"model_path\":\"/m\"}";
@@ -302,11 +326,13 @@ static const char *held(const char *method, const char *path, int *status)
 	if (!strncmp(path, "/list_weights", 13) && !strcmp(method, "GET"))
 		return *status = 405, "";
 	if (!strcmp(path, "/list_weights?rank=1&prefix=model.%20x"))
-		return "{\"success\":true,\"weights\":[{\"name\":\"model. x\",\"shape\":[2,3],\"data_ptr\":1,"
+		return "{\"success\":true,\"weights\":["
+		       "{\"name\":\"model. x\",\"shape\":[2,3],\"data_ptr\":1,"
 		       "\"dtype\":\"torch.float16\"},{\"name\":\"s\",\"shape\":[]}]}";
 	if (!strcmp(path, "/weights_checker"))
 		return "{\"success\":true,\"message\":\"\",\"algorithm\":\"xxh3-64\",\"ranks\":["
-		       "{\"checksums\":{\"w\":\"00112233445566ff\"},\"parallelism_info\":{\"rank\":3}}]}";
+		       "{\"checksums\":{\"w\":\"00112233445566ff\"},"
+		       "\"parallelism_info\":{\"rank\":3}}]}";
 	return NULL;
 }
 
@@ -402,7 +428,8 @@ static void lifecycle_calls_reach_every_endpoint(void **state)
 	struct ws_endpoint_answer a[2];
 	struct ws_err err;
 	assert_int_equal(ws_endpoint_health(http, urls, 2, soon(), NULL, a, &err), 0);
-	assert_int_equal(ws_endpoint_pause(http, urls, 2, WS_PAUSE_IN_PLACE, soon(), NULL, a, &err), 0);
+	assert_int_equal(ws_endpoint_pause(http, urls, 2, WS_PAUSE_IN_PLACE, soon(), NULL, a, &err),
+	                 0);
 	assert_string_equal(last_body[1], "{\"mode\":\"in_place\"}");
 	assert_string_equal(a[1].message, "done");
 	assert_int_equal(ws_endpoint_resume(http, urls, 2, soon(), NULL, a, &err), 0);
@@ -422,7 +449,8 @@ static void some_yes_and_some_no_is_partial(void **state)
 	assert_int_equal(err.code, WS_EPARTIAL);
 	assert_string_equal(err.endpoint, base[1]);
 	assert_non_null(strstr(err.msg, "failed on 1 of 2 endpoints"));
-	assert_int_equal(ws_endpoint_set_version(http, urls + 1, 1, "8", soon(), NULL, a, &err), -1);
+	assert_int_equal(ws_endpoint_set_version(http, urls + 1, 1, "8", soon(), NULL, a, &err),
+	                 -1);
 	assert_int_equal(err.code, WS_EREFUSED);
 }
 
@@ -445,8 +473,9 @@ static void a_list_is_asked_by_post_where_get_is_not_taken(void **state)
 	(void)state;
 	struct ws_weight_list list;
 	struct ws_err err = WS_ERR_INIT;
-	assert_int_equal(ws_endpoint_list_weights(http, urls[0], "model. x", 1, soon(), NULL, &list, &err),
-	                 0);
+	assert_int_equal(
+		ws_endpoint_list_weights(http, urls[0], "model. x", 1, soon(), NULL, &list, &err),
+		0);
 	assert_string_equal(last_body[0], "{\"rank\":1,\"prefix\":\"model. x\"}");
 	assert_int_equal(list.n, 2);
 	assert_string_equal(list.items[0].name, "model. x");
@@ -455,7 +484,8 @@ static void a_list_is_asked_by_post_where_get_is_not_taken(void **state)
 	assert_string_equal(list.items[0].dtype, "float16");
 	assert_string_equal(list.items[1].dtype, "");
 	ws_weight_list_free(&list);
-	assert_int_equal(ws_endpoint_list_weights(http, urls[0], "nope", 1, soon(), NULL, &list, &err), -1);
+	assert_int_equal(
+		ws_endpoint_list_weights(http, urls[0], "nope", 1, soon(), NULL, &list, &err), -1);
 	assert_int_equal(err.native, 404);
 	assert_string_equal(err.endpoint, base[0]);
 }

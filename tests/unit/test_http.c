@@ -48,7 +48,8 @@ static struct one *prepare(struct one *o, const char *method, const char *path, 
 }
 
 /* One request from start to end; the caller frees the reply. */
-static struct ws_http_call *ask(struct one *o, const char *method, const char *path, const char *body)
+static struct ws_http_call *ask(struct one *o, const char *method, const char *path,
+                                const char *body)
 {
 	struct ws_err err;
 	struct ws_http_call *call = &prepare(o, method, path, body)->call;
@@ -185,8 +186,10 @@ static void a_refused_connection_is_not_reached(void **state)
 static void other_schemes_and_user_names_are_refused(void **state)
 {
 	(void)state;
-	static const char *const urls[] = { "file:///etc/passwd", "ftp://127.0.0.1/", "gopher://127.0.0.1/",
-		                            "http://user:pw@127.0.0.1:1/", "http://[::1/", "" };
+	static const char *const urls[] = {
+		"file:///etc/passwd", "ftp://127.0.0.1/", "gopher://127.0.0.1/",
+		"http://user:pw@127.0.0.1:1/", "http://[::1/", "",
+	};
 	for (size_t i = 0; i < sizeof urls / sizeof *urls; i++) {
 		struct one o = { 0 };
 		struct ws_err err;
@@ -251,7 +254,8 @@ static void wait_returns_when_one_is_done_or_the_deadline_passes(void **state)
 	struct ws_err err;
 	assert_int_equal(ws_http_wait(http, WS_FOREVER, NULL, -1, &err), 0);
 	assert_int_equal(ws_http_start(http, &prepare(&slow, "GET", "/slow", NULL)->call, &err), 0);
-	assert_int_equal(ws_http_start(http, &prepare(&never, "GET", "/never", NULL)->call, &err), 0);
+	assert_int_equal(ws_http_start(http, &prepare(&never, "GET", "/never", NULL)->call, &err),
+	                 0);
 	assert_int_equal(ws_http_wait(http, ws_deadline_in(20 * WS_NS_PER_MS), NULL, -1, &err), 0);
 	assert_int_equal(ws_http_wait(http, ws_deadline_in(5 * WS_NS_PER_S), NULL, -1, &err), 1);
 	assert_true(slow.call.done && !never.call.done);
@@ -270,7 +274,8 @@ static void wait_can_be_woken(void **state)
 	struct one never = { 0 };
 	struct ws_err err;
 	const int wake = eventfd(1, EFD_CLOEXEC);
-	assert_int_equal(ws_http_start(http, &prepare(&never, "GET", "/never", NULL)->call, &err), 0);
+	assert_int_equal(ws_http_start(http, &prepare(&never, "GET", "/never", NULL)->call, &err),
+	                 0);
 	const int64_t start = ws_now_ns();
 	assert_int_equal(ws_http_wait(http, ws_deadline_in(5 * WS_NS_PER_S), NULL, wake, &err), 0);
 	assert_true(ws_now_ns() - start < WS_NS_PER_S);
@@ -309,7 +314,8 @@ static void close_drops_what_is_in_flight(void **state)
 	(void)state;
 	static struct one never;
 	struct ws_err err;
-	assert_int_equal(ws_http_start(http, &prepare(&never, "GET", "/never", NULL)->call, &err), 0);
+	assert_int_equal(ws_http_start(http, &prepare(&never, "GET", "/never", NULL)->call, &err),
+	                 0);
 }
 
 static void a_key_with_a_newline_is_refused(void **state)
@@ -317,11 +323,13 @@ static void a_key_with_a_newline_is_refused(void **state)
 	(void)state;
 	struct ws_http *h = NULL;
 	struct ws_err err;
-	assert_int_equal(ws_http_open(&(struct ws_http_opts){ .api_key = "a\r\nX: y" }, &h, &err), -1);
+	assert_int_equal(ws_http_open(&(struct ws_http_opts){ .api_key = "a\r\nX: y" }, &h, &err),
+	                 -1);
 	assert_int_equal(err.code, WS_EUSAGE);
 }
 
-static int read_key(const char *text, size_t n, mode_t mode, char **key, bool *loose, struct ws_err *err)
+static int read_key(const char *text, size_t n, mode_t mode, char **key, bool *loose,
+                    struct ws_err *err)
 {
 	char path[] = "/tmp/wsync-key-XXXXXX";
 	const int fd = mkstemp(path);

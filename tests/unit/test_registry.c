@@ -174,24 +174,35 @@ static void malformed_files_name_the_file_and_the_entry(void **state)
 {
 	(void)state;
 	static const struct { const char *text, *why; } bad[] = {
-		{ "", "not JSON" }, { "{", "not JSON" }, { "[]", "is no registry" },
-		{ "{}", "\"version\" is not 1" }, { "{\"version\":\"1\"}", "\"version\" is not 1" },
+		{ "", "not JSON" },
+		{ "{", "not JSON" },
+		{ "[]", "is no registry" },
+		{ "{}", "\"version\" is not 1" },
+		{ "{\"version\":\"1\"}", "\"version\" is not 1" },
 		{ "{\"version\":2,\"endpoints\":[]}", "version 2 is newer" },
 		{ "{\"version\":1}", "has no \"endpoints\"" },
 		{ "{\"version\":1,\"endpoints\":{}}", "has no \"endpoints\"" },
 		{ "{\"version\":1,\"version\":1,\"endpoints\":[]}", "a key twice" },
 		{ "{\"version\":1,\"endpoints\":[7]}", "endpoints[0]: is no object" },
 		{ "{\"version\":1,\"endpoints\":[{}]}", "endpoints[0]: has no \"url\"" },
-		{ "{\"version\":1,\"endpoints\":[{\"url\":\"ftp://x\"}]}", "endpoints[0]: endpoint 'ftp://x'" },
+		{ "{\"version\":1,\"endpoints\":[{\"url\":\"ftp://x\"}]}",
+		  "endpoints[0]: endpoint 'ftp://x'" },
 		{ "{\"version\":1,\"endpoints\":[{\"url\":\"a:1\"},{\"url\":\"http://A:1\"}]}",
 		  "endpoints[1]: http://a:1 is there twice" },
-		{ "{\"version\":1,\"endpoints\":[{\"url\":\"a:1\",\"host\":\"b\"}]}", "\"host\" is not" },
-		{ "{\"version\":1,\"endpoints\":[{\"url\":\"a:1\",\"port\":2}]}", "\"port\" is not" },
-		{ "{\"version\":1,\"endpoints\":[{\"url\":\"a:1\",\"tp_size\":-1}]}", "\"tp_size\" is no" },
-		{ "{\"version\":1,\"endpoints\":[{\"url\":\"a:1\",\"world_size\":\"2\"}]}", "\"world_size\"" },
-		{ "{\"version\":1,\"endpoints\":[{\"url\":\"a:1\",\"pool\":\"a b\"}]}", "pool 'a b'" },
-		{ "{\"version\":1,\"endpoints\":[{\"url\":\"a:1\",\"dtype\":1}]}", "\"dtype\" is no string" },
-		{ "{\"version\":1,\"endpoints\":[{\"url\":\"a:1\",\"url\":\"a:1\"}]}", "a key twice" },
+		{ "{\"version\":1,\"endpoints\":[{\"url\":\"a:1\",\"host\":\"b\"}]}",
+		  "\"host\" is not" },
+		{ "{\"version\":1,\"endpoints\":[{\"url\":\"a:1\",\"port\":2}]}",
+		  "\"port\" is not" },
+		{ "{\"version\":1,\"endpoints\":[{\"url\":\"a:1\",\"tp_size\":-1}]}",
+		  "\"tp_size\" is no" },
+		{ "{\"version\":1,\"endpoints\":[{\"url\":\"a:1\",\"world_size\":\"2\"}]}",
+		  "\"world_size\"" },
+		{ "{\"version\":1,\"endpoints\":[{\"url\":\"a:1\",\"pool\":\"a b\"}]}",
+		  "pool 'a b'" },
+		{ "{\"version\":1,\"endpoints\":[{\"url\":\"a:1\",\"dtype\":1}]}",
+		  "\"dtype\" is no string" },
+		{ "{\"version\":1,\"endpoints\":[{\"url\":\"a:1\",\"url\":\"a:1\"}]}",
+		  "a key twice" },
 	};
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		struct ws_registry r;
@@ -297,8 +308,9 @@ static void a_lock_that_is_held_is_waited_for_until_the_deadline(void **state)
 	snprintf(name, sizeof name, "%s.lock", path);
 	const int fd = ws_file_lock(name, soon(), NULL, &err);
 	assert_true(fd >= 0);
-	assert_int_equal(ws_registry_add(path, &e, ws_deadline_in(50 * WS_NS_PER_MS), NULL, &updated, &err),
-	                 -1);
+	assert_int_equal(
+		ws_registry_add(path, &e, ws_deadline_in(50 * WS_NS_PER_MS), NULL, &updated, &err),
+		-1);
 	assert_int_equal(err.code, WS_ETIMEOUT);
 	ws_file_unlock(fd);
 }

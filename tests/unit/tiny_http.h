@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tiny_http.h - an HTTP server in a thread whose path says how it behaves. A recording double for what
- * real servers do when they are slow, die or talk nonsense.
+/* tiny_http.h - an HTTP server in a thread whose path says how it behaves. A recording double for
+ * what real servers do when they are slow, die or talk nonsense.
  *
  *   /ok 200 "hello"          /echo 200, the request's body      /status/N status N, body "said no"
  *   /slow 200 after 300 ms   /never nothing, connection open    /close, /reset before any reply
  *   /cut body cut short      /garbage not HTTP                  /huge, /endless too long a body
- *   /mute 200 "hello", and the next request on the connection is read whole, then the connection closes
+ *   /mute 200 "hello"; the next request on the connection is read whole, then it closes
  * A route function, where set, is asked first: the body it returns is the reply. */
 #ifndef TINY_HTTP_H
 #define TINY_HTTP_H
@@ -106,7 +106,8 @@ static bool tiny_serve(struct tiny_conn *c)
 	if (sscanf(c->head, "%7s %255s", method, path) != 2 || c->mute)
 		return false;
 	c->body[c->body_len] = '\0';
-	const char *reply = c->tiny->route ? c->tiny->route(c->tiny, method, path, c->body, &status) : NULL;
+	const char *reply =
+		c->tiny->route ? c->tiny->route(c->tiny, method, path, c->body, &status) : NULL;
 	if (reply)
 		return tiny_reply(c, status, reply, strlen(reply)), true;
 	if (!strcmp(path, "/slow"))
@@ -123,7 +124,8 @@ static bool tiny_serve(struct tiny_conn *c)
 		return setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &(struct linger){ 1, 0 },
 		                  sizeof(struct linger)) && false;
 	else if (!strcmp(path, "/cut"))
-		return tiny_send(c, "HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nshort", 43), false;
+		return tiny_send(c, "HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nshort", 43),
+		       false;
 	else if (!strcmp(path, "/garbage"))
 		return tiny_send(c, "SSH-2.0-OpenSSH_9.2\r\n", 21), false;
 	else if (!strcmp(path, "/huge"))
@@ -167,7 +169,8 @@ static void *tiny_accept(void *arg)
 
 static void tiny_start(struct tiny *t)
 {
-	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct sockaddr_in at = { .sin_family = AF_INET,
+		                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	socklen_t len = sizeof at;
 	memset(t, 0, sizeof *t);
 	pthread_mutex_init(&t->lock, NULL);
