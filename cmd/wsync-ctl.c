@@ -302,14 +302,14 @@ static const struct opt_command commands[] = {
 
 static const struct opt opts[] = {
 	OPT_GROUP("Where"),
-	OPT_LIST(0, "endpoint", "URL", &cfg.endpoints,
+	OPT_LIST('e', "endpoint", "URL", &cfg.endpoints,
 	         "ask this endpoint (every registered one); repeatable"),
 	OPT_STRING(0, "pool", "NAME", &cfg.pool,
 	           "of the registered endpoints, only those of this pool"),
 	OPT_REGISTRY(&cfg.common),
 	OPT_API_KEY_FILE(&cfg.common),
 	OPT_DURATION(0, "connect-timeout", &cfg.connect_ns, "to connect (10s)"),
-	OPT_DURATION(0, "timeout", &cfg.timeout_ns, "for the answers (60s)"),
+	OPT_DURATION('t', "timeout", &cfg.timeout_ns, "for the answers (60s)"),
 	OPT_GROUP_FOR("Pausing", "pause"),
 	OPT_CHOICE(0, "mode", mode_names, &cfg.mode,
 	           "what becomes of running requests: they end, are queued again, or stay (abort)"),

@@ -382,7 +382,7 @@ static const struct opt opts[] = {
 	OPT_GROUP_FOR("Asking", "add check"),
 	OPT_API_KEY_FILE(&cfg.common),
 	OPT_DURATION(0, "connect-timeout", &cfg.connect_ns, "to connect (10s)"),
-	OPT_DURATION(0, "timeout", &cfg.timeout_ns, "for all answers (30s)"),
+	OPT_DURATION('t', "timeout", &cfg.timeout_ns, "for all answers (30s)"),
 	OPT_GROUP("Where"),
 	OPT_REGISTRY(&cfg.common),
 	OPT_COMMON(&cfg.common),
