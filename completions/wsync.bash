@@ -18,8 +18,14 @@ _wsync_options() {
 		--progress=auto|none" ;;
 	wsync-list-weights) echo "
 		--include=TENSOR --exclude=TENSOR --format=table|names|tsv --hash
-		--endpoint=URL --pool=ANY --rank=ANY --prefix=ANY --registry=FILE --api-key-file=FILE
-		--connect-timeout=ANY --timeout=ANY" ;;
+		--endpoint=URL -e=URL --pool=ANY --rank=ANY --prefix=ANY --registry=FILE
+		--api-key-file=FILE --connect-timeout=ANY --timeout=ANY -t=ANY" ;;
+	wsync-register) echo "
+		--world-size=ANY --no-check --pool=ANY --api-key-file=FILE --connect-timeout=ANY
+		--timeout=ANY -t=ANY --registry=FILE" ;;
+	wsync-ctl) echo "
+		--endpoint=URL -e=URL --pool=ANY --registry=FILE --api-key-file=FILE
+		--connect-timeout=ANY --timeout=ANY -t=ANY --mode=abort|retract|in_place --wait=ANY" ;;
 	wsync-endpoint) echo "
 		--listen=ANY --api-key-file=FILE --tp=1|2|4|8 --keep=memory|hash|none --torch=2.6|1.13
 		--model-path=ANY --served-model-name=ANY --dtype=bfloat16|float16|float32
@@ -29,8 +35,8 @@ _wsync_options() {
 
 _wsync_commands() {
 	case $1 in
-	wsync-register) echo "" ;;
-	wsync-ctl) echo "" ;;
+	wsync-register) echo add remove list check ;;
+	wsync-ctl) echo info health pause resume flush version ;;
 	esac
 }
 
@@ -50,7 +56,8 @@ _wsync_reply() { # WORDS CUR
 
 # Endpoints of the registry: reads one file, asks nobody.
 _wsync_urls() {
-	_wsync_reply "$(wsync-register list --format names 2>/dev/null)" "$1"
+	_wsync_reply "$(wsync-register list --json 2>/dev/null |
+		sed -n 's/.*"type":"endpoint","url":"\([^"]*\)".*/\1/p')" "$1"
 }
 
 # Names of the tensors of the sources on the line: reads headers only.
@@ -117,7 +124,9 @@ _wsync_argument() {
 		local w commands
 		commands=$(_wsync_commands "$1")
 		for w in "${words[@]:1:cword-1}"; do
-			[[ " $commands " == *" $w "* ]] && { _wsync_urls "$2"; return; }
+			[[ " $commands " == *" $w "* ]] || continue
+			[ "$w" = remove ] && _wsync_urls "$2"
+			return 0
 		done
 		_wsync_reply "$commands" "$2"
 		;;

@@ -3,7 +3,8 @@
 # Kept by hand: tests/cli/completions.bats compares it with what each program says of itself.
 
 function __wsync_urls # of the registry: reads one file, asks nobody
-    wsync-register list --format names 2>/dev/null
+    wsync-register list --json 2>/dev/null |
+        string replace -rf '.*"type":"endpoint","url":"([^"]*)".*' '$1'
 end
 
 function __wsync_tensors # of the sources on the line: reads headers only
@@ -44,12 +45,12 @@ __wsync $all -l color -x -a 'auto always never' -d 'colour the output'
 __wsync $all -s h -l help -d 'print a summary of the options'
 __wsync $all -s V -l version -d 'print the version'
 
-__wsync push,list-weights -l pool -x -d "of the registry's endpoints, those of this pool"
-__wsync push,list-weights -l registry -r -F -d 'the registry'
-__wsync push,list-weights,endpoint -l api-key-file -r -F -d 'file with the API key'
+__wsync push,list-weights,register,ctl -l pool -x -d "of the registry's endpoints, those of this pool"
+__wsync push,list-weights,register,ctl -l registry -r -F -d 'the registry'
+__wsync $all -l api-key-file -r -F -d 'file with the API key'
 __wsync push,list-weights -l include -x -a '(__wsync_tensors)' -d 'only names like this'
 __wsync push,list-weights -l exclude -x -a '(__wsync_tensors)' -d 'no names like this'
-__wsync push,list-weights -l connect-timeout -x -d 'to reach an endpoint'
+__wsync push,list-weights,register,ctl -l connect-timeout -x -d 'to reach an endpoint'
 __wsync push,list-weights -f -a '(__wsync_sources)'
 
 __wsync push -s e -l endpoint -x -a '(__wsync_urls)' -d 'push to this endpoint'
@@ -74,10 +75,26 @@ __wsync push -l progress -x -a 'auto none' -d 'draw a progress line'
 
 __wsync list-weights -l format -x -a 'table names tsv' -d 'how to print the list'
 __wsync list-weights -l hash -d "add the XXH3-64 of each tensor's bytes"
-__wsync list-weights -l endpoint -x -a '(__wsync_urls)' -d 'ask this endpoint'
+__wsync list-weights,ctl -s e -l endpoint -x -a '(__wsync_urls)' -d 'ask this endpoint'
 __wsync list-weights -l rank -x -d 'of this tensor-parallel rank'
 __wsync list-weights -l prefix -x -d 'only names that begin so'
-__wsync list-weights -l timeout -x -d "for one endpoint's answer"
+__wsync list-weights -s t -l timeout -x -d "for one endpoint's answer"
+
+# The commands, until there is one; then what that one takes.
+function __wsync_commands
+    set -l commands $argv[2..-1]
+    __wsync $argv[1] -f -n "not __fish_seen_subcommand_from $commands" -a "$commands"
+end
+
+__wsync_commands register add remove list check
+__wsync register -f -n '__fish_seen_subcommand_from remove' -a '(__wsync_urls)'
+__wsync register -l world-size -x -d 'ranks of the endpoint'
+__wsync register -l no-check -d 'do not ask the endpoint'
+__wsync register,ctl -s t -l timeout -x -d 'for all answers'
+
+__wsync_commands ctl info health pause resume flush version
+__wsync ctl -l mode -x -a 'abort retract in_place' -d 'what becomes of running requests'
+__wsync ctl -l wait -x -d 'keep asking a busy endpoint'
 
 __wsync endpoint -f
 __wsync endpoint -l listen -x -a '127.0.0.1:0 127.0.0.1:30000' -d 'answer at this address'

@@ -85,7 +85,7 @@ needs_bash() { needs /usr/share/bash-completion/bash_completion; }
 @test "bash: endpoints of the registry" {
 	needs_bash
 	[ -x "$bin/wsync-register" ] || skip "not built"
-	"$bin/wsync-register" add --no-probe gpu7:30000 >/dev/null
+	"$bin/wsync-register" add --no-check gpu7:30000 >/dev/null
 	complete_bash wsync-list-weights --endpoint "" | grep -qx http://gpu7:30000
 }
 

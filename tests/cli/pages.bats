@@ -1,0 +1,126 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# The manual says what the programs do: options, commands, exit codes, JSON keys and cross-references
+# are compared with the programs and the headers.
+load helpers
+
+programs() { basename -a "$bin"/wsync-*; }
+
+# "-e, --endpoint URL", as it stands in help and pages, from the dump of the option table.
+wanted_tags() {
+	"$bin/$1" --dump-options | awk -F '\t' '$4 != "command" {
+		arg = $3 != "-" ? " " $3 : $5 != "-" ? " " $5 : ""
+		print ($2 == "-" ? "" : "-" $2 ", ") "--" ($4 == "switch" ? "[no-]" : "") $1 arg }' | sort
+}
+wanted_commands() {
+	"$bin/$1" --dump-options |
+		awk -F '\t' '$4 == "command" { print $1 ($3 == "-" ? "" : " " $3) }' | sort
+}
+
+# A page as plain text: page FILE.SECTION.
+page() {
+	scdoc <"$repo/man/$1.scd" | mandoc -T ascii -O width=200 | sed $'s/.\b//g'
+}
+# section TITLE, of a page on stdin.
+section() { awk -v t="$1" '/^[A-Z]/ { on = $0 == t; next } on'; }
+
+needs_scdoc() {
+	command -v scdoc mandoc >/dev/null || skip "no scdoc or mandoc"
+}
+
+@test "every program has a page with the sections in order" {
+	needs_scdoc
+	for p in $(programs); do
+		found=$(page "$p.1" | grep -E '^[A-Z ]+$' | tr '\n' ';')
+		[[ $found =~ ^NAME\;SYNOPSIS\;DESCRIPTION\;(COMMANDS\;)?OPTIONS\;EXIT\ STATUS\;ENVIRONMENT\;(FILES\;)?(NOTES\;)?(CAVEATS\;)?(BUGS\;)?EXAMPLES\;SEE\ ALSO\;$ ]] ||
+			{ echo "$p: $found" >&2; return 1; }
+	done
+}
+
+@test "help lists the options of the table" {
+	for p in $(programs); do
+		diff <(wanted_tags "$p") \
+			<(COLUMNS=100 "$bin/$p" --help |
+				sed -nE '/^  (-.,|   ) --/{ s/^ +//; s/  .*//; p; }' | sort) >&2
+	done
+}
+
+@test "the page of a program has its options, letters, arguments and choices" {
+	needs_scdoc
+	for p in $(programs); do
+		diff <(wanted_tags "$p") \
+			<(page "$p.1" | section OPTIONS | sed -n 's/^ \{7\}\(-.*\)/\1/p' | sort) >&2
+	done
+}
+
+@test "the page of a program with commands has all of them" {
+	needs_scdoc
+	for p in $(programs); do
+		[ -n "$(wanted_commands "$p")" ] || continue
+		diff <(wanted_commands "$p") \
+			<(page "$p.1" | section COMMANDS | sed -n 's/^ \{7\}\([a-z].*\)/\1/p' | sort) >&2
+	done
+}
+
+@test "no page speaks of an option that no program has" {
+	known=$(for p in $(programs); do "$bin/$p" --dump-options | cut -f 1 | sed 's/^/--/'; done)
+	# What servers and other programs understand.
+	known+=$'\n--enable-dp-attention\n--'
+	for f in "$repo"/man/*.scd; do
+		said=$(grep -oE -e '--(\[no-\])?[a-z][a-z-]+' "$f" | sed 's/\[no-\]//' | sort -u)
+		unknown=$(grep -vxF -e "$known" <<<"$said" || true)
+		[ -z "$unknown" ] || { printf '%s: %s\n' "${f##*/}" "$unknown" >&2; return 1; }
+	done
+}
+
+@test "every exit code stands in wsync(7) with its word" {
+	needs_scdoc
+	# From the enumeration and the table of words: "3 input".
+	words=$(sed -nE 's/.*\[(WS_[A-Z]+)\] = "([a-z]+)".*/\1 \2/p' \
+		<(grep -oE '\[WS_[A-Z]+\] = "[a-z]+"' "$repo/lib/base/err.c"))
+	wanted=$(sed -nE 's/^\t(WS_[A-Z]+) *= ([0-9]+),.*/\1 \2/p' "$repo/include/wsync/err.h" |
+		while read -r name number; do
+			[ "$number" -le 10 ] && echo "$number $(awk -v n="$name" '$1 == n { print $2 }' <<<"$words")"
+		done)
+	[ "$(wc -l <<<"$wanted")" = 11 ]
+	diff <(echo "$wanted") \
+		<(page wsync.7 | section "EXIT STATUS" | sed -nE 's/^ {7}([0-9]+ [a-z]+)$/\1/p') >&2
+}
+
+@test "pages pass mandoc's lint" {
+	needs_scdoc
+	for f in "$repo"/man/*.scd; do
+		scdoc <"$f" >page
+		# scdoc writes empty paragraphs, which are mere warnings.
+		mandoc -T lint -W error page >&2 || { echo "$f" >&2; return 1; }
+	done
+}
+
+@test "pages refer to pages that exist" {
+	for f in "$repo"/man/*.scd; do
+		for ref in $(grep -oE '\*wsync[a-z-]*\*\([0-9]\)' "$f" | tr -d '*' | sort -u); do
+			name=${ref%(*} number=${ref#*(}
+			[ -f "$repo/man/$name.${number%)}.scd" ] || { echo "${f##*/}: $ref" >&2; return 1; }
+		done
+	done
+}
+
+# documented PROGRAM <LINES: every key of every JSON line stands in wsync-json(5).
+documented() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" "$1"; }
+
+@test "every JSON key of wsync-list-weights is documented" {
+	safetensors a.safetensors w:BF16:4,4 v:F32:3
+	try wsync-list-weights a.safetensors --hash --json
+	expect_status 0
+	documented wsync-list-weights <<<"$out"
+	try wsync-list-weights missing.safetensors --json
+	expect_status 3
+	documented wsync-list-weights <<<"$out"
+}
+
+@test "every JSON key of a dry run is documented" {
+	[ -x "$bin/wsync-push" ] || skip "not built"
+	try wsync-push --dry-run --json synthetic:qwen3-0.6b
+	expect_status 0
+	documented wsync-push <<<"$out"
+}
