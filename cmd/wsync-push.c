@@ -130,6 +130,8 @@ static int push_lines(struct ws_push *p, struct ui *ui, struct ws_err *err)
 	size_t cap = 0;
 	struct ws_ev_end end = { .ok = true }, sum = { .ok = true };
 	const int64_t start = ws_now_ns();
+	size_t failed = 0;
+	enum ws_code code = WS_OK;
 	while (!ws_cancelled(&run_cancel) && getline(&line, &cap, stdin) >= 0) {
 		char *path, *version;
 		if (!split_line(line, &path, &version))
@@ -139,8 +141,8 @@ static int push_lines(struct ws_push *p, struct ui *ui, struct ws_err *err)
 			                               .weight_version = version };
 		struct ws_err e = WS_ERR_INIT;
 		if (ws_push_run(p, &source, &end, &e)) {
-			*err = e;
-			run_print_error(&e);
+			failed++;
+			code = e.code;
 		}
 		emit_end(ui, WS_EV_RESULT, &end);
 		sum.n_results++;
@@ -157,7 +159,9 @@ static int push_lines(struct ws_push *p, struct ui *ui, struct ws_err *err)
 	sum.n_endpoints = end.n_endpoints;
 	sum.endpoints = end.endpoints;
 	sum.verify = verifies[cfg.verify];
-	sum.ok = err->code == WS_OK;
+	if (failed)
+		ws_err_set(err, code, "%zu of %zu sources were not pushed", failed, sum.n_results);
+	sum.ok = !failed;
 	sum.err = sum.ok ? NULL : err;
 	emit_end(ui, WS_EV_END, &sum);
 	return sum.ok ? 0 : -1;

@@ -77,6 +77,9 @@ int ws_gloo_recv(struct ws_gloo *g, unsigned root, const struct ws_gloo_sink *it
 /* Payload bytes moved since ws_gloo_open: by the slowest child when sending, received when
  * receiving. Any thread; for progress. */
 uint64_t ws_gloo_progress(const struct ws_gloo *g);
+/* Payload bytes sent so far, to all children together; and when the first was (ws_now_ns; 0: never). */
+uint64_t ws_gloo_sent(const struct ws_gloo *g);
+int64_t ws_gloo_first_byte(const struct ws_gloo *g);
 
 /* The children of `rank` in the binomial tree of `size` ranks rooted at `root`, in sending order;
  * returns how many (at most 32). For tests and explanations. */

@@ -350,3 +350,13 @@ uint64_t ws_gloo_progress(const struct ws_gloo *g)
 {
 	return atomic_load_explicit(&g->progress, memory_order_relaxed);
 }
+
+uint64_t ws_gloo_sent(const struct ws_gloo *g)
+{
+	return atomic_load_explicit(&g->sent, memory_order_relaxed);
+}
+
+int64_t ws_gloo_first_byte(const struct ws_gloo *g)
+{
+	return atomic_load_explicit(&g->first_byte, memory_order_relaxed);
+}

@@ -70,7 +70,8 @@ struct ws_gloo {
 	int epoll, wake;                /* wake: eventfd of ws_gloo_abort */
 	pthread_mutex_t lock;           /* who closes or replaces a peer's fd, or shuts it down */
 	atomic_bool aborted;
-	_Atomic uint64_t progress;
+	_Atomic uint64_t progress, sent;
+	_Atomic int64_t first_byte;
 	uint32_t tag;                   /* of the next item */
 	bool broken;                    /* a call failed: nobody knows what the others have seen */
 	struct ws_gloo_entrant entrants[WS_GLOO_ENTRANTS];

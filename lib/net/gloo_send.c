@@ -3,7 +3,8 @@
  *
  * Bytes of files go to each child by itself, out of the page cache. Bytes that have to be made are
  * made once, by one thread, into a ring that every child reads; so the slowest child holds the others
- * back by at most the ring. */
+ * back by at most the ring. A child that is lost does not end the call: the others get everything, so
+ * that a server that died takes no other server's weights with it. */
 #include "gloo_out.h"
 
 #include <assert.h>
@@ -20,7 +21,10 @@ struct sending {
 	size_t tile;
 	pthread_t producer;
 	bool producing;
-	unsigned n_out;
+	unsigned n_out, n_lost;
+	struct ws_err loss;           /* the first one */
+	uint64_t sent_before;
+	bool lost[32];
 	struct ws_gloo_out out[32];
 };
 
@@ -143,24 +147,60 @@ static void explain(struct ws_gloo_call *call, struct ws_buf *text)
 {
 	const struct sending *s = (const struct sending *)call;
 	for (unsigned i = 0; i < s->n_out; i++)
-		ws_gloo_out_explain(&s->out[i], &s->source, text);
+		if (!s->lost[i])
+			ws_gloo_out_explain(&s->out[i], &s->source, text);
+}
+
+/* What a lost child would have read goes past it, so that it does not hold the ring. */
+static void pass_by(struct sending *s, unsigned i)
+{
+	const void *bytes;
+	if (s->call.flow)
+		ws_flow_consume(s->call.flow, i, ws_flow_peek(s->call.flow, i, &bytes));
+}
+
+static int serve_child(struct sending *s, unsigned i, struct ws_err *err)
+{
+	struct ws_gloo_out *o = &s->out[i];
+	struct ws_err loss = WS_ERR_INIT;
+	if (!s->lost[i] && ws_gloo_out_pump(s->g, o, &s->source, err))
+		return -1;
+	if (!s->lost[i] && ws_gloo_out_check(o, &s->source, &loss)) {
+		s->lost[i] = true;
+		if (s->n_lost++ == 0)
+			s->loss = loss;
+	}
+	if (s->lost[i])
+		pass_by(s, i);
+	return 0;
+}
+
+static void keep_books(struct sending *s)
+{
+	uint64_t slowest = UINT64_MAX, sum = 0;
+	for (unsigned i = 0; i < s->n_out; i++) {
+		slowest = !s->lost[i] && s->out[i].sent < slowest ? s->out[i].sent : slowest;
+		sum += s->out[i].sent;
+	}
+	if (sum && !atomic_load_explicit(&s->g->first_byte, memory_order_relaxed))
+		atomic_store_explicit(&s->g->first_byte, ws_now_ns(), memory_order_relaxed);
+	atomic_store_explicit(&s->g->sent, s->sent_before + sum, memory_order_relaxed);
+	if (slowest != UINT64_MAX)
+		atomic_store_explicit(&s->g->progress, s->progress_before + slowest,
+		                      memory_order_relaxed);
 }
 
 static int step(struct sending *s, bool *done, struct ws_err *err)
 {
-	uint64_t slowest = UINT64_MAX;
 	*done = true;
 	if (s->call.flow && ws_flow_failed(s->call.flow, err))
 		return -1;
 	for (unsigned i = 0; i < s->n_out; i++) {
-		struct ws_gloo_out *o = &s->out[i];
-		if (ws_gloo_out_pump(s->g, o, &s->source, err) ||
-		    ws_gloo_out_check(o, &s->source, err))
+		if (serve_child(s, i, err))
 			return -1;
-		slowest = o->sent < slowest ? o->sent : slowest;
-		*done = *done && ws_gloo_out_done(o, &s->source);
+		*done = *done && (s->lost[i] || ws_gloo_out_done(&s->out[i], &s->source));
 	}
-	atomic_store_explicit(&s->g->progress, s->progress_before + slowest, memory_order_relaxed);
+	keep_books(s);
 	return 0;
 }
 
@@ -176,6 +216,11 @@ static int run(struct sending *s, struct ws_err *err)
 			rc = step(s, &done, err);
 	}
 	s->g->tag += (uint32_t)s->source.n_items;
+	if (rc == 0 && s->n_lost) {
+		if (err)
+			*err = s->loss;
+		rc = -1;
+	}
 	return ws_gloo_call_end(s->g, &s->call, rc, err);
 }
 
@@ -192,6 +237,7 @@ int ws_gloo_send(struct ws_gloo *g, const struct ws_payload *items, size_t n, ws
 	s->g = g;
 	s->items = items;
 	s->progress_before = ws_gloo_progress(g);
+	s->sent_before = ws_gloo_sent(g);
 	unsigned children[32];
 	s->n_out = ws_gloo_children(g->size, g->rank, g->rank, children);
 	for (unsigned i = 0; i < s->n_out; i++)

@@ -60,7 +60,7 @@ static void collect_one(struct duo *d, size_t i)
 		d->cause = w->errs[i];
 		d->until = ws_deadline_min(d->until, ws_deadline_in(REFUSED_GRACE_NS));
 		d->t->ops->abort(d->t);
-	} else if (w->errs[i].code != WS_EREFUSED)
+	} else if (w->errs[i].code == WS_EREACH)
 		d->lost = true;
 	if (w->messages)
 		snprintf(w->messages[i], sizeof w->messages[i], "%s", words);
@@ -128,7 +128,7 @@ static int say_late(const struct duo *d, struct ws_err *err)
 	const struct ws_together *w = d->w;
 	const char *silent = NULL;
 	for (size_t i = 0; i < w->n && !silent; i++)
-		if (!answered(&w->calls[i]))
+		if (w->errs[i].code == WS_ETIMEOUT)
 			silent = w->group->opts.members[i].url;
 	struct ws_buf text;
 	ws_buf_init(&text, 8192);
@@ -154,6 +154,12 @@ static int say_cause(const struct duo *d, struct ws_err *err)
 	if (!err)
 		return -1;
 	*err = d->refused || d->broken ? d->cause : *other;
+	if (!w->joining && err->code == WS_EREACH) {
+		/* It was there when the transfer began: what failed is the transfer. */
+		ws_err_wrap(err, "the endpoint vanished");
+		err->code = WS_EDATA;
+		err->hint[0] = 0;
+	}
 	if (d->broken && other && other->code != WS_ETIMEOUT) {
 		if (!err->hint[0])
 			ws_err_hint(err, "%s: %s", other->endpoint, other->msg);
@@ -187,6 +193,9 @@ int ws_group_together(struct ws_together *w, struct ws_err *err)
 	stop_all(&d, start);
 	if (rc < 0)
 		return -1;
+	/* A request's own deadline is ours too, and may be noticed first. */
+	for (size_t i = 0; i < w->n; i++)
+		late = late || w->errs[i].code == WS_ETIMEOUT;
 	if (late && !d.refused && !d.broken)
 		return say_late(&d, err);
 	return say_cause(&d, err);

@@ -176,6 +176,21 @@ static void drop_group(struct ws_push *p)
 	free(skip);
 }
 
+static uint64_t sent(const struct ws_push *p)
+{
+	const struct ws_transport *t = ws_group_transport(p->group);
+	return t->ops->sent(t, NULL);
+}
+
+/* From the start of the run; 0: no payload byte has left. */
+static int64_t first_byte(const struct ws_push *p)
+{
+	const struct ws_transport *t = ws_group_transport(p->group);
+	int64_t at = 0;
+	t->ops->sent(t, &at);
+	return at > p->run_since ? at - p->run_since : 0;
+}
+
 /* ---- one run ------------------------------------------------------------------------------------ */
 
 static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
@@ -204,8 +219,10 @@ static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct 
 	if (push_flush(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_TRANSFER);
+	p->spoilt = true;
 	if (push_hash_begin(p, err) || push_transfer(p, err))
 		return -1;
+	p->spoilt = false;
 	push_enter(p, WS_PHASE_VERIFY);
 	return push_verify(p, err) || push_set_version(p, err) ? -1 : 0;
 }
@@ -215,7 +232,8 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 	p->run_since = p->phase_since = ws_now_ns();
 	p->phase = WS_PHASE_PLAN;
 	memset(p->ns, 0, sizeof p->ns);
-	p->first_byte = 0;
+	p->sent_base = p->group ? sent(p) : 0;
+	p->spoilt = false;
 	p->until = p->opts.timeout_ns > 0 ? ws_deadline_in(p->opts.timeout_ns) : WS_FOREVER;
 	p->weight_version = s->weight_version ? s->weight_version : p->opts.weight_version;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
@@ -260,14 +278,13 @@ static void fill_result(struct ws_push *p, bool ok, const struct ws_err *err, st
 	*r = (struct ws_ev_end){
 		.source = p->source_name, .ok = ok, .err = ok ? NULL : &p->failure,
 		.bytes = p->plan ? p->plan->bytes : 0,
-		.wire_bytes = p->group ? ws_group_transport(p->group)->ops->progress(
-		                                 ws_group_transport(p->group)) - p->progress_base : 0,
+		.wire_bytes = p->group ? sent(p) - p->sent_base : 0,
 		.tensors = p->plan ? p->plan->n_tensors : 0,
 		.buckets = p->plan ? p->plan->n_buckets : 0,
 		.digest = p->plan ? p->plan->digest : 0,
 		.n_endpoints = p->opts.n_endpoints, .endpoints = p->results,
 		.total_ns = ws_now_ns() - p->run_since,
-		.first_byte_ns = p->first_byte ? p->first_byte - p->run_since : 0,
+		.first_byte_ns = p->group ? first_byte(p) : 0,
 		.weight_version = p->weight_version,
 		.verify = p->opts.verify == WS_VERIFY_HASH ? "hash" : "none",
 		.dry_run = p->opts.dry_run,
@@ -291,8 +308,8 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 		judge_partial(p, &local);
 	struct ws_ev_end r;
 	fill_result(p, rc == 0, &local, &r);
-	if (rc && p->group) {
-		/* After a failure nobody can say where the ranks stand: the next run makes a new group. */
+	if (p->spoilt && p->group) {
+		/* Nobody can say where the ranks stand: the next run makes a new group. */
 		push_enter(p, WS_PHASE_DESTROY);
 		drop_group(p);
 	}

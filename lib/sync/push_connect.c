@@ -91,15 +91,15 @@ int push_check_plan(struct ws_push *p, struct ws_err *err)
 {
 	const struct ws_plan *plan = p->plan;
 	const struct ws_transport *t = p->group ? ws_group_transport(p->group) : NULL;
-	if (plan->format == WS_FORMAT_FLATTENED)
-		return 0;
+	const bool flattened = plan->format == WS_FORMAT_FLATTENED;
 	for (size_t i = 0; i < plan->n_tensors; i++) {
 		const char *dtype = ws_dtype_torch(plan->tensors[i].dtype);
-		const char *why = p->transport->refuses(t, dtype);
+		const char *why = p->transport->refuses(t, dtype, flattened);
 		if (!why)
 			continue;
 		ws_err_set(err, WS_EREFUSED, "tensor %s is %s: %s", plan->tensors[i].name, dtype, why);
-		return ws_err_hint(err, "use --load-format flattened_bucket, which sends bytes");
+		return flattened ? -1 : ws_err_hint(err, "use --load-format flattened_bucket, which "
+		                                         "sends bytes");
 	}
 	return 0;
 }
@@ -192,12 +192,14 @@ static void resume_once(struct ws_push *p, size_t n, bool last, ws_deadline unti
 	for (size_t k = 0; k < n; k++) {
 		const size_t i = p->index[k];
 		const struct ws_endpoint_answer *a = &p->answers[k];
-		if (a->err.code == WS_OK)
-			p->endpoints[i].paused = false;
-		else if (!last)
+		if (a->err.code != WS_OK && !last)
 			continue;
-		else
+		p->endpoints[i].paused = a->err.code != WS_OK;
+		if (p->endpoints[i].paused)
 			push_warn(p, p->endpoints[i].url, "could not be resumed: %s", a->err.msg);
+		else if (p->endpoints[i].state == WS_PARTIAL)
+			push_warn(p, p->endpoints[i].url, "resumed with a mixture of old and new "
+			          "weights: push again before its answers are used");
 		emit_endpoint(p, i, WS_PHASE_RESUME, &a->err, a->message, a->ns);
 	}
 }
@@ -206,12 +208,9 @@ void push_resume(struct ws_push *p)
 {
 	const ws_deadline until = ws_deadline_in(RESUME_NS);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		if (holds_mixture(&p->endpoints[i]))
-			push_warn(p, p->endpoints[i].url,
-			          p->opts.on_partial == WS_PARTIAL_PAUSE ?
-			                  "left paused: it holds a mixture of old and new weights" :
-			                  "resumed with a mixture of old and new weights: push again "
-			                  "before its answers are used");
+		if (holds_mixture(&p->endpoints[i]) && p->opts.on_partial == WS_PARTIAL_PAUSE)
+			push_warn(p, p->endpoints[i].url, "left paused: it holds a mixture of old and new "
+			          "weights");
 	for (int try = 1; try <= RESUME_TRIES && !ws_deadline_passed(until); try++) {
 		const size_t n = select_paused(p);
 		if (!n)

@@ -41,9 +41,10 @@ struct ws_push {
 	ws_deadline until;                 /* of the run */
 	enum ws_phase phase;
 	int64_t phase_since, run_since;
-	int64_t first_byte;                /* when a payload byte was first known to be taken */
 	int64_t transfer_since;
-	uint64_t progress_base, bucket_base;
+	uint64_t progress_base;            /* of the transport when the transfer began */
+	uint64_t sent_base;                /* likewise, when the run began */
+	bool spoilt;                       /* a transfer was begun and not finished */
 	size_t bucket;
 	int64_t ns[WS_PHASE_COUNT];
 	struct ws_job hash_job;

@@ -15,6 +15,7 @@
 #include "wsync/err.h"
 #include "wsync/log.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -45,9 +46,12 @@ struct ws_transport_ops {
 	int (*wait)(struct ws_transport *t, struct ws_err *err);
 	/* Payload bytes that every receiver of ours has taken since open. */
 	uint64_t (*progress)(const struct ws_transport *t);
-	/* What keeps the receivers from taking a tensor of this dtype by itself; NULL: nothing. Says
-	 * more once the group is open; t may be NULL. */
-	const char *(*refuses)(const struct ws_transport *t, const char *torch_dtype);
+	/* Payload bytes that have left this process since open; *first_ns (may be NULL): when
+	 * the first of all did, 0 never. */
+	uint64_t (*sent)(const struct ws_transport *t, int64_t *first_ns);
+	/* What keeps the receivers from taking a tensor of this dtype, by itself or in a flattened
+	 * bucket; NULL: nothing. Says more once the group is open; t may be NULL. */
+	const char *(*refuses)(const struct ws_transport *t, const char *torch_dtype, bool flattened);
 	void (*abort)(struct ws_transport *t);
 	void (*close)(struct ws_transport *t); /* NULL is fine */
 };

@@ -134,22 +134,40 @@ static uint64_t gloo_progress(const struct ws_transport *t)
 	return g->mesh ? ws_gloo_progress(g->mesh) : 0;
 }
 
+static uint64_t gloo_sent(const struct ws_transport *t, int64_t *first_ns)
+{
+	const struct gloo *g = (const struct gloo *)t;
+	if (first_ns)
+		*first_ns = g->mesh ? ws_gloo_first_byte(g->mesh) : 0;
+	return g->mesh ? ws_gloo_sent(g->mesh) : 0;
+}
+
+static bool is_one_of(const char *name, const char *const *names)
+{
+	while (*names && strcmp(name, *names))
+		names++;
+	return *names != NULL;
+}
+
 /* torch dispatches its gloo collectives by dtype although gloo only moves bytes. Seen by running:
  * 1.13 takes float32, float64, float16, int8, uint8, int32, int64; 2.6 adds bfloat16 and bool;
- * int16 and the float8 types raise "Invalid scalar type". */
-static const char *gloo_refuses(const struct ws_transport *t, const char *torch_dtype)
+ * int16 and the float8 types raise "Invalid scalar type". A flattened bucket travels as uint8, but
+ * torch before 2.1 has no float8 types to view it as. */
+static const char *gloo_refuses(const struct ws_transport *t, const char *torch_dtype, bool flattened)
 {
-	static const char *const always[] = { "float32", "float64", "float16", "int8",
-		                              "uint8",   "int32",   "int64" };
-	for (size_t i = 0; i < sizeof always / sizeof always[0]; i++)
-		if (strcmp(torch_dtype, always[i]) == 0)
-			return NULL;
-	if (strcmp(torch_dtype, "bfloat16") && strcmp(torch_dtype, "bool"))
-		return "torch's gloo broadcasts no tensor of this dtype (\"Invalid scalar type\")";
-	if (t && ((const struct gloo *)t)->seen.epoch == 'A')
+	static const char *const always[] = { "float32", "float64", "float16", "int8", "uint8", "int32",
+		                              "int64", NULL };
+	static const char *const later[] = { "bfloat16", "bool", NULL };
+	const bool old = t && ((const struct gloo *)t)->seen.epoch == 'A';
+	if (flattened)
+		return old && strncmp(torch_dtype, "float8", 6) == 0 ?
+		               "torch before 2.1, which these servers run, has no such dtype" : NULL;
+	if (is_one_of(torch_dtype, always) || (!old && is_one_of(torch_dtype, later)))
+		return NULL;
+	if (is_one_of(torch_dtype, later))
 		return "the gloo of torch before 2.1, which these servers run, broadcasts no tensor of "
 		       "this dtype (\"Invalid scalar type\")";
-	return NULL;
+	return "torch's gloo broadcasts no tensor of this dtype (\"Invalid scalar type\")";
 }
 
 static void gloo_abort(struct ws_transport *t)
@@ -179,6 +197,7 @@ const struct ws_transport_ops ws_transport_gloo = {
 	.fd = gloo_fd,
 	.wait = gloo_wait,
 	.progress = gloo_progress,
+	.sent = gloo_sent,
 	.refuses = gloo_refuses,
 	.abort = gloo_abort,
 	.close = gloo_close,

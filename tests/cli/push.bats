@@ -92,7 +92,11 @@ expect_journal() {
 
 @test "servers of torch 1.13 get their own wire, and no bfloat16 tensor by itself" {
 	endpoint old --tp 2 --torch 1.13
-	try wsync-push small.safetensors -e "$url" --verify hash --json
+	try wsync-push small.safetensors -e "$url"
+	expect_status 5
+	err_has 'e.weight is float8_e4m3fn'
+	expect_journal "$url" 'len(updates)' 0
+	try wsync-push small.safetensors -e "$url" --exclude 'e.*' --verify hash --json
 	expect_status 0
 	try wsync-push small.safetensors -e "$url" --load-format none --exclude 'e.*'
 	expect_status 5
