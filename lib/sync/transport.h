@@ -3,8 +3,7 @@
  *
  * Opening and sending run in a thread of the transport's own, because HTTP requests to the servers
  * must proceed at the same time: they start, fd becomes readable when the work is over, and wait
- * collects the outcome. One piece of work at a time. Everything is called from one thread, except
- * abort, which may come from any. */
+ * collects the outcome. One piece of work at a time, and one thread that calls all of this. */
 #ifndef WS_SYNC_TRANSPORT_H
 #define WS_SYNC_TRANSPORT_H
 
@@ -52,6 +51,7 @@ struct ws_transport_ops {
 	/* What keeps the receivers from taking a tensor of this dtype, by itself or in a flattened
 	 * bucket; NULL: nothing. Says more once the group is open; t may be NULL. */
 	const char *(*refuses)(const struct ws_transport *t, const char *torch_dtype, bool flattened);
+	/* Ends the work and the group: peers see closed connections. */
 	void (*abort)(struct ws_transport *t);
 	void (*close)(struct ws_transport *t); /* NULL is fine */
 };

@@ -20,6 +20,7 @@ struct gloo {
 	struct ws_gloo_kv kv;
 	struct ws_store_gloo seen;
 	struct ws_gloo *mesh;  /* written by the opening job, read after its wait */
+	bool joined;           /* that wait has been */
 	struct ws_job job;
 	struct ws_cancel stop; /* set by abort */
 	ws_deadline until;
@@ -125,21 +126,24 @@ static int gloo_fd(const struct ws_transport *t)
 
 static int gloo_wait(struct ws_transport *t, struct ws_err *err)
 {
-	return ws_job_wait(&((struct gloo *)t)->job, err);
+	struct gloo *g = (struct gloo *)t;
+	const int rc = ws_job_wait(&g->job, err);
+	g->joined = g->joined || (rc == 0 && g->mesh);
+	return rc;
 }
 
 static uint64_t gloo_progress(const struct ws_transport *t)
 {
 	const struct gloo *g = (const struct gloo *)t;
-	return g->mesh ? ws_gloo_progress(g->mesh) : 0;
+	return g->joined ? ws_gloo_progress(g->mesh) : 0;
 }
 
 static uint64_t gloo_sent(const struct ws_transport *t, int64_t *first_ns)
 {
 	const struct gloo *g = (const struct gloo *)t;
 	if (first_ns)
-		*first_ns = g->mesh ? ws_gloo_first_byte(g->mesh) : 0;
-	return g->mesh ? ws_gloo_sent(g->mesh) : 0;
+		*first_ns = g->joined ? ws_gloo_first_byte(g->mesh) : 0;
+	return g->joined ? ws_gloo_sent(g->mesh) : 0;
 }
 
 static bool is_one_of(const char *name, const char *const *names)
@@ -172,7 +176,11 @@ static const char *gloo_refuses(const struct ws_transport *t, const char *torch_
 
 static void gloo_abort(struct ws_transport *t)
 {
-	ws_cancel_set(&((struct gloo *)t)->stop);
+	struct gloo *g = (struct gloo *)t;
+	ws_cancel_set(&g->stop);
+	/* Peers that wait for bytes must see closed sockets: until then their servers answer nobody. */
+	if (g->joined)
+		ws_gloo_abort(g->mesh);
 }
 
 static void gloo_close(struct ws_transport *t)

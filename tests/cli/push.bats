@@ -115,7 +115,7 @@ expect_journal() {
 	expect_json 'lines[-1]["ok"], lines[-1]["exit"], lines[-1]["error"]["code"], lines[-1]["error"]["phase"]' "(False, 5, 'refused', 'transfer')"
 	expect_json "lines[-1]['error']['endpoint'] == '$url'" True
 	expect_json '[e["state"] for e in lines[-1]["endpoints"]], [e["paused"] for e in lines[-1]["endpoints"]]' "(['partial', 'partial'], [False, False])"
-	err_has 'injected'
+	err_has 'refused on request'
 	expect_journal "$good" 'j["state"]["paused"]' False
 	expect_journal "$url" 'j["state"]["paused"]' False
 	err_has 'mixture of old and new weights'
