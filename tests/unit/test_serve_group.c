@@ -130,6 +130,18 @@ static void begin_init(struct post *p)
 	      (unsigned)ws_store_port(store), 1 + serve->opts.tp);
 }
 
+static void await_receiving(void)
+{
+	bool receiving = false;
+	for (int i = 0; i < 100 && !receiving; i++) {
+		usleep(10000);
+		pthread_mutex_lock(&serve->lock);
+		receiving = serve->receiving;
+		pthread_mutex_unlock(&serve->lock);
+	}
+	assert_true(receiving);
+}
+
 static void form(void)
 {
 	struct ws_err err = WS_ERR_INIT;
@@ -328,8 +340,7 @@ static void health_answers_while_a_group_forms(void **state)
 	(void)state;
 	start(&(struct ws_serve_opts){ 0 });
 	begin_init(&init);
-	for (int i = 0; i < 100 && !serve->receiving; i++)
-		usleep(10000);
+	await_receiving();
 	get(&p, "/health", 200, "");
 	get(&p, "/health_generate", 503, "");
 	get(&p, "/wsync/journal", 200, "\"busy\":true");
@@ -436,8 +447,7 @@ static void a_stop_ends_whatever_waits(void **state)
 	(void)state;
 	start(&(struct ws_serve_opts){ .tp = 2 });
 	begin_init(&init);
-	for (int i = 0; i < 100 && !serve->receiving; i++)
-		usleep(10000);
+	await_receiving();
 	begin(&flush, "GET", "/flush_cache", "%s", "");
 	usleep(50000);
 	const int64_t t0 = ws_now_ns();
