@@ -161,3 +161,33 @@ s = http.server.HTTPServer(("127.0.0.1", 0), H); print(s.server_address[1], flus
 	try wsync-ctl health --endpoint "$url" --api-key-file missing
 	expect_status 3
 }
+
+@test "an endpoint that is paused, flushed, labelled and resumed tells so in its journal" {
+	start real wsync-endpoint --listen 127.0.0.1:0 --json --tp 2
+	eventually 10 grep -q '"ready"' real.out
+	url=$(sed -n 's/.*"type":"ready".*"url":"\([^"]*\)".*/\1/p' real.out)
+	wsync-register add -q "$url"
+	wsync-ctl pause -q && wsync-ctl flush -q && wsync-ctl version -q 12 && wsync-ctl resume -q
+	try wsync-ctl version
+	expect_out 12
+	try wsync-ctl info
+	out_has "$url  12       2 "
+	try /usr/bin/python3 -c 'import sys, urllib.request as r; print(r.urlopen(sys.argv[1]).read().decode())' \
+		"$url/wsync/journal"
+	for route in pause_generation flush_cache update_weight_version continue_generation; do
+		out_has "$route"
+	done
+}
+
+@test "a busy endpoint is flushed once it was paused" {
+	start real wsync-endpoint --listen 127.0.0.1:0 --json --busy 2
+	eventually 10 grep -q '"ready"' real.out
+	url=$(sed -n 's/.*"type":"ready".*"url":"\([^"]*\)".*/\1/p' real.out)
+	try wsync-ctl flush --wait 0 -e "$url"
+	expect_status 5
+	err_has "hint: a server flushes only when nothing runs or waits"
+	try wsync-ctl pause -e "$url"
+	expect_status 0
+	try wsync-ctl flush -e "$url"
+	expect_status 0
+}
