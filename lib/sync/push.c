@@ -265,7 +265,7 @@ static void judge_partial(const struct ws_push *p, struct ws_err *err)
 	err->code = WS_EPARTIAL;
 }
 
-static void fill_result(struct ws_push *p, bool ok, const struct ws_err *err, struct ws_ev_end *r)
+static void list_endpoints(struct ws_push *p)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		const struct push_endpoint *e = &p->endpoints[i];
@@ -274,6 +274,10 @@ static void fill_result(struct ws_push *p, bool ok, const struct ws_err *err, st
 			.paused = e->paused, .message = e->message,
 		};
 	}
+}
+
+static void fill_result(struct ws_push *p, bool ok, const struct ws_err *err, struct ws_ev_end *r)
+{
 	p->failure = *err;
 	*r = (struct ws_ev_end){
 		.source = p->source_name, .ok = ok, .err = ok ? NULL : &p->failure,
@@ -302,17 +306,20 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 		ws_err_where(&local, ws_phase_name(p->phase), NULL);
 		push_hash_end(p);
 	}
-	push_enter(p, WS_PHASE_RESUME);
-	push_resume(p);
 	if (rc)
 		judge_partial(p, &local);
 	struct ws_ev_end r;
 	fill_result(p, rc == 0, &local, &r);
 	if (p->spoilt && p->group) {
-		/* Nobody can say where the ranks stand: the next run makes a new group. */
+		/* Nobody can say where the ranks stand: the next run makes a new group. This one goes before
+		 * anybody is resumed, because a server whose rank still passes bytes on to a rank of another,
+		 * which refused them, hears nothing else until that one has left. */
 		push_enter(p, WS_PHASE_DESTROY);
 		drop_group(p);
 	}
+	push_enter(p, WS_PHASE_RESUME);
+	push_resume(p);
+	list_endpoints(p);
 	push_enter(p, WS_PHASE_PLAN);
 	memcpy(r.ns, p->ns, sizeof r.ns);
 	r.total_ns = ws_now_ns() - p->run_since;
