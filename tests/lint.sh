@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# What a compiler does not see: shell scripts, spelling, man pages, and clang-tidy where it is installed.
+# Quiet when all is well; a tool that is not installed is named once and skipped.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+failed=0
+missing=()
+
+have() {
+    command -v "$1" >/dev/null || { missing+=("$1"); return 1; }
+}
+
+# git where there is a repository, so that nothing untracked is judged; else everything outside build/.
+files() {
+    git ls-files -- "$@" 2>/dev/null || find . -path ./build -prune -o -type f -name "${1##*/}" -print
+}
+
+if have shellcheck; then
+    # SC2046: what pkg-config prints is to be split.
+    files '*.sh' .ci/run | sort -u | xargs shellcheck --severity=warning --exclude=SC2046 || failed=1
+    files '*.bash' | xargs shellcheck --shell=bash --severity=warning || failed=1
+    # Only errors: variables of tests come from helpers.bash and go to it.
+    files '*.bats' | xargs shellcheck --shell=bats --severity=error || failed=1
+fi
+
+if have codespell; then
+    # The word is mistyped on purpose, in a test.
+    files '*' | grep -v '^tests/fuzz/corpus/' |
+        xargs codespell --quiet-level=35 --ignore-words-list=modle || failed=1
+fi
+
+if have scdoc && have mandoc; then
+    page=$(mktemp)
+    trap 'rm -f "$page"' EXIT
+    for f in man/*.scd; do
+        scdoc <"$f" >"$page" || { echo "$f: scdoc refuses it" >&2; failed=1; continue; }
+        mandoc -T lint -W error "$page" || { echo "in $f" >&2; failed=1; }
+    done
+fi
+
+# Slow, and of use only with the configuration: LINT_TIDY=1 make lint
+if [ -n "${LINT_TIDY:-}" ] && have clang-tidy; then
+    files 'lib/*.c' 'cmd/*.c' | xargs clang-tidy --quiet \
+        --checks='-*,bugprone-*,-bugprone-easily-swappable-parameters,-bugprone-reserved-identifier,clang-analyzer-*' \
+        -- -std=c11 -D_GNU_SOURCE -DWSYNC_VERSION='""' -Iinclude -Ilib/base -Ilib/model -Ilib/net \
+        -Ilib/sync -Icmd/common || failed=1
+fi
+
+[ ${#missing[@]} = 0 ] || echo "lint: not installed: ${missing[*]}" >&2
+exit "$failed"
