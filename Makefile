@@ -187,13 +187,21 @@ format: ## clang-format on what changed (an aid; hand-aligned tables may switch 
 	clang-format -i $$(git diff --name-only HEAD -- '*.c' '*.h')
 
 # ---- installing ------------------------------------------------------------------------------
+# The library is static, so what it needs is not private.
+PC_REQUIRES = libcurl libcjson $(if $(HAVE_MHD),libmicrohttpd)
+under_prefix = $(patsubst $(PREFIX)/%,$${prefix}/%,$(1))
+
 install: all ## install under $(DESTDIR)$(PREFIX)
 	install -d $(DESTDIR)$(bindir) $(DESTDIR)$(libdir)/pkgconfig $(DESTDIR)$(includedir)/wsync
 	install -m 755 $(BINS) $(DESTDIR)$(bindir)
 	install -m 644 $(LIB) $(DESTDIR)$(libdir)
 	install -m 644 include/wsync/*.h $(DESTDIR)$(includedir)/wsync
-	printf 'prefix=%s\nlibdir=%s\nincludedir=%s\n\nName: wsync\nDescription: push model weights into running inference servers\nVersion: %s\nRequires.private: libcurl libcjson\nLibs: -L$${libdir} -lwsync\nLibs.private: -lm -ldl -pthread\nCflags: -I$${includedir}\n' \
-		'$(PREFIX)' '$(libdir)' '$(includedir)' '$(VERSION)' > $(DESTDIR)$(libdir)/pkgconfig/wsync.pc
+	printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$(call under_prefix,$(libdir))' \
+		'includedir=$(call under_prefix,$(includedir))' '' 'Name: wsync' \
+		'Description: push model weights into running inference servers' \
+		'Version: $(VERSION)' 'Requires: $(PC_REQUIRES)' \
+		'Libs: -L$${libdir} -lwsync -lm -ldl -pthread' 'Cflags: -I$${includedir}' \
+		> $(DESTDIR)$(libdir)/pkgconfig/wsync.pc
 	for m in $(notdir $(MANS)); do s=$${m##*.}; install -d $(DESTDIR)$(mandir)/man$$s; \
 		install -m 644 $(BUILD)/man/$$m $(DESTDIR)$(mandir)/man$$s/; done
 	install -d $(DESTDIR)$(datadir)/bash-completion/completions \

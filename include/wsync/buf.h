@@ -10,6 +10,10 @@
 
 #include <stddef.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct ws_buf {
 	char *data;  /* owned; NULL while empty; data[len] is NUL */
 	size_t len;  /* bytes in use */
@@ -33,4 +37,7 @@ const char *ws_buf_str(const struct ws_buf *b);
 /* 0, or -1 with WS_ESYSTEM saying that `what` grew past its limit or memory ran out. */
 int ws_buf_check(const struct ws_buf *b, const char *what, struct ws_err *err);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -8,12 +8,15 @@
 
 #include "wsync/err.h"
 
-#include <stdatomic.h>
 #include <stdbool.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct ws_cancel {
-	atomic_int set;
-	int fd; /* eventfd; -1: not initialised, then only the flag works */
+	int set; /* accessed atomically, by the functions below (C++ has no atomic_int) */
+	int fd;  /* eventfd; -1: not initialised, then only the flag works */
 };
 
 #define WS_CANCEL_INIT { 0, -1 }
@@ -25,4 +28,7 @@ void ws_cancel_set(struct ws_cancel *c);  /* async-signal-safe */
 int ws_cancel_fd(const struct ws_cancel *c);
 bool ws_cancelled(const struct ws_cancel *c);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

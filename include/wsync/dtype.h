@@ -11,6 +11,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum ws_dtype {
 	WS_DTYPE_BOOL, WS_DTYPE_U8, WS_DTYPE_I8, WS_DTYPE_F8_E4M3, WS_DTYPE_F8_E5M2, WS_DTYPE_F8_E8M0,
 	WS_DTYPE_I16, WS_DTYPE_U16, WS_DTYPE_F16, WS_DTYPE_BF16, WS_DTYPE_I32, WS_DTYPE_U32,
@@ -33,4 +37,7 @@ enum { WS_MAX_DIMS = 8 };
  * whole bytes. A tensor of rank 0 has one element. */
 bool ws_dtype_bytes(enum ws_dtype dtype, unsigned n_dims, const int64_t *dims, uint64_t *bytes);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

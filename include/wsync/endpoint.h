@@ -19,6 +19,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum { WS_URL_MAX = 512 }; /* an endpoint's URL with its NUL */
 
 /* "host:port" means "http://host:port"; a trailing slash is dropped, scheme and host are
@@ -157,4 +161,7 @@ int ws_endpoint_checksums(struct ws_http *http, const char *const *urls, size_t 
                           struct ws_checksums *outs, struct ws_err *errs, struct ws_err *err);
 void ws_checksums_free(struct ws_checksums *c); /* NULL is fine */
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -13,6 +13,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum ws_phase {
 	WS_PHASE_PLAN, WS_PHASE_CONNECT, WS_PHASE_INIT, WS_PHASE_PAUSE, WS_PHASE_FLUSH,
 	WS_PHASE_TRANSFER, WS_PHASE_APPLY, WS_PHASE_VERIFY, WS_PHASE_RESUME, WS_PHASE_DESTROY,
@@ -144,4 +148,7 @@ struct ws_sink {
 	void *ctx;
 };
 
+#ifdef __cplusplus
+}
+#endif
 #endif

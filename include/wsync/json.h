@@ -13,6 +13,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct ws_jw {
 	struct ws_buf *out; /* borrowed */
 	uint64_t comma;     /* bit d set: level d has a member already; 63 levels */
@@ -33,4 +37,7 @@ void ws_jw_bool(struct ws_jw *w, const char *key, bool value);
 void ws_jw_null(struct ws_jw *w, const char *key);
 void ws_jw_hex64(struct ws_jw *w, const char *key, uint64_t value); /* "0011223344556677" */
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -5,6 +5,10 @@
 #ifndef WSYNC_LOG_H
 #define WSYNC_LOG_H
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct ws_log {
 	int level; /* highest level wanted; 0: nothing */
 	void (*fn)(void *ctx, int level, const char *text); /* text: one line, no newline */
@@ -15,4 +19,7 @@ struct ws_log {
 void ws_log(const struct ws_log *log, int level, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
+#ifdef __cplusplus
+}
+#endif
 #endif

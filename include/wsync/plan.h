@@ -10,6 +10,10 @@
 
 #include <stdbool.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum ws_load_format {
 	WS_FORMAT_TENSORS,  /* servers' load_format null: one broadcast per tensor */
 	WS_FORMAT_FLATTENED /* "flattened_bucket": one uint8 broadcast per bucket, no padding */
@@ -64,4 +68,7 @@ int ws_plan_make(const struct ws_source *s, const struct ws_plan_opts *opts, str
                  struct ws_err *err);
 void ws_plan_free(struct ws_plan *p); /* NULL is fine */
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -19,6 +19,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum ws_backend { WS_BACKEND_AUTO, WS_BACKEND_GLOO };
 enum ws_protocol { WS_PROTOCOL_AUTO, WS_PROTOCOL_UPDATE };
 enum ws_push_format { WS_PUSH_FORMAT_AUTO, WS_PUSH_FORMAT_NONE, WS_PUSH_FORMAT_FLATTENED };
@@ -74,4 +78,7 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 void ws_push_finish(struct ws_push *p, struct ws_ev_end *result);
 void ws_push_close(struct ws_push *p); /* NULL is fine; finishes first where that was not done */
 
+#ifdef __cplusplus
+}
+#endif
 #endif

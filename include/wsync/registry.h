@@ -23,6 +23,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define WS_POOL_DEFAULT "default"
 
 struct ws_registry_entry {
@@ -62,4 +66,7 @@ int ws_registry_add(const char *path, struct ws_registry_entry *entry, ws_deadli
 int ws_registry_remove(const char *path, const char *url, ws_deadline until,
                        const struct ws_cancel *cancel, struct ws_err *err);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

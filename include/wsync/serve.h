@@ -15,6 +15,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct ws_serve; /* opaque */
 
 enum ws_serve_keep {
@@ -66,4 +70,7 @@ void ws_serve_stop(struct ws_serve *s);
 
 const char *ws_serve_url(const struct ws_serve *s); /* "http://127.0.0.1:30000" */
 
+#ifdef __cplusplus
+}
+#endif
 #endif

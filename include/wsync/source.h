@@ -12,6 +12,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct ws_source; /* opaque */
 
 struct ws_tensor {
@@ -55,4 +59,7 @@ int ws_source_hash(const struct ws_source *s, const struct ws_tensor *t, uint64_
 /* Names of the synthetic models, NULL past the end. */
 const char *ws_synthetic_name(size_t i);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -9,6 +9,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* "512", "512MiB", "1.5GiB", "64k" (k, m, g, t alone are binary; kB, MB, GB, TB decimal) to bytes.
  * 0, or -1 with WS_EUSAGE "invalid SIZE 'x'". */
 int ws_parse_size(const char *s, uint64_t *bytes, struct ws_err *err);
@@ -33,4 +37,7 @@ size_t ws_utf8_step(const char *s, size_t n);
  * foreign text can be quoted on a terminal. Returns dst. */
 char *ws_printable(char *dst, size_t n, const char *s, size_t len);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -7,7 +7,7 @@
 
 int ws_cancel_init(struct ws_cancel *c, struct ws_err *err)
 {
-	atomic_init(&c->set, 0);
+	__atomic_store_n(&c->set, 0, __ATOMIC_SEQ_CST);
 	c->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	return c->fd < 0 ? ws_err_errno(err, "eventfd") : 0;
 }
@@ -23,7 +23,7 @@ void ws_cancel_fini(struct ws_cancel *c)
 void ws_cancel_set(struct ws_cancel *c)
 {
 	const int saved = errno;
-	atomic_store(&c->set, 1);
+	__atomic_store_n(&c->set, 1, __ATOMIC_SEQ_CST);
 	if (c->fd >= 0) {
 		const unsigned long long one = 1;
 		/* A full counter already is readable, so a failed write loses nothing. */
@@ -40,5 +40,5 @@ int ws_cancel_fd(const struct ws_cancel *c)
 
 bool ws_cancelled(const struct ws_cancel *c)
 {
-	return c && atomic_load(&c->set) != 0;
+	return c && __atomic_load_n(&c->set, __ATOMIC_SEQ_CST) != 0;
 }

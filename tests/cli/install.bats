@@ -1,0 +1,71 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# What is installed is complete: programs, pages, completions, and a library to build on with pkg-config.
+load helpers
+
+prepare() {
+	[ "$build" = "$repo/build" ] || skip "for the ordinary build"
+	make -C "$repo" --no-print-directory install DESTDIR="$scratch/root" PREFIX=/opt/w >install.log
+	root=$scratch/root/opt/w
+}
+
+# flags: what pkg-config says of the installed library.
+flags() {
+	PKG_CONFIG_PATH=$root/lib/pkgconfig pkg-config --define-variable=prefix="$root" "$@" wsync
+}
+
+@test "every program is installed with its page and its completions" {
+	for p in $(basename -a "$bin"/wsync-*); do
+		"$root/bin/$p" --version >/dev/null
+		[ -s "$root/share/bash-completion/completions/$p" ]
+		[ -s "$root/share/fish/vendor_completions.d/$p.fish" ]
+		if command -v scdoc >/dev/null; then [ -s "$root/share/man/man1/$p.1" ]; fi
+	done
+	[ -s "$root/share/zsh/site-functions/_wsync" ]
+}
+
+@test "a program of somebody else compiles and links against the library" {
+	cat >count.c <<-'END'
+		#include <wsync/push.h>
+		#include <wsync/registry.h>
+		#include <wsync/serve.h>
+		#include <wsync/source.h>
+		#include <stdio.h>
+		#include <string.h>
+
+		int main(void)
+		{
+			const char *paths[] = { "synthetic:qwen3-0.6b" };
+			struct ws_source *source = NULL;
+			struct ws_err err = WS_ERR_INIT;
+			if (ws_source_open(paths, 1, &source, &err))
+				return fprintf(stderr, "%s\n", err.msg), (int)err.code;
+			printf("%zu\n", ws_source_count(source));
+			ws_source_close(source);
+			struct ws_push *push = NULL;
+			struct ws_push_opts opts;
+			memset(&opts, 0, sizeof opts);
+			opts.dry_run = true;
+			if (ws_push_open(&opts, &push, &err))
+				return fprintf(stderr, "%s\n", err.msg), (int)err.code;
+			ws_push_close(push);
+			return 0;
+		}
+	END
+	read -ra words < <(flags --cflags --libs)
+	gcc -std=c11 -Wall -Wextra -Werror -o count count.c "${words[@]}"
+	[ "$(./count)" = 310 ]
+	command -v g++ >/dev/null || skip "no C++ compiler"
+	g++ -Wall -Wextra -Werror -x c++ -o count++ count.c -x none "${words[@]}"
+	[ "$(./count++)" = 310 ]
+}
+
+@test "the version of the package is that of the programs" {
+	[ "wsync-push $(flags --modversion)" = "$("$root/bin/wsync-push" --version | head -n 1)" ]
+}
+
+@test "uninstall leaves no file behind" {
+	make -C "$repo" --no-print-directory uninstall DESTDIR="$scratch/root" PREFIX=/opt/w >uninstall.log
+	left=$(find "$scratch/root" ! -type d)
+	[ -z "$left" ] || { echo "$left" >&2; return 1; }
+}
