@@ -96,16 +96,17 @@ static const char *meaning_of(enum ws_store_key kind)
 	return "";
 }
 
-static void put_peer(struct ws_buf *out, const struct ws_store_peer *p)
+static void put_peer(struct ws_buf *out, const struct ws_store_peer *p, bool in_full)
 {
+	const char *torch = in_full ? torch_of(p->epoch) : "";
 	if (p->rank >= 0)
-		ws_buf_printf(out, "rank %d (%s%s)", p->rank, p->address, torch_of(p->epoch));
+		ws_buf_printf(out, "rank %d (%s%s)", p->rank, p->address, torch);
 	else
-		ws_buf_printf(out, "%s%s", p->address, torch_of(p->epoch));
+		ws_buf_printf(out, "%s%s", p->address, torch);
 }
 
-/* "a, b and 3 more" of the peers that pass the test. */
-static size_t put_peers(struct ws_buf *out, const struct ws_store_report *r,
+/* "a; b; and 3 more" of the peers that pass the test. */
+static size_t put_peers(struct ws_buf *out, const struct ws_store_report *r, bool in_full,
                         bool (*pass)(const struct ws_store_peer *p, const void *arg),
                         const void *arg)
 {
@@ -114,7 +115,7 @@ static size_t put_peers(struct ws_buf *out, const struct ws_store_report *r,
 		if (!pass(&r->peers[i], arg) || n++ >= NAMED_AT_MOST)
 			continue;
 		ws_buf_puts(out, n > 1 ? "; " : "");
-		put_peer(out, &r->peers[i]);
+		put_peer(out, &r->peers[i], in_full);
 	}
 	if (n > NAMED_AT_MOST)
 		ws_buf_printf(out, "; and %zu more", n - NAMED_AT_MOST);
@@ -158,12 +159,12 @@ static void put_who_is_there(const struct ws_store_core *core, const struct ws_s
 		              r->joined == 1 ? " has" : "s have", port);
 	if (any(r, is_present)) {
 		ws_buf_puts(out, ": ");
-		put_peers(out, r, is_present, NULL);
+		put_peers(out, r, true, is_present, NULL);
 	}
 	ws_buf_puts(out, ". ");
 	if (any(r, is_gone)) {
 		ws_buf_puts(out, "Gone again: ");
-		put_peers(out, r, is_gone, NULL);
+		put_peers(out, r, true, is_gone, NULL);
 		ws_buf_puts(out, ". ");
 	}
 	if (r->refused)
@@ -214,7 +215,7 @@ static void put_waits(const struct ws_store_report *r, struct ws_buf *out)
 		char t[32];
 		ws_buf_printf(out, "Waiting for \"%s\"%s, up to %s already: ", p->waits_for,
 		              meaning_of(p->waits_kind), ws_format_duration(t, sizeof t, longest));
-		put_peers(out, r, waits_for, p->waits_for);
+		put_peers(out, r, false, waits_for, p->waits_for);
 		ws_buf_puts(out, ". ");
 	}
 }
@@ -242,14 +243,29 @@ static void put_cause_of_absence(const struct ws_store_report *r, uint16_t port,
 		            "Look at the log of the endpoints whose addresses are not in the list.");
 }
 
-/* Of the waits, the one that explains most: what we do not know before what we do. */
-static const struct ws_store_peer *telling_wait(const struct ws_store_report *r)
+static bool is_foreign(const struct ws_store_core *core, const struct ws_store_peer *p)
+{
+	const size_t n = core->group ? strlen(core->group) : 0;
+	const char *at = p->waits_for;
+	while (n && (at = strstr(at, core->group)) && !(at > p->waits_for && at[-1] == '/' && at[n] == '/'))
+		at++;
+	return n && !at;
+}
+
+/* Of the waits, the one that explains most: for keys of others, then for unknown ones, then any. */
+static const struct ws_store_peer *telling_wait(const struct ws_store_core *core,
+                                                const struct ws_store_report *r)
 {
 	const struct ws_store_peer *best = NULL;
+	int best_worth = 0;
 	for (size_t i = 0; i < r->n_peers; i++) {
 		const struct ws_store_peer *p = &r->peers[i];
-		if (p->connected && p->waits_for[0] && (!best || p->waits_kind == WS_KEY_OTHER))
+		if (!p->connected || !p->waits_for[0])
+			continue;
+		const int worth = is_foreign(core, p) ? 3 : p->waits_kind == WS_KEY_OTHER ? 2 : 1;
+		if (worth > best_worth)
 			best = p;
+		best_worth = worth > best_worth ? worth : best_worth;
 	}
 	return best;
 }
@@ -257,13 +273,12 @@ static const struct ws_store_peer *telling_wait(const struct ws_store_report *r)
 static void put_cause_of_wait(const struct ws_store_core *core, const struct ws_store_peer *p,
                               struct ws_buf *out)
 {
-	const bool foreign = core->group && !strstr(p->waits_for, core->group);
 	struct ws_store_gloo_key g;
 	const struct ws_bytes key = { p->waits_for, strlen(p->waits_for) };
 
-	if (foreign)
-		ws_buf_printf(out, "That key does not belong to group '%s': it is asked for by a process of "
-		              "an earlier attempt, or one that was given another group name.", core->group);
+	if (is_foreign(core, p))
+		ws_buf_printf(out, "\"%s\" does not belong to group '%s': who asks for it is a process of an "
+		              "earlier attempt, or was given another group name.", p->waits_for, core->group);
 	else if (ws_store_gloo_key(key, core->group, &g))
 		ws_buf_printf(out, g.rank ? "All wait for rank %d to publish its gloo address: that process "
 		              "has not come so far, or has died." :
@@ -273,14 +288,14 @@ static void put_cause_of_wait(const struct ws_store_core *core, const struct ws_
 		ws_buf_puts(out, "The NCCL id is set by us, and we have not set it: NCCL was not loaded or "
 		            "failed on this side.");
 	else
-		ws_buf_puts(out, "We know nothing of that key: the server runs a backend or an option that "
-		            "is not supported.");
+		ws_buf_printf(out, "We know nothing of \"%s\": the server runs a backend or an option that is "
+		              "not supported.", p->waits_for);
 }
 
 static void put_cause(const struct ws_store_core *core, const struct ws_store_report *r,
                       uint16_t port, struct ws_buf *out)
 {
-	const struct ws_store_peer *wait = telling_wait(r);
+	const struct ws_store_peer *wait = telling_wait(core, r);
 	if (core->trouble.code != WS_OK) {
 		ws_buf_printf(out, "The cause: %s.", core->trouble.msg);
 		if (core->trouble.hint[0])

@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_store_hostile.c - strangers at the port: floods, bombs, trickles, and writes to our keys. */
+#include "store_feed.h"
+
+#include "sock.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static struct ws_store_core core;
+
+static struct ws_bytes text(const char *s)
+{
+	return (struct ws_bytes){ s, strlen(s) };
+}
+
+static struct ws_store_conn *validated(void)
+{
+	struct ws_store_conn *c = ws_store_conn_open(&core, "10.6.6.6:666");
+	assert_non_null(c);
+	feed(c, "\x00\xce\xf7\x85\x3c", 5);
+	return c;
+}
+
+static void our_keys_cannot_be_written_from_outside(void **state)
+{
+	(void)state;
+	static const char *const writes[] = {
+		"01 0300000000000000 \"/id\" 0100000000000000 \"x\"",                         /* SET */
+		"02 0300000000000000 \"/id\" 0300000000000000 \"our\" 0100000000000000 \"x\"", /* CAS */
+		"04 0300000000000000 \"/id\" 0100000000000000",                               /* ADD */
+		"08 0300000000000000 \"/id\"",                                                /* DELETE */
+		"09 0300000000000000 \"/id\" 0100000000000000 \"x\"",                         /* APPEND */
+		"0b 0100000000000000 0300000000000000 \"/id\" 0100000000000000 \"x\"",        /* MULTI_SET */
+		"0e 0300000000000000 \"/id\" 0100000000000000 \"x\"",                         /* PUSH */
+		"12 0300000000000000 \"/id\" 0100000000000000",                               /* BARRIER */
+	};
+	core_open(&core, 2, "G");
+	assert_int_equal(ws_store_keys_set(&core.keys, text("/id"), text("our")), 0);
+	ws_store_keys_find(&core.keys, text("/id"))->once = true;
+	for (size_t i = 0; i < sizeof writes / sizeof writes[0]; i++) {
+		struct ws_store_conn *c = validated();
+		talk(c, "03 0300000000000000 \"/id\"", "0300000000000000 \"our\"");
+		/* A comparison that fails changes nothing and is allowed. */
+		talk(c, "02 0300000000000000 \"/id\" 0100000000000000 \"y\" 0100000000000000 \"x\"",
+		     "0300000000000000 \"our\"");
+		assert_false(c->doomed);
+		talk(c, writes[i], "");
+		assert_true(c->doomed);
+		ws_store_conn_close(c);
+		const struct ws_bytes v = ws_store_entry_value(ws_store_keys_find(&core.keys, text("/id")));
+		assert_int_equal(v.n, 3);
+		assert_memory_equal(v.data, "our", 3);
+	}
+	/* Nothing that follows in the same bytes is executed either. */
+	struct ws_store_conn *c = validated();
+	talk(c, "08 0300000000000000 \"/id\" 0d 01000000", "");
+	ws_store_core_fini(&core);
+}
+
+static void counting_on_text_drops_and_overflow_wraps(void **state)
+{
+	(void)state;
+	static const char *const bad[] = { "", "x", "99999999999999999999",
+	                                   "00000000000000000000000000000000000001" };
+	core_open(&core, 0, NULL);
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+		struct ws_store_conn *c = validated();
+		send_set(c, 'C', "/n", bad[i], strlen(bad[i]));
+		talk(c, "04 0200000000000000 2f6e 0100000000000000", "");
+		assert_true(c->doomed);
+		ws_store_conn_close(c);
+	}
+	struct ws_store_conn *c = validated();
+	send_set(c, 'C', "/n", " 7up", 4); /* as std::stoll reads it */
+	talk(c, "04 0200000000000000 2f6e 0100000000000000", "0800000000000000");
+	send_set(c, 'C', "/n", "9223372036854775807", 19);
+	talk(c, "04 0200000000000000 2f6e 0100000000000000", "0000000000000080");
+	assert_false(c->doomed);
+	ws_store_core_fini(&core);
+}
+
+static void another_magic_number_or_a_second_one_that_is_wrong_drops(void **state)
+{
+	(void)state;
+	core_open(&core, 0, NULL);
+	struct ws_store_conn *c = validated();
+	talk(c, "00 cef7853c 0d 01000000", "01000000");
+	talk(c, "00 cef7853d", "");
+	assert_true(c->doomed);
+	c = ws_store_conn_open(&core, "10.6.6.6:1");
+	talk(c, "\"GET / HTTP/1.1\" 0d0a", "");
+	assert_true(c->doomed);
+	ws_store_core_fini(&core);
+}
+
+static void a_flood_of_keys_ends_at_the_limit(void **state)
+{
+	(void)state;
+	const struct ws_store_opts opts = { .max_bytes = 1 << 20 };
+	assert_int_equal(ws_store_core_init(&core, &opts, NULL), 0);
+	struct ws_store_conn *c = validated();
+	char key[32], value[1000] = { 0 };
+	int n = 0;
+	while (!c->doomed) {
+		snprintf(key, sizeof key, "/%d", n++);
+		send_set(c, 'C', key, value, sizeof value);
+	}
+	assert_true(n > 800 && n < 1100);
+	assert_true(core.keys.bytes <= 1 << 20);
+	/* What is there can still be replaced, and others are served. */
+	struct ws_store_conn *other = validated();
+	send_set(other, 'C', "/0", value, sizeof value);
+	send_set(other, 'C', "/1", "", 0);
+	assert_false(other->doomed);
+	ws_store_core_fini(&core);
+}
+
+/* WAIT for a whole list of keys that are not there, again and again. */
+static void list_bombs_are_counted_and_replaced(void **state)
+{
+	(void)state;
+	core_open(&core, 0, NULL);
+	struct ws_store_conn *c = validated();
+	struct ws_buf b;
+	ws_buf_init(&b, 0);
+	ws_store_put_u8(&b, 6);
+	ws_store_put_i64(&b, WS_STORE_LIST_MAX);
+	char key[32];
+	for (int i = 0; i < WS_STORE_LIST_MAX; i++) {
+		snprintf(key, sizeof key, "/missing/%d", i);
+		put_str(&b, key);
+	}
+	const int64_t start = ws_now_ns();
+	size_t bytes = 0;
+	for (int i = 0; i < 4; i++) {
+		feed(c, b.data, b.len);
+		assert_int_equal(c->waiter.n_missing, WS_STORE_LIST_MAX);
+		assert_true(bytes == 0 || core.keys.bytes == bytes);
+		bytes = core.keys.bytes;
+	}
+	print_message("# 4 waits for 128 Ki missing keys: %.0f ms\n",
+	              (double)(ws_now_ns() - start) / 1e6);
+	talk(c, "0c", "01");
+	assert_int_equal(core.keys.bytes, 0);
+	assert_int_equal(core.keys.n_entries, 0);
+	ws_buf_free(&b);
+	ws_store_core_fini(&core);
+}
+
+static void a_short_request_for_a_long_reply_ends_at_the_limit(void **state)
+{
+	(void)state;
+	core_open(&core, 0, NULL);
+	struct ws_store_conn *c = validated();
+	char *value = calloc(1, WS_STORE_VALUE_MAX);
+	send_set(c, 'C', "/k", value, WS_STORE_VALUE_MAX);
+	free(value);
+	struct ws_buf b;
+	ws_buf_init(&b, 0);
+	ws_store_put_u8(&b, 10);
+	ws_store_put_i64(&b, 10000);
+	for (int i = 0; i < 10000; i++)
+		put_str(&b, "/k");
+	feed(c, b.data, b.len);
+	assert_true(c->doomed);
+	assert_true(c->tx.len <= 64 << 20);
+	ws_buf_free(&b);
+	ws_store_core_fini(&core);
+}
+
+static void half_requests_share_one_limit_of_memory(void **state)
+{
+	(void)state;
+	const struct ws_store_opts opts = { .max_bytes = 16 << 20 };
+	assert_int_equal(ws_store_core_init(&core, &opts, NULL), 0);
+	struct ws_buf b;
+	ws_buf_init(&b, 0);
+	ws_store_put_u8(&b, 1);
+	put_str(&b, "/k");
+	ws_store_put_i64(&b, WS_STORE_VALUE_MAX);
+	char *zeros = calloc(1, 7 << 20);
+	ws_buf_add(&b, zeros, 7 << 20);
+	free(zeros);
+	int n = 0;
+	struct ws_store_conn *c;
+	do {
+		c = validated();
+		feed(c, b.data, b.len);
+	} while (++n < 10 && !c->doomed);
+	assert_true(n > 1 && n < 4);
+	while (core.first)
+		ws_store_conn_close(core.first);
+	assert_int_equal(core.n_buffered, 0);
+	ws_buf_free(&b);
+	ws_store_core_fini(&core);
+}
+
+/* Whatever is done, in whatever order: when all is undone nothing is left on the account. */
+static void the_account_of_bytes_balances(void **state)
+{
+	(void)state;
+	enum { KEYS = 8, CONNS = 4 };
+	core_open(&core, 0, NULL);
+	struct ws_store_conn *c[CONNS];
+	for (int i = 0; i < CONNS; i++)
+		c[i] = validated();
+	srand(7);
+	for (int i = 0; i < 20000; i++) {
+		struct ws_store_conn *who = c[rand() % CONNS];
+		char key[4];
+		struct ws_buf b;
+		ws_buf_init(&b, 0);
+		snprintf(key, sizeof key, "/%d", rand() % KEYS);
+		static const unsigned char ops[] = { 1, 2, 6, 8, 9, 14, 15, 12, 18, 6 };
+		const unsigned op = ops[rand() % (int)sizeof ops];
+		ws_store_put_u8(&b, op);
+		if (op == 6)
+			ws_store_put_i64(&b, 3);
+		if (op != 12)
+			put_str(&b, key);
+		if (op == 6) {
+			put_str(&b, "/0");
+			put_str(&b, "/1");
+		}
+		if (op == 1 || op == 2 || op == 9 || op == 14)
+			ws_store_put_bytes(&b, "12345", (size_t)(rand() % 6));
+		if (op == 2)
+			ws_store_put_bytes(&b, "12345", 5);
+		if (op == 18)
+			ws_store_put_i64(&b, 3);
+		feed(who, b.data, b.len);
+		ws_store_conn_sent(who, who->tx.len);
+		ws_buf_free(&b);
+		if (!who->doomed && rand() % 50)
+			continue;
+		for (int k = 0; k < CONNS; k++) {
+			if (c[k] != who)
+				continue;
+			ws_store_conn_close(who);
+			c[k] = validated();
+		}
+	}
+	while (core.first)
+		ws_store_conn_close(core.first);
+	for (int k = 0; k < KEYS; k++) {
+		char key[4];
+		snprintf(key, sizeof key, "/%d", k);
+		ws_store_keys_delete(&core.keys, text(key));
+		struct ws_store_entry *e;
+		while ((e = ws_store_keys_find(&core.keys, text(key))))
+			ws_store_keys_pop(&core.keys, e);
+	}
+	assert_int_equal(core.keys.bytes, 0);
+	assert_int_equal(core.keys.n_entries, 0);
+	assert_int_equal(core.keys.n_values, 0);
+	assert_int_equal(core.n_buffered, 0);
+	assert_int_equal(core.n_partial, 0);
+	ws_store_core_fini(&core);
+}
+
+/* ---- through sockets ---- */
+
+static int dial(struct ws_store *s)
+{
+	struct ws_err err;
+	const int fd = ws_sock_connect("127.0.0.1", ws_store_port(s), ws_deadline_in(WS_NS_PER_S), NULL,
+	                               &err);
+	assert_true(fd >= 0);
+	return fd;
+}
+
+static bool closed_within(int fd, int64_t ns)
+{
+	char byte;
+	struct ws_err err;
+	return ws_sock_read(fd, &byte, 1, ws_deadline_in(ns), NULL, "r", &err) &&
+	       err.code == WS_EDATA;
+}
+
+static void write_all(int fd, const void *data, size_t n)
+{
+	struct ws_err err = WS_ERR_INIT;
+	if (ws_sock_write(fd, data, n, ws_deadline_in(5 * WS_NS_PER_S), NULL, "w", &err))
+		fail_msg("%s", err.msg);
+}
+
+static void a_trickle_is_dropped_and_silence_is_not(void **state)
+{
+	(void)state;
+	const struct ws_store_opts opts = { .host = "127.0.0.1", .request_ns = 200 * WS_NS_PER_MS };
+	struct ws_store *s;
+	assert_int_equal(ws_store_open(&opts, &s, NULL), 0);
+	const int silent = dial(s), slow = dial(s);
+	write_all(slow, "\x00\xce\xf7\x85\x3c\x0d\x01\x02\x03\x04\x01", 11);
+	char echo[4];
+	struct ws_err err;
+	assert_int_equal(ws_sock_read(slow, echo, 4, ws_deadline_in(WS_NS_PER_S), NULL, "r", &err), 0);
+	bool dropped = false;
+	for (int i = 0; i < 20 && !dropped; i++) {
+		if (i < 8)
+			assert_true(send(slow, "", 1, MSG_NOSIGNAL) == 1 || i > 1);
+		dropped = closed_within(slow, 50 * WS_NS_PER_MS);
+	}
+	assert_true(dropped);
+	assert_false(closed_within(silent, 300 * WS_NS_PER_MS));
+	close(silent);
+	close(slow);
+	ws_store_close(s);
+}
+
+static void connections_beyond_the_limit_are_closed(void **state)
+{
+	(void)state;
+	const struct ws_store_opts opts = { .host = "127.0.0.1", .max_connections = 5 };
+	struct ws_store *s;
+	assert_int_equal(ws_store_open(&opts, &s, NULL), 0);
+	int fd[8];
+	for (int i = 0; i < 8; i++) {
+		fd[i] = dial(s);
+		assert_int_equal(closed_within(fd[i], i < 5 ? 30 * WS_NS_PER_MS : 2 * WS_NS_PER_S), i >= 5);
+	}
+	struct ws_store_report r;
+	assert_int_equal(ws_store_report(s, &r, NULL), 0);
+	assert_int_equal(r.n_peers, 5);
+	assert_int_equal(r.refused, 3);
+	assert_int_equal(r.peers[0].epoch, '?');
+	ws_store_report_fini(&r);
+	for (int i = 0; i < 8; i++)
+		close(fd[i]);
+	usleep(50 * 1000);
+	const int again = dial(s);
+	assert_false(closed_within(again, 50 * WS_NS_PER_MS));
+	close(again);
+	ws_store_close(s);
+}
+
+static void trouble_makes_its_descriptor_readable(void **state)
+{
+	(void)state;
+	const struct ws_store_opts opts = { .host = "127.0.0.1", .world_size = 2 };
+	struct ws_store *s;
+	struct ws_err err = WS_ERR_INIT;
+	assert_int_equal(ws_store_open(&opts, &s, NULL), 0);
+	struct pollfd p = { .fd = ws_store_trouble_fd(s), .events = POLLIN };
+	assert_int_equal(poll(&p, 1, 0), 0);
+	assert_int_equal(ws_store_trouble(s, &err), 0);
+	const int fd = dial(s);
+	write_all(fd, "\x03\x05\0\0\0\0\0\0\0init/\x01\0\0\0\0\0\0\0", 22);
+	char reply[8];
+	assert_int_equal(ws_sock_read(fd, reply, 8, ws_deadline_in(WS_NS_PER_S), NULL, "r", &err), 0);
+	close(fd);
+	assert_int_equal(poll(&p, 1, 2000), 1);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(ws_store_trouble(s, &err), -1);
+		assert_int_equal(err.code, WS_EDATA);
+		assert_non_null(strstr(err.msg, "left the rendezvous"));
+	}
+	ws_store_close(s);
+}
+
+static void a_long_pipeline_of_requests_is_answered_in_order(void **state)
+{
+	(void)state;
+	enum { N = 100000 };
+	const struct ws_store_opts opts = { .host = "127.0.0.1" };
+	struct ws_store *s;
+	assert_int_equal(ws_store_open(&opts, &s, NULL), 0);
+	const int fd = dial(s);
+	write_all(fd, "\x00\xce\xf7\x85\x3c", 5);
+	struct ws_buf b;
+	ws_buf_init(&b, 0);
+	for (uint32_t i = 0; i < N; i++) {
+		ws_store_put_u8(&b, 13);
+		ws_store_put_u32(&b, i);
+	}
+	const int64_t start = ws_now_ns();
+	write_all(fd, b.data, b.len);
+	uint32_t *echo = malloc(N * sizeof *echo);
+	struct ws_err err;
+	assert_int_equal(ws_sock_read(fd, echo, N * sizeof *echo, ws_deadline_in(5 * WS_NS_PER_S), NULL,
+	                              "r", &err), 0);
+	for (uint32_t i = 0; i < N; i++)
+		assert_int_equal(echo[i], i);
+	print_message("# %d pipelined requests: %.0f ms\n", N, (double)(ws_now_ns() - start) / 1e6);
+	free(echo);
+	ws_buf_free(&b);
+	close(fd);
+	ws_store_close(s);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(our_keys_cannot_be_written_from_outside),
+		cmocka_unit_test(counting_on_text_drops_and_overflow_wraps),
+		cmocka_unit_test(another_magic_number_or_a_second_one_that_is_wrong_drops),
+		cmocka_unit_test(a_flood_of_keys_ends_at_the_limit),
+		cmocka_unit_test(list_bombs_are_counted_and_replaced),
+		cmocka_unit_test(a_short_request_for_a_long_reply_ends_at_the_limit),
+		cmocka_unit_test(half_requests_share_one_limit_of_memory),
+		cmocka_unit_test(the_account_of_bytes_balances),
+		cmocka_unit_test(a_trickle_is_dropped_and_silence_is_not),
+		cmocka_unit_test(connections_beyond_the_limit_are_closed),
+		cmocka_unit_test(trouble_makes_its_descriptor_readable),
+		cmocka_unit_test(a_long_pipeline_of_requests_is_answered_in_order),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

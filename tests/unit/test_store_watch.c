@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_store_watch.c - what the store concludes from keys, and what it tells an operator. */
+#include "store_feed.h"
+
+static enum ws_store_key kind(const char *key, const char *group)
+{
+	return ws_store_classify(key, strlen(key), group);
+}
+
+static void keys_are_known_by_their_names(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *key, *group;
+		enum ws_store_key kind;
+	} cases[] = {
+		{ "init/", "G", WS_KEY_INIT },
+		{ "/init/", "G", WS_KEY_OTHER },
+		{ "/G/G//cuda//0", "G", WS_KEY_NCCL_ID },
+		{ "/G/G//cuda//17", "G", WS_KEY_NCCL_ID },
+		{ "/G/G/0", "G", WS_KEY_NCCL_ID },
+		{ "//worker/attempt_0/G/G/0", "G", WS_KEY_NCCL_ID },
+		{ "/default_pg/0//cuda//0", "G", WS_KEY_NCCL_ID },
+		{ "/default_pg/0/0", "G", WS_KEY_NCCL_ID },
+		{ "/default_pg/0/0", NULL, WS_KEY_NCCL_ID },
+		{ "/other/other/0", "G", WS_KEY_NCCL_ID },
+		{ "/0/0/0", "0", WS_KEY_NCCL_ID },
+		{ "/a/b/a/b/0", "a/b", WS_KEY_NCCL_ID },
+		{ "/G/G//cuda//0:1", "G", WS_KEY_OTHER },
+		{ "/G/G//cpu//0/3", "G", WS_KEY_GLOO_ADDRESS },
+		{ "/G/G//cpu//1/3", "G", WS_KEY_GLOO_ADDRESS },
+		{ "/G/G/0/3", "G", WS_KEY_GLOO_ADDRESS },
+		{ "/default_pg/0/0/1", "G", WS_KEY_GLOO_ADDRESS },
+		{ "/default_pg/0//cpu//0/1", NULL, WS_KEY_GLOO_ADDRESS },
+		{ "/0/0/0/1", "0", WS_KEY_GLOO_ADDRESS },
+		{ "/a/b/a/b/0/2", "a/b", WS_KEY_GLOO_ADDRESS },
+		{ "/G/G/0/rank_3", "G", WS_KEY_GLOO_RANK },
+		{ "/G/G//cpu//0/rank_12", "G", WS_KEY_GLOO_RANK },
+		{ "/G/G//cpu//0/rank_", "G", WS_KEY_OTHER },
+		{ "/G/G//cuda//pg_wrapper:G/0/1", "G", WS_KEY_PG_WRAPPER },
+		{ "/G/G//cuda//UniqueNCCLID:0", "G", WS_KEY_SCALABLE_ID },
+		{ "/G/G//cuda//G/nccl_storekey_0", "G", WS_KEY_NCCL2 },
+		{ "/G/G/SEQ_NUM_STORE_KEY", "G", WS_KEY_SEQ_NUM },
+		{ "/default_pg/store_based_barrier_key:1", "G", WS_KEY_BARRIER },
+		{ "/broadcast_from/0/0", NULL, WS_KEY_PYNCCL },
+		{ "/exception_dump", "G", WS_KEY_OTHER },
+		{ "/G/G//cuda//12345678901234567890", "G", WS_KEY_OTHER },
+		{ "", "G", WS_KEY_OTHER },
+		{ "0", "G", WS_KEY_OTHER },
+		{ "/", "G", WS_KEY_OTHER },
+		{ "/0", "G", WS_KEY_OTHER },
+		{ "//0/0/0", NULL, WS_KEY_NCCL_ID },
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+		if (kind(cases[i].key, cases[i].group) != cases[i].kind)
+			fail_msg("%s of %s: kind %d and not %d", cases[i].key, cases[i].group,
+			         kind(cases[i].key, cases[i].group), cases[i].kind);
+	assert_int_equal(ws_store_classify("\0/G/G//cuda//0", 14, "G"), WS_KEY_NCCL_ID);
+}
+
+static struct ws_store_core core;
+
+static void trouble_says(const char *part)
+{
+	assert_int_equal(core.trouble.code, WS_EDATA);
+	if (!strstr(core.trouble.msg, part))
+		fail_msg("\"%s\" is not in \"%s\"", part, core.trouble.msg);
+	assert_null(strchr(core.trouble.msg, '\n'));
+}
+
+static void what_cannot_work_is_said_at_once(void **state)
+{
+	(void)state;
+	static const struct {
+		bool write;
+		const char *key, *says;
+	} cases[] = {
+		{ true, "/G/G//cuda//pg_wrapper:G/0/1", "TORCH_DISTRIBUTED_DEBUG=DETAIL" },
+		{ false, "/G/G//cpu//pg_wrapper:G/0/0", "TORCH_DISTRIBUTED_DEBUG=DETAIL" },
+		{ false, "/G/G//cuda//UniqueNCCLID:1", "TORCH_NCCL_RANKS_PER_ROOT" },
+		{ false, "/G/G//cuda//G/nccl_storekey_0", "nccl2" },
+		{ false, "/default_pg/0//cuda//0", "default group and not 'G'" },
+		{ true, "/default_pg/0//cpu//0/1", "default group and not 'G'" },
+		{ false, "/G/G//cpu//1/0", "several interfaces" },
+		{ true, "/exception_dump", "watchdog" },
+		{ true, "/G/G//cuda//NCCLABORTEDCOMM:00ff", "watchdog" },
+		{ true, "/G/G//cpu//0/0", "calls itself rank 0" },
+		{ true, "/G/G//cpu//0/4", "calls itself rank 4 of 4" },
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		core_open(&core, 4, "G");
+		struct ws_store_conn *c = peer_of(&core, 'C', "10.0.0.2:4711");
+		assert_int_equal(core.trouble.code, WS_OK);
+		if (cases[i].write)
+			send_set(c, 'C', cases[i].key, "value", 5);
+		else
+			send_wait(c, 'C', cases[i].key);
+		trouble_says(cases[i].says);
+		assert_non_null(strstr(core.trouble.msg, "10.0.0.2:4711"));
+		assert_false(c->doomed);
+		ws_store_core_fini(&core);
+	}
+}
+
+static void what_works_is_no_trouble(void **state)
+{
+	(void)state;
+	static const char *const keys[] = { "/G/G//cuda//0", "/G/G/0", "/exception_dump",
+	                                    "/G/G//cpu//0/2", "/G/G/SEQ_NUM_STORE_KEY",
+	                                    "/other/other//cuda//0", "/whatever" };
+	core_open(&core, 4, "G");
+	struct ws_store_conn *c = peer_of(&core, 'C', "10.0.0.2:4711");
+	for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+		send_wait(c, 'C', keys[i]);
+	assert_int_equal(core.trouble.code, WS_OK);
+	ws_store_core_fini(&core);
+}
+
+static void one_peer_too_many_is_refused(void **state)
+{
+	(void)state;
+	core_open(&core, 3, "G");
+	peer_of(&core, 'C', "10.0.0.2:1");
+	struct ws_store_conn *second = peer_of(&core, 'A', "10.0.0.3:1");
+	struct ws_store_conn *clone = ws_store_conn_open(&core, "10.0.0.2:2");
+	talk(clone, "00cef7853c 0d 01000000", "01000000");
+	assert_int_equal(core.trouble.code, WS_OK);
+	struct ws_store_conn *third = peer_of(&core, 'C', "10.0.0.9:1");
+	assert_true(third->doomed);
+	assert_false(second->doomed);
+	assert_int_equal(core.joined, 2);
+	assert_int_equal(core.refused, 1);
+	trouble_says("10.0.0.9:1 is one too many: the group has world size 3");
+	/* Who has joined may count again: that is no second join. */
+	talk(second, "03 0500000000000000 \"init/\" 0000000000000000", "0200000000000000");
+	ws_store_core_fini(&core);
+}
+
+static void a_peer_that_leaves_is_trouble_and_remembered(void **state)
+{
+	(void)state;
+	core_open(&core, 3, "G");
+	struct ws_store_conn *c = peer_of(&core, 'C', "10.0.0.2:1");
+	struct ws_store_conn *stranger = ws_store_conn_open(&core, "10.0.0.7:1");
+	send_set(c, 'C', "/G/G//cpu//0/2", "blob", 4);
+	ws_store_conn_close(stranger);
+	assert_int_equal(core.trouble.code, WS_OK);
+	ws_store_conn_close(c);
+	trouble_says("rank 2 (10.0.0.2:1) left the rendezvous");
+	struct ws_store_report r;
+	assert_int_equal(ws_store_core_report(&core, &r, NULL), 0);
+	assert_int_equal(r.n_peers, 1);
+	assert_int_equal(r.peers[0].rank, 2);
+	assert_int_equal(r.peers[0].epoch, 'C');
+	assert_false(r.peers[0].connected);
+	assert_true(r.peers[0].joined);
+	ws_store_report_fini(&r);
+	ws_store_core_fini(&core);
+}
+
+static void two_peers_of_one_rank_are_trouble(void **state)
+{
+	(void)state;
+	core_open(&core, 4, "G");
+	struct ws_store_conn *a = peer_of(&core, 'C', "10.0.0.2:1");
+	struct ws_store_conn *b = peer_of(&core, 'C', "10.0.0.3:1");
+	send_set(a, 'C', "/G/G//cpu//0/1", "blob", 4);
+	send_set(a, 'C', "/G/G//cpu//0/1", "blob", 4);
+	assert_int_equal(core.trouble.code, WS_OK);
+	send_set(b, 'C', "/G/G//cpu//0/1", "blob", 4);
+	trouble_says("10.0.0.2:1 and 10.0.0.3:1 both call themselves rank 1");
+	ws_store_core_fini(&core);
+}
+
+static void gloo_is(const char *prefix, char epoch)
+{
+	assert_string_equal(core.gloo.prefix, prefix);
+	assert_int_equal(core.gloo.epoch, epoch);
+}
+
+static void the_first_gloo_peer_tells_prefix_and_layout(void **state)
+{
+	(void)state;
+	core_open(&core, 4, "G");
+	struct ws_store_conn *c = peer_of(&core, 'C', "10.0.0.2:1");
+	send_set(c, 'C', "/H/H//cpu//0/1", "blob", 4);
+	gloo_is("", 0);
+	send_set(c, 'C', "/G/G//cpu//0/1", "blob", 4);
+	gloo_is("/G/G//cpu//0/", 'C');
+	assert_int_equal(c->rank, 1);
+	ws_store_core_fini(&core);
+
+	core_open(&core, 4, "G");
+	c = peer_of(&core, 'A', "10.0.0.2:1");
+	send_set(c, 'A', "/G/G/0/rank_3", "vm", 2);
+	gloo_is("/G/G/0/", 'A');
+	assert_int_equal(c->rank, 3);
+	assert_int_equal(core.trouble.code, WS_OK);
+	ws_store_core_fini(&core);
+}
+
+static void torch_2_1_is_told_from_2_0_by_its_twin_or_its_addresses(void **state)
+{
+	(void)state;
+	char address[2 * 136] = { 2 };
+	/* No second connection comes: after a while it is torch 2.1. */
+	core_open(&core, 4, "G");
+	struct ws_store_conn *c = peer_of(&core, 'B', "10.0.0.2:1");
+	send_set(c, 'B', "/G/G//cpu//0/rank_1", "vm", 2);
+	gloo_is("/G/G//cpu//0/", 0);
+	assert_int_equal(core.n_undecided, 1);
+	ws_store_core_tick(&core, core.now + 100 * WS_NS_PER_MS);
+	gloo_is("/G/G//cpu//0/", 0);
+	ws_store_core_tick(&core, core.now + WS_NS_PER_S);
+	gloo_is("/G/G//cpu//0/", 'B');
+	assert_int_equal(core.n_undecided, 0);
+	trouble_says("rank 1 (10.0.0.2:1) runs torch 2.1");
+	ws_store_core_fini(&core);
+
+	/* It numbers its pairs: 2.1 at once, twin or not. */
+	core_open(&core, 4, "G");
+	c = peer_of(&core, 'A', "10.0.0.2:1");
+	send_set(c, 'A', "/G/G//cpu//0/1", address, sizeof address);
+	gloo_is("/G/G//cpu//0/", 'B');
+	ws_store_core_fini(&core);
+
+	/* The twin arrives a little late. */
+	core_open(&core, 4, "G");
+	c = peer_of(&core, 'B', "10.0.0.2:1");
+	memset(address + 128, 0xff, 8);
+	send_set(c, 'B', "/G/G//cpu//0/1", address, sizeof address);
+	assert_non_null(ws_store_conn_open(&core, "10.0.0.2:2"));
+	ws_store_core_tick(&core, core.now + 100 * WS_NS_PER_MS);
+	gloo_is("/G/G//cpu//0/", 'A');
+	assert_int_equal(core.trouble.code, WS_OK);
+	ws_store_core_fini(&core);
+}
+
+static void peers_of_different_torch_cannot_share_a_gloo_group(void **state)
+{
+	(void)state;
+	core_open(&core, 4, "G");
+	send_set(peer_of(&core, 'C', "10.0.0.2:1"), 'C', "/G/G//cpu//0/1", "blob", 4);
+	send_set(peer_of(&core, 'A', "10.0.0.3:1"), 'A', "/G/G//cpu//0/rank_2", "vm", 2);
+	trouble_says("rank 2 (10.0.0.3:1) speaks another version of gloo");
+	ws_store_core_fini(&core);
+}
+
+static void rank_0_is_emulated_where_torch_needs_it(void **state)
+{
+	(void)state;
+	core_open(&core, 3, "G");
+	struct ws_store_conn *a = peer_of(&core, 'A', "10.0.0.2:1");
+	struct ws_store_conn *b = peer_of(&core, 'A', "10.0.0.3:1");
+	talk(a, "05 0100000000000000 1500000000000000 \"/G/G/SEQ_NUM_STORE_KE\"", "");
+	talk(a, "05 0100000000000000 1600000000000000 \"/G/G/SEQ_NUM_STORE_KEY\"", "00");
+	talk(a, "02 1600000000000000 \"/G/G/SEQ_NUM_STORE_KEY\"", "0800000000000000 0000000000000000");
+	/* The barrier counts us with the first who arrives, and overshoots for nobody. */
+	const char add_1[] = "03 1a00000000000000 \"/store_based_barrier_key:1\" 0100000000000000";
+	const char add_0[] = "03 1a00000000000000 \"/store_based_barrier_key:1\" 0000000000000000";
+	talk(a, add_0, "0000000000000000");
+	talk(a, "08 1a00000000000000 \"/store_based_barrier_key:1\"", "0100000000000000");
+	talk(a, add_1, "0200000000000000");
+	talk(a, add_0, "0200000000000000");
+	talk(b, add_1, "0300000000000000");
+	talk(a, add_0, "0300000000000000");
+	talk(a, "04 0100000000000000 2600000000000000 \"/store_based_barrier_key:1:last_worker\"", "00");
+	ws_store_core_fini(&core);
+}
+
+static void explains(const char *const *parts)
+{
+	struct ws_buf b;
+	ws_buf_init(&b, 0);
+	ws_store_core_explain(&core, 29600, &b);
+	for (; *parts; parts++)
+		if (!strstr(ws_buf_str(&b), *parts))
+			fail_msg("\"%s\" is not in \"%s\"", *parts, ws_buf_str(&b));
+	assert_null(strchr(ws_buf_str(&b), '\n'));
+	print_message("# %s\n", ws_buf_str(&b));
+	ws_buf_free(&b);
+}
+
+#define EXPLAINS(...) explains((const char *const[]){ __VA_ARGS__, NULL })
+
+static void the_paragraph_fits_the_situation(void **state)
+{
+	(void)state;
+	core_open(&core, 4, "G");
+	EXPLAINS("0 of 3 peers have joined", "port 29600", "Nobody has reached us", "loopback");
+
+	struct ws_store_conn *a = peer_of(&core, 'C', "10.0.0.2:1");
+	struct ws_store_conn *b = peer_of(&core, 'A', "10.0.0.3:1");
+	EXPLAINS("2 of 3 peers have joined", "10.0.0.2:1, torch 2.2 or later",
+	         "10.0.0.3:1, torch 2.0 or older", "Whoever is missing");
+
+	core.now = ws_now_ns() - 72 * WS_NS_PER_S;
+	send_wait(a, 'C', "/G/G//cuda//0");
+	EXPLAINS("Waiting for \"/G/G//cuda//0\" (the NCCL id), up to 72.0", "already: 10.0.0.2:1");
+
+	struct ws_store_conn *c = peer_of(&core, 'C', "10.0.0.4:1");
+	EXPLAINS("3 of 3", "The NCCL id is set by us, and we have not set it");
+	send_wait(c, 'C', "/G/G//cpu//0/2");
+	send_wait(a, 'C', "/G/G//cpu//0/2");
+	EXPLAINS("already: 10.0.0.2:1; 10.0.0.4:1. ", "All wait for rank 2 to publish");
+	send_wait(b, 'A', "/G2/G2/7");
+	EXPLAINS("\"/G2/G2/7\" does not belong to group 'G'");
+	send_wait(b, 'A', "/G/x\033[2Jy");
+	EXPLAINS("know nothing of \"/G/x?[2Jy\"");
+	talk(a, "0c", "01");
+	talk(c, "0c", "01");
+	send_wait(b, 'A', "init/");
+	ws_store_conn_sent(b, b->tx.len);
+	EXPLAINS("All are here and none waits", "NCCL_SOCKET_IFNAME");
+
+	send_set(a, 'C', "/G/G//cpu//0/1", "blob", 4);
+	EXPLAINS("rank 1 (10.0.0.2:1, torch 2.2 or later)", "No gloo address has come from rank 2, 3.");
+	ws_store_conn_close(c);
+	EXPLAINS("Gone again: 10.0.0.4:1", "The cause: the peer at 10.0.0.4:1 left the rendezvous.",
+	         "Remedy: see that server's log");
+	ws_store_core_fini(&core);
+}
+
+static void hundreds_of_peers_fit_into_a_paragraph(void **state)
+{
+	(void)state;
+	core_open(&core, 501, "G");
+	for (int i = 0; i < 500; i++) {
+		char address[32];
+		snprintf(address, sizeof address, "10.0.%d.%d:1", i / 250, i % 250);
+		send_wait(peer_of(&core, 'C', address), 'C', "/G/G//cuda//0");
+	}
+	EXPLAINS("500 of 500 peers", "; and 492 more. ");
+	struct ws_buf b;
+	ws_buf_init(&b, 0);
+	ws_store_core_explain(&core, 29600, &b);
+	assert_true(b.len < 2000);
+	ws_buf_free(&b);
+	ws_store_core_fini(&core);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(keys_are_known_by_their_names),
+		cmocka_unit_test(what_cannot_work_is_said_at_once),
+		cmocka_unit_test(what_works_is_no_trouble),
+		cmocka_unit_test(one_peer_too_many_is_refused),
+		cmocka_unit_test(a_peer_that_leaves_is_trouble_and_remembered),
+		cmocka_unit_test(two_peers_of_one_rank_are_trouble),
+		cmocka_unit_test(the_first_gloo_peer_tells_prefix_and_layout),
+		cmocka_unit_test(torch_2_1_is_told_from_2_0_by_its_twin_or_its_addresses),
+		cmocka_unit_test(peers_of_different_torch_cannot_share_a_gloo_group),
+		cmocka_unit_test(rank_0_is_emulated_where_torch_needs_it),
+		cmocka_unit_test(the_paragraph_fits_the_situation),
+		cmocka_unit_test(hundreds_of_peers_fit_into_a_paragraph),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
