@@ -110,7 +110,8 @@ static int read_counter(const struct ws_store_entry *e, int64_t *value)
 		return 0;
 	if (e->n_value >= sizeof text)
 		return -1;
-	memcpy(text, e->value, e->n_value);
+	if (e->n_value)
+		memcpy(text, e->value, e->n_value);
 	text[e->n_value] = 0;
 	errno = 0;
 	*value = strtoll(text, &end, 10);

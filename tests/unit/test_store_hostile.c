@@ -209,7 +209,7 @@ static void the_account_of_bytes_balances(void **state)
 	srand(7);
 	for (int i = 0; i < 20000; i++) {
 		struct ws_store_conn *who = c[rand() % CONNS];
-		char key[4];
+		char key[16];
 		struct ws_buf b;
 		ws_buf_init(&b, 0);
 		snprintf(key, sizeof key, "/%d", rand() % KEYS);
@@ -245,7 +245,7 @@ static void the_account_of_bytes_balances(void **state)
 	while (core.first)
 		ws_store_conn_close(core.first);
 	for (int k = 0; k < KEYS; k++) {
-		char key[4];
+		char key[16];
 		snprintf(key, sizeof key, "/%d", k);
 		ws_store_keys_delete(&core.keys, text(key));
 		struct ws_store_entry *e;
