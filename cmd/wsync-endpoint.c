@@ -58,11 +58,10 @@ static const struct opt_program program = {
 	.name = "wsync-endpoint",
 	.args = "",
 	.summary = "An inference endpoint that receives weights as SGLang's servers do, without a model.",
-	.notes =
-		"Faults: refuse answers 400; hang never answers; drop closes the connection; die\n"
-		"ends the process at once; flip spoils one byte of what an update keeps. In the\n"
-		"middle of update_weights_from_distributed, drop and die strike when half the\n"
-		"bytes have come. GET /wsync/journal tells what was asked, in order.\n",
+	.notes = "Faults: refuse answers 400; hang never answers; drop closes the connection; die ends "
+	         "the process at once; flip spoils one byte of what an update keeps. In the middle of "
+	         "update_weights_from_distributed, drop and die strike when half the bytes have come. "
+	         "GET /wsync/journal tells what was asked, in order.",
 	.examples = { "wsync-endpoint --tp 2 --keep hash",
 		      "wsync-endpoint --fault drop:update_weights_from_distributed:3" },
 	.opts = opts,

@@ -135,7 +135,7 @@ struct opt_program {
 	const char *name;    /* "wsync-push" */
 	const char *args;    /* "SOURCE..."; with commands: "COMMAND [ARGUMENT]..." */
 	const char *summary; /* one sentence, with its full stop */
-	const char *notes;   /* more paragraphs after the options, each ended by a newline; NULL: none */
+	const char *notes;   /* one more paragraph, after the options; NULL: none */
 	const char *examples[4]; /* whole command lines, up to the first NULL */
 	size_t min_args, max_args; /* ignored where there are commands */
 	const struct opt_command *commands; /* NULL: none */

@@ -90,8 +90,10 @@ void opt_print_help(const struct opt_program *p)
 		else
 			print_option(o, column, width);
 	}
-	if (p->notes)
-		printf("\n%s", p->notes);
+	if (p->notes) {
+		putchar('\n');
+		wrap(p->notes, 0, 0, width);
+	}
 	if (p->examples[0])
 		printf("\nExamples:\n");
 	for (size_t i = 0; i < sizeof p->examples / sizeof p->examples[0] && p->examples[i]; i++)
