@@ -3,7 +3,7 @@
 # What a compiler does not see: shell scripts, spelling, man pages, and clang-tidy where it is installed.
 # Quiet when all is well; a tool that is not installed is named once and skipped.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 failed=0
 missing=()
 

@@ -3,7 +3,6 @@
 # The three completion files are run in their shells and compared with the programs' own tables.
 load helpers
 
-programs() { basename -a "$bin"/wsync-*; }
 options_of() { "$bin/$1" --dump-options | awk -F '\t' '$4 != "command" { print "--" $1 }' | sort; }
 commands_of() { "$bin/$1" --dump-options | awk -F '\t' '$4 == "command" { print $1 }' | sort; }
 # "--pause abort retract in_place none", one line for each choice.

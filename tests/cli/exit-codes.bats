@@ -10,15 +10,6 @@ prepare() {
 	done
 }
 
-# endpoint NAME OPTION...: starts one; its URL is in $url.
-endpoint() {
-	local name=$1
-	shift
-	start "$name" wsync-endpoint --listen 127.0.0.1:0 --json "$@"
-	eventually 10 grep -q '"ready"' "$scratch/$name.out"
-	url=$(sed -n 's/.*"type":"ready".*"url":"\([^"]*\)".*/\1/p' "$scratch/$name.out")
-}
-
 # expect CODE WORD: the status, the end of the stream, and one sentence on stderr.
 expect() {
 	expect_status "$1"

@@ -114,3 +114,15 @@ canned() {
 	eventually 20 test -s "$scratch/$name.out"
 	url=http://127.0.0.1:$(head -n 1 "$scratch/$name.out")
 }
+
+# endpoint NAME OPTION...: starts wsync-endpoint; its URL is in $url.
+endpoint() {
+	local name=$1
+	shift
+	start "$name" wsync-endpoint --listen 127.0.0.1:0 --json "$@"
+	eventually 20 grep -q '"ready"' "$scratch/$name.out"
+	url=$(sed -n 's/.*"type":"ready".*"url":"\([^"]*\)".*/\1/p' "$scratch/$name.out")
+}
+
+# Every program that was built.
+programs() { basename -a "$bin"/wsync-*; }

@@ -3,8 +3,6 @@
 # What all programs have in common, asked of each of them.
 load helpers
 
-programs() { basename -a "$bin"/wsync-*; }
-
 @test "help goes to stdout, ends with the manual page and exits 0" {
 	for p in $(programs); do
 		try "$p" --help

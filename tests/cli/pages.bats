@@ -4,8 +4,6 @@
 # are compared with the programs and the headers.
 load helpers
 
-programs() { basename -a "$bin"/wsync-*; }
-
 # "-e, --endpoint URL", as it stands in help and pages, from the dump of the option table.
 wanted_tags() {
 	"$bin/$1" --dump-options | awk -F '\t' '$4 != "command" {
@@ -118,9 +116,42 @@ documented() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-
 	documented wsync-list-weights <<<"$out"
 }
 
-@test "every JSON key of a dry run is documented" {
-	[ -x "$bin/wsync-push" ] || skip "not built"
-	try wsync-push --dry-run --json synthetic:qwen3-0.6b
+@test "every JSON key of wsync-push is documented" {
+	safetensors a.safetensors w:BF16:4,4 v:F32:3
+	try wsync-push --dry-run --json a.safetensors
 	expect_status 0
 	documented wsync-push <<<"$out"
+	endpoint one --fault flip:update_weights_from_distributed:1
+	try wsync-push a.safetensors -e "$url" --verify hash --json -v
+	expect_status 1
+	documented wsync-push <<<"$out"
+	out=$(printf 'a.safetensors\t7\nmissing\n' | wsync-push -e "$url" --stdin --json 2>/dev/null) || true
+	[ "$(json '[l["type"] for l in lines].count("result")')" = 2 ]
+	documented wsync-push <<<"$out"
+}
+
+@test "every JSON key of wsync-register, wsync-ctl and wsync-endpoint is documented" {
+	endpoint one --tp 2
+	for command in "add $url" "add --no-check 127.0.0.1:9" list check "remove 127.0.0.1:9"; do
+		# shellcheck disable=SC2086 # words
+		try wsync-register $command --json
+		documented wsync-register <<<"$out"
+	done
+	for command in info health pause flush resume version "version 8" "info -e 127.0.0.1:9"; do
+		# shellcheck disable=SC2086 # words
+		try wsync-ctl $command --json
+		documented wsync-ctl <<<"$out"
+	done
+	documented wsync-endpoint <one.out
+}
+
+@test "the registry's keys are documented" {
+	endpoint one
+	try wsync-register add "$url" --registry r.json
+	expect_status 0
+	for key in $(/usr/bin/python3 -c 'import json
+r = json.load(open("r.json"))
+print(*r, *r["endpoints"][0])'); do
+		grep -q -e "\*$key\*" "$repo/man/wsync-registry.5.scd" || { echo "$key" >&2; return 1; }
+	done
 }

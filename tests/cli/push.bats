@@ -8,15 +8,6 @@ prepare() {
 	try_endpoints=0
 }
 
-# endpoint NAME OPTION...: starts one; its URL is in $url.
-endpoint() {
-	local name=$1
-	shift
-	start "$name" wsync-endpoint --listen 127.0.0.1:0 --json "$@"
-	eventually 10 grep -q '"ready"' "$scratch/$name.out"
-	url=$(sed -n 's/.*"type":"ready".*"url":"\([^"]*\)".*/\1/p' "$scratch/$name.out")
-}
-
 # journal URL FILTER: an expression over the endpoint's journal j.
 journal() {
 	/usr/bin/python3 -c 'import json, sys, urllib.request
