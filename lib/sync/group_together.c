@@ -28,6 +28,7 @@ struct duo {
 	bool refused;         /* an endpoint said no while the data plane was whole */
 	struct ws_err cause;  /* the refusal, or what broke the data plane */
 	bool broken;
+	bool late;            /* the deadline passed; cause then is what the data plane said to it */
 	ws_deadline until;
 	uint64_t bytes;       /* progress when it was last seen to move */
 	int64_t moved_ns;
@@ -77,8 +78,13 @@ static void break_off(struct duo *d, const struct ws_err *why)
 {
 	if (d->refused || d->broken)
 		return;
-	d->broken = true;
 	d->cause = *why;
+	/* The data plane has the same deadline and may notice it first. */
+	if (why->code == WS_ETIMEOUT) {
+		d->late = true;
+		return;
+	}
+	d->broken = true;
 	d->until = ws_deadline_min(d->until, ws_deadline_in(BROKEN_GRACE_NS));
 }
 
@@ -133,9 +139,9 @@ static int say_late(const struct duo *d, struct ws_err *err)
 	struct ws_buf text;
 	ws_buf_init(&text, 8192);
 	ws_store_explain(w->group->store, &text);
-	ws_err_set(err, WS_ETIMEOUT, "%s: the deadline passed%s%s", w->what,
-	           silent ? " without an answer from " : " while bytes were being taken",
-	           silent ? silent : "");
+	ws_err_set(err, WS_ETIMEOUT, "%s: the deadline passed%s%s%s%s", w->what,
+	           silent ? " without an answer from " : "", silent ? silent : "",
+	           d->cause.msg[0] ? "; " : "", d->cause.msg);
 	ws_err_hint(err, "%s", ws_buf_str(&text));
 	ws_err_where(err, NULL, silent);
 	ws_buf_free(&text);
@@ -174,11 +180,10 @@ int ws_group_together(struct ws_together *w, struct ws_err *err)
 	const int64_t start = ws_now_ns();
 	struct duo d = { .w = w, .t = t, .pending = w->n, .moving = true, .until = w->until,
 		         .bytes = t->ops->progress(t), .moved_ns = start };
-	bool late = false;
 	int rc = 0;
 	for (size_t i = 0; i < w->n; i++)
 		w->calls[i].http.user = NULL;
-	while ((d.pending || d.moving) && !late) {
+	while ((d.pending || d.moving) && !d.late) {
 		const ws_deadline tick = ws_deadline_in(100 * WS_NS_PER_MS);
 		rc = ws_http_wait(w->group->opts.http, ws_deadline_min(d.until, tick), w->cancel,
 		                  d.moving ? t->ops->fd(t) : -1, err);
@@ -188,15 +193,15 @@ int ws_group_together(struct ws_together *w, struct ws_err *err)
 		watch_wire(&d, start);
 		if (w->tick)
 			w->tick(w->ctx);
-		late = ws_deadline_passed(d.until);
+		d.late = d.late || ws_deadline_passed(d.until);
 	}
 	stop_all(&d, start);
 	if (rc < 0)
 		return -1;
-	/* A request's own deadline is ours too, and may be noticed first. */
+	/* So have the requests. */
 	for (size_t i = 0; i < w->n; i++)
-		late = late || w->errs[i].code == WS_ETIMEOUT;
-	if (late && !d.refused && !d.broken)
+		d.late = d.late || w->errs[i].code == WS_ETIMEOUT;
+	if (d.late && !d.refused && !d.broken)
 		return say_late(&d, err);
 	return say_cause(&d, err);
 }
