@@ -31,7 +31,7 @@ struct ws_err {
 	enum ws_code code;
 	int native;         /* the foreign number: errno, HTTP status, CURLcode; 0: none */
 	char msg[768];      /* one sentence: lower case, no full stop, what we tried: why it failed */
-	char hint[384];     /* a remedy, where one is known; else "" */
+	char hint[1024];    /* a remedy, where one is known; else "" */
 	char endpoint[128]; /* URL of the endpoint concerned; else "" */
 	char phase[16];     /* plan, connect, init, pause, ...; else "" */
 };
