@@ -14,9 +14,11 @@ import argparse
 import concurrent.futures
 import json
 import mmap
+import os
 import resource
 import struct
 import time
+import traceback
 import urllib.request
 import uuid
 
@@ -108,8 +110,9 @@ class Sender:
         if load_format == "flattened_bucket":
             dist.broadcast(torch.cat([t[3] for t in bucket]), src=0, group=self.group)
         else:
-            for work in [dist.broadcast(t[3].view(getattr(torch, t[1])).reshape(t[2]), src=0,
-                                        group=self.group, async_op=True) for t in bucket]:
+            # A copy of its own starts where its dtype may start; the file promises nothing.
+            tensors = [t[3].clone().view(getattr(torch, t[1])).reshape(t[2]) for t in bucket]
+            for work in [dist.broadcast(t, src=0, group=self.group, async_op=True) for t in tensors]:
                 work.wait()
         self.settle(calls)
 
@@ -148,4 +151,8 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)  # not waiting for requests that nobody will answer

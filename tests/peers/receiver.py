@@ -21,7 +21,6 @@ import json
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -217,6 +216,11 @@ ROUTES.update({"/journal": "read_journal", "/openapi.json": "openapi_json"})
 LISTS = ("names", "dtypes", "shapes")
 
 
+class Server(ThreadingHTTPServer):
+    def handle_error(self, request, client_address):
+        """A sender that went away has no use for an answer."""
+
+
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -253,12 +257,11 @@ class Handler(BaseHTTPRequestHandler):
 def run_endpoint(tp, port, args):
     die_with_parent()
     endpoint = Endpoint(tp, args)
-    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    server = Server(("127.0.0.1", port), Handler)
     server.endpoint = endpoint
     ready = {"url": "http://127.0.0.1:%d" % server.server_address[1], "tp": tp, "pid": os.getpid(),
              "ranks": endpoint.pids, "torch": torch.__version__}
-    sys.stdout.write(json.dumps(ready) + "\n")
-    sys.stdout.flush()
+    os.write(args.out, json.dumps(ready).encode() + b"\n")
     server.serve_forever()
 
 
@@ -270,6 +273,8 @@ def main():
     p.add_argument("--model-path", default="/nonexistent")
     p.add_argument("--server-info", type=json.loads, default={}, help="JSON to lay over /server_info")
     args = p.parse_args()
+    args.out = os.dup(1)  # for the ready lines; gloo prints to stdout on its own
+    os.dup2(2, 1)
     children = [FORK.Process(target=run_endpoint, args=(int(tp), args.port + i if args.port else 0, args))
                 for i, tp in enumerate(args.tp.split(","))]
     for child in children:
