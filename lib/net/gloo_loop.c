@@ -310,11 +310,18 @@ int ws_gloo_call_begin(struct ws_gloo *g, struct ws_gloo_call *call, struct ws_e
 	return 0;
 }
 
+void ws_gloo_call_uncancel(struct ws_gloo *g, struct ws_gloo_call *call)
+{
+	if (call->cancel_watched)
+		epoll_ctl(g->epoll, EPOLL_CTL_DEL, ws_cancel_fd(call->cancel), NULL);
+	call->cancel_watched = false;
+	call->cancel = NULL;
+}
+
 int ws_gloo_call_end(struct ws_gloo *g, struct ws_gloo_call *call, int rc, struct ws_err *err)
 {
 	release_sigpipe(call);
-	if (call->cancel_watched)
-		epoll_ctl(g->epoll, EPOLL_CTL_DEL, ws_cancel_fd(call->cancel), NULL);
+	ws_gloo_call_uncancel(g, call);
 	if (call->flow)
 		epoll_ctl(g->epoll, EPOLL_CTL_DEL, ws_flow_fd(call->flow), NULL);
 	for (unsigned r = 0; r < g->size; r++)

@@ -146,7 +146,7 @@ static int fill_queue(struct ws_gloo_out *o, struct ws_gloo_source *s, struct ws
 	while (ws_gloo_queued(o->peer) < QUEUE_FULL) {
 		end_item(o, s);
 		if (!o->begun) {
-			if (o->item == s->n_items)
+			if (o->item == s->n_items || s->ending)
 				return 0;
 			if (announce(o, s, err) || begin_item(o, s, err))
 				return -1;
@@ -220,6 +220,20 @@ bool ws_gloo_out_done(const struct ws_gloo_out *o, const struct ws_gloo_source *
 	return o->item == s->n_items && ws_gloo_queued(o->peer) == 0;
 }
 
+/* Bytes that were handed over and not acknowledged by the child's machine. */
+static uint64_t on_the_way(const struct ws_gloo_out *o)
+{
+	int in_socket = 0;
+	if (o->peer->fd < 0 || ioctl(o->peer->fd, SIOCOUTQ, &in_socket))
+		in_socket = 0;
+	return (uint64_t)in_socket + ws_gloo_queued(o->peer);
+}
+
+bool ws_gloo_out_midway(const struct ws_gloo_out *o)
+{
+	return o->peer->fd >= 0 && (o->begun || on_the_way(o) > 0);
+}
+
 /* ---- saying how far it is ---- */
 
 char *ws_gloo_part(char *dst, size_t n, uint64_t part, uint64_t whole, size_t item)
@@ -233,10 +247,7 @@ char *ws_gloo_part(char *dst, size_t n, uint64_t part, uint64_t whole, size_t it
 /* What the peer's machine has acknowledged of the item, as far as can be told. */
 static uint64_t taken(const struct ws_gloo_out *o)
 {
-	int in_socket = 0;
-	if (o->peer->fd < 0 || ioctl(o->peer->fd, SIOCOUTQ, &in_socket))
-		in_socket = 0;
-	const uint64_t pending = (uint64_t)in_socket + ws_gloo_queued(o->peer);
+	const uint64_t pending = on_the_way(o);
 	return o->at > pending ? o->at - pending : 0;
 }
 

@@ -33,6 +33,7 @@ struct ws_gloo_piece {
 struct ws_gloo_source {
 	size_t n_items;
 	uint32_t tag; /* of the first */
+	bool ending;  /* begin no other item: finish those that are begun */
 	uint64_t (*length)(const struct ws_gloo_source *s, size_t item);
 	void (*peek)(struct ws_gloo_source *s, const struct ws_gloo_out *o,
 	             struct ws_gloo_piece *piece);
@@ -43,6 +44,8 @@ struct ws_gloo_source {
 int ws_gloo_out_pump(struct ws_gloo *g, struct ws_gloo_out *o, struct ws_gloo_source *s,
                      struct ws_err *err);
 bool ws_gloo_out_done(const struct ws_gloo_out *o, const struct ws_gloo_source *s);
+/* In the middle of an item: a part of it is with the child's machine, a part is not. */
+bool ws_gloo_out_midway(const struct ws_gloo_out *o);
 /* The child is lost before it took everything: says so. */
 int ws_gloo_out_check(const struct ws_gloo_out *o, const struct ws_gloo_source *s,
                       struct ws_err *err);

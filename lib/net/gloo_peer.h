@@ -131,6 +131,8 @@ struct ws_gloo_note *ws_gloo_note(const struct ws_gloo_peer *p, uint32_t tag);
 
 int ws_gloo_loop_open(struct ws_gloo *g, struct ws_err *err);
 int ws_gloo_call_begin(struct ws_gloo *g, struct ws_gloo_call *call, struct ws_err *err);
+/* From here on the call goes on whatever its cancel flag says. */
+void ws_gloo_call_uncancel(struct ws_gloo *g, struct ws_gloo_call *call);
 /* Ends what ws_gloo_call_begin began and returns rc; after a failure the group is broken. */
 int ws_gloo_call_end(struct ws_gloo *g, struct ws_gloo_call *call, int rc, struct ws_err *err);
 /* Waits for something to happen, unless the call is busy, and serves it. */

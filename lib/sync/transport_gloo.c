@@ -129,6 +129,10 @@ static int gloo_wait(struct ws_transport *t, struct ws_err *err)
 	struct gloo *g = (struct gloo *)t;
 	const int rc = ws_job_wait(&g->job, err);
 	g->joined = g->joined || (rc == 0 && g->mesh);
+	/* Peers that wait for bytes must see closed sockets: until then their servers answer nobody.
+	 * Not while the work goes on, which ends payloads that were begun (gloo_send.c). */
+	if (g->joined && (rc || ws_cancelled(&g->stop)))
+		ws_gloo_abort(g->mesh);
 	return rc;
 }
 
@@ -178,8 +182,7 @@ static void gloo_abort(struct ws_transport *t)
 {
 	struct gloo *g = (struct gloo *)t;
 	ws_cancel_set(&g->stop);
-	/* Peers that wait for bytes must see closed sockets: until then their servers answer nobody. */
-	if (g->joined)
+	if (g->joined && !g->job.running)
 		ws_gloo_abort(g->mesh);
 }
 
