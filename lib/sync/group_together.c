@@ -91,9 +91,13 @@ static void break_off(struct duo *d, const struct ws_err *why)
 static void watch_wire(struct duo *d, int64_t start)
 {
 	struct ws_err e = WS_ERR_INIT;
-	if (d->moving && d->w->joining && ws_store_trouble(d->w->group->store, &e)) {
+	/* Even when we have joined: torch wraps a group after it is complete. The servers answer only when
+	 * the store is closed. */
+	if (d->w->joining && !d->broken && ws_store_trouble(d->w->group->store, &e)) {
 		break_off(d, &e);
-		d->t->ops->abort(d->t);
+		d->until = ws_deadline_min(d->until, ws_deadline_in(REFUSED_GRACE_NS));
+		if (d->moving)
+			d->t->ops->abort(d->t);
 	}
 	if (d->moving && readable(d->t->ops->fd(d->t))) {
 		d->moving = false;
