@@ -156,6 +156,8 @@ class Endpoint:
                         "Failed to destroy custom process group: %s.")
 
     def update_weights_from_distributed(self, body):
+        if self.args.refuse:
+            return 400, {"success": False, "message": "refused as told"}
         status, reply = self.ask("update_weights_from_distributed", body,
                                  "Succeeded to update parameter online.",
                                  "Failed to update parameter online: %s. The full weights of the "
@@ -272,6 +274,7 @@ def main():
     p.add_argument("--keep", choices=("hash", "none", "memory"), default="hash")
     p.add_argument("--model-path", default="/nonexistent")
     p.add_argument("--server-info", type=json.loads, default={}, help="JSON to lay over /server_info")
+    p.add_argument("--refuse", action="store_true", help="answer every update with 400, at once")
     args = p.parse_args()
     args.out = os.dup(1)  # for the ready lines; gloo prints to stdout on its own
     os.dup2(2, 1)
