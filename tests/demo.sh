@@ -18,9 +18,14 @@ finish() {
 }
 trap finish EXIT
 
+bold='' plain=''
+if [ -t 1 ] && [ -z "${NO_COLOR:-}" ]; then bold=$'\033[1m' plain=$'\033[0m'; fi
+
+prompt() { printf '\n%s$ %s%s\n' "$bold" "$*" "$plain"; }
+
 # Shows a command as it would be typed, then runs it.
 show() {
-    printf '\n\033[1m$ %s\033[0m\n' "${*//$bin\//}"
+    prompt "${*//$bin\//}"
     "$@"
 }
 
@@ -51,7 +56,7 @@ done
 
 for u in "${urls[@]}"; do show "$bin/wsync-register" add "$u"; done
 show "$bin/wsync-register" list
-printf '\n\033[1m$ wsync-list-weights %s | head\033[0m\n' "$dir/ckpt"
+prompt "wsync-list-weights $dir/ckpt | sed -n '1,6p;\$p'"
 "$bin/wsync-list-weights" "$dir/ckpt" | sed -n '1,6p;$p'
 show "$bin/wsync-push" "$dir/ckpt" --weight-version 1 --verify hash
 show "$bin/wsync-ctl" version
