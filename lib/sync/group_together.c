@@ -85,7 +85,9 @@ static void break_off(struct duo *d, const struct ws_err *why)
 		return;
 	}
 	d->broken = true;
-	d->until = ws_deadline_min(d->until, ws_deadline_in(BROKEN_GRACE_NS));
+	/* Who is joining waits for our store, which is closed only when this is over. */
+	d->until = ws_deadline_min(d->until, ws_deadline_in(d->w->joining ? REFUSED_GRACE_NS :
+	                                                                    BROKEN_GRACE_NS));
 }
 
 static void watch_wire(struct duo *d, int64_t start)
