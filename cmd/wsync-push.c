@@ -13,7 +13,7 @@
 #include <string.h>
 
 /* Indexes are the values of the library's enums. */
-static const char *const backends[] = { "auto", "gloo", NULL };
+static const char *const backends[] = { "auto", "gloo", "nccl", NULL };
 static const char *const protocols[] = { "auto", "update", NULL };
 static const char *const formats[] = { "auto", "none", "flattened_bucket", NULL };
 static const char *const flushes[] = { "last", "never", "every", NULL };
@@ -50,7 +50,7 @@ static const struct opt opts[] = {
 	OPT_FLAG(0, "stdin", &cfg.from_stdin, "read sources from stdin, one a line (with a tab: its weight version); the group is kept"),
 	OPT_FLAG('n', "dry-run", &cfg.dry_run, "print the plan that the real run executes, change nothing"),
 	OPT_GROUP("How"),
-	OPT_CHOICE(0, "backend", backends, &cfg.backend, "the data plane (auto: gloo)"),
+	OPT_CHOICE(0, "backend", backends, &cfg.backend, "the data plane (auto: gloo; nccl: where it is built in)"),
 	OPT_CHOICE(0, "protocol", protocols, &cfg.protocol, "the servers' routes (auto: update)"),
 	OPT_SIZE(0, "bucket-size", &cfg.bucket_size, "most bytes of one request (512MiB)"),
 	OPT_CHOICE(0, "load-format", formats, &cfg.format, "none: a broadcast for each tensor; auto: flattened_bucket"),

@@ -10,7 +10,7 @@ _wsync_options() {
 	wsync-push) echo "
 		--endpoint=URL -e=URL --pool=ANY --registry=FILE --api-key-file=FILE
 		--include=TENSOR --exclude=TENSOR --weight-version=ANY --stdin --dry-run
-		--backend=auto|gloo --protocol=auto|update --bucket-size=128MiB|256MiB|512MiB|1GiB
+		--backend=auto|gloo|nccl --protocol=auto|update --bucket-size=128MiB|256MiB|512MiB|1GiB
 		--load-format=auto|none|flattened_bucket --flush=last|never|every
 		--pause=abort|retract|in_place|none --on-partial=resume|pause --verify=none|hash
 		--master-address=ANY --master-port=ANY --group-name=ANY

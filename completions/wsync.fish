@@ -57,7 +57,7 @@ __wsync push -s e -l endpoint -x -a '(__wsync_urls)' -d 'push to this endpoint'
 __wsync push -l weight-version -x -d 'what the endpoints call these weights'
 __wsync push -l stdin -d 'read sources from standard input'
 __wsync push -s n -l dry-run -d 'print the plan, change nothing'
-__wsync push -l backend -x -a 'auto gloo' -d 'the data plane'
+__wsync push -l backend -x -a 'auto gloo nccl' -d 'the data plane'
 __wsync push -l protocol -x -a 'auto update' -d "the servers' routes"
 __wsync push -l bucket-size -x -a '128MiB 256MiB 512MiB 1GiB' -d 'most bytes of one request'
 __wsync push -l load-format -x -a 'auto none flattened_bucket' -d 'how a bucket is broadcast'

@@ -23,7 +23,8 @@
 extern "C" {
 #endif
 
-enum ws_backend { WS_BACKEND_AUTO, WS_BACKEND_GLOO };
+/* NCCL needs a GPU on our side and a build that has it: WS_EDEVICE where it has not. */
+enum ws_backend { WS_BACKEND_AUTO, WS_BACKEND_GLOO, WS_BACKEND_NCCL };
 enum ws_protocol { WS_PROTOCOL_AUTO, WS_PROTOCOL_UPDATE };
 enum ws_push_format { WS_PUSH_FORMAT_AUTO, WS_PUSH_FORMAT_NONE, WS_PUSH_FORMAT_FLATTENED };
 enum ws_push_flush { WS_FLUSH_LAST, WS_FLUSH_NEVER, WS_FLUSH_EVERY };

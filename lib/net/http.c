@@ -410,7 +410,7 @@ static void finish(struct flight *f, CURLcode code)
 	call->done = true;
 	ws_format_duration(took, sizeof took, call->ns);
 	if (code)
-		ws_log(log, 1, "%s after %s", call->err.msg, took);
+		ws_log(log, 1, "%s", call->err.msg);
 	else
 		ws_log(log, 1, "%s %s: HTTP %ld after %s", call->method, call->url, call->status,
 		       took);

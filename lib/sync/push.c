@@ -261,6 +261,8 @@ static void judge_partial(const struct ws_push *p, struct ws_err *err)
 		committed += p->endpoints[i].state == WS_COMMITTED;
 	if (!committed || committed == p->opts.n_endpoints || err->code == WS_ECANCELLED)
 		return;
+	if (err->endpoint[0] && !strstr(err->msg, err->endpoint))
+		ws_err_wrap(err, "%s", err->endpoint);
 	ws_err_wrap(err, "%zu of %zu endpoints updated", committed, p->opts.n_endpoints);
 	err->code = WS_EPARTIAL;
 }
@@ -308,6 +310,9 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 	}
 	if (rc)
 		judge_partial(p, &local);
+	for (size_t i = 0; rc == 0 && p->weight_version && !p->opts.dry_run && i < p->opts.n_endpoints; i++)
+		snprintf(p->infos[i].weight_version, sizeof p->infos[i].weight_version, "%s",
+		         p->weight_version);
 	struct ws_ev_end r;
 	fill_result(p, rc == 0, &local, &r);
 	if (p->spoilt && p->group) {
@@ -361,6 +366,10 @@ static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 {
 	if (o->n_endpoints == 0 && !o->dry_run)
 		return ws_err_set(err, WS_EUSAGE, "no endpoint to push to");
+	if (o->backend == WS_BACKEND_NCCL) {
+		ws_err_set(err, WS_EDEVICE, "the nccl data plane is not in this build");
+		return ws_err_hint(err, "use --backend gloo: it feeds servers with GPUs too");
+	}
 	if (o->pause == WS_PAUSE_IN_PLACE && o->flush != WS_FLUSH_NEVER) {
 		ws_err_set(err, WS_EUSAGE, "--pause in_place keeps the requests and their cache, and a "
 		           "server that holds requests refuses a flush or dies of it");

@@ -103,8 +103,9 @@ static int judge(struct ws_push *p, size_t i, const struct ws_checksums *c, stru
 	if (!bad)
 		return 0;
 	e->state = WS_PARTIAL;
-	snprintf(e->message, sizeof e->message, "%zu tensors differ from what was sent", bad);
-	return ws_err_set(err, WS_EMISMATCH, "%s: %zu tensors differ from what was sent", e->url, bad);
+	snprintf(e->message, sizeof e->message, bad == 1 ? "%zu tensor differs from what was sent" :
+	                                                  "%zu tensors differ from what was sent", bad);
+	return ws_err_set(err, WS_EMISMATCH, "%s: %s", e->url, e->message);
 }
 
 int push_verify(struct ws_push *p, struct ws_err *err)
