@@ -123,18 +123,25 @@ static int fill_entry(const struct job *job, const struct probe *p, size_t i,
 	return ws_err_hint(err, "leave --world-size out to take the server's");
 }
 
+static void json_entry(struct ws_jw *w, const struct ws_registry_entry *e)
+{
+	ws_jw_str(w, "url", e->url);
+	ws_jw_str(w, "host", e->host);
+	ws_jw_uint(w, "port", e->port);
+	ws_jw_str(w, "pool", e->pool);
+	ws_jw_uint(w, "world_size", e->world_size);
+	ws_jw_uint(w, "tp_size", e->tp_size);
+	ws_jw_str(w, "dtype", e->dtype);
+	ws_jw_str(w, "quantization", e->quantization);
+	ws_jw_str(w, "served_model", e->served_model);
+	ws_jw_str(w, "version", e->version);
+}
+
 static void tell_added(struct ui *ui, const struct ws_registry_entry *e, bool updated)
 {
 	struct ws_jw *w = ui_line(ui, "endpoint");
 	if (w) {
-		ws_jw_str(w, "url", e->url);
-		ws_jw_str(w, "pool", e->pool);
-		ws_jw_uint(w, "world_size", e->world_size);
-		ws_jw_uint(w, "tp_size", e->tp_size);
-		ws_jw_str(w, "dtype", e->dtype);
-		ws_jw_str(w, "quantization", e->quantization);
-		ws_jw_str(w, "served_model", e->served_model);
-		ws_jw_str(w, "version", e->version);
+		json_entry(w, e);
 		ws_jw_bool(w, "updated", updated);
 		ui_line_end(ui);
 	}
@@ -213,16 +220,7 @@ static void list_json(struct ui *ui, const struct ws_registry_entry *e)
 	struct ws_jw *w = ui_line(ui, "endpoint");
 	if (!w)
 		return;
-	ws_jw_str(w, "url", e->url);
-	ws_jw_str(w, "host", e->host);
-	ws_jw_uint(w, "port", e->port);
-	ws_jw_str(w, "pool", e->pool);
-	ws_jw_uint(w, "world_size", e->world_size);
-	ws_jw_uint(w, "tp_size", e->tp_size);
-	ws_jw_str(w, "dtype", e->dtype);
-	ws_jw_str(w, "quantization", e->quantization);
-	ws_jw_str(w, "served_model", e->served_model);
-	ws_jw_str(w, "version", e->version);
+	json_entry(w, e);
 	ws_jw_str(w, "added_at", e->added_at);
 	ui_line_end(ui);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "json.h"
+#include "wsync/str.h"
 
 #include <cjson/cJSON.h>
 
@@ -190,26 +191,12 @@ void ws_jw_init(struct ws_jw *w, struct ws_buf *out)
 	*w = (struct ws_jw){ .out = out };
 }
 
-/* Length of the valid UTF-8 sequence at s; 0: none. Surrogates and overlong forms are not checked:
- * every consumer replaces or accepts them, and what we must not do is break the line. */
-static size_t sequence(const unsigned char *s, size_t n)
-{
-	const size_t want = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 :
-	                    s[0] < 0xf5 ? 4 : 0;
-	if (want == 0 || want > n)
-		return 0;
-	for (size_t i = 1; i < want; i++)
-		if ((s[i] & 0xc0) != 0x80)
-			return 0;
-	return want;
-}
-
 static void quoted(struct ws_buf *out, const char *text, size_t len)
 {
 	const unsigned char *s = (const unsigned char *)text;
 	ws_buf_putc(out, '"');
 	for (size_t i = 0; i < len;) {
-		const size_t step = sequence(s + i, len - i);
+		const size_t step = ws_utf8_step(text + i, len - i);
 		if (step == 0) {
 			ws_buf_puts(out, "\\ufffd");
 			i++;

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files replaced whole and locked, cancellation, jobs, hashes. */
+#include "file.h"
+#include "hash.h"
+#include "job.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "scratch.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+static size_t count_entries(const char *dir)
+{
+	size_t n = 0;
+	DIR *d = opendir(dir);
+	for (struct dirent *e; d && (e = readdir(d));)
+		n += e->d_name[0] != '.';
+	closedir(d);
+	return n;
+}
+
+static void a_file_is_replaced_whole_with_its_mode(void **state)
+{
+	(void)state;
+	struct stat st;
+	struct ws_buf b;
+	assert_int_equal(ws_file_replace("f", "old", 3, 0600, NULL), 0);
+	assert_int_equal(ws_file_replace("f", "newer", 5, 0600, NULL), 0);
+	assert_int_equal(stat("f", &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0600);
+	ws_buf_init(&b, 5);
+	assert_int_equal(ws_file_read("f", &b, NULL), 0);
+	assert_string_equal(ws_buf_str(&b), "newer");
+	ws_buf_free(&b);
+	assert_int_equal(count_entries("."), 1); /* no temporary file stays */
+}
+
+static void a_replacement_that_fails_leaves_the_old_file(void **state)
+{
+	(void)state;
+	struct ws_err err = WS_ERR_INIT;
+	assert_int_equal(mkdir("d", 0700), 0);
+	assert_int_equal(ws_file_replace("d/f", "old", 3, 0600, NULL), 0);
+	assert_int_equal(ws_file_replace("d", "x", 1, 0600, &err), -1); /* a directory is in the way */
+	assert_int_equal(err.code, WS_ESYSTEM);
+	assert_int_equal(count_entries("."), 1);
+	assert_int_equal(ws_file_replace("absent/f", "x", 1, 0600, &err), -1);
+}
+
+static void what_is_no_regular_file_is_refused_without_waiting(void **state)
+{
+	(void)state;
+	struct ws_map map = WS_MAP_INIT;
+	struct ws_err err = WS_ERR_INIT;
+	assert_int_equal(mkfifo("fifo", 0600), 0);
+	assert_int_equal(ws_map_open("fifo", &map, &err), -1);
+	assert_int_equal(err.code, WS_EINPUT);
+	assert_int_equal(ws_map_open(".", &map, &err), -1);
+	assert_int_equal(err.code, WS_EINPUT);
+	assert_int_equal(ws_map_open("absent", &map, &err), -1);
+	assert_int_equal(err.code, WS_EINPUT);
+	assert_int_equal(err.native, ENOENT);
+}
+
+static void a_file_has_at_most_the_bytes_it_may_have(void **state)
+{
+	(void)state;
+	struct ws_buf b;
+	struct ws_err err = WS_ERR_INIT;
+	assert_int_equal(ws_file_replace("f", "123456", 6, 0600, NULL), 0);
+	ws_buf_init(&b, 5);
+	assert_int_equal(ws_file_read("f", &b, &err), -1);
+	assert_int_equal(err.code, WS_EINPUT);
+	ws_buf_free(&b);
+	struct ws_map map = WS_MAP_INIT;
+	assert_int_equal(ws_map_open("f", &map, NULL), 0);
+	assert_int_equal(map.size, 6);
+	assert_memory_equal(map.data, "123456", 6);
+	ws_map_close(&map);
+	ws_map_close(&map);
+}
+
+static void missing_directories_are_made_for_us_alone(void **state)
+{
+	(void)state;
+	struct stat st;
+	assert_int_equal(ws_file_mkdirs("a/b/c", NULL), 0);
+	assert_int_equal(ws_file_mkdirs("a/b/c/", NULL), 0);
+	assert_int_equal(stat("a/b", &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0700);
+	assert_int_equal(ws_file_replace("file", "", 0, 0600, NULL), 0);
+	assert_int_equal(ws_file_mkdirs("file/x", NULL), -1);
+}
+
+static void a_lock_is_waited_for_until_the_deadline(void **state)
+{
+	(void)state;
+	struct ws_err err = WS_ERR_INIT;
+	const int held = ws_file_lock("lock", ws_deadline_in(WS_NS_PER_S), NULL, NULL);
+	assert_true(held >= 0);
+	const int64_t start = ws_now_ns();
+	assert_int_equal(ws_file_lock("lock", ws_deadline_in(50 * WS_NS_PER_MS), NULL, &err), -1);
+	assert_int_equal(err.code, WS_ETIMEOUT);
+	assert_true(ws_now_ns() - start >= 50 * WS_NS_PER_MS);
+	struct ws_cancel cancel = WS_CANCEL_INIT;
+	assert_int_equal(ws_cancel_init(&cancel, NULL), 0);
+	ws_cancel_set(&cancel);
+	assert_int_equal(ws_file_lock("lock", WS_FOREVER, &cancel, &err), -1);
+	assert_int_equal(err.code, WS_ECANCELLED);
+	ws_cancel_fini(&cancel);
+	ws_file_unlock(held);
+	const int again = ws_file_lock("lock", ws_deadline_in(0), NULL, NULL);
+	assert_true(again >= 0);
+	ws_file_unlock(again);
+}
+
+static void a_cancel_wakes_poll_for_ever(void **state)
+{
+	(void)state;
+	struct ws_cancel c = WS_CANCEL_INIT;
+	assert_int_equal(ws_cancel_init(&c, NULL), 0);
+	struct pollfd p = { .fd = ws_cancel_fd(&c), .events = POLLIN };
+	assert_int_equal(poll(&p, 1, 0), 0);
+	assert_false(ws_cancelled(&c));
+	ws_cancel_set(&c);
+	ws_cancel_set(&c);
+	assert_true(ws_cancelled(&c));
+	assert_int_equal(poll(&p, 1, 0), 1);
+	assert_int_equal(poll(&p, 1, 0), 1);
+	ws_cancel_fini(&c);
+	assert_false(ws_cancelled(NULL));
+	assert_int_equal(ws_cancel_fd(NULL), -1);
+}
+
+static int answer(void *arg, struct ws_err *err)
+{
+	return *(int *)arg ? ws_err_set(err, WS_EDATA, "job %d", *(int *)arg) : 0;
+}
+
+static void a_job_hands_over_how_it_ended_and_can_run_again(void **state)
+{
+	(void)state;
+	struct ws_job j;
+	struct ws_err err = WS_ERR_INIT;
+	int arg = 7;
+	assert_int_equal(ws_job_init(&j, NULL), 0);
+	assert_int_equal(ws_job_wait(&j, &err), 0); /* nothing ran */
+	for (int i = 0; i < 100; i++) {
+		arg = i % 2 ? 7 : 0;
+		assert_int_equal(ws_job_start(&j, answer, &arg, NULL), 0);
+		struct pollfd p = { .fd = j.fd, .events = POLLIN };
+		assert_int_equal(poll(&p, 1, 5000), 1);
+		assert_int_equal(ws_job_wait(&j, &err), arg ? -1 : 0);
+		assert_int_equal(poll(&p, 1, 0), 0);
+	}
+	assert_string_equal(err.msg, "job 7");
+	assert_int_equal(ws_job_start(&j, answer, &arg, NULL), 0);
+	ws_job_fini(&j);
+	ws_job_fini(&j);
+}
+
+static void hashes_are_xxh3_whole_or_in_pieces(void **state)
+{
+	(void)state;
+	/* The published value of XXH3-64 with seed 0 of no bytes. */
+	assert_true(ws_hash64("", 0) == UINT64_C(0x2d06800538d394c2));
+	uint8_t bytes[5000];
+	for (size_t i = 0; i < sizeof bytes; i++)
+		bytes[i] = (uint8_t)(i * 131);
+	struct ws_hash *h = ws_hash_new();
+	for (size_t step = 1; step < 700; step += 97) {
+		ws_hash_reset(h);
+		for (size_t at = 0; at < sizeof bytes; at += step)
+			ws_hash_add(h, bytes + at, at + step < sizeof bytes ? step : sizeof bytes - at);
+		assert_true(ws_hash_digest(h) == ws_hash64(bytes, sizeof bytes));
+	}
+	ws_hash_free(h);
+	ws_hash_free(NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		IN_SCRATCH(a_file_is_replaced_whole_with_its_mode),
+		IN_SCRATCH(a_replacement_that_fails_leaves_the_old_file),
+		IN_SCRATCH(what_is_no_regular_file_is_refused_without_waiting),
+		IN_SCRATCH(a_file_has_at_most_the_bytes_it_may_have),
+		IN_SCRATCH(missing_directories_are_made_for_us_alone),
+		IN_SCRATCH(a_lock_is_waited_for_until_the_deadline),
+		cmocka_unit_test(a_cancel_wakes_poll_for_ever),
+		cmocka_unit_test(a_job_hands_over_how_it_ended_and_can_run_again),
+		cmocka_unit_test(hashes_are_xxh3_whole_or_in_pieces),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The guards around cJSON, and the writer. */
+#include "json.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+
+static struct ws_json *parse(const char *text, struct ws_err *err)
+{
+	return ws_json_parse(text, strlen(text), "reply", err);
+}
+
+static void refuses(const char *text, size_t len, const char *words)
+{
+	struct ws_err err = WS_ERR_INIT;
+	assert_null(ws_json_parse(text, len, "reply", &err));
+	assert_int_equal(err.code, WS_EINPUT);
+	if (!strstr(err.msg, words))
+		fail_msg("\"%s\" does not say \"%s\"", err.msg, words);
+}
+
+static void what_is_not_one_value_is_refused(void **state)
+{
+	(void)state;
+	refuses("", 0, "byte 0");
+	refuses("{", 1, "byte");
+	refuses("{} x", 4, "byte 3: text after the value");
+	refuses("{}{}", 4, "text after");
+	refuses("{\"a\":1,}", 8, "byte");
+	refuses("nul", 3, "byte");
+	refuses("{\"a\":\"b\0c\"}", 11, "byte 7: NUL");
+	refuses("{\"a\":\"b\\u0000c\"}", 16, "byte 7: NUL");
+	struct ws_json *ok = parse(" {\"a\":\"b\\\\u0000\"} \n", NULL);
+	assert_string_equal(ws_json_get_string(ok, "a", ""), "b\\u0000");
+	ws_json_free(ok);
+}
+
+static void depth_has_a_limit(void **state)
+{
+	(void)state;
+	enum { N = 100000 };
+	char *deep = malloc(N);
+	memset(deep, '[', N);
+	refuses(deep, N, "not JSON");
+	free(deep);
+}
+
+static void the_text_need_not_end_in_nul(void **state)
+{
+	(void)state;
+	char *exact = malloc(2); /* a sanitizer sees a read past it */
+	memcpy(exact, "12", 2);
+	struct ws_json *j = ws_json_parse(exact, 2, "reply", NULL);
+	int64_t n = 0;
+	assert_true(ws_json_int(j, &n));
+	assert_int_equal(n, 12);
+	ws_json_free(j);
+	free(exact);
+}
+
+static void integers_are_exact_or_refused(void **state)
+{
+	(void)state;
+	struct ws_json *j = parse("{\"big\":9007199254740991,\"over\":9007199254740993,\"half\":1.5,"
+	                          "\"neg\":-9007199254740991,\"huge\":1e300,\"text\":\"7\",\"e\":1e3}", NULL);
+	int64_t n = 0;
+	assert_true(ws_json_int(ws_json_get(j, "big"), &n));
+	assert_true(n == INT64_C(9007199254740991));
+	assert_true(ws_json_int(ws_json_get(j, "neg"), &n));
+	assert_false(ws_json_int(ws_json_get(j, "over"), &n));
+	assert_false(ws_json_int(ws_json_get(j, "half"), &n));
+	assert_false(ws_json_int(ws_json_get(j, "huge"), &n));
+	assert_false(ws_json_int(ws_json_get(j, "text"), &n));
+	assert_false(ws_json_int(NULL, &n));
+	assert_int_equal(ws_json_get_int(j, "e", 0), 1000);
+	assert_int_equal(ws_json_get_int(j, "absent", -3), -3);
+	ws_json_free(j);
+}
+
+static void keys_are_case_sensitive_and_doubles_are_found(void **state)
+{
+	(void)state;
+	struct ws_json *j = parse("{\"Name\":1,\"name\":2,\"x\":{\"name\":3,\"name\":4}}", NULL);
+	assert_int_equal(ws_json_get_int(j, "name", 0), 2);
+	assert_null(ws_json_get(j, "NAME"));
+	assert_null(ws_json_duplicate(j));
+	assert_string_equal(ws_json_duplicate(ws_json_get(j, "x")), "name");
+	assert_null(ws_json_get(ws_json_get(j, "name"), "of a number"));
+	assert_int_equal(ws_json_count(j), 3);
+	assert_int_equal(ws_json_type(NULL), WS_JSON_NULL);
+	ws_json_free(j);
+}
+
+static void what_is_written_is_what_was_given(void **state)
+{
+	(void)state;
+	struct ws_buf b;
+	struct ws_jw w;
+	ws_buf_init(&b, 0);
+	ws_jw_init(&w, &b);
+	ws_jw_object(&w, NULL);
+	ws_jw_uint(&w, "u", UINT64_MAX);
+	ws_jw_int(&w, "i", INT64_MIN);
+	ws_jw_array(&w, "a");
+	ws_jw_object(&w, NULL);
+	ws_jw_end_object(&w);
+	ws_jw_bool(&w, NULL, true);
+	ws_jw_null(&w, NULL);
+	ws_jw_end_array(&w);
+	ws_jw_hex64(&w, "h", 0x1f);
+	ws_jw_double(&w, "nan", NAN);
+	ws_jw_str(&w, "none", NULL);
+	ws_jw_str(&w, "s\"k", "q\"b\\n\nt\tx\x01\x7f\xff" "e");
+	ws_jw_strn(&w, "cut", "abc", 2);
+	ws_jw_end_object(&w);
+	assert_string_equal(ws_buf_str(&b),
+	                    "{\"u\":18446744073709551615,\"i\":-9223372036854775808,\"a\":[{},true,null],"
+	                    "\"h\":\"000000000000001f\",\"nan\":null,\"none\":null,"
+	                    "\"s\\\"k\":\"q\\\"b\\\\n\\nt\\tx\\u0001\\u007f\\ufffde\",\"cut\":\"ab\"}");
+	ws_buf_free(&b);
+}
+
+static void what_is_written_can_be_read_whatever_the_bytes(void **state)
+{
+	(void)state;
+	for (unsigned seed = 1; seed <= 2000; seed++) {
+		char text[40];
+		unsigned x = seed * 2654435761u;
+		const size_t n = seed % sizeof text;
+		for (size_t i = 0; i < n; i++) {
+			x = x * 1664525u + 1013904223u;
+			text[i] = (char)(x >> 24);
+			if (!text[i])
+				text[i] = 1; /* JSON has it, ws_json_parse refuses it */
+		}
+		struct ws_buf b;
+		struct ws_jw w;
+		ws_buf_init(&b, 0);
+		ws_jw_init(&w, &b);
+		ws_jw_array(&w, NULL);
+		ws_jw_strn(&w, NULL, text, n);
+		ws_jw_end_array(&w);
+		struct ws_err err = WS_ERR_INIT;
+		struct ws_json *j = ws_json_parse(b.data, b.len, "line", &err);
+		if (!j)
+			fail_msg("%s: %s", err.msg, b.data);
+		assert_int_equal(ws_json_count(j), 1);
+		ws_json_free(j);
+		ws_buf_free(&b);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_is_not_one_value_is_refused),
+		cmocka_unit_test(depth_has_a_limit),
+		cmocka_unit_test(the_text_need_not_end_in_nul),
+		cmocka_unit_test(integers_are_exact_or_refused),
+		cmocka_unit_test(keys_are_case_sensitive_and_doubles_are_found),
+		cmocka_unit_test(what_is_written_is_what_was_given),
+		cmocka_unit_test(what_is_written_can_be_read_whatever_the_bytes),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

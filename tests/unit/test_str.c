@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sizes, durations and foreign text; errors and buffers. */
+#include "wsync/buf.h"
+#include "wsync/clock.h"
+#include "wsync/str.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <limits.h>
+
+static void sizes_are_read_as_people_write_them(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *text;
+		uint64_t bytes;
+	} good[] = {
+		{ "0", 0 }, { "512", 512 }, { "1B", 1 }, { "64k", 65536 }, { "64KiB", 65536 },
+		{ "64kB", 64000 }, { "1.5GiB", UINT64_C(1610612736) }, { "2T", UINT64_C(2) << 40 },
+		{ "512MiB", UINT64_C(512) << 20 }, { "0.5k", 512 },
+	};
+	static const char *const bad[] = { "", " 1", "1 ", "-1", "+1", "0x10", "1e3", "3Q", "1.5B", "nan",
+		                           "inf", "MiB", "1..5k", "99999999999999999999999999",
+		                           "9999999T", "1kib" };
+	for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+		uint64_t bytes = 1;
+		assert_int_equal(ws_parse_size(good[i].text, &bytes, NULL), 0);
+		assert_int_equal(bytes, good[i].bytes);
+	}
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+		uint64_t bytes;
+		struct ws_err err = WS_ERR_INIT;
+		assert_int_equal(ws_parse_size(bad[i], &bytes, &err), -1);
+		assert_int_equal(err.code, WS_EUSAGE);
+		assert_non_null(strstr(err.msg, "invalid SIZE"));
+	}
+}
+
+static void durations_have_units_or_are_seconds(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *text;
+		int64_t ns;
+	} good[] = { { "10", 10000000000 }, { "1.5s", 1500000000 }, { "200ms", 200000000 },
+		     { "5us", 5000 }, { "2m", 120000000000 }, { "1h", 3600000000000 },
+		     { "none", INT64_MAX }, { "0", 0 } };
+	static const char *const bad[] = { "", "s", "1d", "-1s", "1 s", "999999999999h" };
+	for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+		int64_t ns = -1;
+		assert_int_equal(ws_parse_duration(good[i].text, &ns, NULL), 0);
+		assert_int_equal(ns, good[i].ns);
+	}
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+		int64_t ns;
+		assert_int_equal(ws_parse_duration(bad[i], &ns, NULL), -1);
+	}
+}
+
+static void numbers_stay_in_their_range(void **state)
+{
+	(void)state;
+	uint64_t n;
+	assert_int_equal(ws_parse_uint("65535", 0, 65535, "PORT", &n, NULL), 0);
+	assert_int_equal(n, 65535);
+	assert_int_equal(ws_parse_uint("18446744073709551615", 0, UINT64_MAX, "N", &n, NULL), 0);
+	static const char *const bad[] = { "", "65536", "-1", "+1", " 1", "1x", "0x1",
+		                           "18446744073709551616" };
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+		assert_int_equal(ws_parse_uint(bad[i], 0, 65535, "PORT", &n, NULL), -1);
+}
+
+static void sizes_durations_and_rates_are_short(void **state)
+{
+	(void)state;
+	char text[32];
+	assert_string_equal(ws_format_size(text, sizeof text, 0), "0 B");
+	assert_string_equal(ws_format_size(text, sizeof text, 1023), "1023 B");
+	assert_string_equal(ws_format_size(text, sizeof text, 1024), "1.00 KiB");
+	assert_string_equal(ws_format_size(text, sizeof text, UINT64_C(1192099840)), "1.11 GiB");
+	assert_string_equal(ws_format_size(text, sizeof text, UINT64_MAX), "16384.0 PiB");
+	assert_string_equal(ws_format_duration(text, sizeof text, 85000), "85 us");
+	assert_string_equal(ws_format_duration(text, sizeof text, 312000000), "312 ms");
+	assert_string_equal(ws_format_duration(text, sizeof text, 1840000000), "1.84 s");
+	assert_string_equal(ws_format_duration(text, sizeof text, 125 * WS_NS_PER_S), "2 m 05 s");
+	assert_string_equal(ws_format_rate(text, sizeof text, 2410000000, WS_NS_PER_S), "2.41 GB/s");
+	assert_string_equal(ws_format_rate(text, sizeof text, 1, 0), "0.00 B/s");
+}
+
+static void foreign_text_cannot_move_a_terminal(void **state)
+{
+	(void)state;
+	char text[64];
+	const char evil[] = "a\033[2Jb\nc\x7f\xc2\x9b" "d\xff\xe2\x82";
+	assert_string_equal(ws_printable(text, sizeof text, evil, sizeof evil - 1), "a?[2Jb?c??d???");
+	const char good[] = "gr\xc3\xbc\xc3\x9f \xe6\x9d\x83\xe9\x87\x8d \xf0\x9f\x98\x80";
+	assert_string_equal(ws_printable(text, sizeof text, good, sizeof good - 1), good);
+	/* Cut between characters, never inside one. */
+	assert_string_equal(ws_printable(text, 5, good, sizeof good - 1), "gr\xc3\xbc");
+	assert_string_equal(ws_printable(text, 4, good, sizeof good - 1), "gr");
+	assert_int_equal(ws_utf8_step("\xed\xa0\x80", 3), 0); /* a surrogate */
+	assert_int_equal(ws_utf8_step("\xc0\x80", 2), 0);     /* overlong */
+	assert_int_equal(ws_utf8_step("\xf4\x90\x80\x80", 4), 0);
+}
+
+static void globs_match_whole_names(void **state)
+{
+	(void)state;
+	assert_true(ws_glob_match("model.layers.*.weight", "model.layers.0.self_attn.q_proj.weight"));
+	assert_true(ws_glob_match("*.[qk]_proj.*", "a.q_proj.weight"));
+	assert_false(ws_glob_match("q_proj", "a.q_proj.weight"));
+	assert_false(ws_glob_match("Model*", "model.norm.weight"));
+}
+
+static void an_error_keeps_its_first_cause_and_place(void **state)
+{
+	(void)state;
+	struct ws_err err = WS_ERR_INIT;
+	errno = ENOENT;
+	assert_int_equal(ws_err_errno(&err, "open %s", "x"), -1);
+	assert_int_equal(err.native, ENOENT);
+	assert_string_equal(err.msg, "open x: No such file or directory");
+	ws_err_wrap(&err, "bucket %d", 3);
+	assert_string_equal(err.msg, "bucket 3: open x: No such file or directory");
+	ws_err_where(&err, "transfer", "http://a");
+	ws_err_where(&err, "resume", "http://b");
+	assert_string_equal(err.phase, "transfer");
+	assert_string_equal(err.endpoint, "http://a");
+	assert_int_equal(ws_err_set(NULL, WS_EINPUT, "nobody hears"), -1);
+	ws_err_set(&err, WS_EDATA, "afresh");
+	assert_string_equal(err.endpoint, "");
+	for (int code = 0; code <= 11; code++)
+		assert_string_not_equal(ws_code_name((enum ws_code)code), "unknown");
+}
+
+static void a_long_message_is_cut_not_overrun(void **state)
+{
+	(void)state;
+	struct ws_err err = WS_ERR_INIT;
+	char text[3000];
+	memset(text, 'x', sizeof text - 1);
+	text[sizeof text - 1] = '\0';
+	ws_err_set(&err, WS_EINPUT, "%s", text);
+	for (int i = 0; i < 5; i++)
+		ws_err_wrap(&err, "%s", text);
+	assert_int_equal(strlen(err.msg), sizeof err.msg - 1);
+}
+
+static void a_buffer_refuses_what_passes_its_limit_and_remembers(void **state)
+{
+	(void)state;
+	struct ws_buf b;
+	struct ws_err err = WS_ERR_INIT;
+	ws_buf_init(&b, 10);
+	assert_string_equal(ws_buf_str(&b), "");
+	assert_int_equal(ws_buf_add(&b, "0123456789", 10), 0);
+	assert_int_equal(ws_buf_putc(&b, 'x'), -1);
+	assert_int_equal(ws_buf_puts(&b, ""), -1); /* a hole in the text would be worse than none */
+	assert_int_equal(ws_buf_check(&b, "reply", &err), -1);
+	assert_non_null(strstr(err.msg, "reply"));
+	ws_buf_reset(&b);
+	assert_int_equal(ws_buf_printf(&b, "%d", 42), 0);
+	assert_string_equal(ws_buf_str(&b), "42");
+	assert_int_equal(ws_buf_reserve(&b, SIZE_MAX), -1);
+	ws_buf_free(&b);
+	assert_int_equal(ws_buf_add(&b, "abc", 3), 0);
+	ws_buf_consume(&b, 1);
+	assert_string_equal(ws_buf_str(&b), "bc");
+	ws_buf_consume(&b, 9);
+	assert_int_equal(b.len, 0);
+	ws_buf_free(&b);
+}
+
+static void deadlines_saturate(void **state)
+{
+	(void)state;
+	assert_int_equal(ws_deadline_in(INT64_MAX), WS_FOREVER);
+	assert_true(ws_deadline_passed(ws_deadline_in(-5)));
+	assert_false(ws_deadline_passed(WS_FOREVER));
+	assert_int_equal(ws_deadline_left(WS_FOREVER), INT64_MAX);
+	assert_int_equal(ws_deadline_poll_ms(WS_FOREVER, 50), 50);
+	assert_int_equal(ws_deadline_poll_ms(ws_deadline_in(0), 50), 0);
+	const int ms = ws_deadline_poll_ms(ws_deadline_in(WS_NS_PER_S), INT_MAX);
+	assert_true(ms > 900 && ms <= 1000);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(sizes_are_read_as_people_write_them),
+		cmocka_unit_test(durations_have_units_or_are_seconds),
+		cmocka_unit_test(numbers_stay_in_their_range),
+		cmocka_unit_test(sizes_durations_and_rates_are_short),
+		cmocka_unit_test(foreign_text_cannot_move_a_terminal),
+		cmocka_unit_test(globs_match_whole_names),
+		cmocka_unit_test(an_error_keeps_its_first_cause_and_place),
+		cmocka_unit_test(a_long_message_is_cut_not_overrun),
+		cmocka_unit_test(a_buffer_refuses_what_passes_its_limit_and_remembers),
+		cmocka_unit_test(deadlines_saturate),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
