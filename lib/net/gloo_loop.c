@@ -48,11 +48,27 @@ int ws_gloo_loop_open(struct ws_gloo *g, struct ws_err *err)
 
 /* ---- newcomers ---- */
 
+static bool is_loopback(int fd)
+{
+	struct sockaddr_storage ss;
+	socklen_t len = sizeof ss;
+	if (getpeername(fd, (struct sockaddr *)&ss, &len))
+		return false;
+	const struct sockaddr_in *v4 = (const struct sockaddr_in *)&ss;
+	const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&ss;
+	return ss.ss_family == AF_INET ? ntohl(v4->sin_addr.s_addr) >> 24 == 127 :
+	       ss.ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
+}
+
 void ws_gloo_adopt(struct ws_gloo *g, struct ws_gloo_peer *p, int fd)
 {
 	const int one = 1;
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+	/* There is no congestion inside a machine, and what paces against it (BBR) halves the speed.
+	 * Any user may ask for reno; where that fails it stays as it was. */
+	if (is_loopback(fd))
+		setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", sizeof "reno" - 1);
 	pthread_mutex_lock(&g->lock);
 	p->fd = fd;
 	/* An abort that came before this descriptor was there missed it. */
