@@ -29,7 +29,8 @@ What is measured
                left out of its time and of its CPU time (they take seconds)
   CPU          user + system time of the sending process (wsync: the whole process)
   loopback     tests/tools/loopcopy: the same file through one TCP connection on the loopback
-               interface into a reader that throws it away, by sendfile or by write, the faster one
+               interface into a reader that throws it away, by sendfile or by write, the faster one;
+               under the system's congestion control (inside a machine, wsync-push asks for reno)
   first byte   from the start of wsync-push's job to the first byte of weights on the wire
   ratio        reference / wsync within a pair, so above 1 is faster than the reference; median, and
                the least and greatest of all pairs. The first pair warms up and is dropped.
