@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -28,37 +27,6 @@ static int open_regular(const char *path, struct stat *st, struct ws_err *err)
 		return fd;
 	close(fd);
 	return ws_err_set(err, WS_EINPUT, "%s: not a regular file", path);
-}
-
-int ws_map_open(const char *path, struct ws_map *out, struct ws_err *err)
-{
-	struct stat st;
-	struct ws_map map = WS_MAP_INIT;
-	map.fd = open_regular(path, &st, err);
-	if (map.fd < 0)
-		return -1;
-	map.size = (uint64_t)st.st_size;
-	if (map.size > 0) {
-		void *p = mmap(NULL, (size_t)map.size, PROT_READ, MAP_SHARED, map.fd, 0);
-		if (p == MAP_FAILED) {
-			ws_err_errno(err, "map %s", path);
-			close(map.fd);
-			return -1;
-		}
-		map.data = p;
-	}
-	*out = map;
-	return 0;
-}
-
-void ws_map_close(struct ws_map *map)
-{
-	if (!map || map->fd < 0)
-		return;
-	if (map->data)
-		munmap((void *)(uintptr_t)map->data, (size_t)map->size);
-	close(map->fd);
-	*map = (struct ws_map)WS_MAP_INIT;
 }
 
 int ws_file_open(const char *path, uint64_t *size, struct ws_err *err)

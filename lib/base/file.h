@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* file.h - files that are mapped, files that are replaced whole, files that are locked. */
+/* file.h - files that are read by position, files that are replaced whole, files that are locked.
+ *
+ * Nothing is mapped: a mapped file that somebody cuts short kills its reader with SIGBUS, and the bytes
+ * of tensors go from the page cache to the socket by sendfile(2) without a mapping too. */
 #ifndef WS_BASE_FILE_H
 #define WS_BASE_FILE_H
 
@@ -11,20 +14,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* A regular file, open and mapped read-only. An empty file has data NULL. */
-struct ws_map {
-	int fd;            /* owned; -1: closed */
-	const uint8_t *data;
-	uint64_t size;     /* bytes when it was opened */
-};
-
-#define WS_MAP_INIT { -1, 0, 0 }
-
-/* Not found, a directory, a FIFO and the like: WS_EINPUT; permission and the rest: WS_ESYSTEM. */
-int ws_map_open(const char *path, struct ws_map *out, struct ws_err *err);
-void ws_map_close(struct ws_map *map); /* NULL is fine */
-
-/* Opens a regular file for reading: its descriptor and size. Errors as above. */
+/* Opens a regular file for reading: its descriptor, or -1, and its size. Not found, a directory, a FIFO
+ * and the like: WS_EINPUT; permission and the rest: WS_ESYSTEM. */
 int ws_file_open(const char *path, uint64_t *size, struct ws_err *err);
 /* Reads exactly n bytes at `at`. A file that ends before that is WS_EINPUT, never SIGBUS. */
 int ws_file_pread(int fd, const char *path, uint64_t at, void *dst, size_t n, struct ws_err *err);

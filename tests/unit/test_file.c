@@ -62,14 +62,14 @@ static void a_replacement_that_fails_leaves_the_old_file(void **state)
 static void what_is_no_regular_file_is_refused_without_waiting(void **state)
 {
 	(void)state;
-	struct ws_map map = WS_MAP_INIT;
+	uint64_t size;
 	struct ws_err err = WS_ERR_INIT;
 	assert_int_equal(mkfifo("fifo", 0600), 0);
-	assert_int_equal(ws_map_open("fifo", &map, &err), -1);
+	assert_int_equal(ws_file_open("fifo", &size, &err), -1);
 	assert_int_equal(err.code, WS_EINPUT);
-	assert_int_equal(ws_map_open(".", &map, &err), -1);
+	assert_int_equal(ws_file_open(".", &size, &err), -1);
 	assert_int_equal(err.code, WS_EINPUT);
-	assert_int_equal(ws_map_open("absent", &map, &err), -1);
+	assert_int_equal(ws_file_open("absent", &size, &err), -1);
 	assert_int_equal(err.code, WS_EINPUT);
 	assert_int_equal(err.native, ENOENT);
 }
@@ -84,12 +84,24 @@ static void a_file_has_at_most_the_bytes_it_may_have(void **state)
 	assert_int_equal(ws_file_read("f", &b, &err), -1);
 	assert_int_equal(err.code, WS_EINPUT);
 	ws_buf_free(&b);
-	struct ws_map map = WS_MAP_INIT;
-	assert_int_equal(ws_map_open("f", &map, NULL), 0);
-	assert_int_equal(map.size, 6);
-	assert_memory_equal(map.data, "123456", 6);
-	ws_map_close(&map);
-	ws_map_close(&map);
+}
+
+static void a_file_that_was_cut_short_is_an_error_not_a_signal(void **state)
+{
+	(void)state;
+	char bytes[8];
+	uint64_t size = 0;
+	struct ws_err err = WS_ERR_INIT;
+	assert_int_equal(ws_file_replace("f", "12345678", 8, 0600, NULL), 0);
+	const int fd = ws_file_open("f", &size, NULL);
+	assert_int_equal(size, 8);
+	assert_int_equal(ws_file_pread(fd, "f", 2, bytes, 6, NULL), 0);
+	assert_memory_equal(bytes, "345678", 6);
+	assert_int_equal(truncate("f", 5), 0);
+	assert_int_equal(ws_file_pread(fd, "f", 2, bytes, 6, &err), -1);
+	assert_int_equal(err.code, WS_EINPUT);
+	assert_non_null(strstr(err.msg, "ends at byte 5"));
+	close(fd);
 }
 
 static void missing_directories_are_made_for_us_alone(void **state)
@@ -197,6 +209,7 @@ int main(void)
 		IN_SCRATCH(a_replacement_that_fails_leaves_the_old_file),
 		IN_SCRATCH(what_is_no_regular_file_is_refused_without_waiting),
 		IN_SCRATCH(a_file_has_at_most_the_bytes_it_may_have),
+		IN_SCRATCH(a_file_that_was_cut_short_is_an_error_not_a_signal),
 		IN_SCRATCH(missing_directories_are_made_for_us_alone),
 		IN_SCRATCH(a_lock_is_waited_for_until_the_deadline),
 		cmocka_unit_test(a_cancel_wakes_poll_for_ever),
