@@ -80,8 +80,10 @@ int ws_endpoint_probe_all(struct ws_http *http, const char *const *urls, size_t 
 
 /* ---- lifecycle calls ---- */
 
+/* One for each endpoint whatever happened, also when the calls were cancelled. */
 struct ws_endpoint_answer {
 	struct ws_err err;        /* code WS_OK: done */
+	bool sent;                /* the request left completely: the server may have acted */
 	char message[256];        /* the server's own words, "" none */
 	int64_t ns;
 };

@@ -110,13 +110,18 @@ int ws_endpoint_probe_all(struct ws_http *http, const char *const *urls, size_t 
 {
 	struct ws_endpoint_call *calls = calloc(n ? n * QUESTIONS : 1, sizeof *calls);
 	const struct ws_err *first = NULL;
-	if (!calls)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	int rc = ask(http, calls, urls, n, until, cancel, err);
-	for (size_t i = 0; !rc && i < n; i++)
-		if (read_info(&calls[i * QUESTIONS], urls[i], &infos[i], &errs[i]) && !first)
+	struct ws_err why = WS_ERR_INIT;
+	const int rc = calls ? ask(http, calls, urls, n, until, cancel, &why)
+	                     : ws_err_set(&why, WS_ESYSTEM, "out of memory");
+	for (size_t i = 0; i < n; i++) {
+		if (rc)
+			errs[i] = why;
+		else if (read_info(&calls[i * QUESTIONS], urls[i], &infos[i], &errs[i]) && !first)
 			first = &errs[i];
-	for (size_t i = 0; i < n * QUESTIONS; i++)
+	}
+	if (rc)
+		first = &why;
+	for (size_t i = 0; calls && i < n * QUESTIONS; i++)
 		ws_endpoint_call_free(&calls[i]);
 	free(calls);
 	if (first && err)

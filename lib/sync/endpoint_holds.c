@@ -112,18 +112,24 @@ int ws_endpoint_checksums(struct ws_http *http, const char *const *urls, size_t 
 	struct ws_endpoint_call *calls = calloc(n ? n : 1, sizeof *calls);
 	ws_buf_init(&body, 0);
 	ws_buf_puts(&body, "{\"action\":\"checksum\"}");
-	int rc = calls ? ws_buf_check(&body, "checksums", err)
-	               : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	struct ws_err why = WS_ERR_INIT;
+	int rc = calls ? ws_buf_check(&body, "checksums", &why)
+	               : ws_err_set(&why, WS_ESYSTEM, "out of memory");
 	for (size_t i = 0; i < n; i++)
 		outs[i] = (struct ws_checksums){ 0 };
 	for (size_t i = 0; !rc && i < n; i++)
 		rc = ws_endpoint_prepare(&calls[i], urls[i], "POST", "/weights_checker", &body,
-		                         until, err);
+		                         until, &why);
 	if (!rc)
-		rc = ws_endpoint_run(http, calls, n, cancel, err);
-	for (size_t i = 0; !rc && i < n; i++)
-		if (read_checksums(&calls[i], urls[i], &outs[i], &errs[i]) && !first)
+		rc = ws_endpoint_run(http, calls, n, cancel, &why);
+	for (size_t i = 0; i < n; i++) {
+		if (rc)
+			errs[i] = why;
+		else if (read_checksums(&calls[i], urls[i], &outs[i], &errs[i]) && !first)
 			first = &errs[i];
+	}
+	if (rc)
+		first = &why;
 	for (size_t i = 0; calls && i < n; i++)
 		ws_endpoint_call_free(&calls[i]);
 	free(calls);

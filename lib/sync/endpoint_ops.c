@@ -49,9 +49,24 @@ static int ask(struct ws_http *http, struct ws_endpoint_call *calls, const char 
 static void read_answer(struct ws_endpoint_call *call, const char *what,
                         struct ws_endpoint_answer *answer)
 {
-	*answer = (struct ws_endpoint_answer){ .err = WS_ERR_INIT, .ns = call->http.ns };
+	*answer = (struct ws_endpoint_answer){ .err = WS_ERR_INIT, .sent = call->http.sent,
+		                               .ns = call->http.ns };
 	if (ws_endpoint_reply(call, NULL, answer->message, sizeof answer->message, &answer->err))
 		ws_err_where(&answer->err, what, NULL);
+}
+
+/* The calls were cut off by *why: who had answered by then has answered. */
+static void read_cut_off(struct ws_endpoint_call *calls, size_t n, const char *what,
+                         const struct ws_err *why, struct ws_endpoint_answer *answers)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (calls && calls[i].http.done)
+			read_answer(&calls[i], what, &answers[i]);
+		else
+			answers[i] = (struct ws_endpoint_answer){
+				.err = *why, .sent = calls && calls[i].http.sent
+			};
+	}
 }
 
 static struct ws_endpoint_call *new_calls(size_t n, struct ws_err *err)
@@ -74,9 +89,14 @@ static int tell_all(struct ws_http *http, const char *const *urls, size_t n, con
                     ws_deadline until, const struct ws_cancel *cancel,
                     struct ws_endpoint_answer *answers, struct ws_err *err)
 {
-	struct ws_endpoint_call *calls = new_calls(n, err);
-	int rc = calls ? ask(http, calls, urls, n, method, path, body, until, cancel, err) : -1;
-	if (!rc) {
+	struct ws_err why = WS_ERR_INIT;
+	struct ws_endpoint_call *calls = new_calls(n, &why);
+	int rc = calls ? ask(http, calls, urls, n, method, path, body, until, cancel, &why) : -1;
+	if (rc) {
+		read_cut_off(calls, n, what, &why, answers);
+		if (err)
+			*err = why;
+	} else {
 		for (size_t i = 0; i < n; i++)
 			read_answer(&calls[i], what, &answers[i]);
 		rc = sum_up(what, n, answers, err);
@@ -178,21 +198,27 @@ int ws_endpoint_flush(struct ws_http *http, const char *const *urls, size_t n, w
                       ws_deadline until, const struct ws_cancel *cancel,
                       struct ws_endpoint_answer *answers, struct ws_err *err)
 {
-	struct ws_endpoint_call *calls = new_calls(n, err);
+	struct ws_err why = WS_ERR_INIT;
+	struct ws_endpoint_call *calls = new_calls(n, &why);
 	const ws_deadline last = ws_deadline_min(patience, until);
 	const int64_t pause_ns = WS_NS_PER_S / 2;
 	int rc = calls ? 0 : -1;
 	for (bool first = true; !rc; first = false) {
-		rc = flush_round(http, calls, urls, n, first, until, cancel, answers, err);
+		rc = flush_round(http, calls, urls, n, first, until, cancel, answers, &why);
 		if (rc || !any_busy(answers, n) || ws_deadline_left(last) < pause_ns)
 			break;
 		const ws_deadline again = ws_deadline_in(pause_ns);
 		while (!rc && !ws_deadline_passed(again))
-			rc = ws_http_wait(http, again, cancel, -1, err) < 0 ? -1 : 0;
+			rc = ws_http_wait(http, again, cancel, -1, &why) < 0 ? -1 : 0;
 	}
-	if (!rc)
+	if (rc) {
+		read_cut_off(calls, n, "flush", &why, answers);
+		if (err)
+			*err = why;
+	} else {
 		rc = sum_up("flush", n, answers, err);
-	if (rc && calls && any_busy(answers, n))
+	}
+	if (rc && any_busy(answers, n))
 		ws_err_hint(err, "a server flushes only when nothing runs or waits: pause it in "
 		                 "mode abort first, or wait longer");
 	free_calls(calls, n);

@@ -303,7 +303,7 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 {
 	struct ws_err local = WS_ERR_INIT;
 	reset_run(p, source);
-	const int rc = run_phases(p, source, &local);
+	int rc = run_phases(p, source, &local);
 	if (rc) {
 		ws_err_where(&local, ws_phase_name(p->phase), NULL);
 		push_hash_end(p);
@@ -323,7 +323,14 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 		drop_group(p);
 	}
 	push_enter(p, WS_PHASE_RESUME);
-	push_resume(p);
+	/* An endpoint that answers nobody is no success, whatever weights it has. */
+	if (push_resume(p, rc ? NULL : &local) && rc == 0) {
+		ws_err_where(&local, ws_phase_name(WS_PHASE_RESUME), NULL);
+		p->failure = local;
+		r.ok = false;
+		r.err = &p->failure;
+		rc = -1;
+	}
 	list_endpoints(p);
 	push_enter(p, WS_PHASE_PLAN);
 	memcpy(r.ns, p->ns, sizeof r.ns);

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <time.h>
 
-/* Every server is told to continue within this time, whatever happened before. */
-static const int64_t RESUME_NS = 10 * WS_NS_PER_S;
+/* How long the answer to a first request to continue may take; a second is given twice that, and so on. */
+static const int64_t RESUME_NS = 2 * WS_NS_PER_S;
 static const int64_t RESUME_AGAIN_NS = 300 * WS_NS_PER_MS;
 enum { RESUME_TRIES = 3 };
 /* How long requests in flight may take to end after an abort pause. */
@@ -116,8 +116,8 @@ int push_pause(struct ws_push *p, struct ws_err *err)
 	                                 p->answers, err);
 	for (size_t i = 0; i < n; i++) {
 		const enum ws_code code = p->answers[i].err.code;
-		/* A request whose answer did not come may have been obeyed. */
-		p->endpoints[i].paused = code != WS_EREFUSED && code != WS_EREACH;
+		/* A request that left and was not answered may have been obeyed. */
+		p->endpoints[i].paused = code != WS_EREFUSED && p->answers[i].sent;
 		if (code != WS_OK)
 			snprintf(p->endpoints[i].message, sizeof p->endpoints[i].message, "%.255s",
 			         p->answers[i].err.msg);
@@ -186,37 +186,45 @@ static size_t select_paused(struct ws_push *p)
 	return n;
 }
 
-static void resume_once(struct ws_push *p, size_t n, bool last, ws_deadline until)
+static void resume_once(struct ws_push *p, size_t n, int try, struct ws_err *err)
 {
-	ws_endpoint_resume(p->http, p->urls, n, until, NULL, p->answers, NULL);
+	ws_endpoint_resume(p->http, p->urls, n, ws_deadline_in(try * RESUME_NS), NULL, p->answers, NULL);
 	for (size_t k = 0; k < n; k++) {
 		const size_t i = p->index[k];
 		const struct ws_endpoint_answer *a = &p->answers[k];
-		if (a->err.code != WS_OK && !last)
+		if (a->err.code != WS_OK && try < RESUME_TRIES)
 			continue;
 		p->endpoints[i].paused = a->err.code != WS_OK;
-		if (p->endpoints[i].paused)
+		if (p->endpoints[i].paused) {
 			push_warn(p, p->endpoints[i].url, "could not be resumed: %s", a->err.msg);
-		else if (p->endpoints[i].state == WS_PARTIAL)
+			if (err)
+				*err = a->err;
+		} else if (p->endpoints[i].state == WS_PARTIAL) {
 			push_warn(p, p->endpoints[i].url, "resumed with a mixture of old and new "
 			          "weights: push again before its answers are used");
+		}
 		emit_endpoint(p, i, WS_PHASE_RESUME, &a->err, a->message, a->ns);
 	}
 }
 
-void push_resume(struct ws_push *p)
+int push_resume(struct ws_push *p, struct ws_err *err)
 {
-	const ws_deadline until = ws_deadline_in(RESUME_NS);
+	struct ws_err why = WS_ERR_INIT;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		if (holds_mixture(&p->endpoints[i]) && p->opts.on_partial == WS_PARTIAL_PAUSE)
 			push_warn(p, p->endpoints[i].url, "left paused: it holds a mixture of old and new "
 			          "weights");
-	for (int try = 1; try <= RESUME_TRIES && !ws_deadline_passed(until); try++) {
-		const size_t n = select_paused(p);
-		if (!n)
-			return;
+	size_t n = 0;
+	for (int try = 1; try <= RESUME_TRIES && (n = select_paused(p)) > 0; try++) {
 		if (try > 1)
 			sleep_ns(RESUME_AGAIN_NS);
-		resume_once(p, n, try == RESUME_TRIES, until);
+		resume_once(p, n, try, &why);
 	}
+	if (why.code == WS_OK)
+		return 0;
+	ws_err_wrap(&why, "an endpoint stays paused");
+	ws_err_hint(&why, "tell it to continue: wsync-ctl resume");
+	if (err)
+		*err = why;
+	return -1;
 }

@@ -66,8 +66,9 @@ int push_connect(struct ws_push *p, struct ws_err *err);  /* probe and check, on
 int push_check_plan(struct ws_push *p, struct ws_err *err); /* the plan against transport and options */
 int push_pause(struct ws_push *p, struct ws_err *err);
 int push_flush(struct ws_push *p, struct ws_err *err);
-/* Tells every endpoint that is paused to continue; has a deadline of its own and cannot be cancelled. */
-void push_resume(struct ws_push *p);
+/* Tells every endpoint that is paused to continue; has deadlines of its own and cannot be cancelled. -1:
+ * one of them did not agree, and is warned about. */
+int push_resume(struct ws_push *p, struct ws_err *err);
 
 /* push_transfer.c */
 int push_transfer(struct ws_push *p, struct ws_err *err);

@@ -259,3 +259,47 @@ expect_journal() {
 	expect_status 0
 	expect_out ''
 }
+
+@test "an interrupted call is not an answer" {
+	local routes=(server_info:connect pause_generation:pause weights_checker:verify) r
+	for r in "${routes[@]}"; do
+		endpoint "cut-${r#*:}" --fault "hang:${r%:*}:1"
+		run /usr/bin/python3 - "$url" "${r%:*}" "${r#*:}" <<-'PY'
+			import json, signal, subprocess, sys, time, urllib.request
+			url, route, phase = sys.argv[1:]
+			p = subprocess.Popen(["wsync-push", "small.safetensors", "-e", url, "--json", "--verify", "hash"],
+			                     stdout=subprocess.PIPE, text=True)
+			def asked():
+			    j = json.load(urllib.request.urlopen(url + "/wsync/journal", timeout=10))
+			    return any(r["path"] == "/" + route for r in j["requests"])
+			end = time.time() + 10
+			while not asked() and time.time() < end:
+			    time.sleep(0.05)
+			p.send_signal(signal.SIGTERM)
+			lines = [json.loads(l) for l in p.communicate(timeout=20)[0].splitlines()]
+			said = [l["ok"] for l in lines if l["type"] == "endpoint" and l["phase"] == phase]
+			print(lines[-1]["error"]["code"], lines[-1]["error"]["phase"], True in said)
+		PY
+		[ "${lines[-1]}" = "cancelled ${r#*:} False" ] || { echo "$r: $output" >&2; false; }
+	done
+}
+
+@test "a request to continue that is not answered is made again" {
+	endpoint one --fault hang:continue_generation:1
+	try wsync-push small.safetensors -e "$url" --json
+	expect_status 0
+	expect_journal "$url" 'paths.count("/continue_generation"), j["state"]["paused"]' '(2, False)'
+}
+
+@test "an endpoint that cannot be resumed is no success" {
+	endpoint one
+	good=$url
+	endpoint two --fault refuse:continue_generation:1 --fault refuse:continue_generation:2 \
+		--fault refuse:continue_generation:3
+	try wsync-push small.safetensors -e "$good" -e "$url" --json
+	expect_status 5
+	expect_json 'lines[-1]["error"]["phase"], lines[-1]["error"]["endpoint"]' "('resume', '$url')"
+	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' "[('committed', False), ('committed', True)]"
+	err_has 'stays paused'
+	expect_journal "$good" 'j["state"]["paused"]' False
+}
