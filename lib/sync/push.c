@@ -237,7 +237,9 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 	p->until = p->opts.timeout_ns > 0 ? ws_deadline_in(p->opts.timeout_ns) : WS_FOREVER;
 	p->weight_version = s->weight_version ? s->weight_version : p->opts.weight_version;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		p->endpoints[i].state = WS_UNTOUCHED;
+		if (p->endpoints[i].state != WS_PARTIAL)
+			p->endpoints[i].state = WS_UNTOUCHED;
+		p->endpoints[i].before = p->endpoints[i].state;
 		p->endpoints[i].lost = false;
 		p->endpoints[i].message[0] = 0;
 	}

@@ -13,6 +13,7 @@
 struct push_endpoint {
 	const char *url;                   /* borrowed from the options */
 	enum ws_endpoint_state state;
+	enum ws_endpoint_state before;     /* when the run began: only success ends a mixture */
 	bool paused;                       /* by us, and not resumed yet */
 	bool lost;                         /* its connection broke: not asked again */
 	char message[256];                 /* the last words worth reporting */

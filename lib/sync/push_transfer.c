@@ -97,17 +97,18 @@ static void tick(void *ctx)
 /* ---- one bucket --------------------------------------------------------------------------------- */
 
 /* After the last bucket an endpoint that agreed has everything; before, whoever was sent something has a
- * mixture, unless it refused the very first request before a byte was taken. */
+ * mixture, unless it refused the very first request before a byte had left. */
 static void judge(struct ws_push *p, const struct bucket *k)
 {
+	const struct ws_transport *t = ws_group_transport(p->group);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->endpoints[i];
 		const struct ws_err *said = &p->errs[i];
 		if (said->code == WS_OK) {
 			if (k->last)
 				e->state = WS_COMMITTED;
-		} else if (k->b == 0 && said->code == WS_EREFUSED && taken(p) == 0) {
-			e->state = WS_UNTOUCHED;
+		} else if (k->b == 0 && said->code == WS_EREFUSED && t->ops->sent(t, NULL) == p->sent_base) {
+			e->state = e->before;
 		}
 		e->lost = said->code == WS_EREACH;
 		snprintf(e->message, sizeof e->message, "%.255s",
@@ -139,8 +140,8 @@ static int move(struct ws_push *p, struct bucket *k, struct ws_err *err)
 	p->ns[WS_PHASE_APPLY] += ns - w.wire_ns;
 	p->ns[WS_PHASE_TRANSFER] -= ns - w.wire_ns;
 	judge(p, k);
-	if (rc)
-		return ws_err_wrap(err, "%s", what);
+	if (rc) /* a deadline's sentence has it already */
+		return err && err->code == WS_ETIMEOUT ? -1 : ws_err_wrap(err, "%s", what);
 	const struct ws_event ev = {
 		.type = WS_EV_BUCKET,
 		.bucket = { .index = k->b, .count = p->plan->n_buckets,

@@ -6,6 +6,7 @@
  * SGLang's own checksum is another function over another layout and is not compared. */
 #include "push_state.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,17 +109,30 @@ static int judge(struct ws_push *p, size_t i, const struct ws_checksums *c, stru
 	return ws_err_set(err, WS_EMISMATCH, "%s: %s", e->url, e->message);
 }
 
+/* Reading a source a second time may take long where it does not fit into the page cache. */
+static int wait_for_hashes(struct ws_push *p, ws_deadline until, struct ws_err *err)
+{
+	struct pollfd over = { .fd = p->hash_job.fd, .events = POLLIN };
+	while (poll(&over, 1, 0) <= 0) {
+		if (ws_http_wait(p->http, until, p->opts.cancel, over.fd, err) < 0)
+			return -1;
+		if (ws_deadline_passed(until))
+			return ws_err_set(err, WS_ETIMEOUT, "hashing the source: the deadline passed");
+	}
+	return ws_job_wait(&p->hash_job, err) ? ws_err_wrap(err, "hashing the source") : 0;
+}
+
 int push_verify(struct ws_push *p, struct ws_err *err)
 {
 	if (p->opts.verify != WS_VERIFY_HASH)
 		return 0;
-	if (ws_job_wait(&p->hash_job, err))
-		return ws_err_wrap(err, "hashing the source");
+	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
+	if (wait_for_hashes(p, until, err))
+		return -1;
 	const size_t n = push_select(p, NULL);
 	struct ws_checksums *sums = calloc(n, sizeof *sums);
 	if (!sums)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
 	ws_endpoint_checksums(p->http, p->urls, n, until, p->opts.cancel, sums, p->errs, NULL);
 	int rc = 0;
 	for (size_t i = 0; i < n; i++) {
@@ -143,6 +157,16 @@ int push_set_version(struct ws_push *p, struct ws_err *err)
 		return 0; /* it travelled with the last bucket */
 	const size_t n = push_select(p, NULL);
 	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.connect_ns));
-	return ws_endpoint_set_version(p->http, p->urls, n, p->weight_version, until, p->opts.cancel,
-	                               p->answers, err);
+	if (ws_endpoint_set_version(p->http, p->urls, n, p->weight_version, until, p->opts.cancel,
+	                            p->answers, err) == 0)
+		return 0;
+	/* The weights are everywhere, so it is the first failure and not "some and some not". */
+	for (size_t i = 0; err && i < n; i++) {
+		if (p->answers[i].err.code == WS_OK)
+			continue;
+		*err = p->answers[i].err;
+		err->phase[0] = 0; /* part of ours */
+		break;
+	}
+	return -1;
 }

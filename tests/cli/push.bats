@@ -160,6 +160,7 @@ expect_journal() {
 	try wsync-push small.safetensors -e "$url" --bucket-timeout 1s --json
 	expect_status 10
 	expect_json 'lines[-1]["error"]["phase"]' transfer
+	err_lacks 'bucket 1 of 1: bucket 1 of 1'
 	expect_journal "$url" 'j["state"]["paused"]' False
 }
 
@@ -302,4 +303,35 @@ expect_journal() {
 	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' "[('committed', False), ('committed', True)]"
 	err_has 'stays paused'
 	expect_journal "$good" 'j["state"]["paused"]' False
+}
+
+@test "a mixture is remembered until a later source has replaced it" {
+	# A first source that changes the endpoint and fails, a second that cannot even be read.
+	endpoint one --fault refuse:update_weights_from_distributed:2
+	printf 'small.safetensors\nmissing.safetensors\n' >list
+	status=0 last=stdin
+	wsync-push --stdin -e "$url" --bucket-size 4KiB --on-partial pause --json <list >.out 2>.err || status=$?
+	out=$(<.out) err=$(<.err)
+	expect_status 3
+	expect_json '[(e["state"], e["paused"]) for l in lines if l["type"] == "result" for e in l["endpoints"]]' \
+		"[('partial', True), ('partial', True)]"
+	expect_journal "$url" 'j["state"]["paused"]' True
+	endpoint two --fault refuse:update_weights_from_distributed:2
+	printf 'small.safetensors\nsmall.safetensors\n' >list
+	status=0
+	wsync-push --stdin -e "$url" --bucket-size 4KiB --on-partial pause --json <list >.out 2>.err || status=$?
+	out=$(<.out) err=$(<.err)
+	expect_json '[(e["state"], e["paused"]) for l in lines if l["type"] == "result" for e in l["endpoints"]]' \
+		"[('partial', True), ('committed', False)]"
+	expect_journal "$url" 'j["state"]["paused"]' False
+}
+
+@test "a label that cannot be set is said as it is, not as half a push" {
+	endpoint one
+	good=$url
+	endpoint two --fault refuse:update_weight_version:1
+	try wsync-push small.safetensors -e "$good" -e "$url" --verify hash --weight-version 3 --json
+	expect_status 5
+	expect_json 'lines[-1]["error"]["phase"], lines[-1]["error"]["endpoint"], [e["state"] for e in lines[-1]["endpoints"]]' \
+		"('verify', '$url', ['committed', 'committed'])"
 }
