@@ -22,10 +22,13 @@ JOBS       ?= 2
 V          ?=
 
 # ---- what is there ---------------------------------------------------------------------------
-MISSING := $(strip $(foreach p,libcurl libcjson libxxhash,$(if $(shell $(PKG_CONFIG) --exists $(p) && echo y),,$(p))))
-HAVE_MHD := $(shell $(PKG_CONFIG) --exists libmicrohttpd && echo y)
-HAVE_CMOCKA := $(shell $(PKG_CONFIG) --exists cmocka && echo y)
-HAVE_SCDOC := $(shell command -v scdoc >/dev/null && echo y)
+program = $(shell command -v $(firstword $(1)) 2>/dev/null)
+package = $(shell $(PKG_CONFIG) --exists $(1) 2>/dev/null && echo y)
+MISSING := $(foreach p,$(firstword $(CC)) $(firstword $(PKG_CONFIG)),$(if $(call program,$(p)),,$(p)))
+MISSING += $(foreach p,libcurl libcjson libxxhash,$(if $(call package,$(p)),,$(p)))
+MISSING := $(strip $(MISSING))
+HAVE_MHD := $(call package,libmicrohttpd)
+HAVE_SCDOC := $(call program,scdoc)
 
 # ---- flags -----------------------------------------------------------------------------------
 WARN = -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wvla \
@@ -83,8 +86,9 @@ say = @printf '  %-5s %s\n' $(1) $(2)
 all: programs $(if $(HAVE_SCDOC),man) ## build the library, the programs and the man pages
 
 ifneq ($(MISSING),)
-ifneq ($(filter-out help deps check demo clean .ci,$(or $(MAKECMDGOALS),all)),)
-$(error missing: $(MISSING). Install them with 'make deps' or see README.md, Build)
+ifneq ($(filter-out help deps check check-asan check-clang demo bench lint format uninstall clean,$(or $(MAKECMDGOALS),all)),)
+$(shell tests/setup.sh -n build)
+$(error missing: $(MISSING))
 endif
 endif
 
@@ -155,9 +159,11 @@ check-run: tests-build
 	$(Q)BUILD=$(BUILD) JOBS=$(JOBS) tests/run $(TESTS)
 
 check-asan: ## the whole suite under AddressSanitizer and UndefinedBehaviorSanitizer
+	@tests/setup.sh
 	@$(MAKE) --no-print-directory check-run BUILD=build/asan SANITIZE=address,undefined CFLAGS="-O1 -g"
 
 check-clang: ## the whole suite built with clang
+	@tests/setup.sh
 	@$(MAKE) --no-print-directory check-run BUILD=build/clang CC=clang
 
 bless: tests-build ## rewrite the golden files of the command-line tests
@@ -191,7 +197,7 @@ format: ## clang-format on what changed (an aid; hand-aligned tables may switch 
 PC_REQUIRES = libcurl libcjson $(if $(HAVE_MHD),libmicrohttpd)
 under_prefix = $(patsubst $(PREFIX)/%,$${prefix}/%,$(1))
 
-install: all ## install under $(DESTDIR)$(PREFIX)
+install: all ## install under PREFIX (/usr/local), in the root DESTDIR
 	install -d $(DESTDIR)$(bindir) $(DESTDIR)$(libdir)/pkgconfig $(DESTDIR)$(includedir)/wsync
 	install -m 755 $(BINS) $(DESTDIR)$(bindir)
 	install -m 644 $(LIB) $(DESTDIR)$(libdir)
@@ -213,7 +219,7 @@ install: all ## install under $(DESTDIR)$(PREFIX)
 	install -m 644 completions/wsync.fish $(DESTDIR)$(datadir)/fish/vendor_completions.d/wsync.fish
 
 uninstall: ## remove what install put there
-	for p in $(notdir $(BINS)); do rm -f $(DESTDIR)$(bindir)/$$p \
+	for p in $(basename $(notdir $(wildcard cmd/wsync-*.c))); do rm -f $(DESTDIR)$(bindir)/$$p \
 		$(DESTDIR)$(datadir)/bash-completion/completions/$$p \
 		$(DESTDIR)$(datadir)/fish/vendor_completions.d/$$p.fish; done
 	rm -f $(DESTDIR)$(libdir)/libwsync.a $(DESTDIR)$(libdir)/pkgconfig/wsync.pc

@@ -6,6 +6,11 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 build=${BUILD:-build}/fuzz
 seconds=${FUZZ_SECONDS:-600}
+if ! echo 'int LLVMFuzzerTestOneInput(void); int LLVMFuzzerTestOneInput(void) { return 0; }' |
+    clang -fsanitize=fuzzer,address -x c -o /dev/null - 2>/dev/null; then
+    echo "fuzzing needs clang with its runtime libraries: clang, libclang-rt-dev by Debian's names" >&2
+    exit 1
+fi
 make --no-print-directory lib BUILD="$build" CC=clang SANITIZE=address,undefined,fuzzer-no-link CFLAGS='-O1 -g'
 mkdir -p "$build/bin" "$build/finds"
 names=("$@")
