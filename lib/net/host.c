@@ -11,6 +11,7 @@
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 /* "[::1]" and "::1" are the same host. */
@@ -26,6 +27,17 @@ static int copy_unbracketed(const char *host, char *dst, size_t n)
 	memcpy(dst, host, len);
 	dst[len] = 0;
 	return 0;
+}
+
+/* Loopback is called localhost even where no /etc/hosts says so (RFC 6761), as in bare containers. */
+static int resolve(const char *name, const char *service, struct addrinfo hints,
+                   struct addrinfo **out)
+{
+	const int rc = getaddrinfo(name[0] ? name : NULL, service, &hints, out);
+	if (rc == 0 || strcasecmp(name, "localhost") != 0)
+		return rc;
+	hints.ai_family = AF_INET;
+	return getaddrinfo("127.0.0.1", service, &hints, out);
 }
 
 int ws_host_resolve(const char *host, uint16_t port, bool passive, struct addrinfo **out,
@@ -45,7 +57,7 @@ int ws_host_resolve(const char *host, uint16_t port, bool passive, struct addrin
 		.ai_family = AF_UNSPEC,
 		.ai_socktype = SOCK_STREAM,
 	};
-	const int rc = getaddrinfo(name[0] ? name : NULL, service, &hints, out);
+	const int rc = resolve(name, service, hints, out);
 	if (rc == EAI_SYSTEM)
 		return ws_err_errno(err, "resolve host '%s'", host);
 	if (rc != 0) {
