@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Endpoints are told apart by host and port: asking one twice at a time would end badly. */
 static int check_new(const struct targets *t, const char *url, struct ws_err *err)
@@ -65,6 +66,8 @@ static int add_registered(struct targets *t, const char *path, const char *pool,
 			rc = add(t, r.items[i].url, err);
 	if (!rc && t->n == 0 && !optional) {
 		rc = r.n ? ws_err_set(err, WS_EUSAGE, "no endpoint in pool '%s' of %s", pool, path)
+		     : access(path, F_OK)
+		         ? ws_err_set(err, WS_EUSAGE, "no endpoint is registered: %s does not exist", path)
 		         : ws_err_set(err, WS_EUSAGE, "no endpoint is registered in %s", path);
 		ws_err_hint(err, "give --endpoint URL, or register one: wsync-register add URL");
 	}

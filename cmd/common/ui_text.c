@@ -63,7 +63,10 @@ static void text_endpoint(struct ui *ui, const struct ws_ev_endpoint *e)
 	if (e->ok && !ui->verbose && e->phase != WS_PHASE_CONNECT)
 		return;
 	head(ui, e->ok ? UI_PLAIN : UI_BAD, ws_phase_name(e->phase));
-	printf("%s", ui_text(e->url));
+	/* A failure mostly names its endpoint itself. */
+	const bool named = !e->ok && strstr(e->message, e->url);
+	if (!named)
+		printf("%s", ui_text(e->url));
 	if (e->phase == WS_PHASE_CONNECT && e->ok) {
 		if (*e->version)
 			printf(", %s", ui_text(e->version));
@@ -73,7 +76,7 @@ static void text_endpoint(struct ui *ui, const struct ws_ev_endpoint *e)
 			printf(", weight version %s", ui_text(e->weight_version));
 	}
 	if (!e->ok)
-		printf(", failed");
+		printf("%sfailed", named ? "" : ", ");
 	if (*e->message)
 		printf(": %s", ui_text(e->message));
 	printf(", %s\n", ws_format_duration(time, NUM, e->ns));

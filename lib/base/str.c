@@ -58,7 +58,7 @@ int ws_parse_size(const char *s, uint64_t *bytes, struct ws_err *err)
 	double value;
 	if (with_unit(s, units, sizeof units / sizeof units[0], &value) || value > 0x1p62 ||
 	    value != floor(value))
-		return ws_err_set(err, WS_EUSAGE, "invalid SIZE '%s'", s);
+		return ws_err_set(err, WS_EUSAGE, "invalid SIZE '%s', must be like 512MiB or 2GB", s);
 	*bytes = (uint64_t)value;
 	return 0;
 }
@@ -74,7 +74,7 @@ int ws_parse_duration(const char *s, int64_t *ns, struct ws_err *err)
 	}
 	double value;
 	if (with_unit(s, units, sizeof units / sizeof units[0], &value) || value > 9e18)
-		return ws_err_set(err, WS_EUSAGE, "invalid DURATION '%s'", s);
+		return ws_err_set(err, WS_EUSAGE, "invalid DURATION '%s', must be like 30s, 10m or none", s);
 	*ns = (int64_t)value;
 	return 0;
 }

@@ -96,6 +96,26 @@ static int by_name(const struct dirent **a, const struct dirent **b)
 	return strcmp((*a)->d_name, (*b)->d_name);
 }
 
+static bool has_pickles(const char *dir)
+{
+	static const char *const names[] = { "pytorch_model.bin", "pytorch_model.bin.index.json" };
+	bool found = false;
+	for (size_t i = 0; i < sizeof names / sizeof names[0] && !found; i++) {
+		char *path = join(dir, names[i]);
+		found = path && access(path, F_OK) == 0;
+		free(path);
+	}
+	return found;
+}
+
+static int no_checkpoint(const char *dir, struct ws_err *err)
+{
+	ws_err_set(err, WS_EINPUT, "%s: no checkpoint there: looked for %s, %s and *.safetensors", dir,
+	           index_name, single_name);
+	return has_pickles(dir) ? ws_err_hint(err, "it holds a PyTorch pickle: save it as "
+	                                           "safetensors") : -1;
+}
+
 /* N of "...-00001-of-0000N.safetensors"; 0: not such a name. */
 static unsigned long shards_promised(const char *name)
 {
@@ -128,8 +148,7 @@ static int add_all_of(struct ws_file_list *list, const char *dir, struct ws_err 
 		return ws_err_errno(err, "list %s", dir);
 	int rc = 0;
 	if (n == 0)
-		rc = ws_err_set(err, WS_EINPUT, "%s: no checkpoint there: looked for %s, %s and "
-		                "*.safetensors", dir, index_name, single_name);
+		rc = no_checkpoint(dir, err);
 	else
 		rc = check_complete(dir, entries, n, err);
 	for (int i = 0; i < n; i++) {
@@ -174,6 +193,10 @@ static int note_config(struct ws_file_list *list, const char *dir, struct ws_err
 int ws_files_add(struct ws_file_list *list, const char *path, struct ws_err *err)
 {
 	struct stat st;
+	if (!*path) {
+		ws_err_set(err, WS_EUSAGE, "the name of a checkpoint is empty");
+		return ws_err_hint(err, "is a variable of the shell not set?");
+	}
 	/* What is not there is said by whoever opens it. */
 	const bool directory = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 	char *dir = directory ? strdup(path) : directory_of(path);

@@ -302,16 +302,17 @@ static int header_length(const uint8_t *first, const char *path, uint64_t size, 
 		*out = (size_t)n;
 		return 0;
 	}
+	if (memcmp(first, "version ", 8) == 0) {
+		ws_err_set(err, WS_EINPUT, "%s: is a Git LFS pointer, not the file itself", path);
+		return ws_err_hint(err, "fetch the file with git lfs pull");
+	}
 	if (n > MAX_HEADER)
 		ws_err_set(err, WS_EINPUT, "%s: the header has length %llu, more than the %d of "
 		           "the format", path, (ull)n, MAX_HEADER);
 	else
 		ws_err_set(err, WS_EINPUT, "%s: the header ends at byte %llu, past the end of the "
 		           "file at %llu", path, (ull)n + 8, (ull)size);
-	if (memcmp(first, "version ", 8) == 0)
-		ws_err_hint(err, "this looks like a Git LFS pointer: fetch the file itself with "
-		            "git lfs pull");
-	else if (memcmp(first, "PK\3\4", 4) == 0 || first[0] == 0x80)
+	if (memcmp(first, "PK\3\4", 4) == 0 || first[0] == 0x80)
 		ws_err_hint(err, "this looks like a PyTorch pickle: save it as safetensors");
 	return -1;
 }

@@ -67,6 +67,24 @@ static int append(struct ws_source *s, struct ws_safetensors *st, struct ws_err 
 	return 0;
 }
 
+/* "org/name", as models are called on the Hugging Face Hub. */
+static bool is_hub_name(const char *name)
+{
+	const char *slash = strchr(name, '/');
+	return slash && slash > name && slash[1] && !strchr(slash + 1, '/') && name[0] != '.' &&
+	       name[0] != '~' && !strstr(name, ".safetensors");
+}
+
+static int explain_open(const char *name, struct ws_err *err)
+{
+	if (err && err->native == EMFILE)
+		return ws_err_hint(err, "allow more open files with ulimit -n");
+	if (err && err->native == ENOENT && is_hub_name(name))
+		return ws_err_hint(err, "a model of the Hugging Face Hub has to be fetched first: "
+		                   "hf download %s", name);
+	return -1;
+}
+
 /* Takes name. The part belongs to the source even when reading it fails. */
 static int open_part(struct ws_source *s, char *name, struct ws_err *err)
 {
@@ -76,8 +94,7 @@ static int open_part(struct ws_source *s, char *name, struct ws_err *err)
 	*part = (struct part){ .name = name, .fd = -1 };
 	part->fd = ws_file_open(name, &size, err);
 	if (part->fd < 0)
-		return err && err->native == EMFILE ?
-		       ws_err_hint(err, "allow more open files with ulimit -n") : -1;
+		return explain_open(name, err);
 	int rc = ws_safetensors_read(part->fd, name, size, &st, err);
 	if (rc == 0)
 		rc = append(s, &st, err);

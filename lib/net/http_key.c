@@ -53,7 +53,7 @@ int ws_http_read_key(const char *path, char **secret, bool *loose, struct ws_err
 	const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
 	if (fd < 0) {
 		const int missing = errno == ENOENT;
-		ws_err_errno(err, "open %s", path);
+		ws_err_errno(err, "API key file %s", path);
 		if (missing && err)
 			err->code = WS_EINPUT;
 		return -1;

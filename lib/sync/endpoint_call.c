@@ -154,6 +154,10 @@ static void hint_at(long status, struct ws_err *err)
 		                 "give it with --api-key-file");
 	else if (status == 404)
 		ws_err_hint(err, "this server, or its version, cannot do that");
+	else if (status == 502 || status == 504)
+		ws_err_hint(err, "a proxy answered, which does not reach the server");
+	else if (status == 503)
+		ws_err_hint(err, "the server is starting or overloaded, or a proxy does not reach it");
 	else if (status >= 300 && status < 400)
 		ws_err_hint(err, "redirects are not followed: name the server itself");
 }

@@ -126,18 +126,25 @@ static int check_version(const char *path, const struct ws_json *root, struct ws
 	return 0;
 }
 
+static int suggest_remedy(struct ws_err *err)
+{
+	if (err && !err->hint[0] && err->code == WS_EINPUT)
+		ws_err_hint(err, "mend the file, or move it away and register the endpoints again");
+	return -1;
+}
+
 int registry_parse(const char *path, const char *text, size_t len, struct ws_registry *out,
                    struct ws_err *err)
 {
 	*out = (struct ws_registry){ 0 };
 	struct ws_json *root = ws_json_parse(text, len, path, err);
 	if (!root)
-		return -1;
+		return suggest_remedy(err);
 	out->priv = root;
 	if (check_version(path, root, err) ||
 	    read_entries(path, ws_json_get(root, "endpoints"), out, err)) {
 		ws_registry_free(out);
-		return -1;
+		return suggest_remedy(err);
 	}
 	return 0;
 }

@@ -29,7 +29,7 @@ asked() { tail -n 1 "$1.out"; }
 @test "without an endpoint it says how to name one" {
 	try wsync-ctl info
 	expect_status 2
-	err_has "no endpoint is registered in"
+	err_has "no endpoint is registered"
 	err_has "hint: give --endpoint URL, or register one: wsync-register add URL"
 }
 

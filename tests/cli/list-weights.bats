@@ -118,6 +118,25 @@ model.norm.weight"
 	err_has "model-00002-of-00002.safetensors"
 }
 
+@test "what people have in the place of a checkpoint is called by its name, with what to do" {
+	printf 'version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n' >model.safetensors
+	try wsync-list-weights .
+	expect_status 3
+	expect_err "wsync-list-weights: ./model.safetensors: is a Git LFS pointer, not the file itself
+hint: fetch the file with git lfs pull"
+	mkdir pickles && touch pickles/pytorch_model.bin
+	try wsync-list-weights pickles
+	expect_status 3
+	err_has "pickles: no checkpoint there"
+	err_has "hint: it holds a PyTorch pickle: save it as safetensors"
+	try wsync-list-weights Qwen/Qwen3-0.6B
+	expect_status 3
+	err_has "hf download Qwen/Qwen3-0.6B"
+	try wsync-list-weights ""
+	expect_status 2
+	err_has "is a variable of the shell not set?"
+}
+
 @test "a source and an endpoint exclude each other" {
 	try wsync-list-weights x.safetensors --endpoint http://127.0.0.1:1
 	expect_status 2
