@@ -38,6 +38,7 @@ struct ws_gloo_peer {
 	uint8_t *in;       /* bytes received and not yet parsed: [in_at, in_len) */
 	size_t in_at, in_len;
 	uint64_t payload_left; /* of the message being read */
+	bool large;        /* that message's payload, or the last one's */
 	bool stalled;      /* its bytes have no place at the moment: not read */
 
 	struct ws_buf out; /* messages and small payloads on their way: from out_at on */
@@ -57,7 +58,7 @@ struct ws_gloo_entrant {
 	size_t n;
 };
 
-enum { WS_GLOO_ENTRANTS = 64, WS_GLOO_IN = 16 * 1024 };
+enum { WS_GLOO_ENTRANTS = 64, WS_GLOO_IN = 64 * 1024 };
 
 struct ws_gloo {
 	unsigned rank, size;

@@ -294,8 +294,10 @@ static int step(struct receiving *r, bool *done, struct ws_err *err)
 	}
 	/* Nothing but our own children's progress ends a stall, and they may just have made some. */
 	r->call.busy = r->parent->stalled && has_room(r);
+	if (show(r, err))
+		return -1;
 	give_back(r);
-	if (show(r, err) || ask(r, err))
+	if (ask(r, err))
 		return -1;
 	ws_gloo_flush(r->g, r->parent, false);
 	atomic_store_explicit(&r->g->progress, r->progress_before + r->received, memory_order_relaxed);

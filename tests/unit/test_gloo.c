@@ -165,6 +165,18 @@ static void hundreds_of_small_items(void **state)
 	broadcast(&w, &p);
 }
 
+/* More than the window: nothing arrives that would by itself move it on. */
+static void many_empty_items(void **state)
+{
+	(void)state;
+	static const uint64_t lengths[3000];
+	struct world w = { .size = 4 };
+	struct plan p = { .n = 3000, .lengths = lengths };
+	const int64_t begun = ws_now_ns();
+	broadcast(&w, &p);
+	assert_true(ws_now_ns() - begun < 5 * WS_NS_PER_S);
+}
+
 static void a_ring_smaller_than_any_item(void **state)
 {
 	(void)state;
@@ -269,6 +281,7 @@ int main(void)
 		cmocka_unit_test(over_ipv6),
 		cmocka_unit_test(files_and_made_bytes_mix),
 		cmocka_unit_test(hundreds_of_small_items),
+		cmocka_unit_test(many_empty_items),
 		cmocka_unit_test(a_ring_smaller_than_any_item),
 		cmocka_unit_test(a_slow_child),
 		cmocka_unit_test(every_rank_is_root_in_turn),

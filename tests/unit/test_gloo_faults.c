@@ -483,8 +483,9 @@ static void the_death_of_somebody_elses_child(void **state)
 		each[r].store = (struct ws_gloo_kv){ &w.kv, kv_set, kv_get };
 		each[r].ctx = r ? &recv[r] : &send;
 		w.members[r].world = &each[r];
-		start(&w, r);
 	}
+	for (unsigned r = 0; r < 3; r++)
+		start(&w, r);
 	for (unsigned r = 0; r < 3; r++) {
 		const int fd = dial(&w, r);
 		const uint8_t id[8] = { 3 };
