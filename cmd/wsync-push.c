@@ -129,7 +129,6 @@ static int push_lines(struct ws_push *p, struct ui *ui, struct ws_err *err)
 	char *line = NULL;
 	size_t cap = 0;
 	struct ws_ev_end end = { .ok = true }, sum = { .ok = true };
-	const int64_t start = ws_now_ns();
 	size_t failed = 0;
 	enum ws_code code = WS_OK;
 	while (!ws_cancelled(&run_cancel) && getline(&line, &cap, stdin) >= 0) {
@@ -150,18 +149,20 @@ static int push_lines(struct ws_push *p, struct ui *ui, struct ws_err *err)
 		sum.wire_bytes += end.wire_bytes;
 		sum.tensors += end.tensors;
 		sum.buckets += end.buckets;
+		sum.total_ns += end.total_ns; /* not the waiting for the next line */
 		for (int i = 0; i < WS_PHASE_COUNT; i++)
 			sum.ns[i] += end.ns[i];
 	}
 	free(line);
 	ws_push_finish(p, &sum);
-	sum.total_ns = ws_now_ns() - start;
 	sum.n_endpoints = end.n_endpoints;
 	sum.endpoints = end.endpoints;
 	sum.verify = verifies[cfg.verify];
 	if (failed)
 		ws_err_set(err, code, "%zu of %zu sources were not pushed", failed, sum.n_results);
-	sum.ok = !failed;
+	else if (ws_cancelled(&run_cancel)) /* sources that might have come were not waited for */
+		ws_err_set(err, WS_ECANCELLED, "cancelled after %zu sources", sum.n_results);
+	sum.ok = err->code == WS_OK;
 	sum.err = sum.ok ? NULL : err;
 	emit_end(ui, WS_EV_END, &sum);
 	return sum.ok ? 0 : -1;

@@ -335,3 +335,53 @@ expect_journal() {
 	expect_json 'lines[-1]["error"]["phase"], lines[-1]["error"]["endpoint"], [e["state"] for e in lines[-1]["endpoints"]]' \
 		"('verify', '$url', ['committed', 'committed'])"
 }
+
+@test "a loop over stdin counts no time of waiting, and keeps neither descriptors nor memory" {
+	endpoint one --tp 2
+	run /usr/bin/python3 - "$url" <<-'PY'
+		import json, os, signal, subprocess, sys, time
+		p = subprocess.Popen(["wsync-push", "--stdin", "-e", sys.argv[1], "--bucket-size", "16KiB", "--verify", "hash",
+		                      "--json"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+		def push(source):
+		    p.stdin.write(source + "\n")
+		    p.stdin.flush()
+		    while (line := json.loads(p.stdout.readline()))["type"] != "result":
+		        pass
+		    return line["ok"]
+		def size():
+		    rss = next(int(l.split()[1]) for l in open(f"/proc/{p.pid}/status") if l.startswith("VmRSS"))
+		    return len(os.listdir(f"/proc/{p.pid}/fd")), rss
+		good = sum(push("small.safetensors") for _ in range(20))
+		first = size()
+		for i in range(180):
+		    good += push("small.safetensors")
+		    if i % 10 == 0:
+		        push("missing.safetensors")
+		last = size()
+		time.sleep(1)
+		p.send_signal(signal.SIGTERM)
+		end = json.loads(p.communicate(timeout=20)[0].splitlines()[-1])
+		ns = end["ns"]
+		whole = sum(v for k, v in ns.items() if k != "total") >= 0.99 * ns["total"]
+		print(good, last[0] == first[0], last[1] < first[1] + 32768, whole, end["ok"], p.returncode)
+	PY
+	[ "${lines[-1]}" = "200 True True True False -15" ] || { echo "$output" >&2; false; }
+}
+
+@test "an interrupted wait for the next source is not a success" {
+	endpoint one
+	run /usr/bin/python3 - "$url" <<-'PY'
+		import json, signal, subprocess, sys
+		p = subprocess.Popen(["wsync-push", "--stdin", "-e", sys.argv[1], "--json"], stdin=subprocess.PIPE,
+		                     stdout=subprocess.PIPE, text=True)
+		p.stdin.write("small.safetensors\n")
+		p.stdin.flush()
+		while json.loads(p.stdout.readline())["type"] != "result":
+		    pass
+		p.send_signal(signal.SIGTERM)
+		end = json.loads(p.communicate(timeout=20)[0].splitlines()[-1])
+		print(end["ok"], end["error"]["code"], end["results"], p.returncode)
+	PY
+	[ "${lines[-1]}" = "False cancelled 1 -15" ] || { echo "$output" >&2; false; }
+	expect_journal "$url" 'j["state"]["groups"]' '[]'
+}
