@@ -25,6 +25,7 @@ struct duo {
 	size_t pending;       /* requests without an answer */
 	bool moving;          /* the data plane works */
 	bool lost;            /* an endpoint vanished */
+	bool gave_up;         /* for its sake we ended the broadcast */
 	bool refused;         /* an endpoint said no while the data plane was whole */
 	struct ws_err cause;  /* the refusal, or what broke the data plane */
 	bool broken;
@@ -74,11 +75,20 @@ static void collect(struct duo *d)
 			collect_one(d, i);
 }
 
+static const struct ws_err *lost_one(const struct duo *d, const struct ws_err *otherwise)
+{
+	for (size_t i = 0; i < d->w->n; i++)
+		if (d->w->errs[i].code == WS_EREACH)
+			return &d->w->errs[i];
+	return otherwise;
+}
+
 static void break_off(struct duo *d, const struct ws_err *why)
 {
 	if (d->refused || d->broken)
 		return;
-	d->cause = *why;
+	/* That the broadcast was cancelled is our own doing, not the reason. */
+	d->cause = d->gave_up ? *lost_one(d, why) : *why;
 	/* The data plane has the same deadline and may notice it first. */
 	if (why->code == WS_ETIMEOUT) {
 		d->late = true;
@@ -114,8 +124,10 @@ static void watch_wire(struct duo *d, int64_t start)
 		d->bytes = bytes;
 		d->moved_ns = ws_now_ns();
 	}
-	if (d->lost && ws_now_ns() - d->moved_ns > STALL_NS)
+	if (d->lost && ws_now_ns() - d->moved_ns > STALL_NS) {
+		d->gave_up = true;
 		d->t->ops->abort(d->t);
+	}
 }
 
 static void stop_all(struct duo *d, int64_t start)
@@ -172,7 +184,7 @@ static int say_cause(const struct duo *d, struct ws_err *err)
 		err->code = WS_EDATA;
 		err->hint[0] = 0;
 	}
-	if (d->broken && other && other->code != WS_ETIMEOUT) {
+	if (d->broken && !d->gave_up && other && other->code != WS_ETIMEOUT) {
 		if (!err->hint[0])
 			ws_err_hint(err, "%s: %s", other->endpoint, other->msg);
 		ws_err_where(err, NULL, other->endpoint);
