@@ -385,6 +385,9 @@ static int explain(const struct flight *f, CURLcode code, struct ws_err *err)
 	case CURLE_SEND_FAIL_REWIND:
 		return explain_lost(f, "connection closed without an answer; not sent again, as "
 		                       "the server may have acted on it", err);
+	case CURLE_SSL_CONNECT_ERROR:
+		explain_rest(f, code, err);
+		return ws_err_hint(err, "does this server speak https? one without it wants http://");
 	case CURLE_UNSUPPORTED_PROTOCOL:
 	case CURLE_WEIRD_SERVER_REPLY:
 		ws_err_set(err, WS_EREACH, "%s %s: the answer is not HTTP", call->method,

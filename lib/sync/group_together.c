@@ -16,7 +16,8 @@
 static const int64_t BROKEN_GRACE_NS = 20 * WS_NS_PER_S;
 /* After a refusal nobody needs to wait for the others' answers to a broadcast that was ended. */
 static const int64_t REFUSED_GRACE_NS = WS_NS_PER_S;
-/* A vanished endpoint does not end the broadcast to the others as long as bytes move. */
+/* A vanished endpoint does not end the broadcast to the others as long as bytes move. (No group forms
+ * without it: that is given up at once.) */
 static const int64_t STALL_NS = 5 * WS_NS_PER_S;
 
 struct duo {
@@ -124,7 +125,7 @@ static void watch_wire(struct duo *d, int64_t start)
 		d->bytes = bytes;
 		d->moved_ns = ws_now_ns();
 	}
-	if (d->lost && ws_now_ns() - d->moved_ns > STALL_NS) {
+	if (d->lost && (d->w->joining || ws_now_ns() - d->moved_ns > STALL_NS)) {
 		d->gave_up = true;
 		d->t->ops->abort(d->t);
 	}

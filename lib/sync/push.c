@@ -128,14 +128,20 @@ static void emit_plan(struct ws_push *p)
 
 /* ---- group -------------------------------------------------------------------------------------- */
 
+/* What left may come back as something else, so its endpoints are then asked anew who they are. */
+static void leave_dead_group(struct ws_push *p)
+{
+	if (!p->group || ws_group_alive(p->group))
+		return;
+	push_warn(p, NULL, "a peer left group %s since the last push: making a new one",
+	          ws_group_name(p->group));
+	ws_group_close(p->group, NULL, ws_deadline_in(DESTROY_NS));
+	p->group = NULL;
+	p->sent_base = 0; /* the new one counts from there */
+}
+
 static int init_group(struct ws_push *p, struct ws_err *err)
 {
-	if (p->group && !ws_group_alive(p->group)) {
-		push_warn(p, NULL, "a peer left group %s since the last push: making a new one",
-		          ws_group_name(p->group));
-		ws_group_close(p->group, NULL, ws_deadline_in(DESTROY_NS));
-		p->group = NULL;
-	}
 	if (p->group)
 		return 0;
 	const struct ws_group_opts opts = {
@@ -198,6 +204,8 @@ static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct 
 	if (make_plan(p, s, err))
 		return -1;
 	if (p->opts.n_endpoints) {
+		push_enter(p, WS_PHASE_DESTROY);
+		leave_dead_group(p);
 		push_enter(p, WS_PHASE_CONNECT);
 		if (push_connect(p, err))
 			return -1;

@@ -54,8 +54,9 @@ static int check_layout(const struct ws_endpoint_info *info, struct ws_err *err)
 int push_connect(struct ws_push *p, struct ws_err *err)
 {
 	const size_t n = p->opts.n_endpoints;
-	if (p->known)
+	if (p->known && p->group)
 		return 0;
+	p->known = false;
 	push_select(p, NULL);
 	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.connect_ns));
 	const int rc = ws_endpoint_probe_all(p->http, p->urls, n, until, p->opts.cancel, p->infos,

@@ -385,3 +385,53 @@ expect_journal() {
 	[ "${lines[-1]}" = "False cancelled 1 -15" ] || { echo "$output" >&2; false; }
 	expect_journal "$url" 'j["state"]["groups"]' '[]'
 }
+
+@test "an endpoint that is gone is told at once, and one that came back is asked anew who it is" {
+	endpoint one --tp 2
+	run /usr/bin/python3 - "$url" "$pid" <<-'PY'
+		import json, os, signal, subprocess, sys, time
+		url, pid = sys.argv[1], int(sys.argv[2])
+		p = subprocess.Popen(["wsync-push", "--stdin", "-e", url, "--verify", "hash", "--json"],
+		                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+		def push():
+		    start = time.time()
+		    p.stdin.write("small.safetensors\n")
+		    p.stdin.flush()
+		    while (line := json.loads(p.stdout.readline()))["type"] != "result":
+		        pass
+		    return line["error"]["code"] if not line["ok"] else line["wire_bytes"] // line["bytes"], time.time() - start < 3
+		said = [push()]
+		os.kill(pid, signal.SIGKILL)
+		said.append(push())
+		while True: # its port is free once the process is gone for good
+		    e = subprocess.Popen(["wsync-endpoint", "--listen", url[len("http://"):], "--tp", "3", "--json"],
+		                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+		    if any('"ready"' in line for line in e.stdout):
+		        break
+		said.append(push())
+		p.stdin.close()
+		p.wait(timeout=20)
+		e.terminate()
+		print(said)
+	PY
+	[ "${lines[-1]}" = "[(2, True), ('unreachable', True), (2, True)]" ] || { echo "$output" >&2; false; }
+}
+
+@test "an endpoint that vanishes from the joining ends it at once" {
+	endpoint one
+	good=$url
+	endpoint two --fault drop:init_weights_update_group:1
+	before=$SECONDS
+	try wsync-push small.safetensors -e "$good" -e "$url" --json
+	[ $((SECONDS - before)) -le 3 ]
+	expect_status 4
+	expect_json "lines[-1]['error']['phase'], lines[-1]['error']['endpoint'] == '$url'" "('init', True)"
+	expect_journal "$good" 'j["state"]["groups"]' '[]'
+}
+
+@test "https at a server without it is not reached" {
+	endpoint one
+	try wsync-push small.safetensors -e "${url/http:/https:}"
+	expect_status 4
+	err_has 'http://'
+}
