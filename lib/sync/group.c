@@ -14,6 +14,8 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+static const int64_t LOST_NS = 2 * WS_NS_PER_S;
+
 /* ---- who we say we are -------------------------------------------------------------------------- */
 
 static int check_reachable(const struct ws_group *g, enum ws_code code, struct ws_err *err)
@@ -192,8 +194,10 @@ int ws_group_open(const struct ws_group_opts *opts, ws_deadline until, struct ws
 
 /* Destroying is asked of the servers while our own side goes down: a side that waits for the other
  * may wait for ever. */
-static void leave(struct ws_group *g, const bool *skip, ws_deadline until)
+static void leave(struct ws_group *g, const bool *lost, ws_deadline until)
 {
+	/* Mostly it is dead; but one that lives would keep the group, and refuse the next of its name. */
+	const ws_deadline soon = ws_deadline_min(until, ws_deadline_in(LOST_NS));
 	const size_t n = g->opts.n_members;
 	struct ws_endpoint_call *calls = calloc(n, sizeof *calls);
 	struct ws_buf body;
@@ -206,16 +210,17 @@ static void leave(struct ws_group *g, const bool *skip, ws_deadline until)
 	ws_jw_str(&w, "group_name", g->name);
 	ws_jw_end_object(&w);
 	for (size_t i = 0; i < n; i++)
-		if (g->joined[i] && !(skip && skip[i]) &&
+		if (g->joined[i] &&
 		    ws_endpoint_start(g->opts.http, &calls[i], g->opts.members[i].url, "POST",
-		                      "/destroy_weights_update_group", &body, until, NULL))
+		                      "/destroy_weights_update_group", &body,
+		                      lost && lost[i] ? soon : until, NULL))
 			g->joined[i] = false;
 	if (g->transport)
 		g->transport->ops->close(g->transport);
 	g->transport = NULL;
 	for (size_t i = 0; i < n; i++) {
 		struct ws_err e = WS_ERR_INIT;
-		if (!g->joined[i] || (skip && skip[i]))
+		if (!g->joined[i])
 			continue;
 		while (!calls[i].http.done && !ws_deadline_passed(until))
 			if (ws_http_wait(g->opts.http, until, NULL, -1, NULL) < 0)
@@ -233,11 +238,11 @@ static void leave(struct ws_group *g, const bool *skip, ws_deadline until)
 	free(calls);
 }
 
-void ws_group_close(struct ws_group *g, const bool *skip, ws_deadline until)
+void ws_group_close(struct ws_group *g, const bool *lost, ws_deadline until)
 {
 	if (!g)
 		return;
-	leave(g, skip, until);
+	leave(g, lost, until);
 	if (g->transport)
 		g->transport->ops->close(g->transport);
 	ws_store_close(g->store);

@@ -33,8 +33,8 @@ struct ws_group; /* opaque */
 int ws_group_open(const struct ws_group_opts *opts, ws_deadline until, struct ws_group **out,
                   struct ws_err *err);
 /* Asks the members to leave while our side is aborted; members that do not answer by `until` are
- * only logged. skip[i] (or skip NULL): do not ask member i. */
-void ws_group_close(struct ws_group *g, const bool *skip, ws_deadline until); /* NULL is fine */
+ * only logged. lost[i]: its connection broke, so it gets a moment only (lost NULL: none). */
+void ws_group_close(struct ws_group *g, const bool *lost, ws_deadline until); /* NULL is fine */
 
 const char *ws_group_name(const struct ws_group *g);
 unsigned ws_group_world_size(const struct ws_group *g);

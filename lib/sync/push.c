@@ -174,12 +174,12 @@ static int init_group(struct ws_push *p, struct ws_err *err)
 
 static void drop_group(struct ws_push *p)
 {
-	bool *skip = calloc(p->opts.n_endpoints, sizeof *skip);
-	for (size_t i = 0; skip && i < p->opts.n_endpoints; i++)
-		skip[i] = p->endpoints[i].lost;
-	ws_group_close(p->group, skip, ws_deadline_in(DESTROY_NS));
+	bool *lost = calloc(p->opts.n_endpoints, sizeof *lost);
+	for (size_t i = 0; lost && i < p->opts.n_endpoints; i++)
+		lost[i] = p->endpoints[i].lost;
+	ws_group_close(p->group, lost, ws_deadline_in(DESTROY_NS));
 	p->group = NULL;
-	free(skip);
+	free(lost);
 }
 
 static uint64_t sent(const struct ws_push *p)

@@ -15,7 +15,7 @@ struct push_endpoint {
 	enum ws_endpoint_state state;
 	enum ws_endpoint_state before;     /* when the run began: only success ends a mixture */
 	bool paused;                       /* by us, and not resumed yet */
-	bool lost;                         /* its connection broke: not asked again */
+	bool lost;                         /* its connection broke: hardly waited for */
 	char message[256];                 /* the last words worth reporting */
 };
 

@@ -435,3 +435,17 @@ expect_journal() {
 	expect_status 4
 	err_has 'http://'
 }
+
+@test "a group of a given name can be made again after every kind of failure" {
+	local f
+	for f in drop refuse hang; do
+		endpoint "again-$f" --tp 2 --fault "$f:update_weights_from_distributed:2"
+		printf 'small.safetensors\nsmall.safetensors\n' >list
+		status=0 last="--stdin, $f"
+		wsync-push --stdin -e "$url" --group-name mine --bucket-size 4KiB --bucket-timeout 1s --json \
+			<list >.out 2>.err || status=$?
+		out=$(<.out) err=$(<.err)
+		expect_json '[l["ok"] for l in lines if l["type"] == "result"]' '[False, True]'
+		expect_journal "$url" 'j["state"]["groups"]' '[]'
+	done
+}
