@@ -66,6 +66,14 @@ def mebibytes(x):
     return "%.1f MiB" % (x / MIB)
 
 
+def built(path):
+    return os.path.join(lib.BUILD, path)
+
+
+def median(values):
+    return statistics.median(list(values))
+
+
 class Run:
     """A child run to its end: its stdout, wall and CPU seconds; with `sample`, its peak RssAnon."""
 
@@ -85,7 +93,8 @@ class Run:
         with open(out, encoding="utf-8") as f:
             self.text = f.read()
         if child.returncode != 0:
-            sys.exit("bench.py: exit %d: %s\n%s" % (child.returncode, " ".join(argv), self.text[-2000:]))
+            sys.exit("bench.py: exit %d: %s\n%s" % (child.returncode, " ".join(argv),
+                                                    self.text[-2000:]))
 
     def watch(self, pid):
         while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
@@ -100,9 +109,8 @@ class Run:
 
 
 def push(url, paths, *options, sample=False):
-    argv = [os.path.join(lib.BUILD, "bin", "wsync-push"), *paths, "--endpoint", url, "--backend", "gloo",
-            "--verify", "none", "--load-format", "flattened_bucket", "--json", *options]
-    return Run(argv, sample)
+    return Run([built("bin/wsync-push"), *paths, "--endpoint", url, "--backend", "gloo", "--verify",
+                "none", "--load-format", "flattened_bucket", "--json", *options], sample)
 
 
 def warm(paths):
@@ -123,12 +131,13 @@ def in_pairs(count, ours, theirs):
 
 def checkpoint():
     """1.2 GB with the names and shapes of a small model, kept in the build directory."""
-    path = os.path.join(lib.BUILD, "bench", "qwen3-0.6b")
+    path = built("bench/qwen3-0.6b")
     if not os.path.exists(os.path.join(path, "config.json")):
         os.makedirs(path, exist_ok=True)
-        subprocess.run([os.path.join(lib.BUILD, "tests", "tools", "mkcheckpoint"), "synthetic:qwen3-0.6b",
-                        path], check=True, timeout=300)
-    return path, [os.path.join(path, f) for f in sorted(os.listdir(path)) if f.endswith(".safetensors")]
+        subprocess.run([built("tests/tools/mkcheckpoint"), "synthetic:qwen3-0.6b", path], check=True,
+                       timeout=300)
+    files = [f for f in sorted(os.listdir(path)) if f.endswith(".safetensors")]
+    return path, [os.path.join(path, f) for f in files]
 
 
 def against_torch(table, count, version):
@@ -146,17 +155,18 @@ def against_torch(table, count, version):
     ours, theirs = in_pairs(count, lambda: push(url, [path]), lambda: Run(sender).end())
     peers.stop()
     to = "to torch %s: " % version
-    table.pairs(to + "time of the job", [r.end()["ns"]["total"] / 1e9 for r in ours],
-                [t["seconds"] for t in theirs], seconds, ">= 1")
-    table.pairs(to + "the same, our wall", [r.wall for r in ours], [t["seconds"] for t in theirs], seconds)
+    time_of = [t["seconds"] for t in theirs]
+    ends = [r.end() for r in ours]
+    table.pairs(to + "time of the job", [e["ns"]["total"] / 1e9 for e in ends], time_of, seconds, ">= 1")
+    table.pairs(to + "the same, our wall", [r.wall for r in ours], time_of, seconds)
     table.pairs(to + "CPU", [r.cpu for r in ours], [t["cpu_seconds"] for t in theirs], seconds, ">= 1")
-    table.one(to + "first byte", seconds(statistics.median(r.end()["first_byte_ns"] for r in ours) / 1e9))
+    table.one(to + "first byte", seconds(median(e["first_byte_ns"] / 1e9 for e in ends)))
 
 
 class OwnEndpoint:
     def __init__(self):
-        self.child = lib.start([os.path.join(lib.BUILD, "bin", "wsync-endpoint"), "--listen", "127.0.0.1:0",
-                                "--keep", "none", "--json"], stdout=subprocess.PIPE)
+        self.child = lib.start([built("bin/wsync-endpoint"), "--listen", "127.0.0.1:0", "--keep",
+                                "none", "--json"], stdout=subprocess.PIPE)
         lines, event = lib.Lines(self.child.stdout), {"type": ""}
         while event["type"] != "ready":
             event = lines.next(10)
@@ -167,8 +177,7 @@ class OwnEndpoint:
 
 
 def loopcopy(path):
-    tool = os.path.join(lib.BUILD, "tests", "tools", "loopcopy")
-    return min(float(Run([tool, *how, path]).text.split()[0]) for how in ([], ["-w"]))
+    return min(float(Run([built("tests/tools/loopcopy"), *how, path]).text.split()[0]) for how in ([], ["-w"]))
 
 
 def against_loopback(table, count):
@@ -178,11 +187,11 @@ def against_loopback(table, count):
     ours, theirs = in_pairs(count, lambda: push(endpoint.url, [path]).end(),
                             lambda: sum(loopcopy(f) for f in files))
     endpoint.stop()
-    table.pairs("to wsync-endpoint: time of the job", [e["ns"]["total"] / 1e9 for e in ours], theirs,
-                seconds, ">= 0.8")
-    table.pairs("to wsync-endpoint: transfer alone",
-                [(e["ns"]["transfer"] + e["ns"]["apply"]) / 1e9 for e in ours], theirs, seconds)
-    table.one("to wsync-endpoint: first byte", seconds(statistics.median(e["first_byte_ns"] for e in ours) / 1e9))
+    to = "to wsync-endpoint: "
+    table.pairs(to + "time of the job", [e["ns"]["total"] / 1e9 for e in ours], theirs, seconds, ">= 0.8")
+    table.pairs(to + "transfer alone", [(e["ns"]["transfer"] + e["ns"]["apply"]) / 1e9 for e in ours],
+                theirs, seconds)
+    table.one(to + "first byte", seconds(median(e["first_byte_ns"] / 1e9 for e in ours)))
 
 
 def memory(table):
@@ -199,22 +208,24 @@ def memory(table):
     endpoint = OwnEndpoint()
     run = push(endpoint.url, [folder], sample=True)
     endpoint.stop()
-    table.one("memory, %.1f GB in 8 shards" % (run.end()["bytes"] / 1e9), mebibytes(run.peak), "<= 64 MiB")
+    what = "memory, %.1f GB in 8 shards" % (run.end()["bytes"] / 1e9)
+    table.one(what, mebibytes(run.peak), "<= 64 MiB")
 
 
 def planning(table, count):
-    argv = [os.path.join(lib.BUILD, "bin", "wsync-push"), "synthetic:deepseek-v3", "--dry-run", "--json"]
+    argv = [built("bin/wsync-push"), "synthetic:deepseek-v3", "--dry-run", "--json"]
     runs = [Run(argv, sample=True) for _ in range(count)]
     plan = next(e for e in map(json.loads, runs[0].text.splitlines()) if e["type"] == "plan")
     what = "plan deepseek-v3 (%d tensors), " % plan["tensors"]
-    table.one(what + "time", seconds(statistics.median(r.wall for r in runs)), "<= 1 s")
-    table.one(what + "mem", mebibytes(statistics.median(r.peak for r in runs)), "<= 128 MiB")
+    table.one(what + "time", seconds(median(r.wall for r in runs)), "<= 1 s")
+    table.one(what + "mem", mebibytes(median(r.peak for r in runs)), "<= 128 MiB")
 
 
 def machine():
     def first(path, key):
         with open(path, encoding="utf-8") as f:
-            return next((line.split(":", 1)[-1].strip() for line in f if line.startswith(key)), "unknown")
+            lines = (line.split(":", 1)[-1].strip() for line in f if line.startswith(key))
+            return next(lines, "unknown")
     commit = subprocess.run(["git", "-C", lib.TREE, "describe", "--always", "--dirty"], timeout=10,
                             capture_output=True, text=True, check=False).stdout.strip()
     print("Machine       %s, %d CPUs, kernel %s, TCP congestion control %s, commit %s\n" % (

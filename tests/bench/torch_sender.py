@@ -67,8 +67,8 @@ class Sender:
         self.pool = concurrent.futures.ThreadPoolExecutor(len(urls))
 
     def call(self, url, path, body=None):
-        request = urllib.request.Request(url + path, None if body is None else json.dumps(body).encode(),
-                                         {"Content-Type": "application/json"})
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(url + path, data, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=600) as reply:
             return json.load(reply)
 
@@ -117,7 +117,8 @@ class Sender:
         self.settle(calls)
 
     def close(self):
-        calls = self.post("/destroy_weights_update_group", [{"group_name": self.group_name}] * len(self.urls))
+        calls = self.post("/destroy_weights_update_group",
+                          [{"group_name": self.group_name}] * len(self.urls))
         dist.destroy_process_group(self.group)
         self.settle(calls)
 

@@ -49,7 +49,10 @@ mirror()
 				return
 			}
 	}
-	function stanza() { if (uris != "" && !off) offer(uris, suites, comps); uris = suites = comps = ""; off = 0 }
+	function stanza() {
+		if (uris != "" && !off) offer(uris, suites, comps)
+		uris = suites = comps = ""; off = 0
+	}
 	FNR == 1 { stanza() }
 	/^[ \t]*#/ { next }
 	FILENAME ~ /\.sources$/ {

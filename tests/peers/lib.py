@@ -102,8 +102,9 @@ def scratch(name):
 
 def torch_root(version):
     """Where chroot.sh keeps that torch."""
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return os.path.join(os.environ.get("WSYNC_CACHE") or os.path.join(cache, "wsync"), "torch-" + version)
+    user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    cache = os.environ.get("WSYNC_CACHE") or os.path.join(user, "wsync")
+    return os.path.join(cache, "torch-" + version)
 
 
 class Endpoint:
@@ -124,7 +125,7 @@ class Endpoint:
 
 
 class Receivers:
-    """A tree of torch endpoints: Receivers("2.6", [1, 2]) has .endpoints of one and of two ranks."""
+    """Torch endpoints: Receivers("2.6", [1, 2]) has .endpoints of one and of two ranks."""
 
     def __init__(self, version, tps, env=None, options=(), ready_seconds=120):
         self.err = open(scratch("receivers-%d.err" % len(os.listdir(SCRATCH))), "w+")

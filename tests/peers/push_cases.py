@@ -24,7 +24,8 @@ PLAIN = [("embed.weight", "F32", (2000, 300)), ("layers.0.w", "F32", (513, 1025)
 BFLOAT = [("model.layers.%d.mlp.%s.weight" % (i, n), "BF16", (300 + i, 511))
           for i in range(6) for n in ("gate_proj", "up_proj", "down_proj")]
 FLOAT8 = [("a.weight", "F8_E4M3", (1000, 77)), ("a.weight_scale_inv", "F32", (8, 1)),
-          ("b.weight", "F8_E5M2", (33, 3)), ("b.bias", "BF16", (33,)), ("c.weight", "F8_E4M3", (1, 1))]
+          ("b.weight", "F8_E5M2", (33, 3)), ("b.bias", "BF16", (33,)),
+          ("c.weight", "F8_E4M3", (1, 1))]
 TINY = [("t%d" % i, "U8", (i,)) for i in range(1, 34)] + [("f", "F32", (1,)), ("h", "BF16", (3,))]
 
 
@@ -88,7 +89,8 @@ def suite_for(version):
         before = len(endpoint.journal())
         result = lib.push([endpoint], [path], "--load-format", "none")
         if bfloat_is_refused:
-            assert result.rc == 5 and "bfloat16" in result.stderr, result
+            assert result.rc == 5 and ("bfloat16" in result.stderr or
+                                       "Invalid scalar type" in result.stderr), result
             done = endpoint.steps(before)
             assert done.count("/pause_generation") == done.count("/continue_generation"), done
         else:
@@ -120,7 +122,8 @@ def suite_for(version):
     def tiny(fix):
         endpoints = fix.peers.choose(1, 1)
         path = make("tiny", TINY)
-        result = lib.push(endpoints, [path], "--bucket-size", "1", "--load-format", "flattened_bucket")
+        result = lib.push(endpoints, [path], "--bucket-size", "1",
+                          "--load-format", "flattened_bucket")
         assert result.rc == 0, result
         assert result.end["buckets"] == len(TINY), result
         lib.check_held(endpoints, lib.oracle(path))
@@ -152,7 +155,7 @@ def suite_for(version):
             assert done.count("/destroy_weights_update_group") == 1, done
             assert done.count("/pause_generation") == done.count("/continue_generation") == 3, done
 
-    @suite.case("init, pause, buckets, resume, destroy; flush said on each bucket, true on the last")
+    @suite.case("init, pause, buckets, resume, destroy; flush is said each time, true at last")
     def order(fix):
         endpoints = fix.peers.choose(1, 2)
         before = [len(e.journal()) for e in endpoints]

@@ -30,7 +30,10 @@ fi
 root=$("$here/chroot.sh" "$version")
 mine=(unshare --mount)
 [ "$(id -u)" = 0 ] || mine=(unshare -r --mount)
-"${mine[@]}" true 2>/dev/null || { echo "python.sh: mount namespaces are not allowed here" >&2; exit 77; }
+if ! "${mine[@]}" true 2>/dev/null; then
+	echo "python.sh: mount namespaces are not allowed here" >&2
+	exit 77
+fi
 
 # Inside the namespace. $1 is the root, $2.. the directories to show at their own paths, then -- and
 # the command. A directory whose mount point cannot be made is shown by its nearest ancestor.
@@ -45,6 +48,7 @@ enter='
 		mount --rbind "$d" "$root$d" || exit 77
 	done
 	shift
-	exec setpriv --pdeathsig KILL chroot "$root" /bin/sh -c "cd \"\$1\" && shift && exec python3 \"\$@\"" - "$PWD" "$@"
+	exec setpriv --pdeathsig KILL chroot "$root" \
+		/bin/sh -c "cd \"\$1\" && shift && exec python3 \"\$@\"" - "$PWD" "$@"
 '
 exec "${mine[@]}" sh -c "$enter" - "$root" "$(realpath "${TMPDIR:-/tmp}")" "$tree" -- "$@"

@@ -113,7 +113,7 @@ class Rank:
 
 
 class Endpoint:
-    """The HTTP side. Each method that a route names gets a JSON body and returns (status, reply)."""
+    """The HTTP side. A method that a route names gets a JSON body and returns (status, reply)."""
 
     def __init__(self, tp, args):
         self.tp, self.args = tp, args
@@ -160,8 +160,9 @@ class Endpoint:
             return 400, {"success": False, "message": "refused as told"}
         status, reply = self.ask("update_weights_from_distributed", body,
                                  "Succeeded to update parameter online.",
-                                 "Failed to update parameter online: %s. The full weights of the "
-                                 "ModelRunner are partially updated. Please discard the whole weights.")
+                                 "Failed to update parameter online: %s. The full weights of "
+                                 "the ModelRunner are partially updated. Please discard the "
+                                 "whole weights.")
         if status == 200 and body.get("weight_version") is not None:
             self.weight_version = body["weight_version"]
             reply["message"] += " Weight version updated to %s." % self.weight_version
@@ -181,8 +182,10 @@ class Endpoint:
         return 200, {"success": True, "message": "Weight version updated to " + self.weight_version}
 
     def weights_checker(self, _body):
-        ranks = [{"checksums": {name: t["sha256"] for name, t in held.items()}, "algorithm": "sha256",
-                  "parallelism_info": {"tp_rank": i, "tp_size": self.tp, "rank": i, "size": self.tp}}
+        ranks = [{"checksums": {name: t["sha256"] for name, t in held.items()},
+                  "algorithm": "sha256",
+                  "parallelism_info": {"tp_rank": i, "tp_size": self.tp, "rank": i,
+                                       "size": self.tp}}
                  for i, (_, held) in enumerate(self.ask_ranks("received", {}))]
         return 200, {"success": True, "message": "checksum", "ranks": ranks}
 
@@ -213,7 +216,8 @@ ROUTES = collections.OrderedDict(
     ("/" + name, name) for name in (
         "health", "model_info", "server_info", "init_weights_update_group",
         "destroy_weights_update_group", "update_weights_from_distributed", "pause_generation",
-        "continue_generation", "flush_cache", "update_weight_version", "weights_checker", "received"))
+        "continue_generation", "flush_cache", "update_weight_version", "weights_checker",
+        "received"))
 ROUTES.update({"/journal": "read_journal", "/openapi.json": "openapi_json"})
 LISTS = ("names", "dtypes", "shapes")
 
@@ -273,13 +277,16 @@ def main():
     p.add_argument("--port", type=int, default=0, help="port of the first endpoint (any free one)")
     p.add_argument("--keep", choices=("hash", "none", "memory"), default="hash")
     p.add_argument("--model-path", default="/nonexistent")
-    p.add_argument("--server-info", type=json.loads, default={}, help="JSON to lay over /server_info")
+    p.add_argument("--server-info", type=json.loads, default={},
+                   help="JSON to lay over /server_info")
     p.add_argument("--refuse", action="store_true", help="answer every update with 400, at once")
     args = p.parse_args()
     args.out = os.dup(1)  # for the ready lines; gloo prints to stdout on its own
     os.dup2(2, 1)
-    children = [FORK.Process(target=run_endpoint, args=(int(tp), args.port + i if args.port else 0, args))
-                for i, tp in enumerate(args.tp.split(","))]
+    children = []
+    for i, tp in enumerate(args.tp.split(",")):
+        port = args.port + i if args.port else 0
+        children.append(FORK.Process(target=run_endpoint, args=(int(tp), port, args)))
     for child in children:
         child.start()
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))

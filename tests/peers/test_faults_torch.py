@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Endpoints of torch that die, stall or check too much: wsync-push says so, and leaves nobody paused.
+"""Endpoints of torch that die, stall or check too much: wsync-push says so, and nobody stays
+paused.
 
 A stall is made by stopping a rank (SIGSTOP) the moment it is asked to receive half a gigabyte, so
 that the bucket is on its way and cannot get through.
@@ -40,9 +41,10 @@ class Fixture:
 
 
 def start_and_stall(fix, victim, others, *options):
-    """A push that is in the first bucket and cannot go on; and the lengths of the others' journals."""
+    """A push in its first bucket that cannot go on; and the lengths of the others' journals."""
     before = [len(e.journal()) for e in others]
-    running = lib.Running([victim] + others, [fix.big], "--load-format", "flattened_bucket", *options)
+    running = lib.Running([victim] + others, [fix.big], "--load-format", "flattened_bucket",
+                          *options)
     lib.await_true(lambda: "/update_weights_from_distributed" in victim.steps(), 30, "first bucket")
     os.kill(victim.ranks[0], signal.SIGSTOP)
     return running, before
@@ -98,7 +100,8 @@ def committed(fix):
     victim, other = fix.spend(), fix.stay(tp=1)
     running, before = start_and_stall(fix, victim, [other], "--bucket-size", "2GiB")
     lib.await_true(lambda: [j["status"] for j in other.journal()[before[0]:]
-                            if j["path"] == "/update_weights_from_distributed"] == [200], 30, "the other")
+                            if j["path"] == "/update_weights_from_distributed"] == [200],
+                   30, "the other endpoint's answer")
     os.kill(victim.pid, signal.SIGKILL)
     result = running.wait(20)
     assert result.rc == 9 and not result.end["ok"], result
@@ -142,7 +145,7 @@ def terminated(fix):
     check_usable(fix, victim, other)
 
 
-@suite.case("one of two refuses a bucket: exit 5, the other gets its bytes to the end and is resumed")
+@suite.case("one of two refuses a bucket: exit 5, the other gets all its bytes and is resumed")
 def refused(fix):
     other = fix.stay()
     peers = lib.Receivers(fix.version, [1], options=["--refuse"])
@@ -151,7 +154,8 @@ def refused(fix):
     assert result.rc == 5 and "refused as told" in result.stderr, result
     check_resumed(peers.endpoints + [other], [0, before])
     # gloo waits half an hour for the rest of a payload whose connection was closed in its middle.
-    lib.await_true(lambda: all(j["status"] for j in other.journal()), 10, "the other endpoint's answers")
+    lib.await_true(lambda: all(j["status"] for j in other.journal()),
+                   10, "the other endpoint's answers")
     check_usable(fix, other)
     peers.stop()
 

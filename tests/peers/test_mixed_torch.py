@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Endpoints of different torch in one push: what can be one group is one, the rest is
+refused at once."""
+import os
+import sys
+
+import lib
+import mkst
+
+suite = lib.Suite(100)
+
+
+class Fixture:
+    def __init__(self):
+        self.peers = {v: lib.Receivers(v, [1, 2]) for v in ("1.13", "2.6")}
+        self.file = lib.scratch("mixed.safetensors")
+        mkst.write(self.file, [("a", "F32", (300, 7)), ("b", "BF16", (33, 3)), ("c", "U8", (5,))])
+
+    def endpoints(self, *versions):
+        return [e for v in versions for e in self.peers[v].choose(1, 2)]
+
+
+@suite.case("torch 1.13 and 2.6 speak different gloo: exit 6 within seconds, both still usable")
+def strangers(fix):
+    endpoints = fix.endpoints("1.13", "2.6")
+    result = lib.push(endpoints, [fix.file], seconds=20)
+    assert result.rc == 6 and "same torch" in result.stderr, result
+    for e in endpoints:
+        assert "/update_weights_from_distributed" not in e.steps(), e.steps()
+    for version in fix.peers:
+        result = lib.push(fix.endpoints(version), [fix.file])
+        assert result.rc == 0, result
+        lib.check_held(fix.endpoints(version), lib.oracle(fix.file))
+
+
+@suite.case("torch 2.6 and 2.14 are one group")
+def relatives(fix):
+    if not os.path.isdir(lib.torch_root("2.14")):
+        raise lib.Skip("no torch 2.14; tests/peers/chroot.sh 2.14 makes it")
+    fix.peers["2.14"] = lib.Receivers("2.14", [1, 2])
+    endpoints = fix.endpoints("2.6", "2.14")
+    result = lib.push(endpoints, [fix.file])
+    assert result.rc == 0, result
+    lib.check_held(endpoints, lib.oracle(fix.file))
+
+
+sys.exit(suite.main(Fixture))
