@@ -22,7 +22,8 @@ case ${1-} in
 *)    echo "usage: chroot.sh 2.6|2.14" >&2; exit 2 ;;
 esac
 
-cache=${WSYNC_CACHE:-${XDG_CACHE_HOME:-${HOME:-/var/cache}/.cache}/wsync}
+home=~  # of the user, where $HOME is not set
+cache=${WSYNC_CACHE:-${XDG_CACHE_HOME:-$home/.cache}/wsync}
 root=$cache/torch-$1
 part=$root.part
 log=$cache/torch-$1.log
