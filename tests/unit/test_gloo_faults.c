@@ -493,7 +493,7 @@ static void the_death_of_somebody_elses_child(void **state)
 		close(fd);
 	}
 	finish(&w, 0);
-	assert_says(finish(&w, 1), WS_EDATA, "rank 3 closed its connection");
+	assert_says(finish(&w, 1), WS_EDATA, "rank 3 "); /* closed or reset: a race of the kernel's */
 	/* 0 may have failed on account of 1, and 2 then on account of 0, but not because of 3. */
 	const struct member *two = finish(&w, 2);
 	assert_null(strstr(two->err.msg, "rank 3"));
