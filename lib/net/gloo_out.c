@@ -23,6 +23,8 @@ enum {
 	TURN_MAX = 8 * 1024 * 1024, /* sent before others get their turn */
 };
 
+static uint8_t zeros[QUEUE_FULL]; /* not const: takes no room in the program's file */
+
 static size_t least(size_t a, uint64_t b)
 {
 	return b < a ? (size_t)b : a;
@@ -125,14 +127,19 @@ static bool is_files_fault(int error)
 static int gather(struct ws_gloo_out *o, struct ws_gloo_source *s, const struct ws_gloo_piece *piece,
                   struct ws_err *err)
 {
+	const size_t before = o->peer->out.len;
+	bool have = false;
 	if (piece->fd >= 0) {
-		if (gather_file(o->peer, piece, err))
-			return -1;
-	} else {
-		ws_buf_add(&o->peer->out, piece->bytes, piece->n);
-		if (ws_buf_check(&o->peer->out, "gloo messages", err))
+		have = gather_file(o->peer, piece, err) == 0;
+		if (!have)
+			o->peer->out.len = before; /* a part of it may be there */
+		if (!have && !s->ending)
 			return -1;
 	}
+	if (!have)
+		ws_buf_add(&o->peer->out, piece->fd < 0 && piece->bytes ? piece->bytes : zeros, piece->n);
+	if (ws_buf_check(&o->peer->out, "gloo messages", err))
+		return -1;
 	advance(o, s, piece->n);
 	return 0;
 }
@@ -174,6 +181,8 @@ static int send_large(struct ws_gloo *g, struct ws_gloo_out *o, struct ws_gloo_s
 	if (piece->fd >= 0) {
 		off_t offset = (off_t)piece->offset;
 		n = sendfile(o->peer->fd, piece->fd, &offset, piece->n);
+		if (s->ending && (n == 0 || (n < 0 && is_files_fault(errno))))
+			return send_large(g, o, s, &(struct ws_gloo_piece){ .fd = -1, .n = piece->n }, err);
 		if (n == 0)
 			return short_file(piece, err);
 		/* Not every file system can; a part of the piece then goes by way of the queue. */
@@ -185,7 +194,8 @@ static int send_large(struct ws_gloo *g, struct ws_gloo_out *o, struct ws_gloo_s
 		if (n < 0 && is_files_fault(errno))
 			return ws_err_errno(err, "read at byte %" PRIu64, piece->offset);
 	} else {
-		n = send(o->peer->fd, piece->bytes, piece->n, MSG_NOSIGNAL);
+		n = send(o->peer->fd, piece->bytes ? piece->bytes : zeros,
+		         piece->bytes ? piece->n : least(sizeof zeros, piece->n), MSG_NOSIGNAL);
 	}
 	if (n < 0)
 		ws_gloo_send_failed(g, o->peer);

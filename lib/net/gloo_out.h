@@ -22,7 +22,7 @@ struct ws_gloo_out {
 	uint64_t span_at;
 };
 
-/* The next bytes of an item: of a file (fd >= 0) or of memory. n 0: none yet. */
+/* The next bytes of an item: of a file (fd >= 0), of memory, or zeros (bytes NULL). n 0: none yet. */
 struct ws_gloo_piece {
 	int fd;
 	uint64_t offset;
@@ -33,7 +33,8 @@ struct ws_gloo_piece {
 struct ws_gloo_source {
 	size_t n_items;
 	uint32_t tag; /* of the first */
-	bool ending;  /* begin no other item: finish those that are begun */
+	bool ending;  /* begin no other item: finish those that are begun, with zeros where a file
+	               * has no more bytes */
 	uint64_t (*length)(const struct ws_gloo_source *s, size_t item);
 	void (*peek)(struct ws_gloo_source *s, const struct ws_gloo_out *o,
 	             struct ws_gloo_piece *piece);

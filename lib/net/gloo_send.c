@@ -9,7 +9,9 @@
  * What surprises: a call that fails for any reason of ours first finishes the items it has begun.
  * torch's gloo notices a closed connection between payloads, but in the middle of one it waits on,
  * until the group's timeout of half an hour (seen with 1.13, 2.6 and 2.14: the receive in progress is
- * on no list that the error reaches). A server would be frozen for as long. */
+ * on no list that the error reaches). A server would be frozen for as long. Bytes that cannot be had,
+ * because their file shrank or their making failed, are zeros then: whatever a receiver says of such
+ * an item, the call has failed. */
 #include "gloo_out.h"
 
 #include <assert.h>
@@ -127,6 +129,8 @@ static void peek(struct ws_gloo_source *source, const struct ws_gloo_out *o,
 	} else {
 		const size_t n = ws_flow_peek(s->call.flow, o->index, &piece->bytes);
 		piece->n = n < left ? n : (size_t)left;
+		if (n == 0 && source->ending && ws_flow_failed(s->call.flow, NULL))
+			*piece = (struct ws_gloo_piece){ .fd = -1, .n = left < SIZE_MAX ? (size_t)left : SIZE_MAX };
 	}
 }
 
@@ -134,7 +138,8 @@ static void took(struct ws_gloo_source *source, struct ws_gloo_out *o, size_t n)
 {
 	struct sending *s = sending_of(source);
 	const struct ws_span *span = &s->items[o->item].spans[o->span];
-	if (span->fd < 0)
+	const void *bytes;
+	if (span->fd < 0 && ws_flow_peek(s->call.flow, o->index, &bytes)) /* else zeros were sent */
 		ws_flow_consume(s->call.flow, o->index, n);
 	o->span_at += n;
 	if (o->span_at == span->length) {

@@ -56,6 +56,7 @@ struct ws_together {
 	bool joining;                   /* what the store has seen (ws_store_trouble) is fatal */
 	void (*tick)(void *ctx);        /* called some ten times a second; may be NULL */
 	void *ctx;
+	enum ws_code wire;              /* out: how the data plane's work ended */
 	int64_t wire_ns;                /* out: start to the end of the data plane's work */
 };
 

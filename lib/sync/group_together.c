@@ -86,7 +86,7 @@ static const struct ws_err *lost_one(const struct duo *d, const struct ws_err *o
 
 static void break_off(struct duo *d, const struct ws_err *why)
 {
-	if (d->refused || d->broken)
+	if (d->refused || d->broken || d->late)
 		return;
 	/* That the broadcast was cancelled is our own doing, not the reason. */
 	d->cause = d->gave_up ? *lost_one(d, why) : *why;
@@ -101,6 +101,20 @@ static void break_off(struct duo *d, const struct ws_err *why)
 	                                                                    BROKEN_GRACE_NS));
 }
 
+static void collect_wire(struct duo *d, int64_t start)
+{
+	struct ws_err e = WS_ERR_INIT;
+	const int rc = d->t->ops->wait(d->t, &e);
+	d->moving = false;
+	d->w->wire = e.code;
+	d->w->wire_ns = ws_now_ns() - start;
+	/* Without our bytes a refusal is but a consequence, though it was here first. */
+	if (!d->w->joining && (e.code == WS_EINPUT || e.code == WS_ESYSTEM))
+		d->refused = d->broken = d->late = false;
+	if (rc)
+		break_off(d, &e);
+}
+
 static void watch_wire(struct duo *d, int64_t start)
 {
 	struct ws_err e = WS_ERR_INIT;
@@ -112,12 +126,8 @@ static void watch_wire(struct duo *d, int64_t start)
 		if (d->moving)
 			d->t->ops->abort(d->t);
 	}
-	if (d->moving && readable(d->t->ops->fd(d->t))) {
-		d->moving = false;
-		d->w->wire_ns = ws_now_ns() - start;
-		if (d->t->ops->wait(d->t, &e))
-			break_off(d, &e);
-	}
+	if (d->moving && readable(d->t->ops->fd(d->t)))
+		collect_wire(d, start);
 	if (!d->moving)
 		return;
 	const uint64_t bytes = d->t->ops->progress(d->t);
@@ -136,8 +146,7 @@ static void stop_all(struct duo *d, int64_t start)
 	struct ws_together *w = d->w;
 	if (d->moving) {
 		d->t->ops->abort(d->t);
-		d->t->ops->wait(d->t, NULL);
-		w->wire_ns = ws_now_ns() - start;
+		collect_wire(d, start);
 	}
 	for (size_t i = 0; i < w->n; i++) {
 		if (answered(&w->calls[i]))

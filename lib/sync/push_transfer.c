@@ -97,15 +97,17 @@ static void tick(void *ctx)
 /* ---- one bucket --------------------------------------------------------------------------------- */
 
 /* After the last bucket an endpoint that agreed has everything; before, whoever was sent something has a
- * mixture, unless it refused the very first request before a byte had left. */
-static void judge(struct ws_push *p, const struct bucket *k)
+ * mixture, unless it refused the very first request before a byte had left. Where our own bytes could not
+ * be had, what was begun was filled up with others, and nobody who agrees knows. */
+static void judge(struct ws_push *p, const struct bucket *k, enum ws_code wire)
 {
+	const bool genuine = wire != WS_EINPUT && wire != WS_ESYSTEM;
 	const struct ws_transport *t = ws_group_transport(p->group);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->endpoints[i];
 		const struct ws_err *said = &p->errs[i];
 		if (said->code == WS_OK) {
-			if (k->last)
+			if (k->last && genuine)
 				e->state = WS_COMMITTED;
 		} else if (k->b == 0 && said->code == WS_EREFUSED && t->ops->sent(t, NULL) == p->sent_base) {
 			e->state = e->before;
@@ -139,7 +141,7 @@ static int move(struct ws_push *p, struct bucket *k, struct ws_err *err)
 	/* From the last byte taken to the last answer the servers load what they got. */
 	p->ns[WS_PHASE_APPLY] += ns - w.wire_ns;
 	p->ns[WS_PHASE_TRANSFER] -= ns - w.wire_ns;
-	judge(p, k);
+	judge(p, k, w.wire);
 	if (rc) /* a deadline's sentence has it already */
 		return err && err->code == WS_ETIMEOUT ? -1 : ws_err_wrap(err, "%s", what);
 	const struct ws_event ev = {

@@ -341,7 +341,8 @@ expect_journal() {
 	run /usr/bin/python3 - "$url" <<-'PY'
 		import json, os, signal, subprocess, sys, time
 		p = subprocess.Popen(["wsync-push", "--stdin", "-e", sys.argv[1], "--bucket-size", "16KiB", "--verify", "hash",
-		                      "--json"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+		                      "--json"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+		                     env=dict(os.environ, ASAN_OPTIONS="quarantine_size_mb=1"))
 		def push(source):
 		    p.stdin.write(source + "\n")
 		    p.stdin.flush()
@@ -448,4 +449,28 @@ expect_journal() {
 		expect_json '[l["ok"] for l in lines if l["type"] == "result"]' '[False, True]'
 		expect_journal "$url" 'j["state"]["groups"]' '[]'
 	done
+}
+
+@test "a file that shrinks while it is sent is exit 3, and nobody waits for its bytes" {
+	safetensors big.safetensors a:U8:40000000 b:U8:40000000 c:U8:40000000 >/dev/null
+	endpoint one
+	good=$url
+	endpoint two --tp 2
+	run /usr/bin/python3 - "$pid" "$good" "$url" <<-'PY'
+		import json, os, signal, subprocess, sys, time
+		pid, urls = int(sys.argv[1]), sys.argv[2:]
+		p = subprocess.Popen(["wsync-push", "big.safetensors", "--bucket-size", "32MiB", "--json", "-e", urls[0], "-e", urls[1]],
+		                     stdout=subprocess.PIPE, text=True)
+		while json.loads(p.stdout.readline())["type"] != "bucket":
+		    pass
+		os.kill(pid, signal.SIGSTOP)
+		time.sleep(0.3)
+		os.truncate("big.safetensors", 1000)
+		os.kill(pid, signal.SIGCONT)
+		end = json.loads(p.communicate(timeout=20)[0].splitlines()[-1])
+		print(p.returncode, [e["state"] for e in end["endpoints"]], end["ns"]["total"] < 5e9)
+	PY
+	[ "${lines[-1]}" = "3 ['partial', 'partial'] True" ] || { echo "$output" >&2; false; }
+	expect_journal "$good" 'j["state"]["paused"], j["state"]["groups"]' '(False, [])'
+	expect_journal "$url" 'j["state"]["paused"], j["state"]["groups"]' '(False, [])'
 }
