@@ -27,13 +27,15 @@ if [ "$version" = 1.13 ]; then
 	exit 77
 fi
 
-root=$("$here/chroot.sh" "$version")
+# Asked before the root is made, which takes minutes. A plain chroot has no mount as its /, and nothing
+# can be mounted in it that is sure not to show outside.
 mine=(unshare --mount)
 [ "$(id -u)" = 0 ] || mine=(unshare -r --mount)
-if ! "${mine[@]}" true 2>/dev/null; then
-	echo "python.sh: mount namespaces are not allowed here" >&2
+if ! why=$("${mine[@]}" true 2>&1); then
+	echo "python.sh: no torch $version without a mount namespace: ${why##*$'\n'}" >&2
 	exit 77
 fi
+root=$("$here/chroot.sh" "$version")
 
 # Inside the namespace. $1 is the root, $2.. the directories to show at their own paths, then -- and
 # the command. A directory whose mount point cannot be made is shown by its nearest ancestor.
