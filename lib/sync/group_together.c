@@ -166,7 +166,11 @@ static int say_late(const struct duo *d, struct ws_err *err)
 			silent = w->group->opts.members[i].url;
 	struct ws_buf text;
 	ws_buf_init(&text, 8192);
-	ws_store_explain(w->group->store, &text);
+	if (w->joining)
+		ws_store_explain(w->group->store, &text);
+	else
+		ws_buf_puts(&text, "the group had formed, so a server or one of its ranks is stuck or "
+		            "slow: its log says more, and --bucket-timeout gives it longer");
 	ws_err_set(err, WS_ETIMEOUT, "%s: the deadline passed%s%s%s%s", w->what,
 	           silent ? " without an answer from " : "", silent ? silent : "",
 	           d->cause.msg[0] ? "; " : "", d->cause.msg);
