@@ -89,8 +89,9 @@ void ui_progress(struct ui *ui, const char *text)
 		return;
 	flockfile(stderr);
 	if (text) {
-		/* One column is left free: a full last column makes some terminals wrap. */
-		fprintf(stderr, "\r\033[K%.*s", ui_width(STDERR_FILENO) - 1, text);
+		/* Over the old line, then the rest of it is erased: nothing flickers. One column is
+		 * left free: a full last column makes some terminals wrap. */
+		fprintf(stderr, "\r%.*s\033[K", ui_width(STDERR_FILENO) - 1, text);
 		ui->drawn_ns = now;
 	} else {
 		fputs("\r\033[K", stderr);

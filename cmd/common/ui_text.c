@@ -6,6 +6,7 @@
 
 #include "wsync/str.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -120,23 +121,34 @@ static void text_mismatch(struct ui *ui, const struct ws_ev_mismatch *m)
 	putchar('\n');
 }
 
+/* In whole seconds: more digits would only flicker. */
+static const char *format_left(char *dst, size_t n, const struct ws_ev_progress *p)
+{
+	const double share = (double)p->done / (double)p->total;
+	dst[0] = 0;
+	/* An estimate from the first percent would jump about. */
+	if (share <= 0.01 || share >= 1)
+		return dst;
+	const double left = ceil((double)p->ns * (1 - share) / share / 1e9);
+	if (left < 120)
+		snprintf(dst, n, "  %.0f s left", left);
+	else
+		snprintf(dst, n, "  %.0f min left", ceil(left / 60));
+	return dst;
+}
+
+/* What matters comes first, because a narrow terminal cuts the line; numbers keep their places. */
 static void text_progress(struct ui *ui, const struct ws_ev_progress *p)
 {
 	char line[256], done[NUM], total[NUM], rate[NUM], left[NUM];
-	const double share = p->total ? (double)p->done / (double)p->total : 0;
 	size_t used = (size_t)snprintf(line, sizeof line, "%s", ws_phase_name(p->phase));
-	if (p->total) {
-		used += (size_t)snprintf(line + used, sizeof line - used,
-		                         "  bucket %zu of %zu  %s of %s  %.0f %%  %s", p->bucket + 1,
-		                         p->buckets, ws_format_size(done, NUM, p->done),
-		                         ws_format_size(total, NUM, p->total), share * 100,
-		                         ws_format_rate(rate, NUM, p->done, p->ns));
-		/* An estimate from the first percent would jump about. */
-		if (share > 0.01 && used < sizeof line)
-			snprintf(line + used, sizeof line - used, "  %s left",
-			         ws_format_duration(left, NUM,
-			                            (int64_t)((double)p->ns * (1 - share) / share)));
-	}
+	if (p->total)
+		snprintf(line + used, sizeof line - used,
+		         " %3.0f %%  %10s of %s %9s%s  bucket %zu of %zu",
+		         (double)p->done / (double)p->total * 100,
+		         ws_format_size(done, NUM, p->done), ws_format_size(total, NUM, p->total),
+		         ws_format_rate(rate, NUM, p->done, p->ns), format_left(left, NUM, p),
+		         p->bucket + 1, p->buckets);
 	ui_progress(ui, line);
 }
 

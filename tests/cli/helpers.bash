@@ -70,6 +70,13 @@ compare_golden() {
 	fi
 }
 
+# timeless: durations and rates in $out and $err become the words TIME and RATE.
+timeless() {
+	local words='s/[0-9.]+ (ns|us|ms|s)\b/TIME/g; s|[0-9.]+ [kMG]?B/s|RATE|g'
+	out=$(sed -E "$words" <<<"$out")
+	err=$(sed -E "$words" <<<"$err")
+}
+
 # json FILTER: python's view of $out as JSON lines; FILTER is an expression over `lines`, printed.
 json() {
 	/usr/bin/python3 -c 'import json, sys

@@ -1,0 +1,103 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# What people see of a push: lines, the progress line, and what becomes of it at a signal.
+load helpers
+
+prepare() {
+	safetensors small.safetensors a.weight:BF16:64,32 b.weight:F32:1000 c:U8:7 >/dev/null
+}
+
+@test "a push" {
+	endpoint one --tp 2
+	try wsync-push small.safetensors -e "$url" --bucket-size 4KiB --weight-version 7 --verify hash
+	expect_status 0
+	expect_err ""
+	timeless
+	golden push-text
+}
+
+@test "a push with everything it can tell" {
+	endpoint one --tp 2
+	try wsync-push small.safetensors -e "$url" --bucket-size 4KiB -v
+	expect_status 0
+	timeless
+	golden push-text-verbose
+	err_has "wsync-push: POST $url/init_weights_update_group: HTTP 200 after TIME"
+}
+
+@test "a dry run" {
+	try wsync-push -n small.safetensors --bucket-size 4KiB
+	expect_status 0
+	expect_err ""
+	golden push-text-dry-run
+}
+
+@test "a push that is refused halfway" {
+	endpoint one --fault refuse:update_weights_from_distributed:2
+	try wsync-push small.safetensors -e "$url" --bucket-size 4KiB
+	expect_status 5
+	timeless
+	golden push-text-refused
+	golden_err push-text-refused-err
+}
+
+# hung: a push that hangs in its bucket for a second, on a terminal as far as it knows.
+hung() {
+	endpoint one --fault hang:update_weights_from_distributed:1
+	WSYNC_FAKE_TTY=1 try wsync-push small.safetensors -e "$url" --bucket-timeout 1s "$@"
+	expect_status 10
+}
+
+@test "the progress line is drawn in place and leaves nothing behind" {
+	hung
+	[[ $err == *$'\rtransfer '*' bucket 1 of 1'$'\033[K'* ]] || explain "no progress line"
+	draws=$(tr '\r' '\n' <<<"$err" | grep -c '^transfer')
+	[ "$draws" -ge 3 ] && [ "$draws" -le 15 ] || explain "drawn $draws times in a second"
+	err=$(/usr/bin/python3 "$repo/tests/cli/screen.py" <<<"$err")
+	err_lacks transfer
+	[[ $err == "wsync-push: warning: "*$'\nwsync-push: bucket 1 of 1: '* ]] || explain "something is left over"
+}
+
+@test "the progress line fits a narrow terminal" {
+	COLUMNS=50 hung
+	widest=$(tr '\r\n' '\n\n' <<<"$err" | sed -n 's/\x1b\[[0-9;]*[mK]//g; /^transfer/p' | wc -L)
+	[ "$widest" = 49 ] || explain "$widest columns of 50"
+}
+
+@test "no progress line where nobody would see it" {
+	for how in --json -q --progress=none; do
+		hung "$how"
+		err_lacks $'\r'
+	done
+	export TERM=dumb
+	hung
+	err_lacks $'\r'
+}
+
+# A resume that hangs keeps the clean-up waiting; the second signal is for that.
+@test "a signal ends the transfer, a second one ends the clean-up" {
+	endpoint one --fault hang:continue_generation:1
+	run /usr/bin/python3 - "$url" <<-'PY'
+		import json, os, signal, subprocess, sys, time, urllib.request
+		url = sys.argv[1]
+		p = subprocess.Popen(["wsync-push", "small.safetensors", "-e", url],
+		                     env=dict(os.environ, WSYNC_FAKE_TTY="1"), stderr=subprocess.PIPE, text=True)
+		def asked(path):
+		    with urllib.request.urlopen(url + "/wsync/journal", timeout=10) as reply:
+		        return path in [r["path"] for r in json.load(reply)["requests"]]
+		end = time.time() + 10
+		while not asked("/continue_generation") and time.time() < end:
+		    time.sleep(0.05)
+		p.terminate()
+		try:
+		    p.wait(0.5)
+		    print("the first signal was enough")
+		except subprocess.TimeoutExpired:
+		    began = time.time()
+		    p.terminate()
+		    p.wait(10)
+		    print(p.returncode == -signal.SIGTERM, time.time() - began < 1)
+		print(p.stderr.read().count("interrupted, cleaning up (again to quit at once)\n"))
+	PY
+	[ "$output" = $'True True\n1' ] || { echo "$output" >&2; false; }
+}
