@@ -8,8 +8,8 @@
  *
  * What surprises: a call that fails for any reason of ours first finishes the items it has begun.
  * torch's gloo notices a closed connection between payloads, but in the middle of one it waits on,
- * until the group's timeout of half an hour (seen with 1.13, 2.6 and 2.14: the receive in progress is
- * on no list that the error reaches). A server would be frozen for as long. Bytes that cannot be had,
+ * until the group's timeout of half an hour (seen with 1.13 and 2.6: the receive in progress is on no
+ * list that the error reaches). A server would be frozen for as long. Bytes that cannot be had,
  * because their file shrank or their making failed, are zeros then: whatever a receiver says of such
  * an item, the call has failed. */
 #include "gloo_out.h"

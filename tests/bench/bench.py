@@ -29,8 +29,8 @@ What is measured
                left out of its time and of its CPU time (they take seconds)
   CPU          user + system time of the sending process (wsync: the whole process)
   loopback     tests/tools/loopcopy: the same file through one TCP connection on the loopback
-               interface into a reader that throws it away, by sendfile or by write, the faster one;
-               under the system's congestion control (inside a machine, wsync-push asks for reno)
+               interface into a reader that throws it away: by sendfile and by write, under the
+               system's congestion control and under reno, the fastest of the four
   first byte   from the start of wsync-push's job to the first byte of weights on the wire
   ratio        reference / wsync within a pair, so above 1 is faster than the reference; median, and
                the least and greatest of all pairs. The first pair warms up and is dropped.
@@ -157,10 +157,10 @@ def against_torch(table, count, version):
     to = "to torch %s: " % version
     time_of = [t["seconds"] for t in theirs]
     ends = [r.end() for r in ours]
-    table.pairs(to + "time of the job", [e["ns"]["total"] / 1e9 for e in ends], time_of, seconds, ">= 1")
+    table.pairs(to + "time of the job", [e["ns"]["total"] / 1e9 for e in ends], time_of, seconds, ">= 1.3")
     table.pairs(to + "the same, our wall", [r.wall for r in ours], time_of, seconds)
-    table.pairs(to + "CPU", [r.cpu for r in ours], [t["cpu_seconds"] for t in theirs], seconds, ">= 1")
-    table.one(to + "first byte", seconds(median(e["first_byte_ns"] / 1e9 for e in ends)))
+    table.pairs(to + "CPU", [r.cpu for r in ours], [t["cpu_seconds"] for t in theirs], seconds, ">= 3")
+    table.one(to + "first byte", seconds(median(e["first_byte_ns"] / 1e9 for e in ends)), "<= 300 ms")
 
 
 class OwnEndpoint:
@@ -177,7 +177,8 @@ class OwnEndpoint:
 
 
 def loopcopy(path):
-    return min(float(Run([built("tests/tools/loopcopy"), *how, path]).text.split()[0]) for how in ([], ["-w"]))
+    return min(float(Run([built("tests/tools/loopcopy"), *how, path]).text.split()[0]) 
+               for how in ([], ["-w"], ["-r"], ["-r", "-w"]))
 
 
 def against_loopback(table, count):
@@ -209,7 +210,7 @@ def memory(table):
     run = push(endpoint.url, [folder], sample=True)
     endpoint.stop()
     what = "memory, %.1f GB in 8 shards" % (run.end()["bytes"] / 1e9)
-    table.one(what, mebibytes(run.peak), "<= 64 MiB")
+    table.one(what, mebibytes(run.peak), "<= 200 MiB")
 
 
 def planning(table, count):
@@ -218,7 +219,7 @@ def planning(table, count):
     plan = next(e for e in map(json.loads, runs[0].text.splitlines()) if e["type"] == "plan")
     what = "plan deepseek-v3 (%d tensors), " % plan["tensors"]
     table.one(what + "time", seconds(median(r.wall for r in runs)), "<= 1 s")
-    table.one(what + "mem", mebibytes(median(r.peak for r in runs)), "<= 128 MiB")
+    table.one(what + "mem", mebibytes(median(r.peak for r in runs)), "<= 200 MiB")
 
 
 def machine():

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* loopcopy.c - the bound that a push over one local connection is held against: loopcopy [-w] FILE
+/* loopcopy.c - the bound that a push over one local connection is held against: loopcopy [-w] [-r] FILE
  *
  * One process sends the file through one TCP connection on the loopback interface, another reads it
- * into a buffer and throws it away. By sendfile(2), or with -w by write(2) from a mapping. Prints
+ * into a buffer and throws it away. By sendfile(2), or with -w by write(2) from a mapping; with -r
+ * the sender asks for reno, as wsync-push does inside a machine (BBR paces even there). Prints
  * "SECONDS BYTES", from connect to the reader's end of file. No code of wsync is in it. */
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -92,15 +93,21 @@ static void send_file(int sock, int file, off_t size)
 
 int main(int argc, char **argv)
 {
-	bool mapped = argc == 3 && strcmp(argv[1], "-w") == 0;
+	bool mapped = false, reno = false;
 	struct sockaddr_in addr;
 	struct stat st;
 	int file, listener, sock, one = 1, status;
 	pid_t reader;
 	double began;
 
-	if (argc != 2 + mapped) {
-		fprintf(stderr, "usage: loopcopy [-w] FILE\n");
+	for (int opt; (opt = getopt(argc, argv, "wr")) != -1;) {
+		mapped = mapped || opt == 'w';
+		reno = reno || opt == 'r';
+		if (opt == '?')
+			optind = argc;
+	}
+	if (optind != argc - 1) {
+		fprintf(stderr, "usage: loopcopy [-w] [-r] FILE\n");
 		return 2;
 	}
 	file = open(argv[argc - 1], O_RDONLY | O_CLOEXEC);
@@ -117,6 +124,8 @@ int main(int argc, char **argv)
 	if (sock < 0 || connect(sock, (struct sockaddr *)&addr, sizeof(addr)))
 		die("connect");
 	setsockopt(sock, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	if (reno)
+		setsockopt(sock, IPPROTO_TCP, TCP_CONGESTION, "reno", sizeof("reno") - 1);
 	if (mapped)
 		send_mapped(sock, file, st.st_size);
 	else
