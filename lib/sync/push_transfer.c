@@ -192,10 +192,10 @@ int push_transfer(struct ws_push *p, struct ws_err *err)
 		p->bucket = b;
 		now = next;
 		next = (struct bucket){ 0 };
-		if (b + 1 < p->plan->n_buckets && open_bucket(p, b + 1, &next, err) == 0 && t->ops->stage)
+		if (b + 1 < p->plan->n_buckets)
+			rc = open_bucket(p, b + 1, &next, err);
+		if (rc == 0 && next.payloads && t->ops->stage)
 			t->ops->stage(t, next.payloads, next.n_payloads);
-		else if (b + 1 < p->plan->n_buckets && !next.payloads)
-			rc = -1;
 		if (rc == 0)
 			rc = move(p, &now, err);
 		close_bucket(p, &now);
