@@ -58,14 +58,20 @@ INC_tests = $(INC_sync) -Itests -Itests/unit
 LIB_SRCS := $(wildcard lib/*/*.c)
 CMD_SRCS := $(wildcard cmd/wsync-*.c)
 COMMON_SRCS := $(wildcard cmd/common/*.c)
-ifneq ($(HAVE_MHD),y)
-LIB_SRCS := $(filter-out lib/sync/serve%.c,$(LIB_SRCS))
-CMD_SRCS := $(filter-out cmd/wsync-endpoint.c,$(CMD_SRCS))
-endif
 UNIT_SRCS := $(wildcard tests/unit/test_*.c)
 TOOL_SRCS := $(wildcard tests/tools/*.c)
 FUZZ_SRCS := $(wildcard tests/fuzz/fuzz_*.c)
 MAN_SRCS := $(wildcard man/*.scd)
+HEADERS := $(wildcard include/wsync/*.h)
+EVERYTHING := $(CMD_SRCS) $(MAN_SRCS)
+ifneq ($(HAVE_MHD),y)
+LIB_SRCS := $(filter-out lib/sync/serve%.c,$(LIB_SRCS))
+CMD_SRCS := $(filter-out cmd/wsync-endpoint.c,$(CMD_SRCS))
+UNIT_SRCS := $(filter-out tests/unit/test_serve%.c,$(UNIT_SRCS))
+FUZZ_SRCS := $(filter-out tests/fuzz/fuzz_request.c,$(FUZZ_SRCS))
+MAN_SRCS := $(filter-out man/wsync-endpoint.%,$(MAN_SRCS))
+HEADERS := $(filter-out include/wsync/serve.h,$(HEADERS))
+endif
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 LIB = $(BUILD)/libwsync.a
@@ -80,8 +86,8 @@ say = @printf '  %-5s %s\n' $(1) $(2)
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: all lib programs tests-build help deps check check-all check-asan check-clang check-run \
-        check-valgrind demo bench fuzz man lint format install uninstall clean bless
+.PHONY: all lib programs tests-build help deps check check-asan check-clang check-run \
+        demo bench fuzz man lint format install uninstall clean bless
 
 all: programs $(if $(HAVE_SCDOC),man) ## build the library, the programs and the man pages
 
@@ -201,14 +207,14 @@ install: all ## install under PREFIX (/usr/local), in the root DESTDIR
 	install -d $(DESTDIR)$(bindir) $(DESTDIR)$(libdir)/pkgconfig $(DESTDIR)$(includedir)/wsync
 	install -m 755 $(BINS) $(DESTDIR)$(bindir)
 	install -m 644 $(LIB) $(DESTDIR)$(libdir)
-	install -m 644 include/wsync/*.h $(DESTDIR)$(includedir)/wsync
+	install -m 644 $(HEADERS) $(DESTDIR)$(includedir)/wsync
 	printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$(call under_prefix,$(libdir))' \
 		'includedir=$(call under_prefix,$(includedir))' '' 'Name: wsync' \
 		'Description: push model weights into running inference servers' \
 		'Version: $(VERSION)' 'Requires: $(PC_REQUIRES)' \
 		'Libs: -L$${libdir} -lwsync -lm -ldl -pthread' 'Cflags: -I$${includedir}' \
 		> $(DESTDIR)$(libdir)/pkgconfig/wsync.pc
-	for m in $(notdir $(MANS)); do s=$${m##*.}; install -d $(DESTDIR)$(mandir)/man$$s; \
+	for m in $(if $(HAVE_SCDOC),$(notdir $(MANS))); do s=$${m##*.}; install -d $(DESTDIR)$(mandir)/man$$s; \
 		install -m 644 $(BUILD)/man/$$m $(DESTDIR)$(mandir)/man$$s/; done
 	install -d $(DESTDIR)$(datadir)/bash-completion/completions \
 		$(DESTDIR)$(datadir)/zsh/site-functions $(DESTDIR)$(datadir)/fish/vendor_completions.d
@@ -219,12 +225,12 @@ install: all ## install under PREFIX (/usr/local), in the root DESTDIR
 	install -m 644 completions/wsync.fish $(DESTDIR)$(datadir)/fish/vendor_completions.d/wsync.fish
 
 uninstall: ## remove what install put there
-	for p in $(basename $(notdir $(wildcard cmd/wsync-*.c))); do rm -f $(DESTDIR)$(bindir)/$$p \
+	for p in $(basename $(notdir $(filter %.c,$(EVERYTHING)))); do rm -f $(DESTDIR)$(bindir)/$$p \
 		$(DESTDIR)$(datadir)/bash-completion/completions/$$p \
 		$(DESTDIR)$(datadir)/fish/vendor_completions.d/$$p.fish; done
 	rm -f $(DESTDIR)$(libdir)/libwsync.a $(DESTDIR)$(libdir)/pkgconfig/wsync.pc
 	rm -rf $(DESTDIR)$(includedir)/wsync
-	for m in $(notdir $(MANS)); do rm -f $(DESTDIR)$(mandir)/man$${m##*.}/$$m; done
+	for m in $(basename $(notdir $(filter %.scd,$(EVERYTHING)))); do rm -f $(DESTDIR)$(mandir)/man$${m##*.}/$$m; done
 	rm -f $(DESTDIR)$(datadir)/bash-completion/completions/wsync \
 		$(DESTDIR)$(datadir)/zsh/site-functions/_wsync \
 		$(DESTDIR)$(datadir)/fish/vendor_completions.d/wsync.fish

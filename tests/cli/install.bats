@@ -69,3 +69,9 @@ flags() {
 	left=$(find "$scratch/root" ! -type d)
 	[ -z "$left" ] || { echo "$left" >&2; return 1; }
 }
+
+@test "without scdoc everything but the pages is installed" {
+	make -C "$repo" --no-print-directory install DESTDIR="$scratch/bare" PREFIX=/opt/w HAVE_SCDOC= >bare.log
+	[ -x "$scratch/bare/opt/w/bin/wsync-push" ]
+	[ ! -e "$scratch/bare/opt/w/share/man" ]
+}
