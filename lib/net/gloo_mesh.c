@@ -178,9 +178,18 @@ static int connect_to(const struct forming *f, struct ws_gloo_peer *p,
 {
 	char what[64];
 	snprintf(what, sizeof what, "rank %u", p->rank);
+	struct ws_err reason = WS_ERR_INIT;
 	const int fd = ws_sock_connect_addr((const struct sockaddr *)&p->address.sa, p->address.len,
-	                                    f->until, f->cancel, err);
+	                                    f->until, f->cancel, &reason);
+	/* Lazy peers do not wait for us: one that needs nothing of ours may have done its part and left.
+	 * Whether we need something of it is for the collectives to say. */
+	if (fd < 0 && p->lazy && reason.code == WS_EREACH) {
+		ws_gloo_lose(f->g, p, "is not there (%s)", reason.msg);
+		return 0;
+	}
 	if (fd < 0) {
+		if (err)
+			*err = reason;
 		hint_at_loopback(p, ours, err);
 		return ws_err_wrap(err, "%s", what);
 	}

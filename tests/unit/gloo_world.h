@@ -93,12 +93,17 @@ static inline void world_run(struct world *w)
 	world_fini(w);
 }
 
+/* Says of every rank what went wrong: the first one's trouble may be the echo of another's. */
 static inline void world_assert_fine(const struct world *w)
 {
-	for (unsigned r = 0; r < w->size; r++)
+	bool fine = true;
+	for (unsigned r = 0; r < w->size; r++) {
 		if (w->members[r].rc)
-			fail_msg("size %u layout %d: rank %u: %s", w->size, (int)w->layout, r,
-			         w->members[r].err.msg);
+			print_error("size %u layout %d: rank %u: %s\n", w->size, (int)w->layout, r,
+			            w->members[r].err.msg);
+		fine = fine && !w->members[r].rc;
+	}
+	assert_true(fine);
 }
 
 /* ---- bytes ---- */
