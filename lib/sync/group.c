@@ -8,6 +8,7 @@
 #include "group_state.h"
 #include "sock.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -192,9 +193,20 @@ int ws_group_open(const struct ws_group_opts *opts, ws_deadline until, struct ws
 	return 0;
 }
 
+/* torch destroys a gloo group with Python's lock held and waits for its threads, one of which may still
+ * want that lock to let go of the last tensor: then both wait for ever, and the server with them. Seen
+ * with torch 2.6 under load, when the request to destroy came within milliseconds of the last answer.
+ * A thread gets the lock after 5 ms at most; this is ten times that. */
+static void settle(const struct ws_group *g)
+{
+	const int64_t left = g->rest_since + g->opts.ops->settle_ns - ws_now_ns();
+	if (g->rest_since && left > 0)
+		poll(NULL, 0, (int)(left / WS_NS_PER_MS) + 1);
+}
+
 /* Destroying is asked of the servers while our own side goes down: a side that waits for the other
  * may wait for ever. */
-static void leave(struct ws_group *g, const bool *lost, ws_deadline until)
+static void leave(struct ws_group *g, bool *lost, ws_deadline until)
 {
 	/* Mostly it is dead; but one that lives would keep the group, and refuse the next of its name. */
 	const ws_deadline soon = ws_deadline_min(until, ws_deadline_in(LOST_NS));
@@ -209,6 +221,7 @@ static void leave(struct ws_group *g, const bool *lost, ws_deadline until)
 	ws_jw_object(&w, NULL);
 	ws_jw_str(&w, "group_name", g->name);
 	ws_jw_end_object(&w);
+	settle(g);
 	for (size_t i = 0; i < n; i++)
 		if (g->joined[i] &&
 		    ws_endpoint_start(g->opts.http, &calls[i], g->opts.members[i].url, "POST",
@@ -225,6 +238,8 @@ static void leave(struct ws_group *g, const bool *lost, ws_deadline until)
 		while (!calls[i].http.done && !ws_deadline_passed(until))
 			if (ws_http_wait(g->opts.http, until, NULL, -1, NULL) < 0)
 				break;
+		if (lost)
+			lost[i] = !calls[i].http.done || calls[i].http.err.code != WS_OK;
 		if (!calls[i].http.done) {
 			ws_http_drop(g->opts.http, &calls[i].http);
 			ws_log(g->opts.log, 1, "%s: did not answer the request to leave %s",
@@ -238,7 +253,7 @@ static void leave(struct ws_group *g, const bool *lost, ws_deadline until)
 	free(calls);
 }
 
-void ws_group_close(struct ws_group *g, const bool *lost, ws_deadline until)
+void ws_group_close(struct ws_group *g, bool *lost, ws_deadline until)
 {
 	if (!g)
 		return;

@@ -32,9 +32,10 @@ struct ws_group; /* opaque */
 /* Binds the store, asks all members at once to join, joins. On failure nothing is left open. */
 int ws_group_open(const struct ws_group_opts *opts, ws_deadline until, struct ws_group **out,
                   struct ws_err *err);
-/* Asks the members to leave while our side is aborted; members that do not answer by `until` are
- * only logged. lost[i]: its connection broke, so it gets a moment only (lost NULL: none). */
-void ws_group_close(struct ws_group *g, const bool *lost, ws_deadline until); /* NULL is fine */
+/* Asks the members to leave while our side is aborted, and waits for their answers until `until`.
+ * lost (or NULL): in, whose connection broke and who therefore gets a moment only; out, who did not
+ * answer. */
+void ws_group_close(struct ws_group *g, bool *lost, ws_deadline until); /* NULL is fine */
 
 const char *ws_group_name(const struct ws_group *g);
 unsigned ws_group_world_size(const struct ws_group *g);

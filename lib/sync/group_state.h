@@ -14,6 +14,7 @@ struct ws_group {
 	struct ws_store *store;
 	struct ws_transport *transport;
 	bool *joined;        /* per member: answered init with success */
+	int64_t rest_since;  /* when the data plane and the members last came to rest; 0: never */
 };
 
 #endif

@@ -228,6 +228,7 @@ int ws_group_together(struct ws_together *w, struct ws_err *err)
 		d.late = d.late || ws_deadline_passed(d.until);
 	}
 	stop_all(&d, start);
+	w->group->rest_since = ws_now_ns();
 	if (rc < 0)
 		return -1;
 	/* So have the requests. */

@@ -175,10 +175,16 @@ static int init_group(struct ws_push *p, struct ws_err *err)
 static void drop_group(struct ws_push *p)
 {
 	bool *lost = calloc(p->opts.n_endpoints, sizeof *lost);
+	char name[128];
+	snprintf(name, sizeof name, "%s", ws_group_name(p->group));
 	for (size_t i = 0; lost && i < p->opts.n_endpoints; i++)
 		lost[i] = p->endpoints[i].lost;
 	ws_group_close(p->group, lost, ws_deadline_in(DESTROY_NS));
 	p->group = NULL;
+	for (size_t i = 0; lost && i < p->opts.n_endpoints; i++)
+		if (lost[i] && !p->endpoints[i].lost)
+			push_warn(p, p->endpoints[i].url, "did not answer the request to leave group "
+			          "%s: it may be stuck", name);
 	free(lost);
 }
 

@@ -32,6 +32,7 @@ struct ws_transport {
 
 struct ws_transport_ops {
 	const char *name; /* "gloo": ours, and what /init_weights_update_group is told */
+	int64_t settle_ns; /* what receivers need between the last broadcast and the group's end */
 	/* Begins to join the group; wait says how it went. */
 	int (*open)(const struct ws_transport_opts *opts, ws_deadline until, struct ws_transport **out,
 	            struct ws_err *err);

@@ -202,6 +202,7 @@ static void gloo_close(struct ws_transport *t)
 
 const struct ws_transport_ops ws_transport_gloo = {
 	.name = "gloo",
+	.settle_ns = 50 * WS_NS_PER_MS,
 	.open = gloo_open,
 	.stage = gloo_stage,
 	.send_bucket = gloo_send_bucket,

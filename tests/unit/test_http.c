@@ -213,7 +213,7 @@ static void a_call_ends_at_its_deadline(void **state)
 	assert_int_equal(call->err.code, WS_ETIMEOUT);
 	assert_non_null(strstr(call->err.msg, "no complete answer after"));
 	assert_true(call->sent);
-	assert_true(ws_now_ns() - start < 2 * WS_NS_PER_S);
+	assert_true(ws_now_ns() - start < 20 * WS_NS_PER_S);
 	call->until = ws_now_ns() - 1;
 	assert_int_equal(ws_http_run(http, &call, 1, NULL, &err), 0);
 	assert_int_equal(call->err.code, WS_ETIMEOUT);
@@ -271,14 +271,14 @@ static void wait_returns_when_one_is_done_or_the_deadline_passes(void **state)
 static void wait_can_be_woken(void **state)
 {
 	(void)state;
-	struct one never = { 0 };
+	static struct one never; /* in flight until the teardown, also when an assertion jumps out */
 	struct ws_err err;
 	const int wake = eventfd(1, EFD_CLOEXEC);
 	assert_int_equal(ws_http_start(http, &prepare(&never, "GET", "/never", NULL)->call, &err),
 	                 0);
 	const int64_t start = ws_now_ns();
-	assert_int_equal(ws_http_wait(http, ws_deadline_in(5 * WS_NS_PER_S), NULL, wake, &err), 0);
-	assert_true(ws_now_ns() - start < WS_NS_PER_S);
+	assert_int_equal(ws_http_wait(http, ws_deadline_in(30 * WS_NS_PER_S), NULL, wake, &err), 0);
+	assert_true(ws_now_ns() - start < 20 * WS_NS_PER_S);
 	close(wake);
 }
 
@@ -294,7 +294,7 @@ static void cancel_drops_what_is_in_flight(void **state)
 	(void)state;
 	struct ws_cancel cancel;
 	struct ws_err err;
-	struct one never = { 0 };
+	static struct one never; /* in flight until the teardown, see above */
 	struct ws_http_call *call = &prepare(&never, "POST", "/never", "{}")->call;
 	pthread_t thread;
 	assert_int_equal(ws_cancel_init(&cancel, &err), 0);
@@ -304,7 +304,7 @@ static void cancel_drops_what_is_in_flight(void **state)
 	assert_int_equal(err.code, WS_ECANCELLED);
 	assert_int_equal(call->err.code, WS_ECANCELLED);
 	assert_false(call->done);
-	assert_true(ws_now_ns() - start < 2 * WS_NS_PER_S);
+	assert_true(ws_now_ns() - start < 20 * WS_NS_PER_S);
 	pthread_join(thread, NULL);
 	ws_cancel_fini(&cancel);
 }
