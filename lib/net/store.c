@@ -377,16 +377,19 @@ int ws_store_get(struct ws_store *s, const char *key, ws_deadline until,
 
 static bool found_gloo(struct ws_store *s, void *arg)
 {
-	(void)arg;
-	return s->core.gloo.epoch != 0;
+	const unsigned *wanted = arg;
+	unsigned n = 0;
+	for (const struct ws_store_conn *c = s->core.first; c; c = c->next)
+		n += c->rank > 0 && !c->gloo_since;
+	return s->core.gloo.epoch != 0 && n >= *wanted;
 }
 
 int ws_store_wait_gloo(struct ws_store *s, ws_deadline until, const struct ws_cancel *cancel,
                        struct ws_store_gloo *out, struct ws_err *err)
 {
 	pthread_mutex_lock(&s->lock);
-	const int rc = wait_until(s, found_gloo, NULL, until, cancel,
-	                          "wait for the first gloo peer", err);
+	unsigned wanted = s->core.world_size > 1 ? s->core.world_size - 1 : 1;
+	const int rc = wait_until(s, found_gloo, &wanted, until, cancel, "wait for the gloo peers", err);
 	if (rc == 0)
 		*out = s->core.gloo;
 	pthread_mutex_unlock(&s->lock);

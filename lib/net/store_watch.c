@@ -152,14 +152,13 @@ static void settle(struct ws_store_conn *c, char epoch)
 	if (epoch == 'B')
 		ws_store_watch_trouble(core, "use torch 2.2 or later on that server, or the nccl backend",
 		                       "%s runs torch 2.1, whose gloo is not supported", name);
-	if (!core->gloo.epoch) {
+	if (!core->gloo.epoch)
 		core->gloo.epoch = epoch;
-		if (core->changed)
-			core->changed(core->ctx);
-	} else if (core->gloo.epoch != epoch) {
+	if (core->gloo.epoch != epoch)
 		ws_store_watch_trouble(core, "run the same torch on every server of the group",
 		                       "%s speaks another version of gloo than the first peer", name);
-	}
+	else if (core->changed)
+		core->changed(core->ctx);
 }
 
 void ws_store_watch_decide(struct ws_store_conn *c)

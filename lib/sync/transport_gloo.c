@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* transport_gloo.c - the gloo data plane behind the transport's vtable.
  *
- * Prefix and layout are not ours to choose: the first peer's key in the store tells which torch the
- * servers run, and we publish as they do. They always write before they read, so waiting for them
- * cannot deadlock. */
+ * Prefix and layout are not ours to choose: the peers' keys in the store tell which torch the servers
+ * run, and we publish as they do, when all of them have. They always write before they read, so
+ * waiting for them cannot deadlock. */
 #include "transport.h"
 
 #include "gloo.h"

@@ -113,7 +113,8 @@ def cases_for(suite, version, epoch):
 
     @case("tells prefix, layout and rank of its gloo group")
     def gloo():
-        with serve(3, "grp") as store, torch(version, "gloo", store.port, 1, 3, "grp"):
+        with serve(3, "grp") as store, torch(version, "gloo", store.port, 1, 3, "grp"), \
+                torch(version, "gloo", store.port, 2, 3, "grp"):
             prefix = "/grp/grp/0/" if version == "1.13" else "/grp/grp//cpu//0/"
             assert store.text("gloo", 120, seconds=130) == "%s %s" % (prefix, epoch)
             assert " %s+:rank=1" % epoch in store.text("report"), store.text("report")
