@@ -20,7 +20,7 @@
 enum {
 	TILE = 1024 * 1024,
 	FINISH_S = 10,     /* for items that were begun when the call failed */
-	FINISH_STALL_S = 2,
+	FINISH_STALL_S = 1,
 	FINISH_SLICE_MS = 20,
 };
 
