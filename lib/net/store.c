@@ -375,10 +375,13 @@ int ws_store_get(struct ws_store *s, const char *key, ws_deadline until,
 	return rc;
 }
 
+/* Trouble ends the wait too: peers that cannot be one group must not be led past the store. */
 static bool found_gloo(struct ws_store *s, void *arg)
 {
 	const unsigned *wanted = arg;
 	unsigned n = 0;
+	if (s->core.trouble.code != WS_OK)
+		return true;
 	for (const struct ws_store_conn *c = s->core.first; c; c = c->next)
 		n += c->rank > 0 && !c->gloo_since;
 	return s->core.gloo.epoch != 0 && n >= *wanted;
@@ -389,7 +392,12 @@ int ws_store_wait_gloo(struct ws_store *s, ws_deadline until, const struct ws_ca
 {
 	pthread_mutex_lock(&s->lock);
 	unsigned wanted = s->core.world_size > 1 ? s->core.world_size - 1 : 1;
-	const int rc = wait_until(s, found_gloo, &wanted, until, cancel, "wait for the gloo peers", err);
+	int rc = wait_until(s, found_gloo, &wanted, until, cancel, "wait for the gloo peers", err);
+	if (rc == 0 && s->core.trouble.code != WS_OK) {
+		rc = -1;
+		if (err)
+			*err = s->core.trouble;
+	}
 	if (rc == 0)
 		*out = s->core.gloo;
 	pthread_mutex_unlock(&s->lock);

@@ -16,6 +16,12 @@
 static const int64_t BROKEN_GRACE_NS = 20 * WS_NS_PER_S;
 /* After a refusal nobody needs to wait for the others' answers to a broadcast that was ended. */
 static const int64_t REFUSED_GRACE_NS = WS_NS_PER_S;
+/* A rank that comes to connect when our store is closed already tries again for torch's half hour, and
+ * its server answers nobody meanwhile. So a failed joining waits that long for ranks that are on
+ * their way; then closing the store fails them all at once. */
+static const int64_t LATECOMER_GRACE_NS = 10 * WS_NS_PER_S;
+/* The same for somebody who pressed Ctrl-C and waits. */
+static const int64_t CANCELLED_GRACE_NS = 3 * WS_NS_PER_S;
 /* A vanished endpoint does not end the broadcast to the others as long as bytes move. (No group forms
  * without it: that is given up at once.) */
 static const int64_t STALL_NS = 5 * WS_NS_PER_S;
@@ -32,6 +38,7 @@ struct duo {
 	bool broken;
 	bool late;            /* the deadline passed; cause then is what the data plane said to it */
 	ws_deadline until;
+	int64_t failed_ns;    /* when a joining became hopeless; 0: it is not */
 	uint64_t bytes;       /* progress when it was last seen to move */
 	int64_t moved_ns;
 };
@@ -40,6 +47,14 @@ static bool readable(int fd)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };
 	return fd >= 0 && poll(&p, 1, 0) > 0;
+}
+
+/* It has failed: there is still that long for what others have to say about it. */
+static void wind_up(struct duo *d, int64_t grace_ns)
+{
+	if (d->w->joining && !d->failed_ns)
+		d->failed_ns = ws_now_ns();
+	d->until = ws_deadline_min(d->until, ws_deadline_in(d->w->joining ? LATECOMER_GRACE_NS : grace_ns));
 }
 
 /* The call's user pointer marks answers that were read. */
@@ -61,7 +76,7 @@ static void collect_one(struct duo *d, size_t i)
 	else if (w->errs[i].code == WS_EREFUSED && !d->broken && !d->refused) {
 		d->refused = true;
 		d->cause = w->errs[i];
-		d->until = ws_deadline_min(d->until, ws_deadline_in(REFUSED_GRACE_NS));
+		wind_up(d, REFUSED_GRACE_NS);
 		d->t->ops->abort(d->t);
 	} else if (w->errs[i].code == WS_EREACH)
 		d->lost = true;
@@ -96,9 +111,7 @@ static void break_off(struct duo *d, const struct ws_err *why)
 		return;
 	}
 	d->broken = true;
-	/* Who is joining waits for our store, which is closed only when this is over. */
-	d->until = ws_deadline_min(d->until, ws_deadline_in(d->w->joining ? REFUSED_GRACE_NS :
-	                                                                    BROKEN_GRACE_NS));
+	wind_up(d, BROKEN_GRACE_NS);
 }
 
 static void collect_wire(struct duo *d, int64_t start)
@@ -122,7 +135,6 @@ static void watch_wire(struct duo *d, int64_t start)
 	 * the store is closed. */
 	if (d->w->joining && !d->broken && ws_store_trouble(d->w->group->store, &e)) {
 		break_off(d, &e);
-		d->until = ws_deadline_min(d->until, ws_deadline_in(REFUSED_GRACE_NS));
 		if (d->moving)
 			d->t->ops->abort(d->t);
 	}
@@ -138,6 +150,39 @@ static void watch_wire(struct duo *d, int64_t start)
 	if (d->lost && (d->w->joining || ws_now_ns() - d->moved_ns > STALL_NS)) {
 		d->gave_up = true;
 		d->t->ops->abort(d->t);
+	}
+}
+
+/* Every rank whose server has not answered yet has come to the store. */
+static bool nobody_is_coming(const struct duo *d)
+{
+	struct ws_store_report r = { 0 };
+	size_t coming = 0, here = 0;
+	for (size_t i = 0; i < d->w->n; i++)
+		coming += answered(&d->w->calls[i]) ? 0 : d->w->group->opts.members[i].ranks;
+	if (ws_store_report(d->w->group->store, &r, NULL))
+		return true;
+	for (size_t i = 0; i < r.n_peers; i++)
+		here += r.peers[i].joined && r.peers[i].connected;
+	ws_store_report_fini(&r);
+	return here >= coming;
+}
+
+static bool is_over(const struct duo *d)
+{
+	return ws_deadline_passed(d->until) ||
+	       (d->failed_ns && ws_now_ns() - d->failed_ns > REFUSED_GRACE_NS && nobody_is_coming(d));
+}
+
+static void see_in(struct duo *d)
+{
+	const ws_deadline until = ws_deadline_in(CANCELLED_GRACE_NS);
+	d->t->ops->abort(d->t); /* or we would publish, and lead them past the store */
+	while (d->pending && !ws_deadline_passed(until) && !nobody_is_coming(d)) {
+		const ws_deadline tick = ws_deadline_min(until, ws_deadline_in(100 * WS_NS_PER_MS));
+		if (ws_http_wait(d->w->group->opts.http, tick, NULL, -1, NULL) < 0)
+			return;
+		collect(d);
 	}
 }
 
@@ -225,8 +270,10 @@ int ws_group_together(struct ws_together *w, struct ws_err *err)
 		watch_wire(&d, start);
 		if (w->tick)
 			w->tick(w->ctx);
-		d.late = d.late || ws_deadline_passed(d.until);
+		d.late = d.late || is_over(&d);
 	}
+	if (rc < 0 && w->joining)
+		see_in(&d);
 	stop_all(&d, start);
 	w->group->rest_since = ws_now_ns();
 	if (rc < 0)

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Endpoints of different torch in one push: what can be one group is one, the rest is
 refused at once."""
+import contextlib
 import os
+import signal
 import sys
+import threading
 
 import lib
 import mkst
@@ -31,6 +34,42 @@ def strangers(fix):
         result = lib.push(fix.endpoints(version), [fix.file])
         assert result.rc == 0, result
         lib.check_held(fix.endpoints(version), lib.oracle(fix.file))
+
+
+@contextlib.contextmanager
+def late(rank, seconds):
+    """That rank does nothing for so long."""
+    os.kill(rank, signal.SIGSTOP)
+    timer = threading.Timer(seconds, os.kill, (rank, signal.SIGCONT))
+    timer.start()
+    yield
+    timer.join()
+
+
+@suite.case("a rank that comes when joining has failed already is not left to wait for us")
+def latecomer(fix):
+    endpoints = fix.endpoints("1.13", "2.6")
+    with late(endpoints[-1].ranks[1], 3):
+        result = lib.push(endpoints, [fix.file], seconds=20)
+    assert result.rc == 6 and result.seconds > 2.5, result
+    for version in fix.peers:
+        result = lib.push(fix.endpoints(version), [fix.file], seconds=20)
+        assert result.rc == 0, result
+
+
+@suite.case("nor is one that comes after Ctrl-C")
+def interrupted(fix):
+    endpoints = fix.endpoints("2.6")
+    before = len(endpoints[-1].journal())
+    with late(endpoints[-1].ranks[1], 2):
+        running = lib.Running(endpoints, [fix.file])
+        lib.await_true(lambda: "/init_weights_update_group" in endpoints[-1].steps(before), 20,
+                       "the request to join")
+        os.kill(running.child.pid, signal.SIGINT)
+        result = running.wait(20)
+    assert result.rc == -signal.SIGINT, result
+    result = lib.push(endpoints, [fix.file], seconds=20)
+    assert result.rc == 0, result
 
 
 @suite.case("torch 2.6 and 2.14 are one group")
