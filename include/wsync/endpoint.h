@@ -13,6 +13,7 @@
 #include "wsync/clock.h"
 #include "wsync/dtype.h"
 #include "wsync/err.h"
+#include "wsync/listing.h"
 #include "wsync/log.h"
 
 #include <stdbool.h>
@@ -118,24 +119,10 @@ int ws_endpoint_set_version(struct ws_http *http, const char *const *urls, size_
 
 /* ---- what an endpoint holds ---- */
 
-struct ws_weight {
-	const char *name;         /* owned by the list */
-	unsigned n_dims;
-	int64_t dims[WS_MAX_DIMS];
-	const char *dtype;        /* torch's name; "" where the server does not say */
-};
-
-struct ws_weight_list {
-	struct ws_weight *items;
-	size_t n;
-	void *priv;
-};
-
 /* The runtime parameters of one rank: fused names and local shapes. prefix NULL: all. */
 int ws_endpoint_list_weights(struct ws_http *http, const char *url, const char *prefix,
                              unsigned rank, ws_deadline until, const struct ws_cancel *cancel,
                              struct ws_weight_list *out, struct ws_err *err);
-void ws_weight_list_free(struct ws_weight_list *list); /* NULL is fine */
 
 struct ws_checksum {
 	const char *name;         /* owned by the set */

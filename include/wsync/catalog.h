@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* catalog.h - what a source comes to when its tensors are named and shaped as servers want them.
+ *
+ * Most items are a tensor of the source as it is. Where a trainer wrapped names, kept fused or
+ * transposed tensors, or saved one file per rank, an item is a view: a concatenation, along one axis,
+ * of strided pieces of source tensors. Views are never built in memory; runs of bytes that lie together in
+ * a file are sent from there, and only a transpose passes through a bounded scratch. */
+#ifndef WSYNC_CATALOG_H
+#define WSYNC_CATALOG_H
+
+#include "wsync/layout.h"
+#include "wsync/source.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A box of a source tensor, walked in any order of its axes. */
+struct ws_piece {
+	const struct ws_source *source;
+	const struct ws_tensor *from;
+	uint64_t at;                   /* first element */
+	int64_t dims[WS_MAX_DIMS];     /* of the item's rank; dims[axis] is this piece's share */
+	int64_t strides[WS_MAX_DIMS];  /* in elements of `from` */
+};
+
+struct ws_view {
+	unsigned axis;                 /* the pieces follow each other along this axis of the item */
+	const struct ws_piece *pieces;
+	size_t n_pieces;
+};
+
+struct ws_item {
+	const char *name;              /* owned by the catalog or its source; unique */
+	enum ws_dtype dtype;
+	unsigned n_dims;
+	int64_t dims[WS_MAX_DIMS];
+	uint64_t bytes;
+	const struct ws_source *source;
+	const struct ws_tensor *from;  /* the first tensor it is made of; for messages and order */
+	const struct ws_view *view;    /* NULL: `from`, whole and as it is */
+	const char *made;              /* how: "rows 0..2047 of model.layers.0.self_attn.qkv_proj.weight",
+	                                * "model.x without _orig_mod"; NULL when nothing was done */
+};
+
+struct ws_catalog;
+
+struct ws_catalog_opts {
+	const struct ws_family *family;  /* NULL: names are taken as they are */
+	const struct ws_layout *layout;  /* at tp 1, ep 1; to unfuse with; NULL: nothing is unfused */
+	/* One source for each tensor-parallel rank, in their order, joined by this layout, which was made
+	 * with their tp and ep; NULL: n_sources is 1. */
+	const struct ws_layout *sharded;
+};
+
+/* Sources and layouts are borrowed and must outlive the catalog. Two tensors that become the same name,
+ * a shard that is missing or of the wrong shape, an arrangement that the shape does not decide:
+ * WS_EINPUT. A tensor of an unknown name is an item as it is (of a sharded source: an error). */
+int ws_catalog_make(const struct ws_source *const *sources, size_t n_sources,
+                    const struct ws_catalog_opts *opts, struct ws_catalog **out,
+                    struct ws_err *err);
+void ws_catalog_free(struct ws_catalog *c); /* NULL is fine */
+
+size_t ws_catalog_count(const struct ws_catalog *c);
+const struct ws_item *ws_catalog_item(const struct ws_catalog *c, size_t i);
+const struct ws_item *ws_catalog_find(const struct ws_catalog *c, const char *name); /* NULL */
+uint64_t ws_catalog_bytes(const struct ws_catalog *c);
+/* Items that are views, and of those the ones whose bytes must be copied (not file runs >= 4 KiB). */
+size_t ws_catalog_views(const struct ws_catalog *c, size_t *copied);
+
+/* Copies bytes [at, at+n) of the item; rising calls are fast. XXH3-64 of all of them. */
+int ws_item_read(const struct ws_item *item, uint64_t at, void *dst, size_t n, struct ws_err *err);
+int ws_item_hash(const struct ws_item *item, uint64_t *hash, struct ws_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

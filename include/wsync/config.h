@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* config.h - a model's config.json, as far as names and shapes depend on it.
+ *
+ * Keys are those of Hugging Face's config.json. Multimodal models keep the language model's keys in
+ * a nested "text_config": there a key is looked up first, and at the top level when it is absent. */
+#ifndef WSYNC_CONFIG_H
+#define WSYNC_CONFIG_H
+
+#include "wsync/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ws_config; /* opaque, read-only after opening */
+
+/* path: a config.json, or a directory that holds one. Not JSON, no object, over 16 MiB: WS_EINPUT. */
+int ws_config_open(const char *path, struct ws_config **out, struct ws_err *err);
+int ws_config_parse(const char *text, size_t n, const char *what, struct ws_config **out,
+                    struct ws_err *err);
+void ws_config_free(struct ws_config *c); /* NULL is fine */
+
+const char *ws_config_path(const struct ws_config *c);         /* as opened, or `what` */
+const char *ws_config_architecture(const struct ws_config *c); /* first of "architectures"; "" */
+const char *ws_config_model_type(const struct ws_config *c);   /* "" */
+/* The language model's own, where text_config is nested. "" */
+const char *ws_config_text_architecture(const struct ws_config *c);
+const char *ws_config_text_model_type(const struct ws_config *c);
+
+/* False: absent, null, or of another type. A boolean reads as 0 or 1. */
+bool ws_config_int(const struct ws_config *c, const char *key, int64_t *out);
+const char *ws_config_string(const struct ws_config *c, const char *key); /* NULL */
+/* Is value among the integers of that array? (mlp_only_layers) */
+bool ws_config_has(const struct ws_config *c, const char *key, int64_t value);
+/* The two levels say different things about this key (tie_word_embeddings is the classic one). */
+bool ws_config_disagrees(const struct ws_config *c, const char *key);
+
+/* quantization_config. */
+struct ws_quant {
+	const char *method;           /* "fp8", "mxfp4", "compressed-tensors"; "" none */
+	int64_t block[2];             /* weight_block_size: rows, columns; 0, 0: per tensor */
+	const char *const *skip;      /* modules_to_not_convert / ignored_layers, owned by the config */
+	size_t n_skip;
+};
+const struct ws_quant *ws_config_quant(const struct ws_config *c); /* never NULL */
+/* Is this module ("model.layers.0.mlp.gate") left unquantized? An entry matches the module itself,
+ * what is below it, a last segment, and "*" as a glob; "re:" patterns match nothing. */
+bool ws_quant_skips(const struct ws_quant *q, const char *module);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

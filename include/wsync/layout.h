@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* layout.h - the parameters that a server has at run time, and where each checkpoint tensor goes.
+ *
+ * A layout is made from a family's rules, a model's config and the parallel sizes. It has two lists:
+ * parts, the tensors of a checkpoint by their Hugging Face names and full shapes; and params, the
+ * server's runtime parameters by its module names and with the local shape of one rank. Every part
+ * goes to one param; ws_layout_place says which box of it goes to which box of a given rank's.
+ * At tp 1 and ep 1 a param is the fused tensor that trainers keep.
+ *
+ * Sources: SGLang's model loaders (stacked_params_mapping, FusedMoE) and parallel layers: heads of
+ * keys and values are replicated when there are fewer than ranks, vocabularies are padded to a
+ * multiple of 64, experts are divided by ep first and their inner dimension by tp / ep. */
+#ifndef WSYNC_LAYOUT_H
+#define WSYNC_LAYOUT_H
+
+#include "wsync/config.h"
+#include "wsync/dtype.h"
+#include "wsync/namemap.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How a tensor is divided among the ranks. */
+enum ws_split {
+	WS_SPLIT_NONE,   /* every rank has all of it */
+	WS_SPLIT_EVEN,   /* along axis, in tp equal pieces */
+	WS_SPLIT_HEADS,  /* along axis, by units (heads); fewer units than ranks: each is replicated */
+	WS_SPLIT_VOCAB,  /* along axis 0, padded: the last ranks may have less, and zeros behind */
+	WS_SPLIT_EXPERT  /* owned by one ep rank; within it along axis in tp / ep equal pieces, or
+	                  * whole where axis is negative */
+};
+
+struct ws_part {
+	const char *name;         /* in the checkpoint; owned by the layout */
+	enum ws_dtype dtype;      /* what servers expect, where `exact`; else any floating type */
+	bool exact;
+	bool optional;            /* servers do without it (a bias some checkpoints lack) */
+	unsigned n_dims;
+	int64_t dims[WS_MAX_DIMS]; /* full */
+	size_t param;             /* the parameter it goes to */
+	enum ws_split split;
+	int axis;                 /* of dims */
+	int64_t units;            /* WS_SPLIT_HEADS: heads along axis */
+	int64_t expert;           /* WS_SPLIT_EXPERT: its index among all; else -1 */
+	uint32_t rule;            /* ws_layout_rule */
+};
+
+struct ws_param {
+	const char *name;         /* the server's; owned by the layout */
+	unsigned n_dims;
+	int64_t dims[WS_MAX_DIMS]; /* local, of `rank` of the options */
+	size_t first, n_parts;    /* parts[first .. first+n_parts), in the order they lie in it */
+	const char *tied_to;      /* another param whose memory it is (lm_head); NULL */
+	const char *trouble;      /* why it cannot be divided so ("32 heads do not divide by tp 6"); NULL.
+	                           * dims are those at tp 1 then */
+	uint32_t rule;
+};
+
+/* What a trainer may call a fused parameter, other than the server's own name. */
+struct ws_alias {
+	const char *name;         /* "model.layers.0.mlp.experts.gate_up_proj" */
+	size_t param;
+	int order[WS_MAX_DIMS];   /* axis d of the trainer's tensor is axis order[d] of the param's */
+	unsigned n_dims;
+	int64_t groups;           /* > 0: rows of the parts are interleaved in so many groups, as
+	                           * Megatron keeps q, k and v of each query group together */
+	uint32_t rule;
+};
+
+struct ws_layout_opts {
+	unsigned tp, ep;          /* 0: 1; ep divides tp */
+	unsigned attention_tp;    /* with dp attention tp / dp; 0: tp */
+	unsigned rank;            /* whose local shapes params have */
+	bool fuse_shared;         /* shared experts are further experts behind the routed ones, as
+	                           * SGLang fuses them for DeepSeek */
+	bool unquantized;         /* ignore quantization_config: the checkpoint and server in bf16 */
+	bool nextn;               /* the next-token layers too: a draft model's; else they are skipped */
+};
+
+struct ws_layout;
+
+/* A config that lacks what the rules need is WS_EINPUT and names the key. */
+int ws_layout_make(const struct ws_family *f, const struct ws_config *c,
+                   const struct ws_layout_opts *opts, struct ws_layout **out, struct ws_err *err);
+void ws_layout_free(struct ws_layout *l); /* NULL is fine */
+
+const struct ws_layout_opts *ws_layout_options(const struct ws_layout *l);
+const char *ws_layout_family(const struct ws_layout *l);
+bool ws_layout_tied(const struct ws_layout *l); /* lm_head is the embedding */
+
+size_t ws_layout_param_count(const struct ws_layout *l);
+const struct ws_param *ws_layout_param(const struct ws_layout *l, size_t i);
+const struct ws_param *ws_layout_find_param(const struct ws_layout *l, const char *name);
+size_t ws_layout_part_count(const struct ws_layout *l);
+const struct ws_part *ws_layout_part(const struct ws_layout *l, size_t i);
+const struct ws_part *ws_layout_find_part(const struct ws_layout *l, const char *name);
+/* The i-th meaning of that trainer's name, NULL past the last: a name may stand for several
+ * arrangements, which only the shape tells apart. */
+const struct ws_alias *ws_layout_find_alias(const struct ws_layout *l, const char *name, size_t i);
+/* A rule as the operator may read it: "column self_attn.qkv_proj <- q_proj k_proj v_proj". */
+const char *ws_layout_rule(const struct ws_layout *l, uint32_t rule);
+/* Names that servers leave aside, and why ("the server computes it"); NULL: not such a name. */
+const char *ws_layout_skips(const struct ws_layout *l, const char *name);
+
+struct ws_box {
+	unsigned n_dims;
+	int64_t at[WS_MAX_DIMS], size[WS_MAX_DIMS]; /* size 0 somewhere: empty */
+};
+
+/* Which box of the part (checkpoint coordinates) lies in which box of its param at that rank (local
+ * coordinates). Both have the same element count and order; their ranks may differ (an expert is a
+ * plane of w13). Empty boxes: nothing of it is there. Over all parts of a param the second boxes
+ * cover the local shape exactly once, save the padding of vocabularies. */
+void ws_layout_place(const struct ws_layout *l, const struct ws_part *p, unsigned rank,
+                     struct ws_box *from, struct ws_box *to);
+/* Shape of a param at another rank. */
+void ws_layout_dims(const struct ws_layout *l, const struct ws_param *p, unsigned rank,
+                    int64_t dims[WS_MAX_DIMS]);
+
+/* What a checkpoint name becomes: first segments that wrappers put in are taken out
+ * ("_orig_mod."), then the family's renames apply. Writes to dst (n bytes); returns dst, or NULL when
+ * it does not fit. Works without a config. */
+const char *ws_family_rename(const struct ws_family *f, const char *name, char *dst, size_t n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* expr.h - integer expressions over the numbers of a config.
+ *
+ *   expr    := either { "??" either }             the first whose names are all known
+ *   either  := both { "or" both }                 0 or 1
+ *   both    := not { "and" not }
+ *   not     := "not" not | compare
+ *   compare := sum [ ("<" | "<=" | ">" | ">=" | "==" | "!=") sum ]
+ *   sum     := term { ("+" | "-") term }
+ *   term    := primary { ("*" | "/" | "%") primary }
+ *   primary := NUMBER | NAME | "(" expr ")" | "ceil" "(" expr "," expr ")" | "max" "(" ... ")" |
+ *              "min" "(" ... ")" | "has" "(" NAME "," expr ")"
+ *
+ * ceil(a, b) is a / b rounded up; has(key, x) asks whether the config's array holds x. A name is a
+ * variable of a group, a `let`, or a key of the config. Overflow, division by zero and division with
+ * a rest are errors: a head size that is no whole number is a wrong config. */
+#ifndef WS_MODEL_EXPR_H
+#define WS_MODEL_EXPR_H
+
+#include "wsync/config.h"
+#include "wsync/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ws_expr; /* opaque; immutable */
+
+/* text need not end in NUL. */
+int ws_expr_parse(const char *text, size_t n, struct ws_expr **out, struct ws_err *err);
+void ws_expr_free(struct ws_expr *e); /* NULL is fine */
+
+struct ws_scope {
+	const struct ws_scope *outer;  /* NULL: none */
+	const struct ws_config *config; /* may be NULL in inner scopes */
+	const char *name;              /* one variable; NULL: none */
+	int64_t value;
+	const struct ws_let *lets;     /* evaluated in this scope when asked for; later ones first */
+	size_t n_lets;
+};
+
+struct ws_let {
+	const char *name;
+	const struct ws_expr *expr;
+};
+
+/* Unknown names: WS_EINPUT "config.json has no \"moe_intermediate_size\"". Lets that need themselves
+ * are found by depth. */
+int ws_expr_eval(const struct ws_expr *e, const struct ws_scope *scope, int64_t *out,
+                 struct ws_err *err);
+
+#endif

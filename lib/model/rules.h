@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rules.h - a family's rules as parsed, between namemap.c which reads them and layout.c which
+ * expands them.
+ *
+ * The text form (wsync-map(5)); one rule a line, '#' begins a comment, words are separated by spaces,
+ * expressions (expr.h) end where the next keyword of the rule, a comma or a bracket begins:
+ *
+ *   family NAME
+ *   arch ARCHITECTURE...               config.json's architectures
+ *   type MODEL_TYPE...                 and its model_type
+ *   like FAMILY                        all rules of that family, which comes earlier, first; rules of
+ *                                      a name (prefixes included) that this family has too are left out
+ *   let NAME = EXPR
+ *   tied EXPR                          lm_head is the embedding when it is not 0
+ *   strip SEGMENT...                   taken out of names wherever it stands
+ *   rename FROM -> TO                  patterns: segments, {x} for any one, a leading or trailing **
+ *   join NAME <- PART PART...          patterns: a checkpoint tensor that trainers keep in parts, which
+ *                                      follow each other along the first axis
+ *   skip PATTERN "why" [when EXPR]     names that servers leave aside
+ *   group PREFIX [for VAR < EXPR | for VAR in EXPR .. EXPR] [when EXPR]
+ *   end                                names between are relative to PREFIX, which may use {VAR};
+ *                                      groups nest
+ *
+ *   vocab NAME rows EXPR cols EXPR             NAME.weight, rows padded to 64 and divided
+ *   column NAME in EXPR [out EXPR [heads EXPR]]  a linear layer whose outputs are divided
+ *   row NAME in EXPR out EXPR [heads EXPR]       ... whose inputs are; its bias is whole
+ *   replicated NAME in EXPR [out EXPR]           ... which every rank has whole
+ *   + PART out EXPR [heads EXPR]       after column or replicated: the checkpoint's tensors that are
+ *                                      stacked into it, in order (PART replaces NAME's last segment)
+ *   whole NAME [EXPR, ...] [DTYPE]     a tensor that is no linear layer's: NAME is complete
+ *   split NAME [EXPR, ...] heads EXPR  ... divided along its first axis
+ *   stack NAME [EXPR, ...] DTYPE <- PART [EXPR, ...] DTYPE [axis N]
+ *                                      ... stored under another name and shape of as many elements, and
+ *                                      divided evenly along that axis of PART
+ *   experts NAME count EXPR in EXPR mid EXPR [nongated]
+ *                                      NAME.{e}.gate_proj, up_proj, down_proj into NAME.w13_weight and
+ *                                      NAME.w2_weight
+ *   shared NAME count EXPR in EXPR mid EXPR into EXPERTS
+ *                                      shared experts: gate_up_proj and down_proj of their own, or, where
+ *                                      the server fuses them, further experts of EXPERTS
+ *   alias NAME of PARAM [order N...] [groups EXPR]
+ *                                      a trainer's name of a fused parameter (its tp 1 form), with the
+ *                                      axis order of the trainer's tensor
+ *
+ * and after any param: bias EXPR (linear layers: there is NAME.bias when it is not 0), optional,
+ * unquantized, attention (divided by the attention's tp), when EXPR. A linear layer has a ".weight", and
+ * where the config says block FP8 and does not leave it out, a ".weight_scale_inv". */
+#ifndef WS_MODEL_RULES_H
+#define WS_MODEL_RULES_H
+
+#include "expr.h"
+#include "wsync/dtype.h"
+#include "wsync/namemap.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum ws_rule_kind {
+	WS_RULE_GROUP, WS_RULE_VOCAB, WS_RULE_COLUMN, WS_RULE_ROW, WS_RULE_REPLICATED, WS_RULE_WHOLE,
+	WS_RULE_SPLIT, WS_RULE_STACK, WS_RULE_EXPERTS, WS_RULE_SHARED, WS_RULE_ALIAS, WS_RULE_SKIP
+};
+
+struct ws_rule_part {
+	const char *name;            /* "q_proj" */
+	const struct ws_expr *out, *heads; /* heads NULL: divided evenly */
+};
+
+struct ws_rule {
+	enum ws_rule_kind kind;
+	const char *name;            /* prefix, parameter, alias, or pattern to skip; {var} inside */
+	const char *text;            /* the rule as written, without comment and indentation */
+	unsigned line;
+	const struct ws_expr *when;  /* NULL: always */
+	/* GROUP */
+	const char *var;             /* NULL: no loop */
+	const struct ws_expr *from, *to; /* from NULL: 0; to exclusive */
+	const struct ws_rule *inner;
+	size_t n_inner;
+	/* params; what a kind does not use is NULL or 0 */
+	const struct ws_expr *in, *out, *heads, *count, *mid, *bias, *groups;
+	const struct ws_expr *dims[WS_MAX_DIMS]; /* WHOLE, SPLIT, STACK; VOCAB: rows, cols */
+	unsigned n_dims;
+	const struct ws_rule_part *parts;
+	size_t n_parts;
+	bool has_dtype;
+	enum ws_dtype dtype;
+	const char *of;              /* STACK: the checkpoint's name; ALIAS: the param; SHARED: EXPERTS;
+	                              * SKIP: the reason */
+	const struct ws_expr *of_dims[WS_MAX_DIMS]; /* STACK */
+	unsigned n_of_dims;
+	bool has_of_dtype;
+	enum ws_dtype of_dtype;
+	int axis;                    /* STACK; -1: whole */
+	int order[WS_MAX_DIMS];      /* ALIAS */
+	unsigned n_order;            /* 0: as it is */
+	bool optional, unquantized, attention, nongated;
+};
+
+struct ws_rename {
+	const char *from, *to;
+	unsigned line;
+};
+
+struct ws_join {
+	const char *name;
+	const char *const *parts;
+	size_t n_parts;
+	unsigned line;
+};
+
+struct ws_family {
+	const char *name, *file;     /* of the map: "built-in qwen3.map" */
+	const char *const *archs, *const *types;
+	size_t n_archs, n_types;
+	const struct ws_let *lets;
+	size_t n_lets;
+	const struct ws_expr *tied;  /* NULL: never */
+	const char *const *strips;
+	size_t n_strips;             /* those of the generic family included */
+	const struct ws_rename *renames;
+	size_t n_renames;            /* likewise */
+	const struct ws_join *joins;
+	size_t n_joins;
+	const struct ws_rule *rules;
+	size_t n_rules;
+};
+
+/* Does the pattern match the name? Segments only: {x} is any one segment, the same for the same x; "**"
+ * first or last is any number of them. Captures go to caps (n_caps of them) when it is not NULL. */
+struct ws_capture {
+	char var[16];
+	const char *at;
+	size_t n;
+};
+bool ws_pattern_match(const char *pattern, const char *name, struct ws_capture *caps, size_t n_caps);
+/* Replaces {x} and ** by what was captured. NULL: does not fit in n bytes. */
+const char *ws_pattern_fill(const char *pattern, const struct ws_capture *caps, size_t n_caps,
+                            char *dst, size_t n);
+
+/* The compiled-in maps: pairs of file name and text, ended by a NULL name. Generated by the Makefile
+ * from lib/model/families. */
+struct ws_builtin_map {
+	const char *name, *text;
+};
+extern const struct ws_builtin_map ws_builtin_maps[];
+
+#endif
