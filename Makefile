@@ -120,7 +120,10 @@ $(LIB): $(call obj,$(LIB_SRCS))
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
 $(BUILD)/bin/wsync-endpoint: LIBS += $(MHD_LIBS)
-$(BUILD)/bin/%: $(BUILD)/obj/cmd/%.o $(call obj,$(COMMON_SRCS)) $(LIB)
+# A program of several files has the others in a directory of its name: cmd/verify/ is wsync-verify's.
+.SECONDEXPANSION:
+$(BUILD)/bin/wsync-%: $(BUILD)/obj/cmd/wsync-%.o $$(call obj,$$(sort $$(wildcard cmd/$$*/*.c))) \
+		$(call obj,$(COMMON_SRCS)) $(LIB)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)

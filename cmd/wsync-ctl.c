@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* wsync-ctl - one lifecycle call at a time, to every endpoint at once. It remembers nothing: what
  * it pauses stays paused until somebody resumes it. */
+#include "main.h"
 #include "run.h"
 #include "table.h"
 #include "targets.h"
@@ -333,32 +334,17 @@ static const struct opt_program program = {
 static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 {
 	struct job job = { .cfg = &cfg, .ui = ui };
-	ui_begin(ui, "ctl");
+	ui_begin(ui);
 	int rc = targets_find(&job.to, &cfg.endpoints, cfg.pool, &cfg.common, false, ui, err);
-	const struct ws_client_opts client = {
-		.api_key = job.to.api_key, .connect_ns = cfg.connect_ns, .log = &ui->log,
-	};
 	if (!rc)
-		rc = ws_client_open(&client, &job.http, err);
+		rc = targets_connect(&job.to, cfg.connect_ns, ui, &job.http, err);
 	if (!rc)
 		args->command->run(&job, args, err);
-	ui_end(ui, err);
 	ws_client_close(job.http);
 	targets_free(&job.to);
 }
 
 int main(int argc, char **argv)
 {
-	struct opt_args args;
-	struct ws_err err = WS_ERR_INIT;
-	struct ui ui;
-	run_start(program.name);
-	const int status = opt_parse(&program, argc, argv, &args);
-	if (status == OPT_GO) {
-		ui_init(&ui, program.name, &cfg.common);
-		run(&args, &ui, &err);
-		ui_fini(&ui);
-	}
-	opt_free(&program);
-	return status == OPT_GO ? run_finish(&err) : run_exit(status);
+	return main_run(&(struct main_program){ &program, &cfg.common, NULL, run }, argc, argv);
 }

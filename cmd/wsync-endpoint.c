@@ -3,8 +3,8 @@
  * a conformance server for people who write trainers.
  *
  * It runs until a signal ends it. "ready" is printed when requests are answered. */
+#include "main.h"
 #include "run.h"
-#include "ui.h"
 
 #include "wsync/clock.h"
 #include "wsync/serve.h"
@@ -97,8 +97,10 @@ static void wait_for_signal(void)
 		poll(&p, 1, 1000);
 }
 
-static void serve(struct ui *ui, struct ws_err *err)
+static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 {
+	(void)args;
+	ui_begin(ui);
 	const struct ws_serve_opts o = {
 		.listen = cfg.listen, .tp = (unsigned)cfg.tp, .keep = (enum ws_serve_keep)cfg.keep,
 		.torch = (enum ws_serve_torch)cfg.torch, .faults = cfg.faults.items,
@@ -118,18 +120,5 @@ static void serve(struct ui *ui, struct ws_err *err)
 
 int main(int argc, char **argv)
 {
-	struct opt_args args;
-	struct ui ui;
-	struct ws_err err = WS_ERR_INIT;
-	run_start(program.name);
-	const int early = opt_parse(&program, argc, argv, &args);
-	if (early != OPT_GO)
-		return run_exit(early);
-	ui_init(&ui, program.name, &cfg.common);
-	ui_begin(&ui, "endpoint");
-	serve(&ui, &err);
-	ui_end(&ui, &err);
-	ui_fini(&ui);
-	opt_free(&program);
-	return run_finish(&err);
+	return main_run(&(struct main_program){ &program, &cfg.common, NULL, run }, argc, argv);
 }

@@ -4,6 +4,7 @@
  * A source is listed from its headers alone; --hash reads the tensors. An endpoint tells the runtime
  * parameters of one rank (fused names, local shapes) and, unless it is one of ours, no dtypes: then
  * there are no sizes either. */
+#include "main.h"
 #include "run.h"
 #include "targets.h"
 #include "tensors.h"
@@ -153,34 +154,13 @@ static int list_endpoints(struct job *job, struct ws_err *err)
 	struct targets to = { 0 };
 	struct ws_http *http = NULL;
 	int rc = targets_find(&to, &cfg->endpoints, cfg->pool, &cfg->common, false, job->ui, err);
-	const struct ws_client_opts opts = {
-		.api_key = to.api_key, .connect_ns = cfg->connect_ns, .log = &job->ui->log,
-	};
 	if (rc == 0)
-		rc = ws_client_open(&opts, &http, err);
+		rc = targets_connect(&to, cfg->connect_ns, job->ui, &http, err);
 	if (rc == 0)
 		rc = ask_endpoints(job, http, &to, err);
 	ws_client_close(http);
 	targets_free(&to);
 	return rc;
-}
-
-static void list(const struct config *cfg, const struct opt_args *args, struct ui *ui,
-                 struct ws_err *err)
-{
-	struct job job = { .cfg = cfg, .ui = ui, .list = { .ui = ui, .format = cfg->format } };
-	ui_begin(ui, "list-weights");
-	if (args->n)
-		list_source(&job, args, err);
-	else
-		list_endpoints(&job, err);
-	struct ws_jw *w = ui_end_open(ui, err);
-	if (w) {
-		ws_jw_uint(w, "tensors", job.tensors);
-		ws_jw_uint(w, "bytes", job.bytes);
-		ui_line_end(ui);
-	}
-	tensors_free(&job.list);
 }
 
 static struct config cfg = { .connect_ns = 10 * WS_NS_PER_S, .timeout_ns = 60 * WS_NS_PER_S };
@@ -225,20 +205,24 @@ static int check_usage(const struct opt_args *args)
 	return OPT_GO;
 }
 
+static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
+{
+	struct job job = { .cfg = &cfg, .ui = ui, .list = { .ui = ui, .format = cfg.format } };
+	ui_begin(ui);
+	if (args->n)
+		list_source(&job, args, err);
+	else
+		list_endpoints(&job, err);
+	struct ws_jw *w = ui_end_open(ui, err);
+	if (w) {
+		ws_jw_uint(w, "tensors", job.tensors);
+		ws_jw_uint(w, "bytes", job.bytes);
+		ui_line_end(ui);
+	}
+	tensors_free(&job.list);
+}
+
 int main(int argc, char **argv)
 {
-	struct opt_args args;
-	struct ws_err err = WS_ERR_INIT;
-	struct ui ui;
-	run_start(program.name);
-	int status = opt_parse(&program, argc, argv, &args);
-	if (status == OPT_GO)
-		status = check_usage(&args);
-	if (status == OPT_GO) {
-		ui_init(&ui, program.name, &cfg.common);
-		list(&cfg, &args, &ui, &err);
-		ui_fini(&ui);
-	}
-	opt_free(&program);
-	return status == OPT_GO ? run_finish(&err) : run_exit(status);
+	return main_run(&(struct main_program){ &program, &cfg.common, check_usage, run }, argc, argv);
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* wsync-push.c - options in, one library call, events out. */
-#include "opt.h"
+#include "main.h"
 #include "run.h"
 #include "targets.h"
-#include "ui.h"
 
 #include "wsync/push.h"
 #include "wsync/str.h"
@@ -193,29 +192,28 @@ static int push(const struct opt_args *args, const struct targets *targets, stru
 	return rc;
 }
 
-int main(int argc, char **argv)
+static int check_usage(const struct opt_args *args)
 {
-	run_start(program.name);
-	struct opt_args args;
-	const int early = opt_parse(&program, argc, argv, &args);
-	if (early != OPT_GO)
-		return run_exit(early);
-	if (cfg.from_stdin ? args.n > 0 : args.n == 0)
-		return run_exit(opt_usage(&program, cfg.from_stdin ? "--stdin takes no SOURCE" :
-		                                                     "missing SOURCE"));
-	struct ui ui;
-	struct targets targets = { 0 };
-	struct ws_err err = WS_ERR_INIT;
-	ui_init(&ui, program.name, &cfg.common);
+	if (cfg.from_stdin && args->n)
+		return opt_usage(&program, "--stdin takes no SOURCE");
+	if (!cfg.from_stdin && !args->n)
+		return opt_usage(&program, "missing SOURCE");
+	return OPT_GO;
+}
+
+static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
+{
 	/* A dry run needs no endpoint; the registry is asked only where it is meant. */
 	const bool optional = cfg.dry_run && !cfg.pool && !cfg.common.registry;
-	if (targets_find(&targets, &cfg.endpoints, cfg.pool, &cfg.common, optional, &ui, &err) == 0) {
-		emit_start(&ui, targets.n);
-		push(&args, &targets, &ui, &err);
+	struct targets targets = { 0 };
+	if (targets_find(&targets, &cfg.endpoints, cfg.pool, &cfg.common, optional, ui, err) == 0) {
+		emit_start(ui, targets.n);
+		push(args, &targets, ui, err);
 	}
-	ui_end(&ui, &err);
-	ui_fini(&ui);
 	targets_free(&targets);
-	opt_free(&program);
-	return run_finish(&err);
+}
+
+int main(int argc, char **argv)
+{
+	return main_run(&(struct main_program){ &program, &cfg.common, check_usage, run }, argc, argv);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* wsync-register - keeps the registry: which endpoints there are, and what they said they are. */
+#include "main.h"
 #include "run.h"
 #include "table.h"
 #include "targets.h"
@@ -69,11 +70,8 @@ static int find_targets(struct job *job, const struct opt_args *args, struct pro
 static int ask(struct job *job, struct probe *p, struct ws_err *err)
 {
 	const struct config *cfg = job->cfg;
-	const struct ws_client_opts opts = {
-		.api_key = p->to.api_key, .connect_ns = cfg->connect_ns, .log = &job->ui->log,
-	};
 	struct ws_http *http;
-	if (ws_client_open(&opts, &http, err))
+	if (targets_connect(&p->to, cfg->connect_ns, job->ui, &http, err))
 		return -1;
 	const ws_deadline until = ws_deadline_in(cfg->timeout_ns);
 	const int rc = ws_endpoint_probe_all(http, p->to.urls, p->to.n, until, &run_cancel,
@@ -123,25 +121,11 @@ static int fill_entry(const struct job *job, const struct probe *p, size_t i,
 	return ws_err_hint(err, "leave --world-size out to take the server's");
 }
 
-static void json_entry(struct ws_jw *w, const struct ws_registry_entry *e)
-{
-	ws_jw_str(w, "url", e->url);
-	ws_jw_str(w, "host", e->host);
-	ws_jw_uint(w, "port", e->port);
-	ws_jw_str(w, "pool", e->pool);
-	ws_jw_uint(w, "world_size", e->world_size);
-	ws_jw_uint(w, "tp_size", e->tp_size);
-	ws_jw_str(w, "dtype", e->dtype);
-	ws_jw_str(w, "quantization", e->quantization);
-	ws_jw_str(w, "served_model", e->served_model);
-	ws_jw_str(w, "version", e->version);
-}
-
 static void tell_added(struct ui *ui, const struct ws_registry_entry *e, bool updated)
 {
 	struct ws_jw *w = ui_line(ui, "endpoint");
 	if (w) {
-		json_entry(w, e);
+		ws_registry_put(w, e);
 		ws_jw_bool(w, "updated", updated);
 		ui_line_end(ui);
 	}
@@ -220,8 +204,7 @@ static void list_json(struct ui *ui, const struct ws_registry_entry *e)
 	struct ws_jw *w = ui_line(ui, "endpoint");
 	if (!w)
 		return;
-	json_entry(w, e);
-	ws_jw_str(w, "added_at", e->added_at);
+	ws_registry_put(w, e);
 	ui_line_end(ui);
 }
 
@@ -401,25 +384,13 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 {
 	struct job job = { .cfg = &cfg, .ui = ui };
 	ws_buf_init(&job.path, 0);
-	ui_begin(ui, "register");
+	ui_begin(ui);
 	if (!run_registry_path(cfg.common.registry, &job.path, err))
 		args->command->run(&job, args, err);
-	ui_end(ui, err);
 	ws_buf_free(&job.path);
 }
 
 int main(int argc, char **argv)
 {
-	struct opt_args args;
-	struct ws_err err = WS_ERR_INIT;
-	struct ui ui;
-	run_start(program.name);
-	const int status = opt_parse(&program, argc, argv, &args);
-	if (status == OPT_GO) {
-		ui_init(&ui, program.name, &cfg.common);
-		run(&args, &ui, &err);
-		ui_fini(&ui);
-	}
-	opt_free(&program);
-	return status == OPT_GO ? run_finish(&err) : run_exit(status);
+	return main_run(&(struct main_program){ &program, &cfg.common, NULL, run }, argc, argv);
 }

@@ -1,19 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run.h - how every program begins and ends.
- *
- *   int main(int argc, char **argv)
- *   {
- *           run_start("wsync-push");
- *           const int early = opt_parse(&program, argc, argv, &args);
- *           if (early != OPT_GO)
- *                   return run_exit(early);
- *           ui_init(&ui, program.name, &cfg.common);
- *           push(&cfg, &args, &ui, &err);    // fills err, passes &run_cancel to every wait
- *           ui_end(&ui, &err);               // programs without a WS_EV_END of their own
- *           ui_fini(&ui);
- *           opt_free(&program);
- *           return run_finish(&err);
- *   } */
+/* run.h - what a program owes its shell: descriptors, signals, its words on stderr, its exit status.
+ * main.h calls these in their order. */
 #ifndef WSYNC_CMD_RUN_H
 #define WSYNC_CMD_RUN_H
 

@@ -3,7 +3,6 @@
 
 #include "run.h"
 
-#include "wsync/endpoint.h"
 #include "wsync/registry.h"
 
 #include <stdlib.h>
@@ -102,6 +101,15 @@ int targets_find(struct targets *t, const struct opt_list *given, const char *po
 	if (!given->n && ask_registry(t, pool, common, optional, err))
 		return -1;
 	return read_key(t, common, ui, err);
+}
+
+int targets_connect(const struct targets *t, int64_t connect_ns, const struct ui *ui,
+                    struct ws_http **out, struct ws_err *err)
+{
+	const struct ws_client_opts opts = {
+		.api_key = t->api_key, .connect_ns = connect_ns, .log = &ui->log,
+	};
+	return ws_client_open(&opts, out, err);
 }
 
 void targets_free(struct targets *t)

@@ -6,6 +6,7 @@
 #include "opt.h"
 #include "ui.h"
 
+#include "wsync/endpoint.h"
 #include "wsync/err.h"
 
 struct targets {
@@ -18,6 +19,9 @@ struct targets {
  * None at all is WS_EUSAGE unless optional. Warns about a key file that others can read. */
 int targets_find(struct targets *t, const struct opt_list *given, const char *pool,
                  const struct opt_common *common, bool optional, struct ui *ui, struct ws_err *err);
+/* Connections to them. */
+int targets_connect(const struct targets *t, int64_t connect_ns, const struct ui *ui,
+                    struct ws_http **out, struct ws_err *err);
 void targets_free(struct targets *t);
 
 #endif

@@ -56,14 +56,13 @@ int ui_width(int fd);
 
 /* ---- JSON lines, for programs without events ----
  * All are silent without --json, so callers need not ask:
- *   ui_begin(ui, "register");                         {"schema":1,"type":"start","command":"register"}
+ *   ui_begin(ui);                                     {"schema":1,"type":"start","command":"register"}
  *   struct ws_jw *w = ui_line(ui, "endpoint");        NULL without --json
  *   if (w) { ws_jw_str(w, "url", url); ui_line_end(ui); }
  *   ui_end(ui, &err);                                 {"type":"end","ok":true,"exit":0}
  * ui_end begins the stream when nothing did, and does nothing when the stream has ended (by
  * WS_EV_END). To add members to the end: w = ui_end_open(ui, &err), then ui_line_end. */
-void ui_begin(struct ui *ui, const char *command);
-struct ws_jw *ui_begin_open(struct ui *ui, const char *command);
+void ui_begin(struct ui *ui);
 struct ws_jw *ui_line(struct ui *ui, const char *type);
 void ui_line_end(struct ui *ui);
 struct ws_jw *ui_end_open(struct ui *ui, const struct ws_err *err);

@@ -32,33 +32,28 @@ void ui_line_end(struct ui *ui)
 	run_flush();
 }
 
-struct ws_jw *ui_begin_open(struct ui *ui, const char *command)
+/* "wsync-push" begins its stream as "push". */
+static struct ws_jw *open_start(struct ui *ui)
 {
+	const char *dash = strchr(ui->program, '-');
 	if (!ui->json || ui->begun)
 		return NULL;
 	struct ws_jw *w = open_line(ui, "start");
-	ws_jw_str(w, "command", command);
+	ws_jw_str(w, "command", dash ? dash + 1 : ui->program);
 	return w;
 }
 
-void ui_begin(struct ui *ui, const char *command)
+void ui_begin(struct ui *ui)
 {
-	if (ui_begin_open(ui, command))
+	if (open_start(ui))
 		ui_line_end(ui);
-}
-
-/* "wsync-push" begins its stream as "push". */
-static void begin_if_nobody_did(struct ui *ui)
-{
-	const char *dash = strchr(ui->program, '-');
-	ui_begin(ui, dash ? dash + 1 : ui->program);
 }
 
 struct ws_jw *ui_line(struct ui *ui, const char *type)
 {
 	if (!ui->json)
 		return NULL;
-	begin_if_nobody_did(ui);
+	ui_begin(ui);
 	return open_line(ui, type);
 }
 
@@ -214,7 +209,7 @@ static void put_totals(struct ws_jw *w, const struct ws_ev_end *e)
 
 static void json_start(struct ui *ui, const struct ws_ev_start *s)
 {
-	struct ws_jw *w = ui_begin_open(ui, s->command);
+	struct ws_jw *w = open_start(ui);
 	if (!w)
 		return;
 	ws_jw_uint(w, "endpoints", s->n_endpoints);

@@ -18,6 +18,7 @@
 #include "wsync/clock.h"
 #include "wsync/endpoint.h"
 #include "wsync/err.h"
+#include "wsync/json.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -65,6 +66,9 @@ int ws_registry_add(const char *path, struct ws_registry_entry *entry, ws_deadli
 /* By (host, port) of url; not there is WS_EINPUT. */
 int ws_registry_remove(const char *path, const char *url, ws_deadline until,
                        const struct ws_cancel *cancel, struct ws_err *err);
+
+/* The entry's own keys as members of the object that is open, in the file's order. */
+void ws_registry_put(struct ws_jw *w, const struct ws_registry_entry *e);
 
 #ifdef __cplusplus
 }

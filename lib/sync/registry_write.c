@@ -83,10 +83,8 @@ static int copy_notes(struct ws_jw *w, const struct ws_json *object, const char 
 	return 0;
 }
 
-static int print_entry(struct ws_jw *w, const struct ws_registry_entry *e, const char *path,
-                       struct ws_err *err)
+void ws_registry_put(struct ws_jw *w, const struct ws_registry_entry *e)
 {
-	ws_jw_object(w, NULL);
 	ws_jw_str(w, "url", e->url);
 	ws_jw_str(w, "host", e->host);
 	ws_jw_uint(w, "port", e->port);
@@ -98,6 +96,13 @@ static int print_entry(struct ws_jw *w, const struct ws_registry_entry *e, const
 	ws_jw_str(w, "served_model", e->served_model);
 	ws_jw_str(w, "version", e->version);
 	ws_jw_str(w, "added_at", e->added_at);
+}
+
+static int print_entry(struct ws_jw *w, const struct ws_registry_entry *e, const char *path,
+                       struct ws_err *err)
+{
+	ws_jw_object(w, NULL);
+	ws_registry_put(w, e);
 	const int rc = copy_notes(w, e->more, entry_keys, path, err);
 	ws_jw_end_object(w);
 	return rc;
