@@ -31,8 +31,10 @@ enum ws_split {
 	WS_SPLIT_EVEN,   /* along axis, in tp equal pieces */
 	WS_SPLIT_HEADS,  /* along axis, by units (heads); fewer units than ranks: each is replicated */
 	WS_SPLIT_VOCAB,  /* along axis 0, padded: the last ranks may have less, and zeros behind */
-	WS_SPLIT_EXPERT  /* owned by one ep rank; within it along axis in tp / ep equal pieces, or
+	WS_SPLIT_EXPERT, /* owned by one ep rank; within it along axis in tp / ep equal pieces, or
 	                  * whole where axis is negative */
+	WS_SPLIT_STEPS   /* along axis, in pieces of ceil(steps / tp) * units, a step being `units`
+	                  * long: the last ranks may have less, and zeros behind */
 };
 
 struct ws_part {
@@ -45,7 +47,9 @@ struct ws_part {
 	size_t param;             /* the parameter it goes to */
 	enum ws_split split;
 	int axis;                 /* of dims */
-	int64_t units;            /* WS_SPLIT_HEADS: heads along axis */
+	int64_t units;            /* WS_SPLIT_HEADS: heads along axis; WS_SPLIT_STEPS: a step's length */
+	bool ep;                  /* holds all experts: its first axis is divided by ep, `axis` by tp / ep */
+	bool transposed;          /* its last two axes are swapped in the param: loaders transpose it */
 	int64_t expert;           /* WS_SPLIT_EXPERT: its index among all; else -1 */
 	uint32_t rule;            /* ws_layout_rule */
 };
@@ -113,8 +117,8 @@ struct ws_box {
 };
 
 /* Which box of the part (checkpoint coordinates) lies in which box of its param at that rank (local
- * coordinates). Both have the same element count and order; their ranks may differ (an expert is a
- * plane of w13). Empty boxes: nothing of it is there. Over all parts of a param the second boxes
+ * coordinates). Both have the same element count and order (but for `transposed`); their ranks may
+ * differ (an expert is a plane of w13). Empty boxes: nothing of it is there. Over all parts of a param the second boxes
  * cover the local shape exactly once, save the padding of vocabularies. */
 void ws_layout_place(const struct ws_layout *l, const struct ws_part *p, unsigned rank,
                      struct ws_box *from, struct ws_box *to);

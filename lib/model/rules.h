@@ -29,9 +29,13 @@
  *                                      stacked into it, in order (PART replaces NAME's last segment)
  *   whole NAME [EXPR, ...] [DTYPE]     a tensor that is no linear layer's: NAME is complete
  *   split NAME [EXPR, ...] heads EXPR  ... divided along its first axis
- *   stack NAME [EXPR, ...] DTYPE <- PART [EXPR, ...] DTYPE [axis N]
+ *   stack NAME [EXPR, ...] DTYPE <- PART [EXPR, ...] DTYPE [axis N [step EXPR]] [transposed] [ep]
  *                                      ... stored under another name and shape of as many elements, and
- *                                      divided evenly along that axis of PART
+ *                                      divided along that axis of PART: evenly, or in steps of EXPR of
+ *                                      which every rank has ceil(steps / tp), the last with zeros behind.
+ *                                      transposed: the last two axes of PART are swapped in NAME (whose
+ *                                      shape is the swapped one). ep: PART holds experts, its first axis
+ *                                      is divided by ep and axis N by tp / ep
  *   experts NAME count EXPR in EXPR mid EXPR [nongated]
  *                                      NAME.{e}.gate_proj, up_proj, down_proj into NAME.w13_weight and
  *                                      NAME.w2_weight
@@ -41,6 +45,10 @@
  *   alias NAME of PARAM [order N...] [groups EXPR]
  *                                      a trainer's name of a fused parameter (its tp 1 form), with the
  *                                      axis order of the trainer's tensor
+ *
+ * Besides the config's keys expressions know nextn (ws_layout_opts), fp8 (block FP8) and mxfp4 (the
+ * config's quantization, as far as the layout heeds it), each 0 or 1. A skip within a group is relative
+ * to its PREFIX like all names.
  *
  * and after any param: bias EXPR (linear layers: there is NAME.bias when it is not 0), optional,
  * unquantized, attention (divided by the attention's tp), when EXPR. A linear layer has a ".weight", and
@@ -79,6 +87,7 @@ struct ws_rule {
 	size_t n_inner;
 	/* params; what a kind does not use is NULL or 0 */
 	const struct ws_expr *in, *out, *heads, *count, *mid, *bias, *groups;
+	const struct ws_expr *step;  /* STACK; NULL: evenly */
 	const struct ws_expr *dims[WS_MAX_DIMS]; /* WHOLE, SPLIT, STACK; VOCAB: rows, cols */
 	unsigned n_dims;
 	const struct ws_rule_part *parts;
@@ -95,6 +104,7 @@ struct ws_rule {
 	int order[WS_MAX_DIMS];      /* ALIAS */
 	unsigned n_order;            /* 0: as it is */
 	bool optional, unquantized, attention, nongated;
+	bool transposed, ep;         /* STACK */
 };
 
 struct ws_rename {
