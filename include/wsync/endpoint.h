@@ -126,7 +126,7 @@ int ws_endpoint_list_weights(struct ws_http *http, const char *url, const char *
 
 struct ws_checksum {
 	const char *name;         /* owned by the set */
-	uint64_t value;
+	uint64_t value;           /* of a digest longer than 16 hex digits: a hash of it */
 };
 
 struct ws_checksum_rank {
@@ -149,6 +149,12 @@ int ws_endpoint_checksums(struct ws_http *http, const char *const *urls, size_t 
                           ws_deadline until, const struct ws_cancel *cancel,
                           struct ws_checksums *outs, struct ws_err *errs, struct ws_err *err);
 void ws_checksums_free(struct ws_checksums *c); /* NULL is fine */
+
+/* The names that the checksums of all ranks have, each once and sorted, without shapes; those of a
+ * draft model ("draft.") are left out. For servers without /list_weights. */
+int ws_endpoint_checker_names(struct ws_http *http, const char *url, ws_deadline until,
+                              const struct ws_cancel *cancel, struct ws_weight_list *out,
+                              struct ws_err *err);
 
 #ifdef __cplusplus
 }

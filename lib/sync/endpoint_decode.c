@@ -5,19 +5,20 @@
  *   GET  /model_info       {"model_path","weight_version","model_type",...}
  *   GET  /list_weights     {"success","message","weights":[{"name","shape":[int],"dtype"?}]}
  *   POST /weights_checker  {"success","message","algorithm"?,
- *                           "ranks":[{"checksums":{NAME: 16 hex digits},
+ *                           "ranks":[{"checksums":{NAME: 16 hex digits or a longer digest},
  *                                     "parallelism_info":{"rank"}}]}
  *
  * What servers add is ignored. "dtype" and "algorithm" are ours: other servers say neither. */
 #include "endpoint_call.h"
 
+#include "hash.h"
 #include "wsync/str.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_NAME = 1024, MAX_RANKS = 65536 };
+enum { MAX_NAME = 1024, MAX_RANKS = 65536, MAX_DIGEST = 128 };
 
 /* ---- info ---- */
 
@@ -131,16 +132,19 @@ void ws_weight_list_free(struct ws_weight_list *list)
 
 /* ---- checksums ---- */
 
-static bool parse_hex64(const char *text, uint64_t *value)
+/* 16 hex digits are the value; of a longer digest it is a hash, which tells equal from different. */
+static bool parse_digest(const char *text, uint64_t *value, bool *longer)
 {
-	if (!text || strlen(text) != 16 || strspn(text, "0123456789abcdefABCDEF") != 16)
+	const size_t n = text ? strlen(text) : 0;
+	if (n < 16 || n > MAX_DIGEST || strspn(text, "0123456789abcdefABCDEF") != n)
 		return false;
-	*value = strtoull(text, NULL, 16);
+	*longer |= n > 16;
+	*value = n > 16 ? ws_hash64(text, n) : strtoull(text, NULL, 16);
 	return true;
 }
 
 static int decode_rank(const struct ws_json *node, size_t i, struct ws_checksum_rank *rank,
-                       struct ws_err *err)
+                       bool *longer, struct ws_err *err)
 {
 	const struct ws_json *sums = ws_json_get(node, "checksums");
 	const size_t n = ws_json_count(sums);
@@ -161,7 +165,7 @@ static int decode_rank(const struct ws_json *node, size_t i, struct ws_checksum_
 	for (const struct ws_json *s = ws_json_first(sums); s; s = ws_json_next(s)) {
 		struct ws_checksum *item = &rank->items[rank->n++];
 		item->name = ws_json_key(s);
-		if (!is_name(item->name) || !parse_hex64(ws_json_string(s), &item->value))
+		if (!is_name(item->name) || !parse_digest(ws_json_string(s), &item->value, longer))
 			return ws_err_set(err, WS_EREFUSED, "/weights_checker: ranks[%zu] has an "
 			                  "entry that is no checksum", i);
 	}
@@ -183,10 +187,13 @@ int ws_endpoint_decode_checksums(const struct ws_json *root, struct ws_checksums
 	if (!out->ranks)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	int rc = 0;
+	bool longer = false;
 	for (const struct ws_json *r = ws_json_first(ranks); !rc && r; r = ws_json_next(r)) {
-		rc = decode_rank(r, out->n_ranks, &out->ranks[out->n_ranks], err);
+		rc = decode_rank(r, out->n_ranks, &out->ranks[out->n_ranks], &longer, err);
 		out->n_ranks++;
 	}
+	if (longer && !strcmp(out->algorithm, "xxh3-64"))
+		out->algorithm[0] = '\0'; /* whatever it is, it is not that */
 	if (rc)
 		ws_checksums_free(out);
 	return rc;

@@ -138,3 +138,50 @@ int ws_endpoint_checksums(struct ws_http *http, const char *const *urls, size_t 
 		*err = *first;
 	return rc || first ? -1 : 0;
 }
+
+/* ---- names of checksums ---- */
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(((const struct ws_weight *)a)->name, ((const struct ws_weight *)b)->name);
+}
+
+/* The names stay in the reply's JSON, which the list takes over. */
+static int collect_names(struct ws_checksums *sums, struct ws_weight_list *out, struct ws_err *err)
+{
+	size_t n = 0, kept = 0;
+	for (size_t r = 0; r < sums->n_ranks; r++)
+		n += sums->ranks[r].n;
+	out->items = calloc(n ? n : 1, sizeof *out->items);
+	if (!out->items)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	for (size_t r = 0; r < sums->n_ranks; r++)
+		for (size_t i = 0; i < sums->ranks[r].n; i++) {
+			const char *name = sums->ranks[r].items[i].name;
+			if (strncmp(name, "draft.", 6))
+				out->items[out->n++] = (struct ws_weight){ .name = name, .dtype = "",
+					                                   .shapeless = true };
+		}
+	qsort(out->items, out->n, sizeof *out->items, by_name);
+	for (size_t i = 0; i < out->n; i++)
+		if (!kept || strcmp(out->items[kept - 1].name, out->items[i].name))
+			out->items[kept++] = out->items[i];
+	out->n = kept;
+	out->priv = sums->priv;
+	sums->priv = NULL;
+	return 0;
+}
+
+int ws_endpoint_checker_names(struct ws_http *http, const char *url, ws_deadline until,
+                              const struct ws_cancel *cancel, struct ws_weight_list *out,
+                              struct ws_err *err)
+{
+	struct ws_checksums sums;
+	struct ws_err why;
+	*out = (struct ws_weight_list){ 0 };
+	int rc = ws_endpoint_checksums(http, &url, 1, until, cancel, &sums, &why, err);
+	if (!rc)
+		rc = collect_names(&sums, out, err);
+	ws_checksums_free(&sums);
+	return rc;
+}

@@ -281,6 +281,7 @@ static void malformed_checksums_are_refused(void **state)
 		"{\"ranks\":[{\"checksums\":{\"w\":\"12\"}}]}",
 		"{\"ranks\":[{\"checksums\":{\"w\":12}}]}",
 		"{\"ranks\":[{\"checksums\":{\"w\":\"00000000000000zz\"}}]}",
+		"{\"ranks\":[{\"checksums\":{\"w\":\"0123456789abcdef0123456789abcdefx\"}}]}",
 		"{\"ranks\":[{\"checksums\":{\"w\":\"0123456789abcdef\",\"w\":\"1\"}}]}",
 	};
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -293,12 +294,32 @@ static void malformed_checksums_are_refused(void **state)
 	}
 }
 
+static void longer_digests_tell_equal_from_different_and_are_not_ours(void **state)
+{
+	(void)state;
+	struct ws_checksums sums;
+	struct ws_err err = WS_ERR_INIT;
+	struct ws_json *root = parse(
+		"{\"algorithm\":\"xxh3-64\",\"ranks\":[{\"checksums\":{"
+		"\"a\":\"00112233445566778899aabbccddeeff\","
+		"\"b\":\"00112233445566778899aabbccddeeff\","
+		"\"c\":\"00112233445566778899aabbccddeefe\"}}]}");
+	assert_int_equal(ws_endpoint_decode_checksums(root, &sums, &err), 0);
+	const struct ws_checksum *item = sums.ranks[0].items;
+	assert_true(item[0].value == item[1].value);
+	assert_true(item[0].value != item[2].value);
+	assert_string_equal(sums.algorithm, "");
+	ws_checksums_free(&sums);
+	ws_json_free(root);
+}
+
 /* ---- calls ---- */
 
 static struct tiny engines[2];
 static char base[2][64];
 static const char *urls[2] = { base[0], base[1] };
 static struct ws_http *http;
+static atomic_bool many_names;
 static atomic_int busy;      /* how often a flush is refused yet */
 static char last_body[2][256];
 
@@ -328,6 +349,11 @@ static const char *held(const char *method, const char *path, int *status)
 		return "{\"success\":true,\"weights\":["
 		       "{\"name\":\"model. x\",\"shape\":[2,3],\"data_ptr\":1,"
 		       "\"dtype\":\"torch.float16\"},{\"name\":\"s\",\"shape\":[]}]}";
+	if (!strcmp(path, "/weights_checker") && many_names)
+		return "{\"success\":true,\"ranks\":["
+		       "{\"checksums\":{\"z\":\"00112233445566ff\",\"a\":\"00112233445566ff\"}},"
+		       "{\"checksums\":{\"m\":\"00112233445566ff\",\"a\":\"00112233445566fe\","
+		       "\"draft.a\":\"00112233445566ff\"}}]}";
 	if (!strcmp(path, "/weights_checker"))
 		return "{\"success\":true,\"message\":\"\",\"algorithm\":\"xxh3-64\",\"ranks\":["
 		       "{\"checksums\":{\"w\":\"00112233445566ff\"},"
@@ -504,6 +530,28 @@ static void checksums_come_by_rank(void **state)
 	ws_checksums_free(&sums[1]);
 }
 
+static void the_names_of_checksums_are_a_list_without_shapes(void **state)
+{
+	(void)state;
+	struct ws_weight_list list;
+	struct ws_err err = WS_ERR_INIT;
+	many_names = true;
+	assert_int_equal(ws_endpoint_checker_names(http, urls[0], soon(), NULL, &list, &err), 0);
+	many_names = false;
+	assert_int_equal(list.n, 3);
+	assert_string_equal(list.items[0].name, "a");
+	assert_string_equal(list.items[1].name, "m");
+	assert_string_equal(list.items[2].name, "z");
+	assert_true(list.items[2].shapeless);
+	assert_string_equal(list.items[2].dtype, "");
+	ws_weight_list_free(&list);
+	engines[0].route = NULL;
+	assert_int_equal(ws_endpoint_checker_names(http, urls[0], soon(), NULL, &list, &err), -1);
+	assert_int_equal(err.code, WS_EREFUSED);
+	assert_string_equal(err.endpoint, base[0]);
+	assert_int_equal(list.n, 0);
+}
+
 static void nobody_to_ask_is_no_failure(void **state)
 {
 	(void)state;
@@ -539,6 +587,7 @@ int main(void)
 		cmocka_unit_test(server_info_with_odd_values_keeps_its_defaults),
 		cmocka_unit_test(malformed_lists_are_refused),
 		cmocka_unit_test(malformed_checksums_are_refused),
+		cmocka_unit_test(longer_digests_tell_equal_from_different_and_are_not_ours),
 		CALL(a_probe_reads_servers_of_today_and_of_old),
 		CALL(a_probe_tells_which_endpoint_failed),
 		CALL(lifecycle_calls_reach_every_endpoint),
@@ -546,6 +595,7 @@ int main(void)
 		CALL(a_flush_waits_for_idleness),
 		CALL(a_list_is_asked_by_post_where_get_is_not_taken),
 		CALL(checksums_come_by_rank),
+		CALL(the_names_of_checksums_are_a_list_without_shapes),
 		CALL(nobody_to_ask_is_no_failure),
 		CALL(a_cancelled_call_ends),
 	};
