@@ -78,6 +78,10 @@ struct ws_namecheck_opts {
 	const struct ws_family *family;       /* without a layout: generic rules to relate names with */
 	const struct ws_config *config;       /* for contradictions; NULL */
 	const struct ws_plan *plan;           /* for partners and buckets; NULL */
+	const char *const *include;           /* globs, as of ws_plan_opts: an item that they leave out */
+	size_t n_include;                     /* is not sent, and nothing is said of it */
+	const char *const *exclude;
+	size_t n_exclude;
 	bool subset;                          /* the caller chose tensors: what is missing is a note */
 	bool scan;                            /* read every tensor */
 	const struct ws_cancel *cancel;       /* while scanning; NULL */

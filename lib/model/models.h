@@ -10,11 +10,11 @@
 
 #include <stdbool.h>
 
-enum ws_family { WS_FAMILY_QWEN3, WS_FAMILY_QWEN3_MOE, WS_FAMILY_DEEPSEEK_V3 };
+enum ws_model_family { WS_FAMILY_QWEN3, WS_FAMILY_QWEN3_MOE, WS_FAMILY_DEEPSEEK_V3 };
 
 struct ws_model {
 	const char *name;
-	enum ws_family family;
+	enum ws_model_family family;
 	int hidden, intermediate, layers, heads, kv_heads, vocab;
 	bool tied;        /* no lm_head: the head is the embedding */
 	int head_dim;
