@@ -24,13 +24,15 @@ int ws_config_parse(const char *text, size_t n, const char *what, struct ws_conf
                     struct ws_err *err);
 void ws_config_free(struct ws_config *c); /* NULL is fine */
 
-const char *ws_config_path(const struct ws_config *c);         /* as opened, or `what` */
+const char *ws_config_path(const struct ws_config *c);         /* of the file read, or `what` */
 const char *ws_config_architecture(const struct ws_config *c); /* first of "architectures"; "" */
 const char *ws_config_model_type(const struct ws_config *c);   /* "" */
 /* The language model's own, where text_config is nested. "" */
 const char *ws_config_text_architecture(const struct ws_config *c);
 const char *ws_config_text_model_type(const struct ws_config *c);
 
+/* Is the key there, and not null? */
+bool ws_config_knows(const struct ws_config *c, const char *key);
 /* False: absent, null, or of another type. A boolean reads as 0 or 1. */
 bool ws_config_int(const struct ws_config *c, const char *key, int64_t *out);
 const char *ws_config_string(const struct ws_config *c, const char *key); /* NULL */
@@ -48,7 +50,8 @@ struct ws_quant {
 };
 const struct ws_quant *ws_config_quant(const struct ws_config *c); /* never NULL */
 /* Is this module ("model.layers.0.mlp.gate") left unquantized? An entry matches the module itself,
- * what is below it, a last segment, and "*" as a glob; "re:" patterns match nothing. */
+ * what is below it, its last segments ("gate", "mlp.gate"), and "*" as a glob; a ".weight" behind it
+ * is left out; "re:" patterns match nothing. */
 bool ws_quant_skips(const struct ws_quant *q, const char *module);
 
 #ifdef __cplusplus

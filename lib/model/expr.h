@@ -11,9 +11,11 @@
  *   primary := NUMBER | NAME | "(" expr ")" | "ceil" "(" expr "," expr ")" | "max" "(" ... ")" |
  *              "min" "(" ... ")" | "has" "(" NAME "," expr ")"
  *
- * ceil(a, b) is a / b rounded up; has(key, x) asks whether the config's array holds x. A name is a
- * variable of a group, a `let`, or a key of the config. Overflow, division by zero and division with
- * a rest are errors: a head size that is no whole number is a wrong config. */
+ * ceil(a, b) is a / b rounded up; max and min take two; has(key, x) asks whether the config's array
+ * holds x, and there is no such array where the key is absent. A name is a variable of a group, a `let`,
+ * or a key of the config. "and" and "or" do not look at their right side where the left one decides.
+ * Overflow, division by zero and division with a rest are errors: a head size that is no whole number
+ * is a wrong config. */
 #ifndef WS_MODEL_EXPR_H
 #define WS_MODEL_EXPR_H
 
@@ -26,7 +28,7 @@
 
 struct ws_expr; /* opaque; immutable */
 
-/* text need not end in NUL. */
+/* text need not end in NUL; at most 1000 characters, brackets nested at most 32 deep. */
 int ws_expr_parse(const char *text, size_t n, struct ws_expr **out, struct ws_err *err);
 void ws_expr_free(struct ws_expr *e); /* NULL is fine */
 
@@ -35,7 +37,7 @@ struct ws_scope {
 	const struct ws_config *config; /* may be NULL in inner scopes */
 	const char *name;              /* one variable; NULL: none */
 	int64_t value;
-	const struct ws_let *lets;     /* evaluated in this scope when asked for; later ones first */
+	const struct ws_let *lets;     /* evaluated where they are asked for; later ones first */
 	size_t n_lets;
 };
 
@@ -44,8 +46,10 @@ struct ws_let {
 	const struct ws_expr *expr;
 };
 
-/* Unknown names: WS_EINPUT "config.json has no \"moe_intermediate_size\"". Lets that need themselves
- * are found by depth. */
+/* Innermost scope first; in one scope the variable, then the lets, then the config. A let is evaluated
+ * in the scope that asks for it, so that it can speak of a group's variable; its own name within it
+ * means what it would without it ("let num_experts = num_experts ?? n_routed_experts").
+ * Unknown names: WS_EINPUT "ckpt/config.json has no \"moe_intermediate_size\"". */
 int ws_expr_eval(const struct ws_expr *e, const struct ws_scope *scope, int64_t *out,
                  struct ws_err *err);
 

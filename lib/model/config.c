@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* config.c - looking things up in a config.json that anybody may have written.
+ *
+ * The JSON stays as parsed; a look-up walks the keys of a level, whose number is limited. Numbers are
+ * handed out as they are: what is absurd (a head count of -1) is for the user of the number to say,
+ * who knows what it is for. */
+#include "wsync/config.h"
+
+#include "file.h"
+#include "json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* Real files have less than 200 keys and 1000 elements; look-ups walk them, so more is no config. */
+enum { MAX_FILE_BYTES = 16 << 20, MAX_KEYS = 4096, MAX_ELEMENTS = 65536 };
+
+struct ws_config {
+	struct ws_json *root;
+	const struct ws_json *text; /* text_config; NULL: not nested */
+	char *path;
+	struct ws_quant quant;
+	const char **skip;          /* quant.skip */
+};
+
+static const struct ws_json *member(const struct ws_json *level, const char *key)
+{
+	const struct ws_json *j = ws_json_get(level, key);
+	return ws_json_type(j) == WS_JSON_NULL ? NULL : j;
+}
+
+static const struct ws_json *find(const struct ws_config *c, const char *key)
+{
+	const struct ws_json *j = member(c->text, key);
+	return j ? j : member(c->root, key);
+}
+
+static int check_level(const struct ws_config *c, const struct ws_json *level, struct ws_err *err)
+{
+	const char *twice;
+	if (ws_json_count(level) > MAX_KEYS)
+		return ws_err_set(err, WS_EINPUT, "%s: more than %d keys", c->path, MAX_KEYS);
+	if ((twice = ws_json_duplicate(level)))
+		return ws_err_set(err, WS_EINPUT, "%s: \"%.60s\" is there twice", c->path, twice);
+	for (const struct ws_json *j = ws_json_first(level); j; j = ws_json_next(j))
+		if (ws_json_type(j) == WS_JSON_ARRAY && ws_json_count(j) > MAX_ELEMENTS)
+			return ws_err_set(err, WS_EINPUT, "%s: \"%.60s\" has more than %d elements",
+			                  c->path, ws_json_key(j), MAX_ELEMENTS);
+	return 0;
+}
+
+static int read_block(struct ws_config *c, const struct ws_json *block, struct ws_err *err)
+{
+	if (!block)
+		return 0;
+	const struct ws_json *rows = ws_json_first(block);
+	if (ws_json_type(block) != WS_JSON_ARRAY || ws_json_count(block) != 2 ||
+	    !ws_json_int(rows, &c->quant.block[0]) ||
+	    !ws_json_int(ws_json_next(rows), &c->quant.block[1]) ||
+	    c->quant.block[0] < 1 || c->quant.block[1] < 1)
+		return ws_err_set(err, WS_EINPUT, "%s: \"weight_block_size\" must be two positive "
+		                  "integers", c->path);
+	return 0;
+}
+
+static int read_skip(struct ws_config *c, const struct ws_json *list, const char *key,
+                     struct ws_err *err)
+{
+	const size_t n = ws_json_count(list);
+	if (ws_json_type(list) != WS_JSON_ARRAY)
+		return ws_err_set(err, WS_EINPUT, "%s: \"%s\" must be an array of names", c->path, key);
+	if (n == 0)
+		return 0;
+	c->skip = calloc(n, sizeof *c->skip);
+	if (!c->skip)
+		return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", c->path);
+	for (const struct ws_json *j = ws_json_first(list); j; j = ws_json_next(j)) {
+		const char *name = ws_json_string(j);
+		if (!name)
+			return ws_err_set(err, WS_EINPUT, "%s: \"%s\" holds something that is no name",
+			                  c->path, key);
+		c->skip[c->quant.n_skip++] = name;
+	}
+	c->quant.skip = c->skip;
+	return 0;
+}
+
+static int read_quant(struct ws_config *c, struct ws_err *err)
+{
+	/* As Hugging Face's own checkpoints, the quantizers behind GPTQ, and compressed-tensors call
+	 * the list. */
+	static const char *const skips[] = { "modules_to_not_convert", "ignored_layers", "ignore" };
+	const struct ws_json *q = find(c, "quantization_config"), *list = NULL;
+	c->quant.method = "";
+	if (!q)
+		return 0;
+	if (ws_json_type(q) != WS_JSON_OBJECT)
+		return ws_err_set(err, WS_EINPUT, "%s: \"quantization_config\" is no object", c->path);
+	if (check_level(c, q, err))
+		return -1;
+	c->quant.method = ws_json_get_string(q, "quant_method", "");
+	if (read_block(c, member(q, "weight_block_size"), err))
+		return -1;
+	for (size_t i = 0; i < sizeof skips / sizeof skips[0] && !list; i++)
+		if ((list = member(q, skips[i])))
+			return read_skip(c, list, skips[i], err);
+	return 0;
+}
+
+int ws_config_parse(const char *text, size_t n, const char *what, struct ws_config **out,
+                    struct ws_err *err)
+{
+	struct ws_config *c = calloc(1, sizeof *c);
+	if (!c || !(c->path = strdup(what))) {
+		ws_err_set(err, WS_ESYSTEM, "%s: out of memory", what);
+		goto fail;
+	}
+	if (n > MAX_FILE_BYTES) {
+		ws_err_set(err, WS_EINPUT, "%s: larger than %d MiB", what, MAX_FILE_BYTES >> 20);
+		goto fail;
+	}
+	if (!(c->root = ws_json_parse(text, n, what, err)))
+		goto fail;
+	if (ws_json_type(c->root) != WS_JSON_OBJECT) {
+		ws_err_set(err, WS_EINPUT, "%s: not a JSON object", what);
+		goto fail;
+	}
+	c->text = member(c->root, "text_config");
+	if (c->text && ws_json_type(c->text) != WS_JSON_OBJECT) {
+		ws_err_set(err, WS_EINPUT, "%s: \"text_config\" is no object", what);
+		goto fail;
+	}
+	if (check_level(c, c->root, err) || check_level(c, c->text, err) || read_quant(c, err))
+		goto fail;
+	*out = c;
+	return 0;
+fail:
+	ws_config_free(c);
+	return -1;
+}
+
+int ws_config_open(const char *path, struct ws_config **out, struct ws_err *err)
+{
+	struct stat st;
+	struct ws_buf text;
+	char *inside = NULL;
+	int rc = -1;
+	ws_buf_init(&text, MAX_FILE_BYTES);
+	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
+		if (asprintf(&inside, "%s%sconfig.json", path,
+		             path[0] && path[strlen(path) - 1] == '/' ? "" : "/") < 0) {
+			inside = NULL;
+			ws_err_set(err, WS_ESYSTEM, "%s: out of memory", path);
+			goto out;
+		}
+		path = inside;
+	}
+	if (ws_file_read(path, &text, err) == 0)
+		rc = ws_config_parse(ws_buf_str(&text), text.len, path, out, err);
+out:
+	ws_buf_free(&text);
+	free(inside);
+	return rc;
+}
+
+void ws_config_free(struct ws_config *c)
+{
+	if (!c)
+		return;
+	ws_json_free(c->root);
+	free(c->skip);
+	free(c->path);
+	free(c);
+}
+
+const char *ws_config_path(const struct ws_config *c)
+{
+	return c->path;
+}
+
+static const char *architecture_of(const struct ws_json *level)
+{
+	const char *name = ws_json_string(ws_json_first(ws_json_get(level, "architectures")));
+	return name ? name : "";
+}
+
+const char *ws_config_architecture(const struct ws_config *c)
+{
+	return architecture_of(c->root);
+}
+
+const char *ws_config_text_architecture(const struct ws_config *c)
+{
+	return architecture_of(c->text);
+}
+
+const char *ws_config_model_type(const struct ws_config *c)
+{
+	return ws_json_get_string(c->root, "model_type", "");
+}
+
+const char *ws_config_text_model_type(const struct ws_config *c)
+{
+	return ws_json_get_string(c->text, "model_type", "");
+}
+
+bool ws_config_knows(const struct ws_config *c, const char *key)
+{
+	return find(c, key) != NULL;
+}
+
+static bool integer(const struct ws_json *j, int64_t *out)
+{
+	if (ws_json_type(j) == WS_JSON_BOOL) {
+		*out = ws_json_bool(j, false);
+		return true;
+	}
+	return ws_json_int(j, out);
+}
+
+bool ws_config_int(const struct ws_config *c, const char *key, int64_t *out)
+{
+	return integer(find(c, key), out);
+}
+
+const char *ws_config_string(const struct ws_config *c, const char *key)
+{
+	return ws_json_string(find(c, key));
+}
+
+bool ws_config_has(const struct ws_config *c, const char *key, int64_t value)
+{
+	const struct ws_json *list = find(c, key);
+	if (ws_json_type(list) != WS_JSON_ARRAY)
+		return false;
+	for (const struct ws_json *j = ws_json_first(list); j; j = ws_json_next(j)) {
+		int64_t element;
+		if (ws_json_int(j, &element) && element == value)
+			return true;
+	}
+	return false;
+}
+
+static bool same(const struct ws_json *a, const struct ws_json *b)
+{
+	int64_t x, y;
+	double u, v;
+	if (integer(a, &x) && integer(b, &y))
+		return x == y;
+	if (ws_json_double(a, &u) && ws_json_double(b, &v))
+		return !(u < v) && !(v < u);
+	if (ws_json_string(a) && ws_json_string(b))
+		return strcmp(ws_json_string(a), ws_json_string(b)) == 0;
+	if (ws_json_type(a) != ws_json_type(b) || ws_json_count(a) != ws_json_count(b))
+		return false;
+	if (ws_json_type(a) != WS_JSON_ARRAY)
+		return true; /* nested objects describe different parts of a model */
+	for (a = ws_json_first(a), b = ws_json_first(b); a; a = ws_json_next(a), b = ws_json_next(b))
+		if (ws_json_type(a) == WS_JSON_ARRAY || !same(a, b))
+			return false;
+	return true;
+}
+
+bool ws_config_disagrees(const struct ws_config *c, const char *key)
+{
+	const struct ws_json *inner = member(c->text, key), *outer = member(c->root, key);
+	return inner && outer && !same(inner, outer);
+}
+
+const struct ws_quant *ws_config_quant(const struct ws_config *c)
+{
+	return &c->quant;
+}
