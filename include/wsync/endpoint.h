@@ -124,6 +124,12 @@ int ws_endpoint_list_weights(struct ws_http *http, const char *url, const char *
                              unsigned rank, ws_deadline until, const struct ws_cancel *cancel,
                              struct ws_weight_list *out, struct ws_err *err);
 
+/* Of all endpoints at once. outs[i] is filled where errs[i].code is WS_OK; free every one of them. */
+int ws_endpoint_list_all(struct ws_http *http, const char *const *urls, size_t n,
+                         const char *prefix, unsigned rank, ws_deadline until,
+                         const struct ws_cancel *cancel, struct ws_weight_list *outs,
+                         struct ws_err *errs, struct ws_err *err);
+
 struct ws_checksum {
 	const char *name;         /* owned by the set */
 	uint64_t value;           /* of a digest longer than 16 hex digits: a hash of it */

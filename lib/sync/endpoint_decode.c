@@ -3,12 +3,14 @@
  *
  *   GET  /server_info      flat: every server argument and "version"
  *   GET  /model_info       {"model_path","weight_version","model_type",...}
- *   GET  /list_weights     {"success","message","weights":[{"name","shape":[int],"dtype"?}]}
+ *   GET  /list_weights     {"success","message","received"?,
+ *                           "weights":[{"name","shape":[int],"dtype"?}]}
  *   POST /weights_checker  {"success","message","algorithm"?,
  *                           "ranks":[{"checksums":{NAME: 16 hex digits or a longer digest},
  *                                     "parallelism_info":{"rank"}}]}
  *
- * What servers add is ignored. "dtype" and "algorithm" are ours: other servers say neither. */
+ * What servers add is ignored. "received", "dtype" and "algorithm" are ours: other servers say none
+ * of them. */
 #include "endpoint_call.h"
 
 #include "hash.h"
@@ -107,6 +109,7 @@ int ws_endpoint_decode_weights(const struct ws_json *root, struct ws_weight_list
 	if (ws_json_type(array) != WS_JSON_ARRAY)
 		return ws_err_set(err, WS_EREFUSED, "/list_weights: the answer has no \"weights\"");
 	const size_t n = ws_json_count(array);
+	out->received = ws_json_get_bool(root, "received", false);
 	out->items = calloc(n ? n : 1, sizeof *out->items);
 	if (!out->items)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");

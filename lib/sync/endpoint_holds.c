@@ -44,47 +44,79 @@ static int list_body(struct ws_buf *body, const char *prefix, unsigned rank, str
 	return ws_buf_check(body, "list_weights", err);
 }
 
-static int ask_list(struct ws_http *http, struct ws_endpoint_call *call, const char *url,
-                    const char *path, const struct ws_buf *body, ws_deadline until,
-                    const struct ws_cancel *cancel, struct ws_err *err)
+/* Those of the calls that are done and were answered 405: some descriptions of this route call it a
+ * POST. */
+static int ask_lists(struct ws_http *http, struct ws_endpoint_call *calls, const char *const *urls,
+                     size_t n, const char *path, const struct ws_buf *body, ws_deadline until,
+                     const struct ws_cancel *cancel, struct ws_err *err)
 {
-	if (ws_endpoint_prepare(call, url, "GET", path, NULL, until, err) ||
-	    ws_endpoint_run(http, call, 1, cancel, err))
+	for (size_t i = 0; i < n; i++)
+		if (ws_endpoint_prepare(&calls[i], urls[i], "GET", path, NULL, until, err))
+			return -1;
+	if (ws_endpoint_run(http, calls, n, cancel, err))
 		return -1;
-	/* Some descriptions of this route call it a POST. */
-	if (call->http.status == 405 &&
-	    (ws_endpoint_prepare(call, url, "POST", path, body, until, err) ||
-	     ws_endpoint_run(http, call, 1, cancel, err)))
-		return -1;
+	for (size_t i = 0; i < n; i++)
+		if (calls[i].http.status == 405 &&
+		    ws_endpoint_prepare(&calls[i], urls[i], "POST", path, body, until, err))
+			return -1;
+	return ws_endpoint_run(http, calls, n, cancel, err);
+}
+
+static int read_list(struct ws_endpoint_call *call, const char *url, struct ws_weight_list *out,
+                     struct ws_err *err)
+{
+	const struct ws_json *root;
+	*err = (struct ws_err)WS_ERR_INIT;
+	if (ws_endpoint_reply(call, &root, NULL, 0, err) ||
+	    ws_endpoint_decode_weights(root, out, err))
+		return ws_err_where(err, NULL, url);
+	out->priv = call->root;
+	call->root = NULL;
 	return 0;
+}
+
+int ws_endpoint_list_all(struct ws_http *http, const char *const *urls, size_t n,
+                         const char *prefix, unsigned rank, ws_deadline until,
+                         const struct ws_cancel *cancel, struct ws_weight_list *outs,
+                         struct ws_err *errs, struct ws_err *err)
+{
+	struct ws_endpoint_call *calls = calloc(n ? n : 1, sizeof *calls);
+	struct ws_err why = WS_ERR_INIT;
+	const struct ws_err *first = NULL;
+	struct ws_buf body;
+	char path[WS_PATH_MAX];
+	ws_buf_init(&body, 2 * WS_PATH_MAX);
+	int rc = calls ? 0 : ws_err_set(&why, WS_ESYSTEM, "out of memory");
+	if (!rc)
+		rc = list_path(path, sizeof path, prefix, rank, &why);
+	if (!rc)
+		rc = list_body(&body, prefix, rank, &why);
+	if (!rc)
+		rc = ask_lists(http, calls, urls, n, path, &body, until, cancel, &why);
+	for (size_t i = 0; i < n; i++) {
+		outs[i] = (struct ws_weight_list){ 0 };
+		if (rc)
+			errs[i] = why;
+		else
+			read_list(&calls[i], urls[i], &outs[i], &errs[i]);
+		if (errs[i].code && !first)
+			first = &errs[i];
+	}
+	for (size_t i = 0; calls && i < n; i++)
+		ws_endpoint_call_free(&calls[i]);
+	free(calls);
+	ws_buf_free(&body);
+	if (first && err)
+		*err = *first;
+	return first ? -1 : 0;
 }
 
 int ws_endpoint_list_weights(struct ws_http *http, const char *url, const char *prefix,
                              unsigned rank, ws_deadline until, const struct ws_cancel *cancel,
                              struct ws_weight_list *out, struct ws_err *err)
 {
-	struct ws_endpoint_call call = { 0 };
-	const struct ws_json *root;
-	struct ws_buf body;
-	char path[WS_PATH_MAX];
-	*out = (struct ws_weight_list){ 0 };
-	ws_buf_init(&body, 2 * WS_PATH_MAX);
-	int rc = list_path(path, sizeof path, prefix, rank, err);
-	if (!rc)
-		rc = list_body(&body, prefix, rank, err);
-	if (!rc)
-		rc = ask_list(http, &call, url, path, &body, until, cancel, err);
-	if (!rc)
-		rc = ws_endpoint_reply(&call, &root, NULL, 0, err);
-	if (!rc && !(rc = ws_endpoint_decode_weights(root, out, err))) {
-		out->priv = call.root;
-		call.root = NULL;
-	}
-	if (rc)
-		ws_err_where(err, NULL, url);
-	ws_endpoint_call_free(&call);
-	ws_buf_free(&body);
-	return rc;
+	struct ws_err one;
+	return ws_endpoint_list_all(http, &url, 1, prefix, rank, until, cancel, out, &one, err);
 }
 
 /* ---- checksums ---- */

@@ -55,6 +55,7 @@ void ws_serve_route_list(struct ws_serve_call *c)
 		ws_jw_end_object(&jw);
 	}
 	ws_jw_end_array(&jw);
+	ws_jw_bool(&jw, "received", true); /* ours: what came, under the names it came by */
 	ws_jw_end_object(&jw);
 	ws_serve_vacate(c->serve);
 }

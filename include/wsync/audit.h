@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* audit.h - the check of names from end to end: finds out what there is to hold a cargo against (the
+ * layout that a config and the server's sizes give, what the server lists, a saved listing), and holds
+ * it against that.
+ *
+ * Where there is nothing of the kind, the audit says so and why: an unknown server is no failure. */
+#ifndef WSYNC_AUDIT_H
+#define WSYNC_AUDIT_H
+
+#include "wsync/cargo.h"
+#include "wsync/endpoint.h"
+#include "wsync/namecheck.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One server, or what stands for one. */
+struct ws_audit_target {
+	char url[WS_URL_MAX];          /* "": no server */
+	unsigned tp, ep, attention_tp; /* 0: 1, 1 and tp */
+	struct ws_config *config;      /* of its model_path, where that can be read here; NULL */
+	struct ws_weight_list listing;
+	char listed[WS_URL_MAX + 64];  /* where the listing comes from; "": there is none */
+	char unlisted[256];            /* why there is none */
+};
+
+/* What n endpoints are and list, all asked at once. thorough: one without a list of weights is asked
+ * for the names of its checksums, for which it reads all of its weights. -1: cancelled, or the system. */
+int ws_audit_ask(struct ws_http *http, const struct ws_endpoint_info *infos, size_t n, bool thorough,
+                 ws_deadline until, const struct ws_cancel *cancel, struct ws_audit_target *out,
+                 struct ws_err *err);
+/* Takes a saved listing (ws_weight_list_read). */
+int ws_audit_read(const char *path, struct ws_audit_target *t, struct ws_err *err);
+void ws_audit_target_free(struct ws_audit_target *t); /* NULL is fine */
+/* Both would get the same answer. */
+bool ws_audit_same(const struct ws_audit_target *a, const struct ws_audit_target *b);
+
+struct ws_audit_opts {
+	const struct ws_cargo *cargo;          /* borrowed until ws_audit_free, as all of this */
+	const struct ws_audit_target *target;
+	const struct ws_plan *plan;            /* NULL */
+	const char *const *include, *const *exclude; /* as of ws_plan_opts; any of them: a part is sent */
+	size_t n_include, n_exclude;
+	bool scan;
+	const struct ws_cancel *cancel;
+};
+
+struct ws_audit {
+	bool checked;
+	char why[512];                 /* it was not: "no config.json, and ..." */
+	char against[1536];            /* "qwen3 at tp 2 by ckpt/config.json" */
+	char family[64];               /* "generic" where none is known */
+	struct ws_findings found;
+	struct ws_layout *layout;      /* the server's; NULL: not known */
+};
+
+/* -1: a config that lacks what its family needs, memory, cancelled while scanning. */
+int ws_audit_run(const struct ws_audit_opts *opts, struct ws_audit *out, struct ws_err *err);
+void ws_audit_free(struct ws_audit *a); /* NULL is fine */
+/* Adds the numbers of one to those of all; *sum begins as zeros and owns nothing. */
+void ws_audit_add(struct ws_audit *sum, const struct ws_audit *one);
+
+/* The layout of that server for this cargo: the cargo's config, else the server's own. *out NULL: no
+ * config, or no family is known by it; why (or NULL) then says which. */
+int ws_audit_layout(const struct ws_cargo *cargo, const struct ws_audit_target *t,
+                    struct ws_layout **out, char *why, size_t n, struct ws_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* audit.c - what a cargo is held against, and how that is called. */
+#include "wsync/audit.h"
+
+#include "wsync/str.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- layout ---- */
+
+static const struct ws_config *config_of(const struct ws_cargo *c, const struct ws_audit_target *t)
+{
+	return c->config ? c->config : t->config;
+}
+
+static const struct ws_family *family_of(const struct ws_cargo *c, const struct ws_audit_target *t)
+{
+	if (c->config || !t->config)
+		return c->generic ? NULL : c->family;
+	return ws_namemap_find(c->map, t->config);
+}
+
+static bool has_segment(const char *name, const char *segment)
+{
+	const size_t n = strlen(segment);
+	for (const char *at = name; (at = strstr(at, segment)); at += n)
+		if ((at == name || at[-1] == '.') && (at[n] == '.' || !at[n]))
+			return true;
+	return false;
+}
+
+/* Some servers keep shared experts as further routed ones; only their listing tells. */
+static bool fuses_shared(const struct ws_audit_target *t)
+{
+	bool experts = false;
+	for (size_t i = 0; i < t->listing.n; i++) {
+		const char *name = t->listing.items[i].name;
+		if (has_segment(name, "shared_experts") || has_segment(name, "shared_expert"))
+			return false;
+		experts = experts || has_segment(name, "experts");
+	}
+	return experts;
+}
+
+static void say_unknown(const struct ws_config *config, char *why, size_t n)
+{
+	if (!why)
+		return;
+	if (!config)
+		snprintf(why, n, "there is no config.json");
+	else
+		snprintf(why, n, "no family is known for %s '%.100s' of %.200s",
+		         *ws_config_architecture(config) ? "architecture" : "model_type",
+		         *ws_config_architecture(config) ? ws_config_architecture(config)
+		                                         : ws_config_model_type(config),
+		         ws_config_path(config));
+}
+
+int ws_audit_layout(const struct ws_cargo *cargo, const struct ws_audit_target *t,
+                    struct ws_layout **out, char *why, size_t n, struct ws_err *err)
+{
+	const struct ws_config *config = config_of(cargo, t);
+	const struct ws_family *family = family_of(cargo, t);
+	const struct ws_layout_opts opts = {
+		.tp = t->tp ? t->tp : 1, .ep = t->ep ? t->ep : 1, .attention_tp = t->attention_tp,
+		.fuse_shared = fuses_shared(t),
+	};
+	*out = NULL;
+	if (config && family)
+		return ws_layout_make(family, config, &opts, out, err);
+	say_unknown(config, why, n);
+	return 0;
+}
+
+/* ---- the run ---- */
+
+static void append(struct ws_audit *a, const char *text)
+{
+	const size_t used = strlen(a->against);
+	snprintf(a->against + used, sizeof a->against - used, "%s%s", used ? " and " : "", text);
+}
+
+static void say_against(struct ws_audit *a, const struct ws_audit_opts *o, bool listed)
+{
+	const struct ws_audit_target *t = o->target;
+	char text[1024], sizes[64] = "";
+	if (a->layout) {
+		const struct ws_layout_opts *l = ws_layout_options(a->layout);
+		int used = l->ep > 1 ? snprintf(sizes, sizeof sizes, ", ep %u", l->ep) : 0;
+		if (t->attention_tp && t->attention_tp != l->tp)
+			snprintf(sizes + used, sizeof sizes - (size_t)used, ", attention tp %u",
+			         t->attention_tp);
+		snprintf(text, sizeof text, "%s at tp %u%s by %.512s", a->family, l->tp, sizes,
+		         ws_config_path(config_of(o->cargo, t)));
+		append(a, text);
+	}
+	if (listed) {
+		snprintf(text, sizeof text, "%zu names of %.600s", t->listing.n, t->listed);
+		append(a, text);
+	}
+}
+
+/* What a server without a model shows is what was sent to it, which proves nothing. */
+static bool is_listed(const struct ws_audit_target *t, const char **why)
+{
+	if (!*t->listed)
+		*why = t->unlisted;
+	else if (t->listing.received)
+		*why = "the endpoint lists only what it received";
+	else if (t->listing.n == 0)
+		*why = "the endpoint lists nothing";
+	else
+		return true;
+	return false;
+}
+
+int ws_audit_run(const struct ws_audit_opts *o, struct ws_audit *out, struct ws_err *err)
+{
+	const struct ws_audit_target *t = o->target;
+	const struct ws_family *family = family_of(o->cargo, t);
+	char unknown[384] = "";
+	const char *unlisted = "";
+	*out = (struct ws_audit){ 0 };
+	if (ws_audit_layout(o->cargo, t, &out->layout, unknown, sizeof unknown, err))
+		return -1;
+	const bool listed = is_listed(t, &unlisted);
+	snprintf(out->family, sizeof out->family, "%s",
+	         ws_family_name(family ? family : ws_namemap_generic(o->cargo->map)));
+	if (!out->layout && !listed) {
+		snprintf(out->why, sizeof out->why, "%s%s%.200s", unknown, *unlisted ? ", and " : "",
+		         unlisted);
+		return 0;
+	}
+	say_against(out, o, listed);
+	const struct ws_namecheck_opts check = {
+		.items = o->cargo->items, .layout = out->layout, .listing = listed ? &t->listing : NULL,
+		.family = family ? family : o->cargo->family, .config = config_of(o->cargo, t),
+		.plan = o->plan, .include = o->include, .n_include = o->n_include,
+		.exclude = o->exclude, .n_exclude = o->n_exclude,
+		.subset = o->n_include || o->n_exclude, .scan = o->scan, .cancel = o->cancel,
+	};
+	if (ws_namecheck(&check, &out->found, err)) {
+		ws_audit_free(out);
+		return -1;
+	}
+	out->checked = true;
+	return 0;
+}
+
+void ws_audit_free(struct ws_audit *a)
+{
+	if (!a)
+		return;
+	ws_findings_free(&a->found);
+	ws_layout_free(a->layout);
+	*a = (struct ws_audit){ 0 };
+}
+
+void ws_audit_add(struct ws_audit *sum, const struct ws_audit *one)
+{
+	struct ws_findings *f = &sum->found;
+	if (!*sum->family) {
+		sum->checked = one->checked;
+		memcpy(sum->why, one->why, sizeof sum->why);
+		memcpy(sum->against, one->against, sizeof sum->against);
+		memcpy(sum->family, one->family, sizeof sum->family);
+	}
+	if (sum->checked && !one->checked) { /* the answer covers all or is none */
+		sum->checked = false;
+		memcpy(sum->why, one->why, sizeof sum->why);
+	}
+	for (size_t v = 0; v < WS_NAME_VERDICTS; v++)
+		f->count[v] += one->found.count[v];
+	f->errors += one->found.errors;
+	f->warnings += one->found.warnings;
+	f->notes += one->found.notes;
+	f->sent = one->found.sent > f->sent ? one->found.sent : f->sent;
+	f->params = one->found.params > f->params ? one->found.params : f->params;
+	f->parts = one->found.parts > f->parts ? one->found.parts : f->parts;
+}

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* audit_target.c - what servers say of themselves: sizes, model path, the names they list. */
+#include "wsync/audit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* A model_path is a path of the server's machine, or a name on a hub: mostly not here. */
+static bool is_here(const char *model_path)
+{
+	char path[1100];
+	struct stat st;
+	snprintf(path, sizeof path, "%s/config.json", model_path);
+	return model_path[0] == '/' && stat(path, &st) == 0;
+}
+
+static void describe(struct ws_audit_target *t, const struct ws_endpoint_info *info)
+{
+	*t = (struct ws_audit_target){ .tp = info->tp_size, .ep = info->ep_size };
+	memcpy(t->url, info->url, sizeof t->url);
+	if (info->dp_attention && info->dp_size > 1 && info->tp_size % info->dp_size == 0)
+		t->attention_tp = info->tp_size / info->dp_size;
+	/* Malformed, it is none: it is not what the operator named. */
+	if (is_here(info->model_path) && ws_config_open(info->model_path, &t->config, NULL))
+		t->config = NULL;
+}
+
+static void take_listing(struct ws_audit_target *t, const char *route, const struct ws_err *e)
+{
+	if (e->code == WS_OK)
+		snprintf(t->listed, sizeof t->listed, "%s%s", t->url, route);
+	else if (e->native == 404)
+		snprintf(t->unlisted, sizeof t->unlisted, "the endpoint does not list its weights");
+	else
+		snprintf(t->unlisted, sizeof t->unlisted, "the endpoint does not list its weights (%.190s)",
+		         e->msg);
+}
+
+static int ask_checker(struct ws_http *http, struct ws_audit_target *t, ws_deadline until,
+                       const struct ws_cancel *cancel, struct ws_err *err)
+{
+	struct ws_err e = WS_ERR_INIT;
+	if (ws_endpoint_checker_names(http, t->url, until, cancel, &t->listing, &e) == 0)
+		take_listing(t, "/weights_checker", &e);
+	else if (e.code == WS_ECANCELLED || e.code == WS_ESYSTEM) {
+		*err = e;
+		return -1;
+	}
+	return 0;
+}
+
+static int ask_lists(struct ws_http *http, size_t n, bool thorough, ws_deadline until,
+                     const struct ws_cancel *cancel, struct ws_audit_target *out,
+                     struct ws_weight_list *lists, const char **urls, struct ws_err *errs,
+                     struct ws_err *err)
+{
+	for (size_t i = 0; i < n; i++)
+		urls[i] = out[i].url;
+	if (ws_endpoint_list_all(http, urls, n, NULL, 0, until, cancel, lists, errs, err) &&
+	    (err->code == WS_ECANCELLED || err->code == WS_ESYSTEM))
+		return -1;
+	*err = (struct ws_err)WS_ERR_INIT;
+	for (size_t i = 0; i < n; i++) {
+		out[i].listing = lists[i];
+		take_listing(&out[i], "/list_weights", &errs[i]);
+		if (thorough && !*out[i].listed && ask_checker(http, &out[i], until, cancel, err))
+			return -1;
+	}
+	return 0;
+}
+
+int ws_audit_ask(struct ws_http *http, const struct ws_endpoint_info *infos, size_t n, bool thorough,
+                 ws_deadline until, const struct ws_cancel *cancel, struct ws_audit_target *out,
+                 struct ws_err *err)
+{
+	struct ws_weight_list *lists = calloc(n + 1, sizeof *lists);
+	struct ws_err *errs = calloc(n + 1, sizeof *errs);
+	const char **urls = calloc(n + 1, sizeof *urls);
+	for (size_t i = 0; i < n; i++)
+		describe(&out[i], &infos[i]);
+	const int rc = !lists || !errs || !urls
+	                       ? ws_err_set(err, WS_ESYSTEM, "out of memory")
+	                       : ask_lists(http, n, thorough, until, cancel, out, lists, urls, errs, err);
+	for (size_t i = 0; rc && i < n; i++)
+		ws_audit_target_free(&out[i]);
+	free(lists);
+	free(errs);
+	free(urls);
+	return rc;
+}
+
+int ws_audit_read(const char *path, struct ws_audit_target *t, struct ws_err *err)
+{
+	ws_weight_list_free(&t->listing);
+	*t->listed = 0;
+	if (ws_weight_list_read(path, &t->listing, err))
+		return -1;
+	snprintf(t->listed, sizeof t->listed, "%s", strcmp(path, "-") ? path : "standard input");
+	return 0;
+}
+
+void ws_audit_target_free(struct ws_audit_target *t)
+{
+	if (!t)
+		return;
+	ws_weight_list_free(&t->listing);
+	ws_config_free(t->config);
+	*t = (struct ws_audit_target){ 0 };
+}
+
+static bool same_config(const struct ws_config *a, const struct ws_config *b)
+{
+	return (!a && !b) || (a && b && !strcmp(ws_config_path(a), ws_config_path(b)));
+}
+
+static bool same_listing(const struct ws_weight_list *a, const struct ws_weight_list *b)
+{
+	if (a->n != b->n || a->received != b->received)
+		return false;
+	for (size_t i = 0; i < a->n; i++) {
+		const struct ws_weight *x = &a->items[i], *y = &b->items[i];
+		if (strcmp(x->name, y->name) || strcmp(x->dtype, y->dtype) || x->n_dims != y->n_dims ||
+		    x->shapeless != y->shapeless ||
+		    memcmp(x->dims, y->dims, x->n_dims * sizeof x->dims[0]))
+			return false;
+	}
+	return true;
+}
+
+bool ws_audit_same(const struct ws_audit_target *a, const struct ws_audit_target *b)
+{
+	return a->tp == b->tp && a->ep == b->ep && a->attention_tp == b->attention_tp &&
+	       !*a->listed == !*b->listed && same_config(a->config, b->config) &&
+	       same_listing(&a->listing, &b->listing);
+}
