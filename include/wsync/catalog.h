@@ -65,6 +65,8 @@ size_t ws_catalog_count(const struct ws_catalog *c);
 const struct ws_item *ws_catalog_item(const struct ws_catalog *c, size_t i);
 const struct ws_item *ws_catalog_find(const struct ws_catalog *c, const char *name); /* NULL */
 uint64_t ws_catalog_bytes(const struct ws_catalog *c);
+/* The number of a source among those that the catalog was made of: the rank, of a sharded one. */
+size_t ws_catalog_source(const struct ws_catalog *c, const struct ws_source *source);
 /* Items that are views, and of those the ones whose bytes must be copied (not file runs >= 4 KiB). */
 size_t ws_catalog_views(const struct ws_catalog *c, size_t *copied);
 

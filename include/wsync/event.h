@@ -78,7 +78,7 @@ struct ws_ev_tensor {           /* dry run and -v */
 	unsigned n_dims;
 	const int64_t *dims;
 	uint64_t bytes;
-	const char *recipe;         /* "copy" */
+	const char *recipe;         /* "copy", "view" */
 };
 
 struct ws_ev_mismatch {

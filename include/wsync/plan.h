@@ -6,7 +6,7 @@
 #ifndef WSYNC_PLAN_H
 #define WSYNC_PLAN_H
 
-#include "wsync/source.h"
+#include "wsync/catalog.h"
 
 #include <stdbool.h>
 
@@ -19,18 +19,22 @@ enum ws_load_format {
 	WS_FORMAT_FLATTENED /* "flattened_bucket": one uint8 broadcast per bucket, no padding */
 };
 
-/* How an output tensor is made from the source. Transforms (slice, merge, dequantize, quantize) get
+/* How an output tensor is made from the source. Transforms (merge, dequantize, quantize) get
  * further recipes; each is one enumerator here and one function beside plan.c. */
-enum ws_recipe { WS_RECIPE_COPY };
+enum ws_recipe {
+	WS_RECIPE_COPY, /* a tensor of the source, whole and as it is */
+	WS_RECIPE_VIEW  /* pieces of source tensors (catalog.h) */
+};
+const char *ws_recipe_name(enum ws_recipe recipe); /* "copy", "view" */
 
 struct ws_plan_tensor {
-	const char *name; /* as announced to the server; owned by the plan or the source */
+	const char *name; /* as announced to the server; owned by the catalog */
 	enum ws_dtype dtype;
 	unsigned n_dims;
 	int64_t dims[WS_MAX_DIMS];
 	uint64_t bytes;
 	enum ws_recipe recipe;
-	const struct ws_tensor *from; /* borrowed from the source */
+	const struct ws_item *item; /* borrowed from the catalog */
 };
 
 struct ws_plan_bucket {
@@ -63,8 +67,9 @@ struct ws_plan_opts {
  * together) is larger; kept together are X.weight with X.weight_scale_inv / X.weight_scale, and
  * DeepSeek's q_a_proj with kv_a_proj_with_mqa of one layer (their loaders pair them within one
  * request). Inside a flattened bucket tensors go by falling element size, so that every view the
- * server makes is aligned; otherwise the source's order is kept. No tensor left is WS_EUSAGE. */
-int ws_plan_make(const struct ws_source *s, const struct ws_plan_opts *opts, struct ws_plan **out,
+ * server makes is aligned; otherwise the catalog's order is kept. No tensor left is WS_EUSAGE.
+ * The catalog must outlive the plan. */
+int ws_plan_make(const struct ws_catalog *c, const struct ws_plan_opts *opts, struct ws_plan **out,
                  struct ws_err *err);
 void ws_plan_free(struct ws_plan *p); /* NULL is fine */
 

@@ -47,6 +47,9 @@ struct ws_push_opts {
 	uint64_t bucket_size;       /* bytes; 0: 512 MiB */
 	const char *const *include, *const *exclude; /* globs over tensor names */
 	size_t n_include, n_exclude;
+	const char *map;            /* rules in front of the built-in ones (namemap.h); NULL: none */
+	const char *config;         /* config.json or its directory; NULL: the source's own */
+	unsigned sharded_tp, sharded_ep; /* the source was saved by so many ranks; 0: it is whole */
 	const char *weight_version; /* NULL: not touched */
 	bool dry_run;               /* plan, ask the endpoints who they are, stop */
 	bool list_tensors;          /* emit WS_EV_TENSOR for each planned tensor */

@@ -7,39 +7,51 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char *name_at(const struct ws_names *names, size_t i)
+{
+	const char *name;
+	memcpy(&name, names->first + i * names->stride, sizeof name);
+	return name;
+}
+
 static int by_hash(const void *a, const void *b, void *ctx)
 {
 	const struct ws_name_entry *x = a, *y = b;
-	const struct ws_tensor *tensors = ctx;
 	if (x->hash != y->hash)
 		return x->hash < y->hash ? -1 : 1;
-	const int order = strcmp(tensors[x->tensor].name, tensors[y->tensor].name);
-	return order ? order : (x->tensor > y->tensor) - (x->tensor < y->tensor);
+	const int order = strcmp(name_at(ctx, x->index), name_at(ctx, y->index));
+	return order ? order : (x->index > y->index) - (x->index < y->index);
 }
 
-int ws_names_init(struct ws_names *names, const struct ws_tensor *tensors, size_t n,
+/* Of several names that occur twice, the first in the array's order is reported. */
+static int find_twice(const struct ws_names *names, size_t twice[2])
+{
+	const struct ws_name_entry *e = names->entries;
+	size_t first = SIZE_MAX;
+	for (size_t i = 1; i < names->n; i++) {
+		if (e[i - 1].hash != e[i].hash || e[i - 1].index >= first ||
+		    strcmp(name_at(names, e[i - 1].index), name_at(names, e[i].index)) != 0)
+			continue;
+		first = e[i - 1].index;
+		twice[0] = first;
+		twice[1] = e[i].index;
+	}
+	return first != SIZE_MAX;
+}
+
+int ws_names_init(struct ws_names *names, const void *array, size_t stride, size_t n,
                   size_t twice[2], struct ws_err *err)
 {
 	struct ws_name_entry *e = calloc(n ? n : 1, sizeof *e);
 	if (!e)
 		return ws_err_set(err, WS_ESYSTEM, "index of %zu tensor names: out of memory", n);
+	*names = (struct ws_names){ array, stride, e, n };
 	for (size_t i = 0; i < n; i++) {
-		const char *name = tensors[i].name;
+		const char *name = name_at(names, i);
 		e[i] = (struct ws_name_entry){ ws_hash64(name, strlen(name)), i };
 	}
-	qsort_r(e, n, sizeof *e, by_hash, (void *)(uintptr_t)tensors);
-	*names = (struct ws_names){ tensors, e, n };
-	/* Of several names that occur twice, the first in the source's order is reported. */
-	size_t first = SIZE_MAX;
-	for (size_t i = 1; i < n; i++) {
-		if (e[i - 1].hash != e[i].hash || e[i - 1].tensor >= first ||
-		    strcmp(tensors[e[i - 1].tensor].name, tensors[e[i].tensor].name) != 0)
-			continue;
-		first = e[i - 1].tensor;
-		twice[0] = first;
-		twice[1] = e[i].tensor;
-	}
-	return first != SIZE_MAX;
+	qsort_r(e, n, sizeof *e, by_hash, names);
+	return find_twice(names, twice);
 }
 
 void ws_names_fini(struct ws_names *names)
@@ -50,7 +62,7 @@ void ws_names_fini(struct ws_names *names)
 	*names = (struct ws_names){ 0 };
 }
 
-const struct ws_tensor *ws_names_find(const struct ws_names *names, const char *name)
+const void *ws_names_find(const struct ws_names *names, const char *name)
 {
 	const uint64_t hash = ws_hash64(name, strlen(name));
 	size_t lo = 0, hi = names->n;
@@ -58,9 +70,9 @@ const struct ws_tensor *ws_names_find(const struct ws_names *names, const char *
 		const size_t mid = lo + (hi - lo) / 2;
 		const struct ws_name_entry *e = &names->entries[mid];
 		const int order = hash != e->hash ? (hash < e->hash ? -1 : 1) :
-		                  strcmp(name, names->tensors[e->tensor].name);
+		                                    strcmp(name, name_at(names, e->index));
 		if (order == 0)
-			return &names->tensors[e->tensor];
+			return names->first + e->index * names->stride;
 		if (order < 0)
 			hi = mid;
 		else

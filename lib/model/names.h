@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* names.h - finding a tensor by its name.
+/* names.h - finding a tensor, or whatever else begins with its name, by that name.
  *
  * Sorted by hash rather than by text, because names of a layer differ only at their far end; sorted
  * rather than hashed into slots, because names chosen to collide then cost no more than others. */
@@ -10,20 +10,23 @@
 
 struct ws_name_entry {
 	uint64_t hash;
-	size_t tensor;
+	size_t index;
 };
 
 struct ws_names {
-	const struct ws_tensor *tensors; /* borrowed */
+	const char *first; /* borrowed: an array of structs whose first member is const char *name */
+	size_t stride;
 	struct ws_name_entry *entries;
 	size_t n;
 };
 
-/* 1: a name occurs twice, and twice[] says which two tensors have it; 0; -1: out of memory. */
-int ws_names_init(struct ws_names *names, const struct ws_tensor *tensors, size_t n,
+/* stride: sizeof one of them. 1: a name occurs twice, and twice[] says which two have it; 0; -1: out
+ * of memory. */
+int ws_names_init(struct ws_names *names, const void *array, size_t stride, size_t n,
                   size_t twice[2], struct ws_err *err);
 void ws_names_fini(struct ws_names *names); /* NULL is fine */
-const struct ws_tensor *ws_names_find(const struct ws_names *names, const char *name);
+/* The element of the array; NULL: none. */
+const void *ws_names_find(const struct ws_names *names, const char *name);
 
 /* A foreign name cut and cleaned for quoting in a message. */
 struct ws_quoted {

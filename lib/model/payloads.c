@@ -5,25 +5,14 @@
 
 #include <stdlib.h>
 
-/* The bytes of one output tensor, by its recipe. */
-static void describe(const struct ws_source *s, const struct ws_plan_tensor *t,
-                     struct ws_span *span)
-{
-	switch (t->recipe) {
-	case WS_RECIPE_COPY:
-		ws_source_span(s, t->from, span);
-		break;
-	}
-}
-
 /* Neighbours in a file become one span: one sendfile(2) for what lies together. */
 static int follows(const struct ws_span *a, const struct ws_span *b)
 {
 	return a->fd >= 0 && a->fd == b->fd && a->offset + a->length == b->offset;
 }
 
-int ws_plan_payloads(const struct ws_plan *p, const struct ws_source *s, size_t bucket,
-                     struct ws_payload **out, size_t *n_out, struct ws_err *err)
+int ws_plan_payloads(const struct ws_plan *p, size_t bucket, struct ws_payload **out, size_t *n_out,
+                     struct ws_err *err)
 {
 	const struct ws_plan_bucket *b = &p->buckets[bucket];
 	const size_t n = p->format == WS_FORMAT_FLATTENED ? 1 : b->n;
@@ -35,7 +24,8 @@ int ws_plan_payloads(const struct ws_plan *p, const struct ws_source *s, size_t 
 	struct ws_span *spans = (struct ws_span *)(void *)(payloads + n), *span = spans;
 	for (size_t i = 0; i < b->n; i++) {
 		struct ws_payload *payload = &payloads[n == 1 ? 0 : i];
-		describe(s, &p->tensors[b->first + i], span);
+		const struct ws_item *item = p->tensors[b->first + i].item;
+		ws_source_span(item->source, item->from, span);
 		payload->length += span->length;
 		if (payload->n_spans && follows(span - 1, span)) {
 			span[-1].length += span->length;
@@ -56,12 +46,7 @@ void ws_plan_payloads_free(struct ws_payload *payloads, size_t n)
 	free(payloads);
 }
 
-int ws_plan_hash(const struct ws_plan *p, const struct ws_source *s, size_t i, uint64_t *hash,
-                 struct ws_err *err)
+int ws_plan_hash(const struct ws_plan *p, size_t i, uint64_t *hash, struct ws_err *err)
 {
-	switch (p->tensors[i].recipe) {
-	case WS_RECIPE_COPY:
-		return ws_source_hash(s, p->tensors[i].from, hash, err);
-	}
-	return -1;
+	return ws_item_hash(p->tensors[i].item, hash, err);
 }

@@ -7,13 +7,12 @@
 #include "wsync/plan.h"
 
 /* The broadcasts of bucket b in order: one payload per tensor, or a single one when flattened.
- * The arrays are allocated; free with ws_plan_payloads_free. The plan and the source must outlive. */
-int ws_plan_payloads(const struct ws_plan *p, const struct ws_source *s, size_t bucket,
-                     struct ws_payload **out, size_t *n_out, struct ws_err *err);
+ * The arrays are allocated; free with ws_plan_payloads_free. The plan, its catalog and its sources must outlive. */
+int ws_plan_payloads(const struct ws_plan *p, size_t bucket, struct ws_payload **out, size_t *n_out,
+                     struct ws_err *err);
 void ws_plan_payloads_free(struct ws_payload *payloads, size_t n); /* NULL is fine */
 
 /* XXH3-64 of the bytes that tensor i sends. */
-int ws_plan_hash(const struct ws_plan *p, const struct ws_source *s, size_t i, uint64_t *hash,
-                 struct ws_err *err);
+int ws_plan_hash(const struct ws_plan *p, size_t i, uint64_t *hash, struct ws_err *err);
 
 #endif

@@ -2,7 +2,7 @@
 /* plan.c - choose tensors, keep partners together, cut into buckets, put each bucket in order.
  *
  * Partners are found by a key: the name with everything that may differ between them taken out. The
- * first partner in the source's order draws the others to its place. */
+ * first partner in the catalog's order draws the others to its place. */
 #include "wsync/plan.h"
 
 #include "hash.h"
@@ -17,10 +17,10 @@
 static const uint64_t default_bucket_size = UINT64_C(512) << 20;
 
 struct choice {
-	const struct ws_tensor *tensor;
+	const struct ws_item *item;
 	uint64_t key;  /* equal for partners */
-	size_t rank;   /* of the first partner in the source's order */
-	size_t order;  /* own place in the source's order */
+	size_t rank;   /* of the first partner in the catalog's order */
+	size_t order;  /* own place in the catalog's order */
 };
 
 static int no_memory(struct ws_err *err)
@@ -37,13 +37,13 @@ static bool matches_any(const char *name, const char *const *globs, size_t n)
 }
 
 /* A pattern that chooses nothing is a misspelt one. */
-static int check_include(const struct ws_source *s, const struct ws_plan_opts *opts,
+static int check_include(const struct ws_catalog *c, const struct ws_plan_opts *opts,
                          struct ws_err *err)
 {
-	const size_t n = ws_source_count(s);
+	const size_t n = ws_catalog_count(c);
 	for (size_t k = 0; k < opts->n_include; k++) {
 		size_t i = 0;
-		while (i < n && !ws_glob_match(opts->include[k], ws_source_tensor(s, i)->name))
+		while (i < n && !ws_glob_match(opts->include[k], ws_catalog_item(c, i)->name))
 			i++;
 		if (i == n)
 			return ws_err_set(err, WS_EUSAGE, "include '%s' matches none of the %zu "
@@ -79,12 +79,12 @@ static uint64_t partner_key(const char *name)
 	return ws_hash64(key, before + sizeof whole - 1 + rest);
 }
 
-static int choose(const struct ws_source *s, const struct ws_plan_opts *opts,
+static int choose(const struct ws_catalog *c, const struct ws_plan_opts *opts,
                   struct choice *choices, size_t *n_chosen, struct ws_err *err)
 {
 	size_t n = 0;
-	for (size_t i = 0; i < ws_source_count(s); i++) {
-		const struct ws_tensor *t = ws_source_tensor(s, i);
+	for (size_t i = 0; i < ws_catalog_count(c); i++) {
+		const struct ws_item *t = ws_catalog_item(c, i);
 		if (t->bytes == 0 || matches_any(t->name, opts->exclude, opts->n_exclude) ||
 		    (opts->n_include && !matches_any(t->name, opts->include, opts->n_include)))
 			continue;
@@ -100,7 +100,7 @@ static int choose(const struct ws_source *s, const struct ws_plan_opts *opts,
 	*n_chosen = n;
 	if (n == 0)
 		return ws_err_set(err, WS_EUSAGE, "no tensor is left to send: all %zu are excluded "
-		                  "or empty", ws_source_count(s));
+		                  "or empty", ws_catalog_count(c));
 	return 0;
 }
 
@@ -124,7 +124,7 @@ static int by_rank(const void *a, const void *b)
 static int by_element(const void *a, const void *b)
 {
 	const struct choice *x = a, *y = b;
-	const unsigned p = ws_dtype_bits(x->tensor->dtype), q = ws_dtype_bits(y->tensor->dtype);
+	const unsigned p = ws_dtype_bits(x->item->dtype), q = ws_dtype_bits(y->item->dtype);
 	if (p != q)
 		return p > q ? -1 : 1;
 	return (x->order > y->order) - (x->order < y->order);
@@ -162,7 +162,7 @@ static int cut(struct ws_plan *p, const struct choice *c, size_t n)
 		uint64_t bytes = 0;
 		size_t end = i;
 		for (; end < n && c[end].rank == c[i].rank; end++)
-			bytes += c[end].tensor->bytes;
+			bytes += c[end].item->bytes;
 		if (bucket.n && (bytes > p->bucket_size || bucket.bytes > p->bucket_size - bytes)) {
 			if (add_bucket(p, &cap, bucket))
 				return -1;
@@ -182,11 +182,11 @@ static int fill(struct ws_plan *p, const struct choice *c, size_t n)
 		return -1;
 	p->n_tensors = n;
 	for (size_t i = 0; i < n; i++) {
-		const struct ws_tensor *t = c[i].tensor;
+		const struct ws_item *t = c[i].item;
 		struct ws_plan_tensor *out = &p->tensors[i];
 		*out = (struct ws_plan_tensor){
 			.name = t->name, .dtype = t->dtype, .n_dims = t->n_dims, .bytes = t->bytes,
-			.recipe = WS_RECIPE_COPY, .from = t,
+			.recipe = t->view ? WS_RECIPE_VIEW : WS_RECIPE_COPY, .item = t,
 		};
 		memcpy(out->dims, t->dims, sizeof out->dims);
 		p->bytes += t->bytes;
@@ -200,8 +200,26 @@ static void add_number(struct ws_hash *h, uint64_t value)
 	ws_hash_add(h, &value, sizeof value);
 }
 
+/* What a view is made of; which source a piece is of counts, and not how that source is called. */
+static void add_view(struct ws_hash *h, const struct ws_catalog *c, const struct ws_item *item)
+{
+	add_number(h, item->view->axis);
+	add_number(h, item->view->n_pieces);
+	for (size_t i = 0; i < item->view->n_pieces; i++) {
+		const struct ws_piece *piece = &item->view->pieces[i];
+		add_number(h, ws_catalog_source(c, piece->source));
+		add_number(h, strlen(piece->from->name));
+		ws_hash_add(h, piece->from->name, strlen(piece->from->name));
+		add_number(h, piece->at);
+		for (unsigned d = 0; d < item->n_dims; d++) {
+			add_number(h, (uint64_t)piece->dims[d]);
+			add_number(h, (uint64_t)piece->strides[d]);
+		}
+	}
+}
+
 /* Lengths go before what they count, so that no two plans are written alike. */
-static int digest(struct ws_plan *p)
+static int digest(struct ws_plan *p, const struct ws_catalog *c)
 {
 	struct ws_hash *h = ws_hash_new();
 	if (!h)
@@ -220,28 +238,30 @@ static int digest(struct ws_plan *p)
 		add_number(h, t->n_dims);
 		for (unsigned d = 0; d < t->n_dims; d++)
 			add_number(h, (uint64_t)t->dims[d]);
+		if (t->recipe == WS_RECIPE_VIEW)
+			add_view(h, c, t->item);
 	}
 	p->digest = ws_hash_digest(h);
 	ws_hash_free(h);
 	return 0;
 }
 
-static int build(struct ws_plan *p, struct choice *c, size_t n)
+static int build(struct ws_plan *p, const struct ws_catalog *catalog, struct choice *c, size_t n)
 {
 	draw_partners_together(c, n);
 	if (cut(p, c, n))
 		return -1;
 	for (size_t b = 0; p->format == WS_FORMAT_FLATTENED && b < p->n_buckets; b++)
 		qsort(c + p->buckets[b].first, p->buckets[b].n, sizeof *c, by_element);
-	return fill(p, c, n) || digest(p) ? -1 : 0;
+	return fill(p, c, n) || digest(p, catalog) ? -1 : 0;
 }
 
-int ws_plan_make(const struct ws_source *s, const struct ws_plan_opts *opts, struct ws_plan **out,
-                 struct ws_err *err)
+int ws_plan_make(const struct ws_catalog *catalog, const struct ws_plan_opts *opts,
+                 struct ws_plan **out, struct ws_err *err)
 {
-	const size_t n_all = ws_source_count(s);
+	const size_t n_all = ws_catalog_count(catalog);
 	size_t n = 0;
-	if (check_include(s, opts, err))
+	if (check_include(catalog, opts, err))
 		return -1;
 	struct choice *c = calloc(n_all + 1, sizeof *c);
 	struct ws_plan *p = calloc(1, sizeof *p);
@@ -249,11 +269,11 @@ int ws_plan_make(const struct ws_source *s, const struct ws_plan_opts *opts, str
 	if (rc == 0) {
 		p->format = opts->format;
 		p->bucket_size = opts->bucket_size ? opts->bucket_size : default_bucket_size;
-		rc = choose(s, opts, c, &n, err);
+		rc = choose(catalog, opts, c, &n, err);
 	}
 	if (rc == 0) {
 		p->n_skipped = n_all - n;
-		rc = build(p, c, n) ? no_memory(err) : 0;
+		rc = build(p, catalog, c, n) ? no_memory(err) : 0;
 	}
 	free(c);
 	if (rc)
@@ -261,6 +281,11 @@ int ws_plan_make(const struct ws_source *s, const struct ws_plan_opts *opts, str
 	else
 		*out = p;
 	return rc;
+}
+
+const char *ws_recipe_name(enum ws_recipe recipe)
+{
+	return recipe == WS_RECIPE_VIEW ? "view" : "copy";
 }
 
 void ws_plan_free(struct ws_plan *p)

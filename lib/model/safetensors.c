@@ -231,7 +231,8 @@ static int check_twice(struct reader *r)
 	const struct ws_safetensors *st = r->st;
 	struct ws_names names = { 0 };
 	size_t twice[2];
-	const int rc = ws_names_init(&names, st->tensors, st->n_tensors, twice, r->scan.err);
+	const int rc = ws_names_init(&names, st->tensors, sizeof *st->tensors, st->n_tensors, twice,
+	                             r->scan.err);
 	if (rc > 0) {
 		r->scan.tensor = st->tensors[twice[0]].name;
 		ws_scan_refuse(&r->scan, "occurs twice, at byte %llu and at byte %llu of the data",

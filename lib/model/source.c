@@ -105,7 +105,8 @@ static int open_part(struct ws_source *s, char *name, struct ws_err *err)
 static int build_names(struct ws_source *s, struct ws_err *err)
 {
 	size_t twice[2];
-	const int rc = ws_names_init(&s->names, s->tensors, s->n_tensors, twice, err);
+	const int rc = ws_names_init(&s->names, s->tensors, sizeof *s->tensors, s->n_tensors,
+	                             twice, err);
 	if (rc <= 0)
 		return rc;
 	const struct ws_tensor *a = &s->tensors[twice[0]], *b = &s->tensors[twice[1]];

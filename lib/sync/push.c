@@ -82,9 +82,11 @@ static int make_plan(struct ws_push *p, const struct ws_push_source *s, struct w
 		.exclude = p->opts.exclude,
 		.n_exclude = p->opts.n_exclude,
 	};
-	if (ws_source_open(s->paths, s->n_paths, &p->source, err))
+	const struct ws_catalog_opts as_it_is = { .family = NULL };
+	if (ws_source_open(s->paths, s->n_paths, &p->source, err) ||
+	    ws_catalog_make((const struct ws_source *const *)&p->source, 1, &as_it_is, &p->catalog, err))
 		return -1;
-	return ws_plan_make(p->source, &opts, &p->plan, err);
+	return ws_plan_make(p->catalog, &opts, &p->plan, err);
 }
 
 static void emit_plan(struct ws_push *p)
@@ -110,7 +112,7 @@ static void emit_plan(struct ws_push *p)
 			ev = (struct ws_event){ .type = WS_EV_TENSOR,
 				                .tensor = { .bucket = b, .name = t->name, .dtype = t->dtype,
 				                            .n_dims = t->n_dims, .dims = t->dims,
-				                            .bytes = t->bytes, .recipe = "copy" } };
+				                            .bytes = t->bytes, .recipe = ws_recipe_name(t->recipe) } };
 			push_emit(p, &ev);
 		}
 		if (!p->opts.dry_run)
@@ -265,6 +267,8 @@ static void forget_run(struct ws_push *p)
 	push_hash_end(p);
 	ws_plan_free(p->plan);
 	p->plan = NULL;
+	ws_catalog_free(p->catalog);
+	p->catalog = NULL;
 	ws_source_close(p->source);
 	p->source = NULL;
 }

@@ -36,6 +36,7 @@ struct ws_push {
 
 	/* one run */
 	struct ws_source *source;
+	struct ws_catalog *catalog;
 	struct ws_plan *plan;
 	char source_name[1024];
 	const char *weight_version;

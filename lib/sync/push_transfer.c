@@ -165,7 +165,7 @@ static int open_bucket(struct ws_push *p, size_t b, struct bucket *k, struct ws_
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	write_request(p, k);
 	return ws_buf_check(&k->body, "request", err) ||
-	       ws_plan_payloads(p->plan, p->source, b, &k->payloads, &k->n_payloads, err) ? -1 : 0;
+	       ws_plan_payloads(p->plan, b, &k->payloads, &k->n_payloads, err) ? -1 : 0;
 }
 
 static void close_bucket(struct ws_push *p, struct bucket *k)

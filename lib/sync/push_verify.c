@@ -17,7 +17,7 @@ static int hash_all(void *arg, struct ws_err *err)
 	for (size_t i = 0; i < p->plan->n_tensors; i++) {
 		if (ws_cancelled(&p->hash_stop))
 			return ws_err_set(err, WS_ECANCELLED, "hashing was cancelled");
-		if (ws_plan_hash(p->plan, p->source, i, &p->hashes[i], err))
+		if (ws_plan_hash(p->plan, i, &p->hashes[i], err))
 			return -1;
 	}
 	return 0;

@@ -42,11 +42,17 @@ static void add(struct draft *d, const char *name, const char *dtype, unsigned b
 	d->data = end;
 }
 
-static struct ws_source *finish(struct draft *d)
+/* A checkpoint and what it comes to, as the tests want it: the same. */
+struct draft_source {
+	struct ws_source *source;
+	struct ws_catalog *catalog;
+};
+
+static struct draft_source finish(struct draft *d)
 {
 	static const char path[] = "x.safetensors";
 	const char *paths[] = { path };
-	struct ws_source *s = NULL;
+	struct draft_source s = { 0 };
 	struct ws_err err = WS_ERR_INIT;
 	d->text[d->len++] = '}';
 	uint8_t length[8];
@@ -58,16 +64,24 @@ static struct ws_source *finish(struct draft *d)
 	assert_int_equal(fwrite(d->text, 1, d->len, f), d->len);
 	assert_int_equal(fclose(f), 0);
 	assert_int_equal(truncate(path, (off_t)(8 + d->len + d->data)), 0);
-	if (ws_source_open(paths, 1, &s, &err))
+	if (ws_source_open(paths, 1, &s.source, &err) ||
+	    ws_catalog_make((const struct ws_source *const *)&s.source, 1,
+	                    &(struct ws_catalog_opts){ 0 }, &s.catalog, &err))
 		fail_msg("%s", err.msg);
 	return s;
 }
 
-static struct ws_plan *plan_of(const struct ws_source *s, const struct ws_plan_opts *opts)
+static void drop(struct draft_source *s)
+{
+	ws_catalog_free(s->catalog);
+	ws_source_close(s->source);
+}
+
+static struct ws_plan *plan_of(const struct ws_catalog *c, const struct ws_plan_opts *opts)
 {
 	struct ws_plan *p = NULL;
 	struct ws_err err = WS_ERR_INIT;
-	if (ws_plan_make(s, opts, &p, &err))
+	if (ws_plan_make(c, opts, &p, &err))
 		fail_msg("%s", err.msg);
 	return p;
 }
@@ -93,19 +107,19 @@ static void buckets_are_filled_in_order(void **state)
 	add(&d, "c", "U8", 8, 1);
 	add(&d, "big", "U8", 8, 11);
 	add(&d, "d", "U8", 8, 10);
-	struct ws_source *s = finish(&d);
-	struct ws_plan *p = plan_of(s, &(struct ws_plan_opts){ .bucket_size = 10 });
+	struct draft_source s = finish(&d);
+	struct ws_plan *p = plan_of(s.catalog, &(struct ws_plan_opts){ .bucket_size = 10 });
 	assert_order(p, "a b | c | big | d");
 	assert_int_equal(p->bytes, 32);
 	assert_int_equal(p->buckets[0].bytes, 10);
 	assert_int_equal(p->n_skipped, 0);
 	ws_plan_free(p);
-	p = plan_of(s, &(struct ws_plan_opts){ 0 });
+	p = plan_of(s.catalog, &(struct ws_plan_opts){ 0 });
 	assert_order(p, "a b c big d");
 	assert_int_equal(p->bucket_size, 512 << 20);
 	ws_plan_free(p);
 	ws_plan_free(NULL);
-	ws_source_close(s);
+	drop(&s);
 }
 
 static void partners_travel_together(void **state)
@@ -121,18 +135,18 @@ static void partners_travel_together(void **state)
 	add(&d, "l.1.q_a_proj.weight_scale_inv", "F32", 32, 1);
 	add(&d, "l.1.kv_a_proj_with_mqa.weight", "F8_E4M3", 8, 4);
 	add(&d, "x.bias", "F32", 32, 1);
-	struct ws_source *s = finish(&d);
-	struct ws_plan *p = plan_of(s, &(struct ws_plan_opts){ .bucket_size = 8 });
+	struct draft_source s = finish(&d);
+	struct ws_plan *p = plan_of(s.catalog, &(struct ws_plan_opts){ .bucket_size = 8 });
 	assert_order(p, "l.1.kv_a_proj_with_mqa.weight_scale_inv l.1.q_a_proj.weight "
 	             "l.1.q_a_proj.weight_scale_inv l.1.kv_a_proj_with_mqa.weight | "
 	             "x.weight x.weight_scale | l.2.q_a_proj.weight x.bias");
 	ws_plan_free(p);
-	p = plan_of(s, &(struct ws_plan_opts){ .bucket_size = 8, .format = WS_FORMAT_FLATTENED });
+	p = plan_of(s.catalog, &(struct ws_plan_opts){ .bucket_size = 8, .format = WS_FORMAT_FLATTENED });
 	assert_order(p, "l.1.kv_a_proj_with_mqa.weight_scale_inv l.1.q_a_proj.weight_scale_inv "
 	             "l.1.q_a_proj.weight l.1.kv_a_proj_with_mqa.weight | "
 	             "x.weight_scale x.weight | x.bias l.2.q_a_proj.weight");
 	ws_plan_free(p);
-	ws_source_close(s);
+	drop(&s);
 }
 
 static void patterns_choose_and_empty_tensors_stay(void **state)
@@ -144,10 +158,10 @@ static void patterns_choose_and_empty_tensors_stay(void **state)
 	add(&d, "model.b.weight", "BF16", 16, 2);
 	add(&d, "model.none", "BF16", 16, 0);
 	add(&d, "odd", "F4", 4, 4);
-	struct ws_source *s = finish(&d);
+	struct draft_source s = finish(&d);
 	static const char *const model[] = { "model.*" }, *const b[] = { "*.b.*" }, *const all[] = { "*" };
 	static const char *const typo[] = { "model.*", "modle.*" };
-	struct ws_plan *p = plan_of(s, &(struct ws_plan_opts){ .include = model, .n_include = 1,
+	struct ws_plan *p = plan_of(s.catalog, &(struct ws_plan_opts){ .include = model, .n_include = 1,
 	                                                       .exclude = b, .n_exclude = 1 });
 	assert_order(p, "model.a.weight");
 	assert_int_equal(p->n_skipped, 3);
@@ -155,24 +169,24 @@ static void patterns_choose_and_empty_tensors_stay(void **state)
 
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_plan_opts opts = { .include = typo, .n_include = 2 };
-	assert_int_equal(ws_plan_make(s, &opts, &p, &err), -1);
+	assert_int_equal(ws_plan_make(s.catalog, &opts, &p, &err), -1);
 	assert_int_equal(err.code, WS_EUSAGE);
 	assert_string_equal(err.msg, "include 'modle.*' matches none of the 4 tensors");
 	opts = (struct ws_plan_opts){ .exclude = all, .n_exclude = 1 };
-	assert_int_equal(ws_plan_make(s, &opts, &p, &err), -1);
+	assert_int_equal(ws_plan_make(s.catalog, &opts, &p, &err), -1);
 	assert_int_equal(err.code, WS_EUSAGE);
 	assert_string_equal(err.msg, "no tensor is left to send: all 4 are excluded or empty");
 	opts = (struct ws_plan_opts){ 0 };
-	assert_int_equal(ws_plan_make(s, &opts, &p, &err), -1);
+	assert_int_equal(ws_plan_make(s.catalog, &opts, &p, &err), -1);
 	assert_int_equal(err.code, WS_EINPUT);
 	assert_string_equal(err.msg, "tensor 'odd': no server can receive F4, which torch has no type for");
 	assert_string_equal(err.hint, "leave it out with an exclude pattern");
-	ws_source_close(s);
+	drop(&s);
 }
 
-static uint64_t digest_of(const struct ws_source *s, struct ws_plan_opts opts)
+static uint64_t digest_of(const struct ws_catalog *c, struct ws_plan_opts opts)
 {
-	struct ws_plan *p = plan_of(s, &opts);
+	struct ws_plan *p = plan_of(c, &opts);
 	const uint64_t digest = p->digest;
 	ws_plan_free(p);
 	return digest;
@@ -185,14 +199,14 @@ static void the_digest_covers_all_but_the_bytes(void **state)
 	begin(&d);
 	add(&d, "a", "BF16", 16, 2);
 	add(&d, "b", "BF16", 16, 2);
-	struct ws_source *s = finish(&d);
+	struct draft_source s = finish(&d);
 	const struct ws_plan_opts opts = { .bucket_size = 8 };
-	const uint64_t first = digest_of(s, opts);
-	assert_true(first == digest_of(s, opts));
-	assert_true(first == digest_of(s, (struct ws_plan_opts){ .bucket_size = 9 }));
-	assert_true(first != digest_of(s, (struct ws_plan_opts){ .bucket_size = 4 }));
-	assert_true(first != digest_of(s, (struct ws_plan_opts){ .format = WS_FORMAT_FLATTENED }));
-	ws_source_close(s);
+	const uint64_t first = digest_of(s.catalog, opts);
+	assert_true(first == digest_of(s.catalog, opts));
+	assert_true(first == digest_of(s.catalog, (struct ws_plan_opts){ .bucket_size = 9 }));
+	assert_true(first != digest_of(s.catalog, (struct ws_plan_opts){ .bucket_size = 4 }));
+	assert_true(first != digest_of(s.catalog, (struct ws_plan_opts){ .format = WS_FORMAT_FLATTENED }));
+	drop(&s);
 	static const struct {
 		const char *name, *dtype;
 		unsigned bits, n;
@@ -203,8 +217,8 @@ static void the_digest_covers_all_but_the_bytes(void **state)
 		add(&d, "a", "BF16", 16, 2);
 		add(&d, others[i].name, others[i].dtype, others[i].bits, others[i].n);
 		s = finish(&d);
-		assert_true(first != digest_of(s, opts));
-		ws_source_close(s);
+		assert_true(first != digest_of(s.catalog, opts));
+		drop(&s);
 	}
 }
 
@@ -216,36 +230,36 @@ static void neighbours_in_a_file_become_one_span(void **state)
 	add(&d, "a", "F32", 32, 1);
 	add(&d, "b", "U8", 8, 3);
 	add(&d, "c", "F32", 32, 1);
-	struct ws_source *s = finish(&d);
-	struct ws_plan *p = plan_of(s, &(struct ws_plan_opts){ .format = WS_FORMAT_FLATTENED });
+	struct draft_source s = finish(&d);
+	struct ws_plan *p = plan_of(s.catalog, &(struct ws_plan_opts){ .format = WS_FORMAT_FLATTENED });
 	struct ws_payload *payloads;
 	size_t n;
 	assert_order(p, "a c b");
-	assert_int_equal(ws_plan_payloads(p, s, 0, &payloads, &n, NULL), 0);
+	assert_int_equal(ws_plan_payloads(p, 0, &payloads, &n, NULL), 0);
 	assert_int_equal(n, 1);
 	assert_int_equal(payloads[0].length, 11);
 	assert_int_equal(payloads[0].n_spans, 3);
 	ws_plan_payloads_free(payloads, n);
 	static const char *const ab[] = { "[ab]" };
 	ws_plan_free(p);
-	p = plan_of(s, &(struct ws_plan_opts){ .format = WS_FORMAT_FLATTENED, .include = ab,
+	p = plan_of(s.catalog, &(struct ws_plan_opts){ .format = WS_FORMAT_FLATTENED, .include = ab,
 	                                       .n_include = 1 });
-	assert_int_equal(ws_plan_payloads(p, s, 0, &payloads, &n, NULL), 0);
+	assert_int_equal(ws_plan_payloads(p, 0, &payloads, &n, NULL), 0);
 	assert_int_equal(payloads[0].n_spans, 1);
 	assert_int_equal(payloads[0].spans[0].length, 7);
 	ws_plan_payloads_free(payloads, n);
 	ws_plan_free(p);
-	p = plan_of(s, &(struct ws_plan_opts){ 0 });
-	assert_int_equal(ws_plan_payloads(p, s, 0, &payloads, &n, NULL), 0);
+	p = plan_of(s.catalog, &(struct ws_plan_opts){ 0 });
+	assert_int_equal(ws_plan_payloads(p, 0, &payloads, &n, NULL), 0);
 	assert_int_equal(n, 3);
 	assert_int_equal(payloads[1].length, 3);
 	assert_int_equal(payloads[2].spans[0].offset - payloads[0].spans[0].offset, 7);
 	uint64_t hash;
-	assert_int_equal(ws_plan_hash(p, s, 1, &hash, NULL), 0);
+	assert_int_equal(ws_plan_hash(p, 1, &hash, NULL), 0);
 	assert_true(hash == ws_hash64("\0\0", 3));
 	ws_plan_payloads_free(payloads, n);
 	ws_plan_free(p);
-	ws_source_close(s);
+	drop(&s);
 }
 
 /* ---- random checkpoints ---- */
@@ -258,7 +272,7 @@ static uint32_t pick(uint32_t n)
 	return (seed >> 8) % n;
 }
 
-static struct ws_source *random_source(struct draft *d)
+static struct draft_source random_source(struct draft *d)
 {
 	static const struct {
 		const char *name;
@@ -311,14 +325,14 @@ static void check_bucket(const struct ws_plan *p, const struct ws_plan_bucket *b
 	assert_true(at <= p->bucket_size || one_group);
 }
 
-static void check_plan(const struct ws_source *s, const struct ws_plan *p)
+static void check_plan(const struct ws_catalog *c, const struct ws_plan *p)
 {
 	size_t seen = 0, empty = 0;
 	uint64_t bytes = 0;
-	for (size_t i = 0; i < ws_source_count(s); i++)
-		empty += ws_source_tensor(s, i)->bytes == 0;
+	for (size_t i = 0; i < ws_catalog_count(c); i++)
+		empty += ws_catalog_item(c, i)->bytes == 0;
 	assert_int_equal(p->n_skipped, empty);
-	assert_int_equal(p->n_tensors + empty, ws_source_count(s));
+	assert_int_equal(p->n_tensors + empty, ws_catalog_count(c));
 	for (size_t b = 0; b < p->n_buckets; b++) {
 		assert_int_equal(p->buckets[b].first, seen);
 		assert_true(p->buckets[b].n > 0);
@@ -328,7 +342,7 @@ static void check_plan(const struct ws_source *s, const struct ws_plan *p)
 	}
 	assert_int_equal(seen, p->n_tensors);
 	assert_int_equal(bytes, p->bytes);
-	assert_int_equal(bytes, ws_source_bytes(s));
+	assert_int_equal(bytes, ws_catalog_bytes(c));
 }
 
 /* Every tensor once; partners in one bucket. */
@@ -342,7 +356,7 @@ static void check_members(const struct ws_plan *p)
 		bucket_of[i] = b;
 		group_of(p->tensors[i].name, mine);
 		for (size_t k = 0; k < i; k++) {
-			assert_ptr_not_equal(p->tensors[k].from, p->tensors[i].from);
+			assert_ptr_not_equal(p->tensors[k].item, p->tensors[i].item);
 			group_of(p->tensors[k].name, other);
 			if (strcmp(mine, other) == 0)
 				assert_int_equal(bucket_of[k], b);
@@ -356,15 +370,15 @@ static void random_checkpoints_keep_the_rules(void **state)
 	struct draft d;
 	for (uint32_t round = 0; round < 1000; round++) {
 		seed = round;
-		struct ws_source *s = random_source(&d);
+		struct draft_source s = random_source(&d);
 		const struct ws_plan_opts opts = { .bucket_size = 1 + pick(500),
 			                           .format = (enum ws_load_format)pick(2) };
-		struct ws_plan *p = plan_of(s, &opts);
-		check_plan(s, p);
+		struct ws_plan *p = plan_of(s.catalog, &opts);
+		check_plan(s.catalog, p);
 		check_members(p);
-		assert_true(p->digest == digest_of(s, opts));
+		assert_true(p->digest == digest_of(s.catalog, opts));
 		ws_plan_free(p);
-		ws_source_close(s);
+		drop(&s);
 	}
 }
 

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* input.h - a checkpoint as a user names it, opened: sources, config, rules, and their catalog.
+ *
+ * One way for all programs, so that a check looks at the very items that a push sends. */
+#ifndef WSYNC_INPUT_H
+#define WSYNC_INPUT_H
+
+#include "wsync/catalog.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ws_input_opts {
+	const char *const *paths; /* several are one checkpoint, or with sharded_tp one of each rank */
+	size_t n_paths;
+	const char *map;          /* rules in front of the built-in ones; NULL: none */
+	const char *config;       /* config.json or its directory; NULL: the one beside the checkpoint */
+	unsigned sharded_tp, sharded_ep; /* saved by so many ranks; 0: it is whole */
+};
+
+struct ws_input {
+	struct ws_source **sources;
+	size_t n_sources;
+	struct ws_namemap *map;
+	struct ws_config *config;       /* NULL: none was found */
+	const struct ws_family *family; /* the generic one where the config is of none, or there is none */
+	struct ws_layout *layout;       /* at tp 1, to unfuse with; NULL: see `why` */
+	struct ws_layout *sharded;      /* of the ranks that saved it; NULL: it is whole */
+	struct ws_catalog *catalog;
+	struct ws_err why;              /* what kept the layout from being made; code WS_OK: nothing did,
+	                                 * there is no config or no family of ours */
+};
+
+/* A config or map that was asked for and cannot be used is an error; one that merely lies beside a
+ * checkpoint and does not suit is not: names are then taken as they are. */
+int ws_input_open(const struct ws_input_opts *opts, struct ws_input *out, struct ws_err *err);
+void ws_input_close(struct ws_input *in); /* NULL and all zero are fine */
+
+#ifdef __cplusplus
+}
+#endif
+#endif
