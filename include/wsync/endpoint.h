@@ -162,6 +162,35 @@ int ws_endpoint_checker_names(struct ws_http *http, const char *url, ws_deadline
                               const struct ws_cancel *cancel, struct ws_weight_list *out,
                               struct ws_err *err);
 
+/* Numbers in nested arrays of equal lengths; one dimension more than the tensor's where data-parallel
+ * ranks answer one by one. What is not finite may be NaN here: JSON has no word for it. */
+struct ws_values {
+	unsigned n_dims;
+	int64_t dims[WS_MAX_DIMS + 1];
+	double *numbers;          /* owned, n of them, the last dimension first */
+	size_t n;
+};
+
+/* The first rows of the parameter with this checkpoint name, of each endpoint: `rows` are asked for
+ * and no more than `most` numbers taken. outs[i] is filled where errs[i].code is WS_OK; free every one
+ * of them in any case. Many servers and models do not answer this: WS_EREFUSED. */
+int ws_endpoint_get_weights(struct ws_http *http, const char *const *urls, size_t n,
+                            const char *name, uint64_t rows, size_t most, ws_deadline until,
+                            const struct ws_cancel *cancel, struct ws_values *outs,
+                            struct ws_err *errs, struct ws_err *err);
+void ws_values_free(struct ws_values *v); /* NULL is fine */
+
+/* What servers do with their weights on request, to find out whether an update writes all of them.
+ * Reset overwrites every parameter with random numbers. */
+enum ws_weights_action { WS_WEIGHTS_SNAPSHOT, WS_WEIGHTS_RESET, WS_WEIGHTS_COMPARE };
+/* "snapshot", "reset_tensors", "compare" */
+const char *ws_weights_action_name(enum ws_weights_action action);
+/* A compare that finds differences is WS_EREFUSED with the server's words. */
+int ws_endpoint_weights_action(struct ws_http *http, const char *const *urls, size_t n,
+                               enum ws_weights_action action, ws_deadline until,
+                               const struct ws_cancel *cancel, struct ws_endpoint_answer *answers,
+                               struct ws_err *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -58,5 +58,8 @@ int ws_endpoint_decode_weights(const struct ws_json *root, struct ws_weight_list
                                struct ws_err *err);
 int ws_endpoint_decode_checksums(const struct ws_json *root, struct ws_checksums *out,
                                  struct ws_err *err);
+/* The text itself: nested arrays of at most `most` numbers. */
+int ws_endpoint_decode_values(const char *text, size_t len, size_t most, struct ws_values *out,
+                              struct ws_err *err);
 
 #endif

@@ -161,6 +161,22 @@ int ws_endpoint_set_version(struct ws_http *http, const char *const *urls, size_
 	                     version, until, cancel, answers, err);
 }
 
+const char *ws_weights_action_name(enum ws_weights_action action)
+{
+	static const char *const names[] = { "snapshot", "reset_tensors", "compare" };
+	return names[action];
+}
+
+int ws_endpoint_weights_action(struct ws_http *http, const char *const *urls, size_t n,
+                               enum ws_weights_action action, ws_deadline until,
+                               const struct ws_cancel *cancel, struct ws_endpoint_answer *answers,
+                               struct ws_err *err)
+{
+	const char *name = ws_weights_action_name(action);
+	return tell_all_with(http, urls, n, name, "/weights_checker", "action", name, until, cancel,
+	                     answers, err);
+}
+
 /* ---- flush: refused while requests are running ---- */
 
 static bool is_busy(const struct ws_endpoint_answer *answer)

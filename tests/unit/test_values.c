@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Numbers that servers show: arrays of every shape, and what is none. */
+#include "endpoint_call.h"
+#include "tiny_http.h"
+
+#include <locale.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+static int decode(const char *text, size_t most, struct ws_values *v, struct ws_err *err)
+{
+	*err = (struct ws_err)WS_ERR_INIT;
+	return ws_endpoint_decode_values(text, strlen(text), most, v, err);
+}
+
+static void arrays_of_numbers_are_read_exactly(void **state)
+{
+	(void)state;
+	struct ws_values v;
+	struct ws_err err;
+	assert_int_equal(decode(" [ [0.1, -2e-3 ,3],\n[1E2,0,-0.0] ] ", 6, &v, &err), 0);
+	assert_int_equal(v.n_dims, 2);
+	assert_int_equal(v.dims[0], 2);
+	assert_int_equal(v.dims[1], 3);
+	assert_int_equal(v.n, 6);
+	assert_true(v.numbers[0] == 0.1 && v.numbers[1] == -2e-3 && v.numbers[3] == 100);
+	assert_true(signbit(v.numbers[5]));
+	ws_values_free(&v);
+	assert_int_equal(decode("[0.100000001490116119384765625]", 1, &v, &err), 0);
+	assert_true(v.numbers[0] == (double)0.1f);
+	ws_values_free(&v);
+	assert_int_equal(decode("[[[[[[[[[1]]]]]]]]]", 1, &v, &err), 0);
+	assert_int_equal(v.n_dims, 9);
+	ws_values_free(&v);
+}
+
+static void what_is_not_finite_has_many_names(void **state)
+{
+	(void)state;
+	struct ws_values v;
+	struct ws_err err;
+	assert_int_equal(decode("[null,NaN,Infinity,-Infinity,1e999]", 5, &v, &err), 0);
+	assert_true(isnan(v.numbers[0]) && isnan(v.numbers[1]));
+	assert_true(v.numbers[2] == INFINITY && v.numbers[3] == -INFINITY);
+	assert_true(v.numbers[4] == INFINITY);
+	ws_values_free(&v);
+}
+
+static void empty_arrays_have_a_shape(void **state)
+{
+	(void)state;
+	struct ws_values v;
+	struct ws_err err;
+	assert_int_equal(decode("[]", 5, &v, &err), 0);
+	assert_int_equal(v.n_dims, 1);
+	assert_int_equal(v.dims[0], 0);
+	ws_values_free(&v);
+	assert_int_equal(decode("[[],[]]", 5, &v, &err), 0);
+	assert_int_equal(v.n_dims, 2);
+	assert_int_equal(v.dims[0], 2);
+	assert_int_equal(v.n, 0);
+	ws_values_free(&v);
+}
+
+static void what_is_no_array_of_numbers_is_refused(void **state)
+{
+	(void)state;
+	static const char *const bad[] = {
+		"", " ", "1", "null", "{}", "\"x\"", "[", "[[", "[1", "[1,", "[1,]", "[,1]", "[1 2]",
+		"[1]]", "[1][2]", "[1] x", "[\"1\"]", "[true]", "[[1],2]", "[1,[2]]", "[[1],[2,3]]",
+		"[[1,2],[3]]", "[[],[1]]", "[[],1]", "[[],[[1]]]", "[[[1]],[2]]", "[0x10]", "[1e]",
+		"[--1]", "[1.2.3]", "[nul]", "[+Infinity]", "[inf]", "[{}]",
+		"[[[[[[[[[[1]]]]]]]]]]",
+		"[0.00000000000000000000000000000000000000000000000000000000000000000001]",
+	};
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		struct ws_values v;
+		struct ws_err err;
+		if (!decode(bad[i], 100, &v, &err))
+			fail_msg("taken: %s", bad[i]);
+		assert_int_equal(err.code, WS_EREFUSED);
+		assert_non_null(strstr(err.msg, "no array of numbers"));
+		assert_null(v.numbers);
+	}
+	struct ws_values v;
+	struct ws_err err;
+	assert_int_equal(ws_endpoint_decode_values("[1]\0", 4, 9, &v, &err), -1);
+	assert_int_equal(ws_endpoint_decode_values("[1\0]", 4, 9, &v, &err), -1);
+}
+
+static void more_than_was_asked_for_is_refused(void **state)
+{
+	(void)state;
+	struct ws_values v;
+	struct ws_err err;
+	assert_int_equal(decode("[1,2,3]", 2, &v, &err), -1);
+	assert_non_null(strstr(err.msg, "more than the 2 numbers"));
+}
+
+static void a_million_brackets_are_no_trouble(void **state)
+{
+	(void)state;
+	struct ws_values v;
+	struct ws_err err;
+	char *deep = malloc(1000001);
+	memset(deep, '[', 1000000);
+	deep[1000000] = '\0';
+	assert_int_equal(decode(deep, 100, &v, &err), -1);
+	free(deep);
+}
+
+static void numbers_have_a_point_in_every_language(void **state)
+{
+	(void)state;
+	struct ws_values v;
+	struct ws_err err;
+	static const char *const commas[] = { "de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8" };
+	for (size_t i = 0; i < sizeof commas / sizeof *commas; i++)
+		if (setlocale(LC_ALL, commas[i]))
+			break;
+	assert_int_equal(decode("[1.5]", 1, &v, &err), 0);
+	assert_true(v.numbers[0] == 1.5);
+	ws_values_free(&v);
+	setlocale(LC_ALL, "C");
+}
+
+/* ---- calls ---- */
+
+static struct tiny engines[2];
+static char last_body[2][256];
+
+static const char *route(struct tiny *t, const char *method, const char *path, const char *body,
+                         int *status)
+{
+	(void)method;
+	const int i = t == &engines[1];
+	snprintf(last_body[i], sizeof last_body[i], "%s", body);
+	if (strcmp(path, "/get_weights_by_name"))
+		return NULL;
+	if (!i)
+		return "[[1,2],[3,4]]";
+	*status = 400;
+	return "{\"error\":{\"message\":\"Get parameter by name failed\"}}";
+}
+
+static void each_endpoint_answers_for_itself(void **state)
+{
+	(void)state;
+	char base[2][64];
+	const char *urls[2] = { base[0], base[1] };
+	struct ws_http *http;
+	struct ws_values v[2];
+	struct ws_err errs[2], err;
+	for (int i = 0; i < 2; i++) {
+		tiny_start(&engines[i]);
+		engines[i].route = route;
+		tiny_url(&engines[i], "", base[i], sizeof base[i]);
+	}
+	assert_int_equal(ws_client_open(&(struct ws_client_opts){ .api_key = NULL }, &http, &err), 0);
+	const ws_deadline soon = ws_deadline_in(5 * WS_NS_PER_S);
+	assert_int_equal(ws_endpoint_get_weights(http, urls, 2, "a \"b\"", 2, 4, soon, NULL, v, errs,
+	                                         &err), -1);
+	assert_string_equal(last_body[0], "{\"name\":\"a \\\"b\\\"\",\"truncate_size\":2}");
+	assert_int_equal(errs[0].code, WS_OK);
+	assert_int_equal(v[0].n, 4);
+	assert_int_equal(errs[1].code, WS_EREFUSED);
+	assert_non_null(strstr(err.msg, "Get parameter by name failed"));
+	assert_string_equal(err.endpoint, base[1]);
+	ws_values_free(&v[0]);
+	ws_values_free(&v[1]);
+	assert_int_equal(ws_endpoint_get_weights(http, urls, 1, "a", 2, 3, soon, NULL, v, errs, &err),
+	                 -1);
+	assert_string_equal(err.endpoint, base[0]);
+	engines[0].route = NULL; /* "hello" */
+	assert_int_equal(ws_endpoint_get_weights(http, urls, 1, "a", 2, 3, soon, NULL, v, errs, &err),
+	                 -1);
+	assert_int_equal(err.code, WS_EREFUSED);
+	ws_client_close(http);
+	tiny_stop(&engines[0]);
+	tiny_stop(&engines[1]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(arrays_of_numbers_are_read_exactly),
+		cmocka_unit_test(what_is_not_finite_has_many_names),
+		cmocka_unit_test(empty_arrays_have_a_shape),
+		cmocka_unit_test(what_is_no_array_of_numbers_is_refused),
+		cmocka_unit_test(more_than_was_asked_for_is_refused),
+		cmocka_unit_test(a_million_brackets_are_no_trouble),
+		cmocka_unit_test(numbers_have_a_point_in_every_language),
+		cmocka_unit_test(each_endpoint_answers_for_itself),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
