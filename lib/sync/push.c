@@ -419,8 +419,6 @@ int ws_push_open(const struct ws_push_opts *opts, struct ws_push **out, struct w
 	struct ws_push *p = calloc(1, sizeof *p);
 	if (!p)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	p->hash_job.fd = -1;
-	p->hash_stop = (struct ws_cancel)WS_CANCEL_INIT;
 	const struct ws_client_opts copts = { .api_key = opts->api_key, .connect_ns = opts->connect_ns,
 		                              .log = opts->log };
 	if (take_opts(p, opts, err) || ws_client_open(&copts, &p->http, err)) {

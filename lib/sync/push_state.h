@@ -6,7 +6,7 @@
 
 #include "endpoint_call.h"
 #include "group.h"
-#include "job.h"
+#include "hashes.h"
 #include "payloads.h"
 #include "wsync/push.h"
 
@@ -49,9 +49,7 @@ struct ws_push {
 	bool spoilt;                       /* a transfer was begun and not finished */
 	size_t bucket;
 	int64_t ns[WS_PHASE_COUNT];
-	struct ws_job hash_job;
-	struct ws_cancel hash_stop;
-	uint64_t *hashes;                  /* per plan tensor */
+	struct ws_hashes hashes;
 	struct ws_err failure;             /* what *result->err points to */
 };
 

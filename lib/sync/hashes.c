@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hashes.c - the threads take tensors off a common counter, so that one large tensor holds up one of
+ * them. The first of them is the job that the caller waits for; it starts and joins the others. */
+#include "hashes.h"
+
+#include "payloads.h"
+
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const int64_t PROGRESS_NS = 100 * WS_NS_PER_MS;
+
+/* ---- hashing ---- */
+
+static int hash_some(void *arg, struct ws_err *err)
+{
+	struct ws_hashes *h = arg;
+	for (;;) {
+		const size_t i = __atomic_fetch_add(&h->next, 1, __ATOMIC_RELAXED);
+		if (i >= h->plan->n_tensors)
+			return 0;
+		if (ws_cancelled(&h->stop))
+			return ws_err_set(err, WS_ECANCELLED, "hashing was cancelled");
+		if (ws_plan_hash(h->plan, i, &h->values[i], err)) {
+			ws_cancel_set(&h->stop);
+			return -1;
+		}
+		__atomic_fetch_add(&h->bytes, h->plan->tensors[i].bytes, __ATOMIC_RELAXED);
+	}
+}
+
+/* The others were stopped by the first that failed, so its reason is kept. */
+static void keep_reason(struct ws_err *err, const struct ws_err *why)
+{
+	if (err->code == WS_OK || err->code == WS_ECANCELLED)
+		*err = *why;
+}
+
+static int hash_all(void *arg, struct ws_err *err)
+{
+	struct ws_hashes *h = arg;
+	struct ws_job helpers[WS_HASHES_MAX_THREADS];
+	struct ws_err why = WS_ERR_INIT;
+	unsigned n = 0;
+	int rc = 0;
+	for (; n + 1 < h->threads; n++) {
+		if (ws_job_init(&helpers[n], NULL))
+			break;
+		if (ws_job_start(&helpers[n], hash_some, h, NULL)) {
+			ws_job_fini(&helpers[n]);
+			break; /* fewer threads will do */
+		}
+	}
+	if (hash_some(h, &why)) {
+		keep_reason(err, &why);
+		rc = -1;
+	}
+	for (unsigned i = 0; i < n; i++) {
+		if (ws_job_wait(&helpers[i], &why)) {
+			keep_reason(err, &why);
+			rc = -1;
+		}
+		ws_job_fini(&helpers[i]);
+	}
+	return rc;
+}
+
+static unsigned choose_threads(unsigned asked, size_t n_tensors)
+{
+	const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+	unsigned n = asked ? asked : processors > 8 ? 8 : processors > 0 ? (unsigned)processors : 1;
+	if (n > WS_HASHES_MAX_THREADS)
+		n = WS_HASHES_MAX_THREADS;
+	return n_tensors < n ? (unsigned)n_tensors : n;
+}
+
+int ws_hashes_begin(struct ws_hashes *h, const struct ws_plan *plan, unsigned threads,
+                    struct ws_err *err)
+{
+	*h = (struct ws_hashes){ .plan = plan, .begun = true,
+		                 .threads = choose_threads(threads, plan->n_tensors),
+		                 .stop = WS_CANCEL_INIT, .job = { .fd = -1 } };
+	h->values = malloc(plan->n_tensors * sizeof *h->values);
+	if (!h->values)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	return ws_cancel_init(&h->stop, err) || ws_job_init(&h->job, err) ||
+	       ws_job_start(&h->job, hash_all, h, err) ? -1 : 0;
+}
+
+void ws_hashes_end(struct ws_hashes *h)
+{
+	if (!h->begun)
+		return;
+	if (h->job.running)
+		ws_cancel_set(&h->stop);
+	ws_job_fini(&h->job);
+	ws_cancel_fini(&h->stop);
+	free(h->values);
+	free(h->sorted);
+	*h = (struct ws_hashes){ 0 };
+}
+
+/* ---- waiting ---- */
+
+static void show_progress(struct ws_hashes *h, const struct ws_sink *sink, int64_t since)
+{
+	if (!sink || !sink->event)
+		return;
+	const struct ws_event ev = {
+		.type = WS_EV_PROGRESS,
+		.progress = { .phase = WS_PHASE_VERIFY, .total = h->plan->bytes,
+		              .done = __atomic_load_n(&h->bytes, __ATOMIC_RELAXED),
+		              .ns = ws_now_ns() - since },
+	};
+	sink->event(sink->ctx, &ev);
+}
+
+static int by_tensor_name(const void *a, const void *b, void *plan)
+{
+	const struct ws_plan_tensor *t = ((const struct ws_plan *)plan)->tensors;
+	return strcmp(t[*(const size_t *)a].name, t[*(const size_t *)b].name);
+}
+
+static int sort_names(struct ws_hashes *h, struct ws_err *err)
+{
+	const size_t n = h->plan->n_tensors;
+	h->sorted = malloc(n * sizeof *h->sorted);
+	if (!h->sorted)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	for (size_t i = 0; i < n; i++)
+		h->sorted[i] = i;
+	qsort_r(h->sorted, n, sizeof *h->sorted, by_tensor_name, (void *)(uintptr_t)h->plan);
+	return 0;
+}
+
+/* Reading a source a second time may take long where it does not fit into the page cache. */
+int ws_hashes_wait(struct ws_hashes *h, struct ws_http *http, ws_deadline until,
+                   const struct ws_cancel *cancel, const struct ws_sink *progress, struct ws_err *err)
+{
+	struct pollfd over = { .fd = h->job.fd, .events = POLLIN };
+	const int64_t since = ws_now_ns();
+	while (poll(&over, 1, 0) <= 0) {
+		const ws_deadline next = ws_deadline_min(until, ws_deadline_in(PROGRESS_NS));
+		if (ws_http_wait(http, next, cancel, over.fd, err) < 0)
+			return -1;
+		if (ws_deadline_passed(until))
+			return ws_err_set(err, WS_ETIMEOUT, "hashing the source: the deadline passed");
+		show_progress(h, progress, since);
+	}
+	if (ws_job_wait(&h->job, err))
+		return ws_err_wrap(err, "hashing the source");
+	return h->sorted ? 0 : sort_names(h, err);
+}
+
+/* ---- comparing ---- */
+
+int ws_checksum_by_name(const void *a, const void *b)
+{
+	return strcmp(((const struct ws_checksum *)a)->name, ((const struct ws_checksum *)b)->name);
+}
+
+bool ws_checksums_are_ours(const struct ws_checksums *c)
+{
+	return strcmp(c->algorithm, "xxh3-64") == 0;
+}
+
+struct place {
+	const char *url;
+	int rank;
+	const struct ws_sink *sink;
+};
+
+/* NULL: that side has no such tensor. */
+static void report(const struct place *at, const char *name, const uint64_t *expected,
+                   const uint64_t *found)
+{
+	char want[20] = "", have[20] = "";
+	if (expected)
+		snprintf(want, sizeof want, "%016" PRIx64, *expected);
+	if (found)
+		snprintf(have, sizeof have, "%016" PRIx64, *found);
+	const struct ws_event ev = {
+		.type = WS_EV_MISMATCH,
+		.mismatch = { .url = at->url, .rank = at->rank, .name = name,
+		              .kind = !found ? "missing" : !expected ? "unexpected" : "hash",
+		              .expected = want, .found = have },
+	};
+	if (at->sink->event)
+		at->sink->event(at->sink->ctx, &ev);
+}
+
+void ws_hashes_compare(const struct ws_hashes *h, const char *url, struct ws_checksum_rank *rank,
+                       bool whole, const struct ws_sink *sink, struct ws_hash_count *count)
+{
+	const struct place at = { url, rank->rank, sink };
+	size_t i = 0, k = 0;
+	qsort(rank->items, rank->n, sizeof *rank->items, ws_checksum_by_name);
+	while (i < h->plan->n_tensors || k < rank->n) {
+		const size_t t = i < h->plan->n_tensors ? h->sorted[i] : 0;
+		const char *ours = i < h->plan->n_tensors ? h->plan->tensors[t].name : NULL;
+		const struct ws_checksum *theirs = k < rank->n ? &rank->items[k] : NULL;
+		const int order = !ours ? 1 : !theirs ? -1 : strcmp(ours, theirs->name);
+		i += order <= 0;
+		k += order >= 0;
+		if (order < 0) {
+			report(&at, ours, &h->values[t], NULL);
+			count->missing++;
+		} else if (order == 0 && h->values[t] == theirs->value) {
+			count->equal++;
+		} else if (order == 0) {
+			report(&at, ours, &h->values[t], &theirs->value);
+			count->different++;
+		} else if (whole && strncmp(theirs->name, "draft.", 6) != 0) {
+			report(&at, theirs->name, NULL, &theirs->value);
+			count->unexpected++;
+		}
+	}
+}

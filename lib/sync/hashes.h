@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hashes.h - XXH3-64 of everything that a plan sends, made beside other work by a few threads, and
+ * held against the checksums of a server. */
+#ifndef WS_SYNC_HASHES_H
+#define WS_SYNC_HASHES_H
+
+#include "http.h"
+#include "job.h"
+#include "wsync/endpoint.h"
+#include "wsync/event.h"
+#include "wsync/plan.h"
+
+enum { WS_HASHES_MAX_THREADS = 16 };
+
+/* All zero: nothing was begun. */
+struct ws_hashes {
+	const struct ws_plan *plan;
+	uint64_t *values;     /* one for each tensor of the plan; valid after ws_hashes_wait */
+	size_t *sorted;       /* the plan's tensors by name */
+	unsigned threads;
+	size_t next;          /* atomic: the tensor to take next */
+	uint64_t bytes;       /* atomic: hashed so far */
+	struct ws_cancel stop;
+	struct ws_job job;
+	bool begun;
+};
+
+/* The plan is borrowed until the end. threads 0: one for each processor, at most 8. */
+int ws_hashes_begin(struct ws_hashes *h, const struct ws_plan *plan, unsigned threads,
+                    struct ws_err *err);
+/* Keeps http going meanwhile. progress (or the function in it) may be NULL. */
+int ws_hashes_wait(struct ws_hashes *h, struct ws_http *http, ws_deadline until,
+                   const struct ws_cancel *cancel, const struct ws_sink *progress, struct ws_err *err);
+void ws_hashes_end(struct ws_hashes *h); /* drops what is not done */
+
+struct ws_hash_count {
+	size_t equal, different, missing, unexpected;
+};
+
+/* Adds one rank's tensors to *count and emits WS_EV_MISMATCH for each that is not equal; those that
+ * the plan does not have are looked at only where `whole` is. Sorts the rank's items. */
+void ws_hashes_compare(const struct ws_hashes *h, const char *url, struct ws_checksum_rank *rank,
+                       bool whole, const struct ws_sink *sink, struct ws_hash_count *count);
+
+/* "xxh3-64": the server's checksums are what we compute. */
+bool ws_checksums_are_ours(const struct ws_checksums *c);
+
+/* By name, for qsort and bsearch over struct ws_checksum. */
+int ws_checksum_by_name(const void *a, const void *b);
+
+#endif
