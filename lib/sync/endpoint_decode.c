@@ -14,13 +14,14 @@
 #include "endpoint_call.h"
 
 #include "hash.h"
+#include "listing.h"
 #include "wsync/str.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_NAME = 1024, MAX_RANKS = 65536, MAX_DIGEST = 128 };
+enum { MAX_RANKS = 65536, MAX_DIGEST = 128 };
 
 /* ---- info ---- */
 
@@ -75,32 +76,6 @@ void ws_endpoint_decode_model_info(const struct ws_json *root, struct ws_endpoin
 
 /* ---- names ---- */
 
-/* A name is compared and printed, so it must be fit for both. */
-static bool is_name(const char *name)
-{
-	if (!name || !*name || strlen(name) > MAX_NAME)
-		return false;
-	for (const unsigned char *p = (const unsigned char *)name; *p; p++)
-		if (*p < 0x20 || *p == 0x7f)
-			return false;
-	return true;
-}
-
-static int decode_weight(const struct ws_json *node, struct ws_weight *w)
-{
-	const struct ws_json *shape = ws_json_get(node, "shape");
-	const char *dtype = ws_json_get_string(node, "dtype", "");
-	w->name = ws_json_get_string(node, "name", NULL);
-	if (!is_name(w->name) || ws_json_type(shape) != WS_JSON_ARRAY)
-		return -1;
-	for (const struct ws_json *d = ws_json_first(shape); d; d = ws_json_next(d), w->n_dims++)
-		if (w->n_dims == WS_MAX_DIMS || !ws_json_int(d, &w->dims[w->n_dims]) ||
-		    w->dims[w->n_dims] < 0)
-			return -1;
-	w->dtype = !strncmp(dtype, "torch.", 6) ? dtype + 6 : dtype;
-	return *w->dtype && !is_name(w->dtype) ? -1 : 0;
-}
-
 int ws_endpoint_decode_weights(const struct ws_json *root, struct ws_weight_list *out,
                                struct ws_err *err)
 {
@@ -114,7 +89,7 @@ int ws_endpoint_decode_weights(const struct ws_json *root, struct ws_weight_list
 	if (!out->items)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	for (const struct ws_json *node = ws_json_first(array); node; node = ws_json_next(node))
-		if (decode_weight(node, &out->items[out->n++])) {
+		if (ws_weight_from_json(node, &out->items[out->n++])) {
 			ws_err_set(err, WS_EREFUSED,
 			           "/list_weights: weights[%zu] has no proper name and shape",
 			           out->n - 1);
@@ -122,15 +97,6 @@ int ws_endpoint_decode_weights(const struct ws_json *root, struct ws_weight_list
 			return -1;
 		}
 	return 0;
-}
-
-void ws_weight_list_free(struct ws_weight_list *list)
-{
-	if (!list)
-		return;
-	free(list->items);
-	ws_json_free(list->priv);
-	*list = (struct ws_weight_list){ 0 };
 }
 
 /* ---- checksums ---- */
@@ -158,7 +124,7 @@ static int decode_rank(const struct ws_json *node, size_t i, struct ws_checksum_
 	if ((twice = ws_json_duplicate(sums)))
 		return ws_err_set(err, WS_EREFUSED,
 		                  "/weights_checker: ranks[%zu] has '%.200s' twice", i,
-		                  is_name(twice) ? twice : "a name");
+		                  ws_weight_name_ok(twice) ? twice : "a name");
 	rank->items = calloc(n ? n : 1, sizeof *rank->items);
 	if (!rank->items)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
@@ -168,7 +134,8 @@ static int decode_rank(const struct ws_json *node, size_t i, struct ws_checksum_
 	for (const struct ws_json *s = ws_json_first(sums); s; s = ws_json_next(s)) {
 		struct ws_checksum *item = &rank->items[rank->n++];
 		item->name = ws_json_key(s);
-		if (!is_name(item->name) || !parse_digest(ws_json_string(s), &item->value, longer))
+		if (!ws_weight_name_ok(item->name) ||
+		    !parse_digest(ws_json_string(s), &item->value, longer))
 			return ws_err_set(err, WS_EREFUSED, "/weights_checker: ranks[%zu] has an "
 			                  "entry that is no checksum", i);
 	}

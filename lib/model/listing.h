@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* listing.h - one entry of a listing as it stands in JSON, for replies of servers and saved files. */
+#ifndef WS_MODEL_LISTING_H
+#define WS_MODEL_LISTING_H
+
+#include "json.h"
+#include "wsync/listing.h"
+
+enum { WS_MAX_SHOWN_NAME = 1024 };
+
+/* Fit to be compared and printed: not empty, not over-long, no control characters. NULL is not. */
+bool ws_weight_name_ok(const char *name);
+
+/* {"name","shape":[int],"dtype"?}; strings are borrowed from the node. -1: not such an object. */
+int ws_weight_from_json(const struct ws_json *node, struct ws_weight *w);
+
+/* As ws_weight_list_read; `what` stands for the path in messages. */
+int ws_weight_list_parse(const char *text, size_t n, const char *what, struct ws_weight_list *out,
+                         struct ws_err *err);
+
+#endif
