@@ -256,6 +256,8 @@ void ui_json_event(struct ui *ui, const struct ws_event *ev)
 	case WS_EV_TENSOR:
 		put_tensor(ui_line(ui, "tensor"), &ev->tensor);
 		break;
+	case WS_EV_NAMES:
+		return;
 	case WS_EV_MISMATCH:
 		put_mismatch(ui_line(ui, "mismatch"), &ev->mismatch);
 		break;

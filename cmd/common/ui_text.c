@@ -231,6 +231,8 @@ void ui_text_event(struct ui *ui, const struct ws_event *ev)
 	case WS_EV_TENSOR:
 		text_tensor(ui, &ev->tensor);
 		break;
+	case WS_EV_NAMES:
+		return;
 	case WS_EV_MISMATCH:
 		text_mismatch(ui, &ev->mismatch);
 		break;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* audit.h - the check of names from end to end: finds out what there is to hold a cargo against (the
+/* audit.h - the check of names from end to end: finds out what there is to hold an input against (the
  * layout that a config and the server's sizes give, what the server lists, a saved listing), and holds
  * it against that.
  *
@@ -7,8 +7,9 @@
 #ifndef WSYNC_AUDIT_H
 #define WSYNC_AUDIT_H
 
-#include "wsync/cargo.h"
+#include "wsync/input.h"
 #include "wsync/endpoint.h"
+#include "wsync/event.h"
 #include "wsync/namecheck.h"
 
 #ifdef __cplusplus
@@ -37,8 +38,7 @@ void ws_audit_target_free(struct ws_audit_target *t); /* NULL is fine */
 bool ws_audit_same(const struct ws_audit_target *a, const struct ws_audit_target *b);
 
 struct ws_audit_opts {
-	const struct ws_cargo *cargo;          /* borrowed until ws_audit_free, as all of this */
-	const struct ws_audit_target *target;
+	const struct ws_input *input;          /* borrowed until ws_audit_free, as all of this */
 	const struct ws_plan *plan;            /* NULL */
 	const char *const *include, *const *exclude; /* as of ws_plan_opts; any of them: a part is sent */
 	size_t n_include, n_exclude;
@@ -55,15 +55,20 @@ struct ws_audit {
 	struct ws_layout *layout;      /* the server's; NULL: not known */
 };
 
-/* -1: a config that lacks what its family needs, memory, cancelled while scanning. */
-int ws_audit_run(const struct ws_audit_opts *opts, struct ws_audit *out, struct ws_err *err);
+/* 0: it was done, whatever it found, or there was nothing to do. -1: a config that lacks what its family
+ * needs, memory, cancelled while scanning. */
+int ws_audit_run(const struct ws_audit_opts *opts, const struct ws_audit_target *target,
+                 struct ws_audit *out, struct ws_err *err);
 void ws_audit_free(struct ws_audit *a); /* NULL is fine */
-/* Adds the numbers of one to those of all; *sum begins as zeros and owns nothing. */
-void ws_audit_add(struct ws_audit *sum, const struct ws_audit *one);
 
-/* The layout of that server for this cargo: the cargo's config, else the server's own. *out NULL: no
+/* Runs it once for targets that are alike, emits WS_EV_NAMES for each run, and adds up the numbers in
+ * *sum, which owns nothing. Errors found are WS_EMISMATCH with the first of them. */
+int ws_audit_all(const struct ws_audit_opts *opts, const struct ws_audit_target *targets, size_t n,
+                 const struct ws_sink *sink, struct ws_audit *sum, struct ws_err *err);
+
+/* The layout of that server for this input: the input's config, else the server's own. *out NULL: no
  * config, or no family is known by it; why (or NULL) then says which. */
-int ws_audit_layout(const struct ws_cargo *cargo, const struct ws_audit_target *t,
+int ws_audit_layout(const struct ws_input *input, const struct ws_audit_target *t,
                     struct ws_layout **out, char *why, size_t n, struct ws_err *err);
 
 #ifdef __cplusplus

@@ -28,8 +28,8 @@ enum ws_endpoint_state { WS_UNTOUCHED, WS_PARTIAL, WS_COMMITTED };
 const char *ws_endpoint_state_name(enum ws_endpoint_state state);
 
 enum ws_event_type {
-	WS_EV_START, WS_EV_PLAN, WS_EV_ENDPOINT, WS_EV_BUCKET, WS_EV_TENSOR, WS_EV_MISMATCH,
-	WS_EV_WARNING, WS_EV_PROGRESS, WS_EV_RESULT, WS_EV_END
+	WS_EV_START, WS_EV_PLAN, WS_EV_ENDPOINT, WS_EV_BUCKET, WS_EV_TENSOR, WS_EV_NAMES,
+	WS_EV_MISMATCH, WS_EV_WARNING, WS_EV_PROGRESS, WS_EV_RESULT, WS_EV_END
 };
 
 struct ws_ev_start {
@@ -81,6 +81,14 @@ struct ws_ev_tensor {           /* dry run and -v */
 	const char *recipe;         /* "copy", "view" */
 };
 
+struct ws_audit;                /* audit.h */
+
+struct ws_ev_names {            /* the names were held against one endpoint, or what stands for it */
+	const char *url;            /* "" none */
+	size_t alike;               /* how many further endpoints have the same answer */
+	const struct ws_audit *audit;
+};
+
 struct ws_ev_mismatch {
 	const char *url;
 	int rank;                   /* the endpoint's rank; -1: none */
@@ -124,7 +132,8 @@ struct ws_ev_end {
 	int64_t first_byte_ns;      /* start to first payload byte on the wire; 0: none */
 	size_t n_results;           /* END of --stdin: lines done */
 	const char *weight_version; /* NULL: none */
-	const char *verify;         /* "hash", "none" */
+	const char *verify;         /* "names", "hash", "none" */
+	const struct ws_audit *names; /* the sum over all endpoints; NULL: names were not looked at */
 	bool dry_run;
 };
 
@@ -136,6 +145,7 @@ struct ws_event {
 		struct ws_ev_endpoint endpoint;
 		struct ws_ev_bucket bucket;
 		struct ws_ev_tensor tensor;
+		struct ws_ev_names names;
 		struct ws_ev_mismatch mismatch;
 		struct ws_ev_warning warning;
 		struct ws_ev_progress progress;

@@ -15,7 +15,8 @@ struct ws_input_opts {
 	const char *const *paths; /* several are one checkpoint, or with sharded_tp one of each rank */
 	size_t n_paths;
 	const char *map;          /* rules in front of the built-in ones; NULL: none */
-	const char *config;       /* config.json or its directory; NULL: the one beside the checkpoint */
+	const char *config;       /* config.json or its directory; NULL: the one beside the checkpoint, or
+	                           * that of the synthetic model */
 	unsigned sharded_tp, sharded_ep; /* saved by so many ranks; 0: it is whole */
 };
 
@@ -32,10 +33,15 @@ struct ws_input {
 	                                 * there is no config or no family of ours */
 };
 
-/* A config or map that was asked for and cannot be used is an error; one that merely lies beside a
+/* No path at all: config and rules alone, and no catalog. A config or map that was asked for and cannot be used is an error; one that merely lies beside a
  * checkpoint and does not suit is not: names are then taken as they are. */
 int ws_input_open(const struct ws_input_opts *opts, struct ws_input *out, struct ws_err *err);
 void ws_input_close(struct ws_input *in); /* NULL and all zero are fine */
+/* It is of a family of ours. */
+bool ws_input_known(const struct ws_input *in);
+
+/* The config beside a source, or that of a synthetic model; *out NULL: it has none. */
+int ws_source_config(const struct ws_source *s, struct ws_config **out, struct ws_err *err);
 
 #ifdef __cplusplus
 }

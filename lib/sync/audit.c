@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* audit.c - what a cargo is held against, and how that is called. */
+/* audit.c - what an input is held against, and how that is called. */
 #include "wsync/audit.h"
 
 #include "wsync/str.h"
@@ -10,16 +10,16 @@
 
 /* ---- layout ---- */
 
-static const struct ws_config *config_of(const struct ws_cargo *c, const struct ws_audit_target *t)
+static const struct ws_config *config_of(const struct ws_input *in, const struct ws_audit_target *t)
 {
-	return c->config ? c->config : t->config;
+	return in->config ? in->config : t->config;
 }
 
-static const struct ws_family *family_of(const struct ws_cargo *c, const struct ws_audit_target *t)
+static const struct ws_family *family_of(const struct ws_input *in, const struct ws_audit_target *t)
 {
-	if (c->config || !t->config)
-		return c->generic ? NULL : c->family;
-	return ws_namemap_find(c->map, t->config);
+	if (in->config || !t->config)
+		return ws_input_known(in) ? in->family : NULL;
+	return ws_namemap_find(in->map, t->config);
 }
 
 static bool has_segment(const char *name, const char *segment)
@@ -58,16 +58,21 @@ static void say_unknown(const struct ws_config *config, char *why, size_t n)
 		         ws_config_path(config));
 }
 
-int ws_audit_layout(const struct ws_cargo *cargo, const struct ws_audit_target *t,
+int ws_audit_layout(const struct ws_input *input, const struct ws_audit_target *t,
                     struct ws_layout **out, char *why, size_t n, struct ws_err *err)
 {
-	const struct ws_config *config = config_of(cargo, t);
-	const struct ws_family *family = family_of(cargo, t);
+	const struct ws_config *config = config_of(input, t);
+	const struct ws_family *family = family_of(input, t);
 	const struct ws_layout_opts opts = {
 		.tp = t->tp ? t->tp : 1, .ep = t->ep ? t->ep : 1, .attention_tp = t->attention_tp,
 		.fuse_shared = fuses_shared(t),
 	};
 	*out = NULL;
+	if (input->why.code) {
+		if (why)
+			snprintf(why, n, "%s", input->why.msg);
+		return 0;
+	}
 	if (config && family)
 		return ws_layout_make(family, config, &opts, out, err);
 	say_unknown(config, why, n);
@@ -82,9 +87,9 @@ static void append(struct ws_audit *a, const char *text)
 	snprintf(a->against + used, sizeof a->against - used, "%s%s", used ? " and " : "", text);
 }
 
-static void say_against(struct ws_audit *a, const struct ws_audit_opts *o, bool listed)
+static void say_against(struct ws_audit *a, const struct ws_input *input,
+                        const struct ws_audit_target *t, bool listed)
 {
-	const struct ws_audit_target *t = o->target;
 	char text[1024], sizes[64] = "";
 	if (a->layout) {
 		const struct ws_layout_opts *l = ws_layout_options(a->layout);
@@ -93,7 +98,7 @@ static void say_against(struct ws_audit *a, const struct ws_audit_opts *o, bool 
 			snprintf(sizes + used, sizeof sizes - (size_t)used, ", attention tp %u",
 			         t->attention_tp);
 		snprintf(text, sizeof text, "%s at tp %u%s by %.512s", a->family, l->tp, sizes,
-		         ws_config_path(config_of(o->cargo, t)));
+		         ws_config_path(config_of(input, t)));
 		append(a, text);
 	}
 	if (listed) {
@@ -116,27 +121,27 @@ static bool is_listed(const struct ws_audit_target *t, const char **why)
 	return false;
 }
 
-int ws_audit_run(const struct ws_audit_opts *o, struct ws_audit *out, struct ws_err *err)
+int ws_audit_run(const struct ws_audit_opts *o, const struct ws_audit_target *t,
+                 struct ws_audit *out, struct ws_err *err)
 {
-	const struct ws_audit_target *t = o->target;
-	const struct ws_family *family = family_of(o->cargo, t);
+	const struct ws_family *family = family_of(o->input, t);
 	char unknown[384] = "";
 	const char *unlisted = "";
 	*out = (struct ws_audit){ 0 };
-	if (ws_audit_layout(o->cargo, t, &out->layout, unknown, sizeof unknown, err))
+	if (ws_audit_layout(o->input, t, &out->layout, unknown, sizeof unknown, err))
 		return -1;
 	const bool listed = is_listed(t, &unlisted);
 	snprintf(out->family, sizeof out->family, "%s",
-	         ws_family_name(family ? family : ws_namemap_generic(o->cargo->map)));
+	         ws_family_name(family ? family : ws_namemap_generic(o->input->map)));
 	if (!out->layout && !listed) {
 		snprintf(out->why, sizeof out->why, "%s%s%.200s", unknown, *unlisted ? ", and " : "",
 		         unlisted);
 		return 0;
 	}
-	say_against(out, o, listed);
+	say_against(out, o->input, t, listed);
 	const struct ws_namecheck_opts check = {
-		.items = o->cargo->items, .layout = out->layout, .listing = listed ? &t->listing : NULL,
-		.family = family ? family : o->cargo->family, .config = config_of(o->cargo, t),
+		.items = o->input->catalog, .layout = out->layout, .listing = listed ? &t->listing : NULL,
+		.family = family ? family : o->input->family, .config = config_of(o->input, t),
 		.plan = o->plan, .include = o->include, .n_include = o->n_include,
 		.exclude = o->exclude, .n_exclude = o->n_exclude,
 		.subset = o->n_include || o->n_exclude, .scan = o->scan, .cancel = o->cancel,
@@ -158,7 +163,9 @@ void ws_audit_free(struct ws_audit *a)
 	*a = (struct ws_audit){ 0 };
 }
 
-void ws_audit_add(struct ws_audit *sum, const struct ws_audit *one)
+/* ---- several ---- */
+
+static void add(struct ws_audit *sum, const struct ws_audit *one)
 {
 	struct ws_findings *f = &sum->found;
 	if (!*sum->family) {
@@ -179,4 +186,60 @@ void ws_audit_add(struct ws_audit *sum, const struct ws_audit *one)
 	f->sent = one->found.sent > f->sent ? one->found.sent : f->sent;
 	f->params = one->found.params > f->params ? one->found.params : f->params;
 	f->parts = one->found.parts > f->parts ? one->found.parts : f->parts;
+}
+
+/* The whole is said by the findings; this is what a script's log shows of them. */
+static void blame(const struct ws_audit *a, const struct ws_audit_target *t, struct ws_err *err)
+{
+	const struct ws_finding_group *g = &a->found.groups[0]; /* errors come first */
+	const struct ws_finding *f = &a->found.items[g->first];
+	ws_err_set(err, WS_EMISMATCH, "%s%s%zu error%s in the names, the first: %s: %s", t->url,
+	           *t->url ? ": " : "", a->found.errors, a->found.errors == 1 ? "" : "s", f->name,
+	           f->reason);
+	if (*g->remedy)
+		ws_err_hint(err, "%s", g->remedy);
+	if (*t->url)
+		ws_err_where(err, NULL, t->url);
+}
+
+static bool came_before(const struct ws_audit_target *targets, size_t i)
+{
+	for (size_t k = 0; k < i; k++)
+		if (ws_audit_same(&targets[k], &targets[i]))
+			return true;
+	return false;
+}
+
+static size_t count_alike(const struct ws_audit_target *targets, size_t i, size_t n)
+{
+	size_t alike = 0;
+	for (size_t k = i + 1; k < n; k++)
+		alike += ws_audit_same(&targets[i], &targets[k]);
+	return alike;
+}
+
+int ws_audit_all(const struct ws_audit_opts *o, const struct ws_audit_target *targets, size_t n,
+                 const struct ws_sink *sink, struct ws_audit *sum, struct ws_err *err)
+{
+	struct ws_err first = WS_ERR_INIT;
+	*sum = (struct ws_audit){ 0 };
+	for (size_t i = 0; i < n; i++) {
+		struct ws_audit one;
+		if (came_before(targets, i))
+			continue;
+		if (ws_audit_run(o, &targets[i], &one, err))
+			return -1;
+		const struct ws_event ev = { .type = WS_EV_NAMES,
+			                     .names = { .url = targets[i].url, .audit = &one,
+			                                .alike = count_alike(targets, i, n) } };
+		if (sink->event)
+			sink->event(sink->ctx, &ev);
+		if (one.found.errors && !first.code)
+			blame(&one, &targets[i], &first);
+		add(sum, &one);
+		ws_audit_free(&one);
+	}
+	if (first.code && err)
+		*err = first;
+	return first.code ? -1 : 0;
 }

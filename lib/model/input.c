@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* input.c - opens what belongs together: sources, config, rules, layouts, catalog. */
+#include "wsync/input.h"
+
+#include "models.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- sources ---- */
+
+static int open_sources(struct ws_input *in, const struct ws_input_opts *o, struct ws_err *err)
+{
+	const size_t n = o->sharded_tp ? o->sharded_tp : o->n_paths ? 1 : 0;
+	if (o->sharded_tp && o->n_paths != o->sharded_tp) {
+		ws_err_set(err, WS_EUSAGE, "a source sharded by tp %u is %u paths, not %zu", o->sharded_tp,
+		           o->sharded_tp, o->n_paths);
+		return ws_err_hint(err, "name what each rank saved, rank 0 first");
+	}
+	in->sources = calloc(n + 1, sizeof *in->sources);
+	if (!in->sources)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	for (; in->n_sources < n; in->n_sources++)
+		if (ws_source_open(&o->paths[in->n_sources], o->sharded_tp ? 1 : o->n_paths,
+		                   &in->sources[in->n_sources], err))
+			return -1;
+	return 0;
+}
+
+/* ---- config ---- */
+
+/* spec: MODEL or MODEL:SEED. */
+static int open_synthetic_config(const char *spec, struct ws_config **out, struct ws_err *err)
+{
+	char name[128];
+	struct ws_buf text;
+	snprintf(name, sizeof name, "%.*s", (int)strcspn(spec, ":"), spec);
+	const struct ws_model *m = ws_model_find(name, err);
+	if (!m)
+		return -1;
+	ws_buf_init(&text, 0);
+	int rc = ws_model_config(m, &text, err);
+	if (!rc)
+		rc = ws_config_parse(text.data, text.len, name, out, err);
+	ws_buf_free(&text);
+	return rc;
+}
+
+int ws_source_config(const struct ws_source *s, struct ws_config **out, struct ws_err *err)
+{
+	static const char scheme[] = "synthetic:";
+	const char *dir = ws_source_config_dir(s);
+	const char *name = ws_source_file_name(s, 0);
+	*out = NULL;
+	if (dir)
+		return ws_config_open(dir, out, err);
+	if (name && !strncmp(name, scheme, sizeof scheme - 1))
+		return open_synthetic_config(name + sizeof scheme - 1, out, err);
+	return 0;
+}
+
+static int find_config(struct ws_input *in, const struct ws_input_opts *o, struct ws_err *err)
+{
+	if (o->config)
+		return ws_config_open(o->config, &in->config, err);
+	if (in->n_sources && ws_source_config(in->sources[0], &in->config, &in->why))
+		in->config = NULL;
+	return 0;
+}
+
+static int find_family(struct ws_input *in, const struct ws_input_opts *o, struct ws_err *err)
+{
+	if (ws_namemap_open(o->map, &in->map, err))
+		return -1;
+	in->family = in->config ? ws_namemap_find(in->map, in->config) : NULL;
+	if (!in->family)
+		in->family = ws_namemap_generic(in->map);
+	return 0;
+}
+
+bool ws_input_known(const struct ws_input *in)
+{
+	return in->config && in->family != ws_namemap_generic(in->map);
+}
+
+static int refuse_shards(const struct ws_input *in, struct ws_err *err)
+{
+	if (in->why.code) {
+		*err = in->why;
+		return ws_err_wrap(err, "shards cannot be joined");
+	}
+	ws_err_set(err, WS_EINPUT, "shards cannot be joined: %s", in->config ?
+	           "no family is known for this config.json" : "there is no config.json");
+	return ws_err_hint(err, in->config ? "describe the family in a file: --map FILE" :
+	                                     "name one: --config DIR");
+}
+
+static int make_layouts(struct ws_input *in, const struct ws_input_opts *o, struct ws_err *err)
+{
+	const struct ws_layout_opts whole = { .tp = 1, .ep = 1 };
+	const struct ws_layout_opts sharded = { .tp = o->sharded_tp,
+		                                .ep = o->sharded_ep ? o->sharded_ep : 1 };
+	if (ws_input_known(in) && ws_layout_make(in->family, in->config, &whole, &in->layout, &in->why)) {
+		in->layout = NULL;
+		if (o->config) {
+			*err = in->why;
+			return -1;
+		}
+	}
+	if (!o->sharded_tp)
+		return 0;
+	return in->layout ? ws_layout_make(in->family, in->config, &sharded, &in->sharded, err)
+	                  : refuse_shards(in, err);
+}
+
+/* ---- all of it ---- */
+
+static int make_items(struct ws_input *in, struct ws_err *err)
+{
+	const struct ws_catalog_opts opts = { .family = in->family, .layout = in->layout,
+		                              .sharded = in->sharded };
+	return ws_catalog_make((const struct ws_source *const *)in->sources, in->n_sources, &opts,
+	                       &in->catalog, err);
+}
+
+int ws_input_open(const struct ws_input_opts *opts, struct ws_input *out, struct ws_err *err)
+{
+	*out = (struct ws_input){ 0 };
+	if (open_sources(out, opts, err) || find_config(out, opts, err) ||
+	    find_family(out, opts, err) || make_layouts(out, opts, err) ||
+	    (out->n_sources && make_items(out, err))) {
+		ws_input_close(out);
+		return -1;
+	}
+	return 0;
+}
+
+void ws_input_close(struct ws_input *in)
+{
+	if (!in)
+		return;
+	ws_catalog_free(in->catalog);
+	ws_layout_free(in->sharded);
+	ws_layout_free(in->layout);
+	ws_namemap_close(in->map);
+	ws_config_free(in->config);
+	for (size_t i = 0; i < in->n_sources; i++)
+		ws_source_close(in->sources[i]);
+	free(in->sources);
+	*in = (struct ws_input){ 0 };
+}
