@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* verify.c - who offers what, and the comparison of checksums.
+ *
+ * The source is hashed after the endpoints have answered, and only when one of them has checksums that
+ * hashes can be held against: hashing a terabyte for nothing takes minutes. */
+#include "verify_state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *ws_verify_means_name(enum ws_verify_means means)
+{
+	static const char *const names[] = { "none", "checksums", "samples", "twice", "reset" };
+	return names[means];
+}
+
+void verify_begin(struct ws_verify_result *r, const char *url)
+{
+	*r = (struct ws_verify_result){ .url = url, .err = WS_ERR_INIT };
+}
+
+size_t verify_select(struct verify *v, enum ws_verify_means means)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < v->opts->n_endpoints; i++) {
+		if (v->results[i].err.code != WS_OK || v->results[i].means != means)
+			continue;
+		v->urls[n] = v->opts->endpoints[i];
+		v->index[n++] = i;
+	}
+	return n;
+}
+
+int verify_sum_up(const struct ws_verify_result *results, size_t n, struct ws_err *err)
+{
+	const struct ws_err *worst = NULL;
+	for (size_t i = 0; i < n; i++) {
+		const struct ws_err *e = &results[i].err;
+		if (e->code != WS_OK && (!worst || (e->code == WS_EMISMATCH && worst->code != WS_EMISMATCH)))
+			worst = e;
+	}
+	if (worst && err)
+		*err = *worst;
+	return worst ? -1 : 0;
+}
+
+void verify_give_up(struct ws_verify_result *results, size_t n, const struct ws_err *why)
+{
+	for (size_t i = 0; i < n; i++)
+		if (results[i].err.code == WS_OK)
+			results[i].err = *why;
+}
+
+int verify_stopped(const struct verify *v, struct ws_err *err)
+{
+	return ws_cancelled(v->opts->cancel) ? ws_err_set(err, WS_ECANCELLED, "cancelled") : 0;
+}
+
+/* ---- asking ---- */
+
+static void fail_endpoint(struct verify *v, size_t i, const struct ws_err *e)
+{
+	v->results[i].err = *e;
+	ws_err_where(&v->results[i].err, NULL, v->opts->endpoints[i]);
+}
+
+static int probe(struct verify *v, struct ws_err *err)
+{
+	const int64_t connect_ns = v->opts->connect_ns > 0 ? v->opts->connect_ns : 10 * WS_NS_PER_S;
+	const ws_deadline until = ws_deadline_min(v->until, ws_deadline_in(connect_ns));
+	const size_t n = v->opts->n_endpoints;
+	const int rc = ws_endpoint_probe_all(v->http, v->opts->endpoints, n, until, v->opts->cancel,
+	                                     v->infos, v->errs, err);
+	for (size_t i = 0; rc && i < n; i++)
+		if (v->errs[i].code != WS_OK)
+			fail_endpoint(v, i, &v->errs[i]);
+	return verify_stopped(v, err);
+}
+
+/* How each endpoint can be compared. One that refuses checksums may still show numbers. */
+static int ask_checksums(struct verify *v, struct ws_err *err)
+{
+	const size_t n = verify_select(v, WS_MEANS_NONE);
+	struct ws_checksums *sums = calloc(n + 1, sizeof *sums);
+	if (!sums)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	ws_endpoint_checksums(v->http, v->urls, n, v->until, v->opts->cancel, sums, v->errs, err);
+	for (size_t k = 0; k < n; k++) {
+		const size_t i = v->index[k];
+		struct ws_verify_result *r = &v->results[i];
+		v->sums[i] = sums[k];
+		snprintf(r->algorithm, sizeof r->algorithm, "%s", sums[k].algorithm);
+		r->ranks = (unsigned)sums[k].n_ranks;
+		if (v->errs[k].code == WS_OK && ws_checksums_are_ours(&sums[k]))
+			r->means = WS_MEANS_CHECKSUMS;
+		else if (v->errs[k].code == WS_OK || v->errs[k].code == WS_EREFUSED)
+			r->means = WS_MEANS_SAMPLES;
+		else
+			fail_endpoint(v, i, &v->errs[k]);
+	}
+	free(sums);
+	return verify_stopped(v, err);
+}
+
+/* ---- comparing ---- */
+
+static int judge_hashes(const struct ws_hash_count *c, unsigned expected, struct ws_verify_result *r)
+{
+	const size_t bad = c->different + c->missing + c->unexpected;
+	r->equal = c->equal;
+	r->different = c->different;
+	r->missing = c->missing;
+	r->unexpected = c->unexpected;
+	if (bad)
+		return ws_err_set(&r->err, WS_EMISMATCH, "%s: it does not hold these weights: %zu "
+		                  "tensors equal, %zu different, %zu missing, %zu unexpected", r->url,
+		                  c->equal, c->different, c->missing, c->unexpected);
+	if (r->ranks < expected)
+		return ws_err_set(&r->err, WS_EMISMATCH, "%s: %u of its %u ranks reported checksums",
+		                  r->url, r->ranks, expected);
+	return 0;
+}
+
+static void compare_endpoint(struct verify *v, const struct ws_hashes *h, size_t i)
+{
+	const bool whole = !v->opts->n_include && !v->opts->n_exclude;
+	struct ws_checksums *sums = &v->sums[i];
+	struct ws_hash_count count = { 0 };
+	for (size_t k = 0; k < sums->n_ranks; k++)
+		ws_hashes_compare(h, v->opts->endpoints[i], &sums->ranks[k], whole, &v->opts->sink, &count);
+	if (judge_hashes(&count, v->infos[i].tp_size, &v->results[i]))
+		ws_err_where(&v->results[i].err, NULL, v->opts->endpoints[i]);
+}
+
+static int compare_checksums(struct verify *v, struct ws_err *err)
+{
+	struct ws_hashes h = { 0 };
+	const size_t n = verify_select(v, WS_MEANS_CHECKSUMS);
+	if (!n)
+		return 0;
+	int rc = ws_hashes_begin(&h, v->plan, v->opts->threads, err);
+	if (!rc)
+		rc = ws_hashes_wait(&h, v->http, v->until, v->opts->cancel, &v->opts->sink, err);
+	for (size_t k = 0; !rc && k < n; k++)
+		compare_endpoint(v, &h, v->index[k]);
+	ws_hashes_end(&h);
+	return rc;
+}
+
+/* ---- a run ---- */
+
+static int make_plan(struct verify *v, struct ws_err *err)
+{
+	const struct ws_plan_opts opts = {
+		.format = WS_FORMAT_FLATTENED,
+		.include = v->opts->include, .n_include = v->opts->n_include,
+		.exclude = v->opts->exclude, .n_exclude = v->opts->n_exclude,
+	};
+	return ws_plan_make(v->opts->items, &opts, &v->plan, err);
+}
+
+static int open_verify(struct verify *v, struct ws_err *err)
+{
+	const size_t n = v->opts->n_endpoints;
+	const struct ws_client_opts client = { .api_key = v->opts->api_key, .log = v->opts->log,
+		                               .connect_ns = v->opts->connect_ns };
+	for (size_t i = 0; i < n; i++)
+		verify_begin(&v->results[i], v->opts->endpoints[i]);
+	if (!n)
+		return ws_err_set(err, WS_EUSAGE, "no endpoint to look at");
+	v->infos = calloc(n, sizeof *v->infos);
+	v->errs = calloc(n, sizeof *v->errs);
+	v->sums = calloc(n, sizeof *v->sums);
+	v->urls = calloc(n, sizeof *v->urls);
+	v->index = calloc(n, sizeof *v->index);
+	if (!v->infos || !v->errs || !v->sums || !v->urls || !v->index)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	return make_plan(v, err) || ws_client_open(&client, &v->http, err) ? -1 : 0;
+}
+
+static void close_verify(struct verify *v)
+{
+	for (size_t i = 0; v->sums && i < v->opts->n_endpoints; i++)
+		ws_checksums_free(&v->sums[i]);
+	ws_plan_free(v->plan);
+	ws_client_close(v->http);
+	free(v->infos);
+	free(v->errs);
+	free(v->sums);
+	free(v->urls);
+	free(v->index);
+}
+
+int ws_verify_weights(const struct ws_verify_opts *opts, struct ws_verify_result *results,
+                      struct ws_err *err)
+{
+	struct verify v = { .opts = opts, .results = results };
+	struct ws_err why = WS_ERR_INIT;
+	v.until = opts->timeout_ns > 0 ? ws_deadline_in(opts->timeout_ns) : WS_FOREVER;
+	int rc = open_verify(&v, &why);
+	if (!rc)
+		rc = probe(&v, &why) || ask_checksums(&v, &why) || compare_checksums(&v, &why) ||
+		     verify_samples(&v, &why) ? -1 : 0;
+	if (rc)
+		verify_give_up(results, opts->n_endpoints, &why);
+	/* Time that has run out was spent by an endpoint, which its own result names. */
+	if (!rc || why.code == WS_ETIMEOUT)
+		rc = verify_sum_up(results, opts->n_endpoints, &why);
+	close_verify(&v);
+	if (rc && err)
+		*err = why;
+	return rc;
+}

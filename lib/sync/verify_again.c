@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* verify_again.c - verification by pushing again.
+ *
+ *   twice   checksums, push, checksums: what changes when the same weights come once more was wrong
+ *           before or is wrong now (a layout applied a second time, a parameter that is not written
+ *           but added to). Says nothing about which of the two.
+ *   reset   snapshot, reset_tensors, push, compare: a parameter that is not the one remembered was
+ *           not written by the push. */
+#include "verify_state.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const int64_t RESUME_NS = 10 * WS_NS_PER_S;
+
+struct again {
+	const struct ws_push_opts *opts;
+	const struct ws_push_source *source;
+	struct ws_http *http;
+	struct ws_err *errs;                /* one for each endpoint, as everything below */
+	struct ws_endpoint_answer *answers;
+	struct ws_checksums *before, *after;
+	struct ws_verify_result *results;
+	ws_deadline until;
+};
+
+static int open_again(struct again *a, struct ws_err *err)
+{
+	const size_t n = a->opts->n_endpoints;
+	const struct ws_client_opts client = { .api_key = a->opts->api_key, .log = a->opts->log,
+		                               .connect_ns = a->opts->connect_ns };
+	if (!n)
+		return ws_err_set(err, WS_EUSAGE, "no endpoint to push to");
+	for (size_t i = 0; i < n; i++)
+		verify_begin(&a->results[i], a->opts->endpoints[i]);
+	a->until = a->opts->timeout_ns > 0 ? ws_deadline_in(a->opts->timeout_ns) : WS_FOREVER;
+	a->errs = calloc(n, sizeof *a->errs);
+	a->answers = calloc(n, sizeof *a->answers);
+	a->before = calloc(n, sizeof *a->before);
+	a->after = calloc(n, sizeof *a->after);
+	if (!a->errs || !a->answers || !a->before || !a->after)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	return ws_client_open(&client, &a->http, err);
+}
+
+static void close_again(struct again *a)
+{
+	for (size_t i = 0; i < a->opts->n_endpoints; i++) {
+		if (a->before)
+			ws_checksums_free(&a->before[i]);
+		if (a->after)
+			ws_checksums_free(&a->after[i]);
+	}
+	ws_client_close(a->http);
+	free(a->errs);
+	free(a->answers);
+	free(a->before);
+	free(a->after);
+}
+
+static void emit(const struct again *a, const struct ws_event *ev)
+{
+	if (a->opts->sink.event)
+		a->opts->sink.event(a->opts->sink.ctx, ev);
+}
+
+static void warn(const struct again *a, const char *url, const char *message)
+{
+	const struct ws_event ev = { .type = WS_EV_WARNING, .warning = { .url = url, .message = message } };
+	emit(a, &ev);
+}
+
+/* What is left of the run's time bounds the push. */
+static int push_once(const struct again *a, struct ws_err *err)
+{
+	struct ws_push_opts opts = *a->opts;
+	struct ws_push *p = NULL;
+	if (a->until != WS_FOREVER) {
+		opts.timeout_ns = ws_deadline_left(a->until);
+		if (!opts.timeout_ns)
+			return ws_err_set(err, WS_ETIMEOUT, "the deadline passed before the push");
+	}
+	if (ws_push_open(&opts, &p, err))
+		return -1;
+	const int rc = ws_push_run(p, a->source, NULL, err);
+	ws_push_close(p);
+	return rc;
+}
+
+/* ---- twice ---- */
+
+static int take_checksums(struct again *a, struct ws_checksums *sums, struct ws_err *err)
+{
+	const size_t n = a->opts->n_endpoints;
+	const int rc = ws_endpoint_checksums(a->http, a->opts->endpoints, n, a->until, a->opts->cancel,
+	                                     sums, a->errs, err);
+	for (size_t i = 0; rc && i < n; i++) {
+		a->results[i].err = a->errs[i];
+		if (a->errs[i].code != WS_OK)
+			ws_err_where(&a->results[i].err, NULL, a->opts->endpoints[i]);
+	}
+	if (rc && err->code == WS_EREFUSED && !err->hint[0])
+		ws_err_hint(err, "--twice needs an endpoint that reports checksums of its weights");
+	return rc;
+}
+
+static int by_rank(const void *a, const void *b)
+{
+	const struct ws_checksum_rank *x = a, *y = b;
+	return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+static void sort_checksums(struct ws_checksums *c)
+{
+	qsort(c->ranks, c->n_ranks, sizeof *c->ranks, by_rank);
+	for (size_t r = 0; r < c->n_ranks; r++)
+		qsort(c->ranks[r].items, c->ranks[r].n, sizeof *c->ranks[r].items, ws_checksum_by_name);
+}
+
+static void report_change(const struct again *a, const char *url, int rank,
+                          const struct ws_checksum *before, const struct ws_checksum *after)
+{
+	char was[20] = "", is[20] = "";
+	if (before)
+		snprintf(was, sizeof was, "%016" PRIx64, before->value);
+	if (after)
+		snprintf(is, sizeof is, "%016" PRIx64, after->value);
+	const struct ws_event ev = {
+		.type = WS_EV_MISMATCH,
+		.mismatch = { .url = url, .rank = rank, .name = before ? before->name : after->name,
+		              .kind = !after ? "missing" : !before ? "unexpected" : "changed",
+		              .expected = was, .found = is },
+	};
+	emit(a, &ev);
+}
+
+static void compare_rank(const struct again *a, struct ws_verify_result *r,
+                         const struct ws_checksum_rank *before, const struct ws_checksum_rank *after)
+{
+	size_t i = 0, k = 0;
+	while (i < before->n || k < after->n) {
+		const struct ws_checksum *x = i < before->n ? &before->items[i] : NULL;
+		const struct ws_checksum *y = k < after->n ? &after->items[k] : NULL;
+		const int order = !x ? 1 : !y ? -1 : strcmp(x->name, y->name);
+		i += order <= 0;
+		k += order >= 0;
+		if (order == 0 && x->value == y->value) {
+			r->equal++;
+			continue;
+		}
+		r->missing += order < 0;
+		r->different += order == 0;
+		r->unexpected += order > 0;
+		report_change(a, r->url, before->rank, order <= 0 ? x : NULL, order >= 0 ? y : NULL);
+	}
+}
+
+static void judge_twice(const struct again *a, size_t i)
+{
+	struct ws_verify_result *r = &a->results[i];
+	struct ws_checksums *before = &a->before[i], *after = &a->after[i];
+	r->means = WS_MEANS_TWICE;
+	r->ranks = (unsigned)after->n_ranks;
+	snprintf(r->algorithm, sizeof r->algorithm, "%s", after->algorithm);
+	sort_checksums(before);
+	sort_checksums(after);
+	for (size_t k = 0; k < before->n_ranks && k < after->n_ranks; k++)
+		compare_rank(a, r, &before->ranks[k], &after->ranks[k]);
+	const size_t bad = r->different + r->missing + r->unexpected;
+	if (before->n_ranks != after->n_ranks)
+		ws_err_set(&r->err, WS_EMISMATCH, "%s: %zu ranks reported checksums before the push, %zu "
+		           "after it", r->url, before->n_ranks, after->n_ranks);
+	else if (bad)
+		ws_err_set(&r->err, WS_EMISMATCH, "%s: a push of the same weights changed %zu of %zu "
+		           "parameters", r->url, bad, bad + r->equal);
+	else if (!r->equal)
+		ws_err_set(&r->err, WS_EREFUSED, "%s: it reported no checksum of any parameter", r->url);
+	if (bad > r->equal)
+		ws_err_hint(&r->err, "most of it changed: if it held other weights before, run this again "
+		                     "now that it has these");
+	if (r->err.code != WS_OK)
+		ws_err_where(&r->err, NULL, r->url);
+}
+
+int ws_verify_twice(const struct ws_push_opts *push, const struct ws_push_source *source,
+                    struct ws_verify_result *results, struct ws_err *err)
+{
+	struct again a = { .opts = push, .source = source, .results = results };
+	struct ws_err why = WS_ERR_INIT;
+	int rc = open_again(&a, &why);
+	if (!rc)
+		rc = take_checksums(&a, a.before, &why) || push_once(&a, &why) ||
+		     take_checksums(&a, a.after, &why) ? -1 : 0;
+	for (size_t i = 0; !rc && i < push->n_endpoints; i++)
+		judge_twice(&a, i);
+	if (rc)
+		verify_give_up(results, push->n_endpoints, &why);
+	else
+		rc = verify_sum_up(results, push->n_endpoints, &why);
+	close_again(&a);
+	if (rc && err)
+		*err = why;
+	return rc;
+}
+
+/* ---- reset ---- */
+
+static int act(struct again *a, enum ws_weights_action action, struct ws_err *err)
+{
+	const size_t n = a->opts->n_endpoints;
+	const int rc = ws_endpoint_weights_action(a->http, a->opts->endpoints, n, action, a->until,
+	                                          a->opts->cancel, a->answers, err);
+	for (size_t i = 0; rc && i < n; i++)
+		if (a->answers[i].err.code != WS_OK)
+			a->results[i].err = a->answers[i].err;
+	return rc;
+}
+
+static int resume(struct again *a, struct ws_err *err)
+{
+	return a->opts->pause == WS_PAUSE_NONE ? 0 :
+	       ws_endpoint_resume(a->http, a->opts->endpoints, a->opts->n_endpoints,
+	                          ws_deadline_in(RESUME_NS), NULL, a->answers, err);
+}
+
+/* The push resumes what it has paused itself; when it did not get so far, that is left to us. */
+static void clean_up(struct again *a, bool random)
+{
+	const bool stay = random && a->opts->on_partial == WS_PARTIAL_PAUSE;
+	struct ws_err why = WS_ERR_INIT;
+	for (size_t i = 0; random && i < a->opts->n_endpoints; i++)
+		warn(a, a->opts->endpoints[i], "was reset and may hold random weights: push to it before "
+		     "its answers are used");
+	if (!stay && resume(a, &why))
+		warn(a, why.endpoint, "could not be resumed: tell it to continue with wsync-ctl resume");
+}
+
+/* A comparison that cannot be made is refused otherwise than by HTTP 400. */
+static void judge_reset(struct again *a)
+{
+	act(a, WS_WEIGHTS_COMPARE, NULL);
+	for (size_t i = 0; i < a->opts->n_endpoints; i++) {
+		struct ws_verify_result *r = &a->results[i];
+		const struct ws_endpoint_answer *answer = &a->answers[i];
+		r->means = WS_MEANS_RESET;
+		r->err = answer->err;
+		if (answer->err.code != WS_EREFUSED || answer->err.native != 400)
+			continue;
+		ws_err_set(&r->err, WS_EMISMATCH, "%s: after a push onto random weights it is not what it "
+		           "was: %s", r->url, answer->message[0] ? answer->message : "it does not say more");
+		ws_err_where(&r->err, NULL, r->url);
+	}
+}
+
+static int run_reset(struct again *a, struct ws_err *err)
+{
+	const size_t n = a->opts->n_endpoints;
+	if (act(a, WS_WEIGHTS_SNAPSHOT, err))
+		return err->native == 404 || err->native == 400 ?
+		       ws_err_hint(err, "--reset needs a server whose /weights_checker can snapshot, "
+		                        "reset_tensors and compare") : -1;
+	int rc = a->opts->pause == WS_PAUSE_NONE ? 0 :
+	         ws_endpoint_pause(a->http, a->opts->endpoints, n, a->opts->pause, a->until,
+	                           a->opts->cancel, a->answers, err);
+	if (rc) {
+		clean_up(a, false);
+		return -1;
+	}
+	if (act(a, WS_WEIGHTS_RESET, err) || push_once(a, err)) {
+		clean_up(a, true);
+		return -1;
+	}
+	judge_reset(a);
+	return 0;
+}
+
+int ws_verify_reset(const struct ws_push_opts *push, const struct ws_push_source *source,
+                    struct ws_verify_result *results, struct ws_err *err)
+{
+	struct again a = { .opts = push, .source = source, .results = results };
+	struct ws_err why = WS_ERR_INIT;
+	int rc = open_again(&a, &why);
+	if (!rc)
+		rc = run_reset(&a, &why);
+	if (rc)
+		verify_give_up(results, push->n_endpoints, &why);
+	else
+		rc = verify_sum_up(results, push->n_endpoints, &why);
+	close_again(&a);
+	if (rc && err)
+		*err = why;
+	return rc;
+}

@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* verify_samples.c - some numbers of some parameters, for servers whose checksums are not ours.
+ *
+ * A server shows the first rows of a parameter by its checkpoint name, in the type that it keeps:
+ * ours rounded to that type must come to the same number, bit by bit. With tensor parallelism it may
+ * show what its first rank holds: fewer rows, or the beginning of each row. A quantized server shows
+ * codes where we have weights; that is no difference, and no agreement either. */
+#include "verify_state.h"
+
+#include "hash.h"
+#include "number.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A number is about 20 bytes of JSON. One row that is larger than MOST_OF_A_ROW is not asked for. */
+enum { ABOUT = 16384, MOST_ROWS = 100, MOST_OF_A_ROW = 1 << 18 };
+
+/* ---- choosing ---- */
+
+static uint64_t next_random(uint64_t *state)
+{
+	uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+	z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+	z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+	return z ^ z >> 31;
+}
+
+static uint64_t row_elements(const struct ws_plan_tensor *t)
+{
+	uint64_t n = 1;
+	for (unsigned d = 1; d < t->n_dims; d++)
+		n *= (uint64_t)t->dims[d]; /* no overflow: of a tensor that has bytes */
+	return n;
+}
+
+static bool can_be_shown(const struct ws_plan_tensor *t)
+{
+	return t->n_dims > 0 && t->bytes > 0 && ws_number_readable(t->dtype) &&
+	       row_elements(t) <= MOST_OF_A_ROW;
+}
+
+/* The name with every number in it taken for the same: what a layer has once, or an expert. */
+static uint64_t kind_of(const char *name)
+{
+	char kind[1024];
+	size_t n = 0;
+	for (const char *p = name; *p && n < sizeof kind; p++) {
+		const bool digit = *p >= '0' && *p <= '9';
+		if (!digit || !n || kind[n - 1] != '0')
+			kind[n++] = digit ? '0' : *p;
+	}
+	return ws_hash64(kind, n);
+}
+
+struct candidate {
+	uint64_t kind;
+	size_t tensor;
+	bool taken;
+};
+
+struct kind {
+	size_t first, n;
+	uint64_t order;   /* random */
+	uint64_t phase;   /* where among its members the next is taken, as a fraction of 2^64 */
+};
+
+static int by_kind(const void *a, const void *b)
+{
+	const struct candidate *x = a, *y = b;
+	if (x->kind != y->kind)
+		return x->kind < y->kind ? -1 : 1;
+	return (x->tensor > y->tensor) - (x->tensor < y->tensor);
+}
+
+static int by_order(const void *a, const void *b)
+{
+	const struct kind *x = a, *y = b;
+	return (x->order > y->order) - (x->order < y->order);
+}
+
+static size_t find_kinds(const struct candidate *c, size_t n, uint64_t seed, struct kind *kinds)
+{
+	size_t n_kinds = 0;
+	uint64_t state = seed;
+	for (size_t i = 0; i < n; i++) {
+		if (i == 0 || c[i].kind != c[i - 1].kind)
+			kinds[n_kinds++] = (struct kind){ .first = i, .order = next_random(&state),
+				                          .phase = next_random(&state) };
+		kinds[n_kinds - 1].n++;
+	}
+	qsort(kinds, n_kinds, sizeof *kinds, by_order);
+	return n_kinds;
+}
+
+/* Steps of the golden ratio: however many are taken, they lie apart. False: all are taken. */
+static bool take_one(struct candidate *c, struct kind *k, size_t *tensor)
+{
+	const size_t start = (size_t)(((unsigned __int128)k->phase * k->n) >> 64);
+	k->phase += UINT64_C(0x9e3779b97f4a7c15);
+	for (size_t i = 0; i < k->n; i++) {
+		struct candidate *m = &c[k->first + (start + i) % k->n];
+		if (m->taken)
+			continue;
+		m->taken = true;
+		*tensor = m->tensor;
+		return true;
+	}
+	return false;
+}
+
+size_t verify_choose(const struct ws_plan *plan, size_t most, uint64_t seed, size_t *chosen)
+{
+	struct candidate *c = calloc(plan->n_tensors + 1, sizeof *c);
+	struct kind *kinds = calloc(plan->n_tensors + 1, sizeof *kinds);
+	size_t n = 0, n_chosen = 0;
+	for (size_t i = 0; c && kinds && i < plan->n_tensors; i++)
+		if (can_be_shown(&plan->tensors[i]))
+			c[n++] = (struct candidate){ kind_of(plan->tensors[i].name), i, false };
+	if (n) {
+		qsort(c, n, sizeof *c, by_kind);
+		const size_t n_kinds = find_kinds(c, n, seed, kinds);
+		const size_t want = most < n ? most : n;
+		for (size_t k = 0; n_chosen < want; k = (k + 1) % n_kinds)
+			n_chosen += take_one(c, &kinds[k], &chosen[n_chosen]);
+	}
+	const bool failed = !c || !kinds;
+	free(c);
+	free(kinds);
+	return failed ? SIZE_MAX : n_chosen;
+}
+
+/* ---- ours ---- */
+
+struct sample {
+	const struct ws_plan_tensor *tensor;
+	uint64_t rows;
+	size_t n;        /* elements of these rows */
+	double *numbers;
+};
+
+static int read_sample(struct sample *s, const struct ws_plan_tensor *t, struct ws_err *err)
+{
+	const uint64_t row = row_elements(t), fit = ABOUT / (row ? row : 1);
+	const uint64_t rows = fit < 1 ? 1 : fit > MOST_ROWS ? MOST_ROWS : fit;
+	*s = (struct sample){ .tensor = t };
+	s->rows = rows < (uint64_t)t->dims[0] ? rows : (uint64_t)t->dims[0];
+	s->n = (size_t)(s->rows * row);
+	const size_t bytes = s->n * (ws_dtype_bits(t->dtype) / 8);
+	void *raw = malloc(bytes);
+	s->numbers = malloc(s->n * sizeof *s->numbers);
+	int rc = raw && s->numbers ? ws_item_read(t->item, 0, raw, bytes, err)
+	                           : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	if (!rc)
+		ws_number_read(t->dtype, raw, s->n, s->numbers);
+	free(raw);
+	return rc;
+}
+
+/* ---- comparing ---- */
+
+/* The types that this server may have rounded our numbers to. */
+static size_t list_types(const char *dtype, enum ws_dtype types[4])
+{
+	enum ws_dtype its;
+	size_t n = 0;
+	types[n++] = WS_DTYPE_F64; /* leaves them alone */
+	types[n++] = WS_DTYPE_F32;
+	if (!ws_dtype_from_torch(dtype, &its)) { /* "auto", or not told */
+		types[n++] = WS_DTYPE_BF16;
+		types[n++] = WS_DTYPE_F16;
+	} else if (its == WS_DTYPE_BF16 || its == WS_DTYPE_F16) {
+		types[n++] = its;
+	}
+	return n;
+}
+
+/* What one replica shows: n_dims are the tensor's. */
+struct shown {
+	const int64_t *dims;
+	const double *numbers;
+};
+
+/* A first rank has the beginning of one dimension or another. */
+static bool fits(const struct sample *s, const struct shown *x, bool sharded)
+{
+	const int64_t rows = (int64_t)s->rows;
+	if (x->dims[0] < rows ? !sharded : x->dims[0] > rows && x->dims[0] > s->tensor->dims[0])
+		return false;
+	for (unsigned d = 1; d < s->tensor->n_dims; d++) {
+		const int64_t ours = s->tensor->dims[d], theirs = x->dims[d];
+		if (theirs != ours && (!sharded || theirs <= 0 || ours % theirs))
+			return false;
+	}
+	return x->dims[0] > 0;
+}
+
+/* Where element i of what is shown lies among ours. */
+static size_t place_of(const struct sample *s, const struct shown *x, size_t i)
+{
+	size_t at = 0, stride = 1;
+	for (unsigned d = s->tensor->n_dims; d-- > 0;) {
+		at += i % (size_t)x->dims[d] * stride;
+		i /= (size_t)x->dims[d];
+		stride *= d ? (size_t)s->tensor->dims[d] : 1;
+	}
+	return at;
+}
+
+static bool same(double ours, double shown)
+{
+	return isnan(shown) ? !isfinite(ours) : ours == shown; /* JSON has one word for all of them */
+}
+
+struct difference {
+	size_t n, of;
+	size_t first;     /* of what is shown */
+};
+
+static struct difference compare_as(enum ws_dtype type, const struct sample *s, const struct shown *x)
+{
+	struct difference d = { .of = (size_t)(x->dims[0] < (int64_t)s->rows ? x->dims[0] : (int64_t)s->rows) };
+	for (unsigned k = 1; k < s->tensor->n_dims; k++)
+		d.of *= (size_t)x->dims[k];
+	for (size_t i = 0; i < d.of; i++) {
+		const double ours = s->numbers[place_of(s, x, i)];
+		if (same(ours, x->numbers[i]) || same(ws_number_round(type, ours), x->numbers[i]))
+			continue;
+		if (!d.n++)
+			d.first = i;
+	}
+	return d;
+}
+
+static struct difference compare_numbers(const struct sample *s, const struct shown *x,
+                                         const char *dtype)
+{
+	enum ws_dtype types[4];
+	const size_t n = list_types(dtype, types);
+	struct difference best = compare_as(types[0], s, x);
+	for (size_t i = 1; i < n && best.n; i++) {
+		const struct difference d = compare_as(types[i], s, x);
+		if (d.n < best.n)
+			best = d;
+	}
+	return best;
+}
+
+/* ---- one answer ---- */
+
+static void format_dims(char *dst, size_t n, unsigned n_dims, const int64_t *dims)
+{
+	size_t used = (size_t)snprintf(dst, n, "[");
+	for (unsigned d = 0; d < n_dims && used < n; d++)
+		used += (size_t)snprintf(dst + used, n - used, "%s%lld", d ? ", " : "", (long long)dims[d]);
+	if (used < n)
+		snprintf(dst + used, n - used, "]");
+}
+
+static void report(struct verify *v, size_t i, int rank, const struct sample *s, const char *kind,
+                   const char *expected, const char *found)
+{
+	const struct ws_event ev = {
+		.type = WS_EV_MISMATCH,
+		.mismatch = { .url = v->opts->endpoints[i], .rank = rank, .name = s->tensor->name,
+		              .kind = kind, .expected = expected, .found = found },
+	};
+	if (v->opts->sink.event)
+		v->opts->sink.event(v->opts->sink.ctx, &ev);
+}
+
+static void report_shape(struct verify *v, size_t i, int rank, const struct sample *s,
+                         unsigned n_dims, const int64_t *dims)
+{
+	char expected[256], found[256];
+	int64_t ours[WS_MAX_DIMS];
+	memcpy(ours, s->tensor->dims, sizeof ours);
+	ours[0] = (int64_t)s->rows;
+	format_dims(expected, sizeof expected, s->tensor->n_dims, ours);
+	format_dims(found, sizeof found, n_dims, dims);
+	report(v, i, rank, s, "shape", expected, found);
+}
+
+static void report_value(struct verify *v, size_t i, int rank, const struct sample *s,
+                         const struct shown *x, const struct difference *d)
+{
+	char expected[256], found[256], where[200];
+	int64_t at[WS_MAX_DIMS];
+	for (size_t k = s->tensor->n_dims, rest = d->first; k-- > 0; rest /= (size_t)x->dims[k])
+		at[k] = (int64_t)(rest % (size_t)x->dims[k]);
+	format_dims(where, sizeof where, s->tensor->n_dims, at);
+	snprintf(expected, sizeof expected, "%.9g at %s", s->numbers[place_of(s, x, d->first)], where);
+	snprintf(found, sizeof found, "%.9g, and %zu of %zu numbers differ", x->numbers[d->first], d->n,
+	         d->of);
+	report(v, i, rank, s, "value", expected, found);
+}
+
+/* Weights that such a server keeps as codes; scales, norms and biases it keeps as they are. */
+static bool is_quantized_there(const struct ws_endpoint_info *info, const struct ws_plan_tensor *t)
+{
+	return info->quantization[0] && t->n_dims >= 2 && ws_dtype_bits(t->dtype) > 8;
+}
+
+static void judge_answer(struct verify *v, size_t i, const struct sample *s, const struct ws_values *a)
+{
+	struct ws_verify_result *r = &v->results[i];
+	const struct ws_endpoint_info *info = &v->infos[i];
+	const unsigned n_dims = s->tensor->n_dims;
+	/* One more dimension: an answer of each data-parallel rank. */
+	const bool replicas = a->n_dims == n_dims + 1;
+	const size_t n = replicas ? (size_t)a->dims[0] : 1;
+	const bool quantized = is_quantized_there(info, s->tensor);
+	bool different = false;
+	if (!a->n) {
+		r->unanswered++;
+		return;
+	}
+	for (size_t k = 0; k < n && !(different && quantized); k++) {
+		const struct shown x = { a->dims + replicas, a->numbers + k * (a->n / n) };
+		const int rank = replicas ? (int)k : -1;
+		if (a->n_dims != n_dims + replicas || !fits(s, &x, info->tp_size > 1)) {
+			different = true;
+			if (!quantized)
+				report_shape(v, i, rank, s, a->n_dims - replicas, x.dims);
+			continue;
+		}
+		const struct difference d = compare_numbers(s, &x, info->dtype);
+		different |= d.n > 0;
+		if (d.n && !quantized)
+			report_value(v, i, rank, s, &x, &d);
+	}
+	r->equal += !different;
+	r->different += different && !quantized;
+	r->incomparable += different && quantized;
+}
+
+/* ---- all of them ---- */
+
+/* Why an endpoint shows nothing at all is told by its first refusal. */
+static void note_failure(struct verify *v, size_t i, const struct ws_err *why, struct ws_err *first)
+{
+	struct ws_verify_result *r = &v->results[i];
+	if (why->code != WS_EREFUSED) {
+		r->err = *why;
+		ws_err_where(&r->err, NULL, r->url);
+		return;
+	}
+	r->unanswered++;
+	if (first->code == WS_OK)
+		*first = *why;
+}
+
+static int ask_sample(struct verify *v, const struct sample *s, struct ws_values *answers,
+                      struct ws_err *first, struct ws_err *err)
+{
+	const size_t n = verify_select(v, WS_MEANS_SAMPLES);
+	unsigned replicas = 1;
+	for (size_t k = 0; k < n; k++)
+		if (v->infos[v->index[k]].dp_size > replicas)
+			replicas = v->infos[v->index[k]].dp_size;
+	/* Room for a server that shows more than it should, so that its shape can be told. */
+	const size_t most = 4 * s->n * replicas + 4096;
+	ws_endpoint_get_weights(v->http, v->urls, n, s->tensor->name, s->rows, most, v->until,
+	                        v->opts->cancel, answers, v->errs, err);
+	for (size_t k = 0; k < n; k++) {
+		if (v->errs[k].code == WS_OK)
+			judge_answer(v, v->index[k], s, &answers[k]);
+		else
+			note_failure(v, v->index[k], &v->errs[k], &first[v->index[k]]);
+		ws_values_free(&answers[k]);
+	}
+	return verify_stopped(v, err);
+}
+
+static int say_nothing_to_compare(struct ws_verify_result *r, const struct ws_err *first)
+{
+	char sums[96] = "it reports no checksums", samples[512] = "no parameter was sampled";
+	const size_t asked = r->incomparable + r->unanswered;
+	if (r->ranks)
+		snprintf(sums, sizeof sums, "its checksums are %s",
+		         r->algorithm[0] ? r->algorithm : "of a kind of its own");
+	if (asked)
+		snprintf(samples, sizeof samples, "of %zu sampled parameters it showed %zu, quantized%s%.300s",
+		         asked, r->incomparable, first->code ? ": " : "", first->msg);
+	if (asked && !r->incomparable)
+		snprintf(samples, sizeof samples, "it showed none of %zu sampled parameters: %.300s", asked,
+		         first->code ? first->msg : "the answers are empty");
+	r->means = WS_MEANS_NONE;
+	ws_err_set(&r->err, WS_EREFUSED, "%s: nothing can be compared: %s, and %s", r->url, sums, samples);
+	return ws_err_hint(&r->err, "--twice tells whether a second push changes anything, for which a "
+	                            "server's own checksums are enough");
+}
+
+static void judge_samples(struct ws_verify_result *r, const struct ws_err *first)
+{
+	const size_t asked = r->equal + r->different + r->incomparable + r->unanswered;
+	if (r->err.code != WS_OK)
+		return;
+	if (r->different)
+		ws_err_set(&r->err, WS_EMISMATCH, "%s: it does not hold these weights: %zu of %zu sampled "
+		           "parameters differ", r->url, r->different, asked);
+	else if (!r->equal)
+		say_nothing_to_compare(r, first);
+	ws_err_where(&r->err, NULL, r->url);
+}
+
+int verify_samples(struct verify *v, struct ws_err *err)
+{
+	const size_t n_endpoints = v->opts->n_endpoints;
+	if (!verify_select(v, WS_MEANS_SAMPLES))
+		return 0;
+	const size_t most = v->opts->samples < v->plan->n_tensors ? v->opts->samples : v->plan->n_tensors;
+	size_t *chosen = calloc(most + 1, sizeof *chosen);
+	struct ws_values *answers = calloc(n_endpoints, sizeof *answers);
+	struct ws_err *first = calloc(n_endpoints, sizeof *first);
+	const size_t n = chosen ? verify_choose(v->plan, most, v->opts->seed, chosen) : SIZE_MAX;
+	int rc = n != SIZE_MAX && answers && first ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	for (size_t k = 0; !rc && k < n; k++) {
+		struct sample s;
+		rc = read_sample(&s, &v->plan->tensors[chosen[k]], err);
+		if (!rc)
+			rc = ask_sample(v, &s, answers, first, err);
+		free(s.numbers);
+	}
+	for (size_t i = 0; !rc && i < n_endpoints; i++)
+		if (v->results[i].means == WS_MEANS_SAMPLES)
+			judge_samples(&v->results[i], &first[i]);
+	free(chosen);
+	free(answers);
+	free(first);
+	return rc;
+}

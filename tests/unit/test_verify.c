@@ -1,0 +1,556 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Verification against servers of every kind: with checksums of ours, with numbers, with nothing. */
+#include "number.h"
+#include "scratch.h"
+#include "tiny_http.h"
+#include "verify_state.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+/* ---- a checkpoint: three layers of an 8 x 6 matrix and a norm of 8, in float32 ---- */
+
+enum { LAYERS = 3, ROWS = 8, COLUMNS = 6, PER_LAYER = ROWS * COLUMNS + ROWS };
+
+static float value_of(int layer, int i)
+{
+	return i == 3 ? NAN : (float)sin(1 + layer * 1000 + i);
+}
+
+static void write_checkpoint(const char *path)
+{
+	char head[2048];
+	size_t n = 0, at = 0;
+	for (int l = 0; l < LAYERS; l++) {
+		const size_t weight = at + sizeof(float) * ROWS * COLUMNS;
+		const size_t norm = weight + sizeof(float) * ROWS;
+		n += (size_t)snprintf(head + n, sizeof head - n,
+			"%s\"layers.%d.up.weight\":{\"dtype\":\"F32\",\"shape\":[8,6],\"data_offsets\":[%zu,%zu]},"
+			"\"layers.%d.norm.weight\":{\"dtype\":\"F32\",\"shape\":[8],\"data_offsets\":[%zu,%zu]}",
+			l ? "," : "{", l, at, weight, l, weight, norm);
+		at = norm;
+	}
+	n += (size_t)snprintf(head + n, sizeof head - n, "}");
+	const uint64_t len = n;
+	FILE *f = fopen(path, "wb");
+	assert_non_null(f);
+	fwrite(&len, sizeof len, 1, f);
+	fwrite(head, 1, n, f);
+	for (int l = 0; l < LAYERS; l++)
+		for (int i = 0; i < PER_LAYER; i++) {
+			const float v = value_of(l, i);
+			fwrite(&v, sizeof v, 1, f);
+		}
+	assert_int_equal(fclose(f), 0);
+}
+
+/* ---- servers ---- */
+
+enum shows { NOTHING, NUMBERS, HALF_ROWS, HALF_COLUMNS, REPLICAS, STRINGS, DEEP, EMPTY, WIDE, FEW_ROWS,
+	     ALL_ROWS, CODES };
+
+struct server {
+	struct tiny tiny;
+	char url[64];
+	const char *info;
+	enum shows shows;
+	enum ws_dtype dtype;  /* that it keeps */
+	int wrong;            /* this layer's number 5 is another */
+	bool sums;            /* it has checksums of ours */
+	const char *spoil;    /* whose checksum is wrong */
+	const char *more;     /* further entries */
+	bool hangs;
+};
+
+static struct server servers[2];
+static struct ws_source *source;
+static struct ws_catalog *items;
+static struct ws_verify_result results[2];
+static struct { char kind[16], name[64], expected[64], found[64]; int rank; } seen[64];
+static size_t n_seen;
+static struct ws_cancel cancel = WS_CANCEL_INIT;
+
+static struct server *server_of(const struct tiny *t)
+{
+	return t == &servers[1].tiny ? &servers[1] : &servers[0];
+}
+
+static size_t put_numbers(const struct server *s, char *dst, size_t size, int layer, bool norm, int rows)
+{
+	const int columns = s->shows == HALF_COLUMNS && !norm ? COLUMNS / 2 :
+	                    s->shows == WIDE && !norm ? COLUMNS + 1 : COLUMNS;
+	size_t n = (size_t)snprintf(dst, size, "[");
+	for (int r = 0; r < rows; r++) {
+		n += (size_t)snprintf(dst + n, size - n, "%s%s", r ? "," : "", norm ? "" : "[");
+		for (int c = 0; c < (norm ? 1 : columns); c++) {
+			const int i = norm ? ROWS * COLUMNS + r : r * COLUMNS + c;
+			double v = ws_number_round(s->dtype, (double)value_of(layer, i));
+			if ((layer == s->wrong && i == 5) || (s->shows == CODES && !norm))
+				v += 100;
+			n += (size_t)(isnan(v) ? snprintf(dst + n, size - n, "%snull", c ? "," : "")
+			                       : snprintf(dst + n, size - n, "%s%.17g", c ? "," : "", v));
+		}
+		n += (size_t)snprintf(dst + n, size - n, "%s", norm ? "" : "]");
+	}
+	return n + (size_t)snprintf(dst + n, size - n, "]");
+}
+
+static const char *show(const struct server *s, const char *body, int *status)
+{
+	static _Thread_local char text[65536];
+	const char *name = strstr(body, "layers.");
+	const int layer = name ? name[7] - '0' : 0;
+	const bool norm = strstr(body, "norm");
+	unsigned asked = 0;
+	sscanf(strstr(body, "truncate_size"), "truncate_size\":%u", &asked);
+	const int there = s->shows == HALF_ROWS || s->shows == FEW_ROWS ? ROWS / 2 : ROWS;
+	const int rows = (int)asked < there ? (int)asked : there;
+	if (s->shows == STRINGS)
+		return "[\"0.5\",\"0.25\"]";
+	if (s->shows == DEEP)
+		return "[[[[[[[[[[[[1]]]]]]]]]]]]";
+	if (s->shows == EMPTY)
+		return "[]";
+	if (s->shows == NOTHING) {
+		*status = 400;
+		return "{\"error\":{\"message\":\"Get parameter by name failed\"}}";
+	}
+	size_t n = s->shows == REPLICAS ? (size_t)snprintf(text, sizeof text, "[") : 0;
+	n += put_numbers(s, text + n, sizeof text - n, layer, norm, rows);
+	if (s->shows == REPLICAS) {
+		n += (size_t)snprintf(text + n, sizeof text - n, ",");
+		n += put_numbers(s, text + n, sizeof text - n, layer, norm, rows);
+		snprintf(text + n, sizeof text - n, "]");
+	}
+	return text;
+}
+
+static const char *sum(const struct server *s)
+{
+	static _Thread_local char text[8192];
+	size_t n = (size_t)snprintf(text, sizeof text, "{\"success\":true,\"algorithm\":\"xxh3-64\","
+	                            "\"ranks\":[{\"checksums\":{");
+	for (size_t i = 0; i < ws_catalog_count(items); i++) {
+		const struct ws_item *item = ws_catalog_item(items, i);
+		uint64_t hash = 0;
+		ws_item_hash(item, &hash, NULL);
+		if (s->spoil && !strcmp(s->spoil, item->name))
+			hash ^= 1;
+		n += (size_t)snprintf(text + n, sizeof text - n, "%s\"%s\":\"%016llx\"", i ? "," : "",
+		                      item->name, (unsigned long long)hash);
+	}
+	snprintf(text + n, sizeof text - n, "%s},\"parallelism_info\":{\"rank\":0}}]}",
+	         s->more ? s->more : "");
+	return text;
+}
+
+static const char *route(struct tiny *t, const char *method, const char *path, const char *body,
+                         int *status)
+{
+	const struct server *s = server_of(t);
+	(void)method;
+	if (!strcmp(path, "/server_info"))
+		return s->info;
+	if (!strcmp(path, "/model_info"))
+		return "{\"model_path\":\"/m\"}";
+	if (!strcmp(path, "/get_weights_by_name"))
+		return show(s, body, status);
+	if (!strcmp(path, "/weights_checker") && s->hangs)
+		usleep(600 * 1000);
+	if (!strcmp(path, "/weights_checker") && s->sums)
+		return sum(s);
+	*status = 404;
+	return "{\"detail\":\"Not Found\"}";
+}
+
+static int set_up(void **state)
+{
+	struct ws_err err = WS_ERR_INIT;
+	if (scratch_enter(state))
+		return -1;
+	write_checkpoint("c.safetensors");
+	const char *path = "c.safetensors";
+	const struct ws_catalog_opts as_it_is = { .family = NULL };
+	if (ws_source_open(&path, 1, &source, &err) ||
+	    ws_catalog_make((const struct ws_source *const *)&source, 1, &as_it_is, &items, &err))
+		return -1;
+	for (int i = 0; i < 2; i++) {
+		struct server *s = &servers[i];
+		tiny_start(&s->tiny);
+		tiny_url(&s->tiny, "", s->url, sizeof s->url);
+		s->tiny.route = route;
+		s->info = "{\"tp_size\":1,\"dtype\":\"auto\"}";
+		s->shows = NOTHING;
+		s->dtype = WS_DTYPE_F32;
+		s->wrong = -1;
+		s->sums = s->hangs = false;
+		s->spoil = s->more = NULL;
+	}
+	n_seen = 0;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	tiny_stop(&servers[0].tiny);
+	tiny_stop(&servers[1].tiny);
+	ws_catalog_free(items);
+	ws_source_close(source);
+	items = NULL;
+	source = NULL;
+	return scratch_leave(state);
+}
+
+static void take_event(void *ctx, const struct ws_event *ev)
+{
+	(void)ctx;
+	if (ev->type != WS_EV_MISMATCH || n_seen == sizeof seen / sizeof *seen)
+		return;
+	snprintf(seen[n_seen].kind, sizeof seen->kind, "%s", ev->mismatch.kind);
+	snprintf(seen[n_seen].name, sizeof seen->name, "%s", ev->mismatch.name);
+	snprintf(seen[n_seen].expected, sizeof seen->expected, "%s", ev->mismatch.expected);
+	snprintf(seen[n_seen].found, sizeof seen->found, "%s", ev->mismatch.found);
+	seen[n_seen++].rank = ev->mismatch.rank;
+}
+
+static int verify_n(size_t n, int64_t timeout_ns, struct ws_err *err)
+{
+	const char *urls[2] = { servers[0].url, servers[1].url };
+	const struct ws_verify_opts opts = {
+		.endpoints = urls, .n_endpoints = n, .items = items, .samples = 32, .seed = 1,
+		.timeout_ns = timeout_ns, .sink = { .event = take_event }, .cancel = &cancel,
+	};
+	n_seen = 0;
+	*err = (struct ws_err)WS_ERR_INIT;
+	return ws_verify_weights(&opts, results, err);
+}
+
+static int verify_one(struct ws_err *err)
+{
+	return verify_n(1, 5 * WS_NS_PER_S, err);
+}
+
+/* ---- samples ---- */
+
+static void a_server_shows_its_numbers_in_its_own_type(void **state)
+{
+	(void)state;
+	static const enum ws_dtype types[] = { WS_DTYPE_F32, WS_DTYPE_BF16, WS_DTYPE_F16 };
+	struct ws_err err;
+	servers[0].shows = NUMBERS;
+	for (size_t i = 0; i < 3; i++) {
+		servers[0].dtype = types[i];
+		if (verify_one(&err))
+			fail_msg("%s", err.msg);
+		assert_int_equal(results[0].means, WS_MEANS_SAMPLES);
+		assert_int_equal(results[0].equal, 2 * LAYERS);
+		assert_int_equal(n_seen, 0);
+	}
+	/* A server that says float32 has no business to show bfloat16. */
+	servers[0].info = "{\"tp_size\":1,\"dtype\":\"torch.float32\"}";
+	servers[0].dtype = WS_DTYPE_BF16;
+	assert_int_equal(verify_one(&err), -1);
+	assert_int_equal(err.code, WS_EMISMATCH);
+}
+
+static void a_wrong_number_is_found_and_placed(void **state)
+{
+	(void)state;
+	struct ws_err err;
+	servers[0].shows = NUMBERS;
+	servers[0].wrong = 1;
+	assert_int_equal(verify_one(&err), -1);
+	assert_int_equal(err.code, WS_EMISMATCH);
+	assert_non_null(strstr(err.msg, "1 of 6 sampled parameters differ"));
+	assert_string_equal(err.endpoint, servers[0].url);
+	assert_int_equal(results[0].different, 1);
+	assert_int_equal(results[0].equal, 5);
+	assert_int_equal(n_seen, 1);
+	assert_string_equal(seen[0].kind, "value");
+	assert_string_equal(seen[0].name, "layers.1.up.weight");
+	assert_non_null(strstr(seen[0].expected, "at [0, 5]"));
+	assert_non_null(strstr(seen[0].found, "1 of 48 numbers differ"));
+}
+
+static void a_first_rank_may_show_its_shard(void **state)
+{
+	(void)state;
+	struct ws_err err;
+	servers[0].info = "{\"tp_size\":2}";
+	servers[0].shows = HALF_ROWS;
+	if (verify_one(&err))
+		fail_msg("%s", err.msg);
+	servers[0].shows = HALF_COLUMNS;
+	servers[0].dtype = WS_DTYPE_BF16;
+	if (verify_one(&err))
+		fail_msg("%s", err.msg);
+	assert_int_equal(results[0].equal, 2 * LAYERS);
+	servers[0].wrong = 0; /* number 5 is the last of its row, which another rank has */
+	assert_int_equal(verify_one(&err), 0);
+}
+
+static void an_only_rank_shows_all_of_it(void **state)
+{
+	(void)state;
+	static const enum shows shapes[] = { HALF_COLUMNS, FEW_ROWS, WIDE };
+	struct ws_err err;
+	for (size_t i = 0; i < 3; i++) {
+		servers[0].shows = shapes[i];
+		assert_int_equal(verify_one(&err), -1);
+		assert_int_equal(err.code, WS_EMISMATCH);
+		assert_string_equal(seen[0].kind, "shape");
+	}
+	assert_string_equal(seen[0].expected, "[8, 6]");
+	assert_string_equal(seen[0].found, "[8, 7]");
+}
+
+static void every_replica_is_compared(void **state)
+{
+	(void)state;
+	struct ws_err err;
+	servers[0].info = "{\"tp_size\":1,\"dp_size\":2}";
+	servers[0].shows = REPLICAS;
+	if (verify_one(&err))
+		fail_msg("%s", err.msg);
+	servers[0].wrong = 2;
+	assert_int_equal(verify_one(&err), -1);
+	assert_int_equal(n_seen, 2);
+	assert_int_equal(seen[0].rank, 0);
+	assert_int_equal(seen[1].rank, 1);
+	assert_int_equal(results[0].different, 1);
+}
+
+static void a_quantized_server_is_compared_where_it_can_be(void **state)
+{
+	(void)state;
+	struct ws_err err;
+	servers[0].info = "{\"tp_size\":1,\"quantization\":\"fp8\"}";
+	servers[0].shows = CODES;
+	if (verify_one(&err))
+		fail_msg("%s", err.msg);
+	assert_int_equal(results[0].equal, LAYERS);
+	assert_int_equal(results[0].incomparable, LAYERS);
+	assert_int_equal(n_seen, 0);
+}
+
+static void nothing_shown_is_no_success(void **state)
+{
+	(void)state;
+	static const enum shows none[] = { NOTHING, STRINGS, DEEP, EMPTY };
+	struct ws_err err;
+	for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+		servers[0].shows = none[i];
+		assert_int_equal(verify_one(&err), -1);
+		assert_int_equal(err.code, WS_EREFUSED);
+		assert_non_null(strstr(err.msg, "it reports no checksums, and it showed none of 6"));
+		assert_non_null(strstr(err.hint, "--twice"));
+		assert_int_equal(results[0].means, WS_MEANS_NONE);
+		assert_int_equal(results[0].unanswered, 2 * LAYERS);
+	}
+	servers[0].shows = NOTHING;
+	verify_one(&err);
+	assert_non_null(strstr(err.msg, "Get parameter by name failed"));
+}
+
+/* ---- checksums ---- */
+
+static void checksums_are_compared_for_every_tensor(void **state)
+{
+	(void)state;
+	struct ws_err err;
+	servers[0].sums = true;
+	if (verify_one(&err))
+		fail_msg("%s", err.msg);
+	assert_int_equal(results[0].means, WS_MEANS_CHECKSUMS);
+	assert_int_equal(results[0].equal, 2 * LAYERS);
+	assert_string_equal(results[0].algorithm, "xxh3-64");
+	servers[0].spoil = "layers.2.norm.weight";
+	servers[0].more = ",\"stale\":\"0011223344556677\",\"draft.x\":\"0011223344556677\"";
+	assert_int_equal(verify_one(&err), -1);
+	assert_int_equal(err.code, WS_EMISMATCH);
+	assert_non_null(strstr(err.msg, "5 tensors equal, 1 different, 0 missing, 1 unexpected"));
+	assert_int_equal(n_seen, 2);
+	assert_string_equal(seen[0].kind, "hash");
+	assert_string_equal(seen[0].name, "layers.2.norm.weight");
+	assert_int_equal(strlen(seen[0].expected), 16);
+	assert_string_equal(seen[1].kind, "unexpected");
+	assert_string_equal(seen[1].name, "stale");
+}
+
+static void a_part_of_the_source_expects_nothing_else(void **state)
+{
+	(void)state;
+	const char *url = servers[0].url, *norms = "*.norm.weight";
+	struct ws_err err = WS_ERR_INIT;
+	const struct ws_verify_opts opts = { .endpoints = &url, .n_endpoints = 1, .items = items,
+		                             .include = &norms, .n_include = 1 };
+	servers[0].sums = true;
+	assert_int_equal(ws_verify_weights(&opts, results, &err), 0);
+	assert_int_equal(results[0].equal, LAYERS);
+	servers[0].spoil = "layers.2.norm.weight";
+	assert_int_equal(ws_verify_weights(&opts, results, &err), -1);
+	assert_int_equal(results[0].different, 1);
+}
+
+static void ranks_that_keep_silent_are_missed(void **state)
+{
+	(void)state;
+	struct ws_err err;
+	servers[0].sums = true;
+	servers[0].info = "{\"tp_size\":2}";
+	assert_int_equal(verify_one(&err), -1);
+	assert_int_equal(err.code, WS_EMISMATCH);
+	assert_non_null(strstr(err.msg, "1 of its 2 ranks"));
+}
+
+static void hashing_uses_as_many_threads_as_asked(void **state)
+{
+	(void)state;
+	const char *url = servers[0].url;
+	servers[0].sums = true;
+	for (unsigned threads = 0; threads < 20; threads += 3) {
+		struct ws_err err = WS_ERR_INIT;
+		const struct ws_verify_opts opts = { .endpoints = &url, .n_endpoints = 1, .items = items,
+			                             .threads = threads };
+		assert_int_equal(ws_verify_weights(&opts, results, &err), 0);
+	}
+}
+
+static void a_source_that_shrank_is_said_and_nobody_passes(void **state)
+{
+	(void)state;
+	struct ws_err err;
+	servers[0].sums = true;
+	assert_int_equal(truncate("c.safetensors", 700), 0);
+	assert_int_equal(verify_one(&err), -1);
+	assert_int_equal(err.code, WS_EINPUT);
+	assert_non_null(strstr(err.msg, "hashing the source: "));
+	assert_int_equal(results[0].err.code, WS_EINPUT);
+}
+
+/* ---- several endpoints, limits ---- */
+
+static void a_no_counts_more_than_silence(void **state)
+{
+	(void)state;
+	struct ws_err err;
+	servers[1].shows = NUMBERS;
+	assert_int_equal(verify_n(2, 5 * WS_NS_PER_S, &err), -1);
+	assert_int_equal(err.code, WS_EREFUSED);
+	assert_int_equal(results[1].err.code, WS_OK);
+	servers[1].wrong = 0;
+	assert_int_equal(verify_n(2, 5 * WS_NS_PER_S, &err), -1);
+	assert_int_equal(err.code, WS_EMISMATCH);
+	assert_string_equal(err.endpoint, servers[1].url);
+	assert_int_equal(results[0].err.code, WS_EREFUSED);
+}
+
+static void an_endpoint_that_hangs_ends_with_the_deadline(void **state)
+{
+	(void)state;
+	struct ws_err err;
+	servers[0].sums = servers[1].sums = true;
+	servers[0].hangs = true;
+	assert_int_equal(verify_n(2, 300 * WS_NS_PER_MS, &err), -1);
+	assert_int_equal(err.code, WS_ETIMEOUT);
+	assert_string_equal(err.endpoint, servers[0].url);
+}
+
+static void a_cancelled_verification_ends(void **state)
+{
+	(void)state;
+	struct ws_err err;
+	ws_cancel_set(&cancel);
+	assert_int_equal(verify_one(&err), -1);
+	cancel = (struct ws_cancel)WS_CANCEL_INIT;
+	assert_int_equal(err.code, WS_ECANCELLED);
+	assert_int_equal(results[0].err.code, WS_ECANCELLED);
+}
+
+/* ---- which samples ---- */
+
+enum { MANY = 40 * 8 };
+
+static struct ws_plan_tensor many[MANY];
+static char names[MANY][64];
+
+/* 40 layers of 8 kinds. */
+static struct ws_plan plan_of_many(void)
+{
+	for (int i = 0; i < MANY; i++) {
+		snprintf(names[i], sizeof names[i], "model.layers.%d.kind%c.weight", i / 8, 'a' + i % 8);
+		many[i] = (struct ws_plan_tensor){ .name = names[i], .dtype = WS_DTYPE_BF16, .n_dims = 1,
+			                           .dims = { 4 }, .bytes = 8 };
+	}
+	return (struct ws_plan){ .tensors = many, .n_tensors = MANY };
+}
+
+static void samples_are_spread_over_kinds_and_layers(void **state)
+{
+	(void)state;
+	const struct ws_plan plan = plan_of_many();
+	for (uint64_t seed = 0; seed < 50; seed++) {
+		size_t chosen[32], again[32];
+		unsigned per_kind[8] = { 0 }, quarter[4] = { 0 };
+		bool taken[MANY] = { false };
+		assert_int_equal(verify_choose(&plan, 32, seed, chosen), 32);
+		assert_int_equal(verify_choose(&plan, 32, seed, again), 32);
+		assert_memory_equal(chosen, again, sizeof chosen);
+		for (int k = 0; k < 32; k++) {
+			assert_false(taken[chosen[k]]);
+			taken[chosen[k]] = true;
+			per_kind[chosen[k] % 8]++;
+			quarter[chosen[k] / 8 / 10]++;
+		}
+		for (int k = 0; k < 8; k++)
+			assert_int_equal(per_kind[k], 4);
+		for (int k = 0; k < 4; k++)
+			assert_true(quarter[k] >= 2);
+	}
+}
+
+static void all_are_chosen_where_there_are_few(void **state)
+{
+	(void)state;
+	struct ws_plan plan = plan_of_many();
+	size_t chosen[MANY];
+	plan.n_tensors = 20;
+	many[0].dtype = WS_DTYPE_C64;
+	many[1].n_dims = 0;
+	many[2].n_dims = 2;
+	many[2].dims[1] = 1 << 20; /* one row is a megabyte of numbers */
+	assert_int_equal(verify_choose(&plan, MANY, 7, chosen), 17);
+	assert_int_equal(verify_choose(&plan, 0, 7, chosen), 0);
+	plan.n_tensors = 0;
+	assert_int_equal(verify_choose(&plan, 5, 7, chosen), 0);
+}
+
+#define CALL(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		CALL(a_server_shows_its_numbers_in_its_own_type),
+		CALL(a_wrong_number_is_found_and_placed),
+		CALL(a_first_rank_may_show_its_shard),
+		CALL(an_only_rank_shows_all_of_it),
+		CALL(every_replica_is_compared),
+		CALL(a_quantized_server_is_compared_where_it_can_be),
+		CALL(nothing_shown_is_no_success),
+		CALL(checksums_are_compared_for_every_tensor),
+		CALL(a_part_of_the_source_expects_nothing_else),
+		CALL(ranks_that_keep_silent_are_missed),
+		CALL(hashing_uses_as_many_threads_as_asked),
+		CALL(a_source_that_shrank_is_said_and_nobody_passes),
+		CALL(a_no_counts_more_than_silence),
+		CALL(an_endpoint_that_hangs_ends_with_the_deadline),
+		CALL(a_cancelled_verification_ends),
+		cmocka_unit_test(samples_are_spread_over_kinds_and_layers),
+		cmocka_unit_test(all_are_chosen_where_there_are_few),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
