@@ -74,6 +74,7 @@ HEADERS := $(filter-out include/wsync/serve.h,$(HEADERS))
 endif
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+FAMILIES := $(sort $(wildcard lib/model/families/*.map))
 LIB = $(BUILD)/libwsync.a
 BINS := $(patsubst cmd/%.c,$(BUILD)/bin/%,$(CMD_SRCS))
 UNITS := $(patsubst tests/unit/%.c,$(BUILD)/tests/unit/%,$(UNIT_SRCS))
@@ -110,12 +111,28 @@ $(BUILD)/obj/lib/sync/%.o: LAYER = $(INC_sync)
 $(BUILD)/obj/cmd/%.o: LAYER = $(INC_cmd)
 $(BUILD)/obj/tests/%.o: LAYER = $(INC_tests)
 
-$(BUILD)/obj/%.o: %.c
+define compile
 	@mkdir -p $(@D)
 	$(call say,CC,$@)
 	$(Q)$(CC) $(BASEFLAGS) $(LAYER) $(DEP_CFLAGS) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+endef
+$(BUILD)/obj/%.o: %.c
+	$(compile)
+$(BUILD)/obj/%.o: $(BUILD)/gen/%.c
+	$(compile)
 
-$(LIB): $(call obj,$(LIB_SRCS))
+# The built-in maps as one array of strings, in the order of their names. The directory is named too, so
+# that a map which is taken away is noticed. "\?" because two of them could begin a trigraph.
+$(BUILD)/gen/lib/model/builtin_maps.c: $(FAMILIES) lib/model/families
+	@mkdir -p $(@D)
+	$(call say,GEN,$@)
+	$(Q)awk 'BEGIN { print "#include \"rules.h\""; \
+			print "const struct ws_builtin_map ws_builtin_maps[] = {" } \
+		FNR == 1 { n = split(FILENAME, path, "/"); printf "%s{ \"%s\",\n", more, path[n]; more = "},\n" } \
+		{ gsub(/\\/, "&&"); gsub(/["?]/, "\\\\&"); printf "\"%s\\n\"\n", $$0 } \
+		END { print more "{ 0, 0 } };" }' $(FAMILIES) >$@
+
+$(LIB): $(call obj,$(LIB_SRCS) lib/model/builtin_maps.c)
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 

@@ -3,39 +3,41 @@
  * expands them.
  *
  * The text form (wsync-map(5)); one rule a line, '#' begins a comment, words are separated by spaces,
- * expressions (expr.h) end where the next keyword of the rule, a comma or a bracket begins:
+ * expressions (expr.h) end where the next keyword of the rule, a comma or a bracket begins. Keywords are
+ * therefore no names for expressions. What stands behind a rule's name may come in any order.
  *
  *   family NAME
  *   arch ARCHITECTURE...               config.json's architectures
  *   type MODEL_TYPE...                 and its model_type
  *   like FAMILY                        all rules of that family, which comes earlier, first; rules of
- *                                      a name (prefixes included) that this family has too are left out
- *   let NAME = EXPR
+ *                                      a name (prefixes included, whatever their variables are called
+ *                                      and their loops run over) that this family has too are left out;
+ *                                      lets, strips, renames and joins likewise, not arch and type
+ *   let NAME = EXPR                    NAME within EXPR is what it was before ("let I = I / 2")
  *   tied EXPR                          lm_head is the embedding when it is not 0
- *   strip SEGMENT...                   taken out of names wherever it stands
- *   rename FROM -> TO                  patterns: segments, {x} for any one, a leading or trailing **
+ *   strip SEGMENT...                   taken out of names wherever it stands, but as the last
+ *   rename FROM -> TO                  patterns: segments, {x} for any one, a leading or trailing **;
+ *                                      each is tried once, in their order: a family's own, then those
+ *                                      of the family it is like, then the generic family's
  *   join NAME <- PART PART...          patterns: a checkpoint tensor that trainers keep in parts, which
  *                                      follow each other along the first axis
  *   skip PATTERN "why" [when EXPR]     names that servers leave aside
  *   group PREFIX [for VAR < EXPR | for VAR in EXPR .. EXPR] [when EXPR]
  *   end                                names between are relative to PREFIX, which may use {VAR};
- *                                      groups nest
+ *                                      groups nest; only the rules from here on and skip stand in them
  *
  *   vocab NAME rows EXPR cols EXPR             NAME.weight, rows padded to 64 and divided
  *   column NAME in EXPR [out EXPR [heads EXPR]]  a linear layer whose outputs are divided
  *   row NAME in EXPR out EXPR [heads EXPR]       ... whose inputs are; its bias is whole
  *   replicated NAME in EXPR [out EXPR]           ... which every rank has whole
- *   + PART out EXPR [heads EXPR]       after column or replicated: the checkpoint's tensors that are
- *                                      stacked into it, in order (PART replaces NAME's last segment)
+ *   + PART out EXPR [heads EXPR]       after column or replicated, instead of their out: the
+ *                                      checkpoint's tensors that are stacked into it, in order (PART
+ *                                      replaces NAME's last segment)
  *   whole NAME [EXPR, ...] [DTYPE]     a tensor that is no linear layer's: NAME is complete
- *   split NAME [EXPR, ...] heads EXPR  ... divided along its first axis
- *   stack NAME [EXPR, ...] DTYPE <- PART [EXPR, ...] DTYPE [axis N [step EXPR]] [transposed] [ep]
+ *   split NAME [EXPR, ...] [DTYPE] heads EXPR  ... divided along its first axis
+ *   stack NAME [EXPR, ...] DTYPE <- PART [EXPR, ...] DTYPE [axis N]
  *                                      ... stored under another name and shape of as many elements, and
- *                                      divided along that axis of PART: evenly, or in steps of EXPR of
- *                                      which every rank has ceil(steps / tp), the last with zeros behind.
- *                                      transposed: the last two axes of PART are swapped in NAME (whose
- *                                      shape is the swapped one). ep: PART holds experts, its first axis
- *                                      is divided by ep and axis N by tp / ep
+ *                                      divided evenly along that axis of PART
  *   experts NAME count EXPR in EXPR mid EXPR [nongated]
  *                                      NAME.{e}.gate_proj, up_proj, down_proj into NAME.w13_weight and
  *                                      NAME.w2_weight
@@ -44,15 +46,14 @@
  *                                      the server fuses them, further experts of EXPERTS
  *   alias NAME of PARAM [order N...] [groups EXPR]
  *                                      a trainer's name of a fused parameter (its tp 1 form), with the
- *                                      axis order of the trainer's tensor
- *
- * Besides the config's keys expressions know nextn (ws_layout_opts), fp8 (block FP8) and mxfp4 (the
- * config's quantization, as far as the layout heeds it), each 0 or 1. A skip within a group is relative
- * to its PREFIX like all names.
+ *                                      axis order of the trainer's tensor; a name may have several
  *
  * and after any param: bias EXPR (linear layers: there is NAME.bias when it is not 0), optional,
- * unquantized, attention (divided by the attention's tp), when EXPR. A linear layer has a ".weight", and
- * where the config says block FP8 and does not leave it out, a ".weight_scale_inv". */
+ * unquantized, attention (divided by the attention's tp); when EXPR after params, aliases and skips. A
+ * linear layer has a ".weight", and where the config says block FP8 and does not leave it out, a
+ * ".weight_scale_inv".
+ *
+ * What the family "generic" strips, renames, joins and skips holds for all families, behind their own. */
 #ifndef WS_MODEL_RULES_H
 #define WS_MODEL_RULES_H
 
@@ -137,16 +138,22 @@ struct ws_family {
 };
 
 /* Does the pattern match the name? Segments only: {x} is any one segment, the same for the same x; "**"
- * first or last is any number of them. Captures go to caps (n_caps of them) when it is not NULL. */
+ * first or last is any number of them, none included. Captures go to caps (n_caps of them, the unused
+ * ones empty; WS_MAX_CAPTURES is always enough) when it is not NULL. */
+enum { WS_MAX_CAPTURES = 16 };
 struct ws_capture {
 	char var[16];
 	const char *at;
 	size_t n;
 };
 bool ws_pattern_match(const char *pattern, const char *name, struct ws_capture *caps, size_t n_caps);
-/* Replaces {x} and ** by what was captured. NULL: does not fit in n bytes. */
+/* Replaces {x} and ** by what was captured. NULL: does not fit in n bytes, or was not captured. */
 const char *ws_pattern_fill(const char *pattern, const struct ws_capture *caps, size_t n_caps,
                             char *dst, size_t n);
+
+/* ws_namemap_open of a text in memory; text NULL: the built-in families alone. */
+int ws_namemap_parse(const char *text, size_t n, const char *what, struct ws_namemap **out,
+                     struct ws_err *err);
 
 /* The compiled-in maps: pairs of file name and text, ended by a NULL name. Generated by the Makefile
  * from lib/model/families. */

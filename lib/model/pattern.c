@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pattern.c - names against patterns, segment by segment.
+ *
+ * What "**" stands for is captured as "<**" where it is the first segment of several, else as "**>";
+ * when a name can be divided in several ways, the leading one is as short as possible. */
+#include "rules.h"
+#include "wsync/layout.h"
+
+#include <string.h>
+
+enum { MAX_NAME = 4096 };
+
+struct found {
+	struct ws_capture caps[WS_MAX_CAPTURES];
+	size_t n;
+};
+
+static size_t segment(const char *s)
+{
+	return strcspn(s, ".");
+}
+
+static bool is_any(const char *segment_at, size_t n)
+{
+	return n == 2 && memcmp(segment_at, "**", 2) == 0;
+}
+
+static const struct ws_capture *captured(const struct ws_capture *caps, size_t n_caps,
+                                         const char *var, size_t n)
+{
+	for (size_t i = 0; i < n_caps; i++)
+		if (strlen(caps[i].var) == n && memcmp(caps[i].var, var, n) == 0)
+			return &caps[i];
+	return NULL;
+}
+
+static bool capture(struct found *f, const char *var, size_t n, const char *at, size_t len)
+{
+	const struct ws_capture *before = captured(f->caps, f->n, var, n);
+	if (before)
+		return before->n == len && memcmp(before->at, at, len) == 0;
+	if (f->n == WS_MAX_CAPTURES || n >= sizeof f->caps->var)
+		return false;
+	struct ws_capture *c = &f->caps[f->n++];
+	*c = (struct ws_capture){ .at = at, .n = len };
+	memcpy(c->var, var, n);
+	return true;
+}
+
+static bool match_segment(const char *pattern, size_t n_p, const char *name, size_t n,
+                          struct found *f)
+{
+	if (n_p >= 2 && pattern[0] == '{' && pattern[n_p - 1] == '}')
+		return n > 0 && capture(f, pattern + 1, n_p - 2, name, n);
+	return n_p == n && memcmp(pattern, name, n) == 0;
+}
+
+/* The pattern behind a leading "**" against all of name. */
+static bool match_from(const char *pattern, const char *name, struct found *f)
+{
+	for (;;) {
+		const size_t n_p = segment(pattern);
+		if (is_any(pattern, n_p) && !pattern[n_p])
+			return capture(f, "**>", 3, name ? name : "", name ? strlen(name) : 0);
+		if (!name)
+			return false;
+		const size_t n = segment(name);
+		if (!match_segment(pattern, n_p, name, n, f))
+			return false;
+		name = name[n] ? name + n + 1 : NULL;
+		if (!pattern[n_p])
+			return !name;
+		pattern += n_p + 1;
+	}
+}
+
+static bool match(const char *pattern, const char *name, struct found *f)
+{
+	if (strncmp(pattern, "**.", 3) != 0)
+		return match_from(pattern, name, f);
+	for (const char *at = name;; at += segment(at) + 1) {
+		f->n = 0;
+		if (capture(f, "<**", 3, name, at == name ? 0 : (size_t)(at - name) - 1) &&
+		    match_from(pattern + 3, at, f))
+			return true;
+		if (!at[segment(at)])
+			return false;
+	}
+}
+
+bool ws_pattern_match(const char *pattern, const char *name, struct ws_capture *caps, size_t n_caps)
+{
+	struct found f;
+	f.n = 0;
+	if (!match(pattern, name, &f))
+		return false;
+	for (size_t i = 0; caps && i < n_caps; i++)
+		caps[i] = i < f.n ? f.caps[i] : (struct ws_capture){ .at = "" };
+	return true;
+}
+
+/* Text that a segment of a pattern stands for; false: nobody captured it. */
+static bool meaning(const char *segment_at, size_t n, bool leads, const struct ws_capture *caps,
+                    size_t n_caps, const char **at, size_t *len)
+{
+	const struct ws_capture *c = NULL;
+	*at = segment_at;
+	*len = n;
+	if (is_any(segment_at, n)) {
+		c = captured(caps, n_caps, leads ? "<**" : "**>", 3);
+		if (!c)
+			c = captured(caps, n_caps, leads ? "**>" : "<**", 3);
+	} else if (n >= 2 && segment_at[0] == '{' && segment_at[n - 1] == '}') {
+		c = captured(caps, n_caps, segment_at + 1, n - 2);
+	} else {
+		return true;
+	}
+	if (!c)
+		return false;
+	*at = c->at;
+	*len = c->n;
+	return true;
+}
+
+const char *ws_pattern_fill(const char *pattern, const struct ws_capture *caps, size_t n_caps,
+                            char *dst, size_t n)
+{
+	size_t out = 0;
+	for (const char *p = pattern;;) {
+		const size_t n_p = segment(p);
+		const char *at;
+		size_t len;
+		if (!meaning(p, n_p, p == pattern && p[n_p], caps, n_caps, &at, &len))
+			return NULL;
+		const size_t dot = out && len; /* "**" may stand for nothing */
+		if (n - out <= len + dot || out >= n)
+			return NULL;
+		if (dot)
+			dst[out++] = '.';
+		memcpy(dst + out, at, len);
+		out += len;
+		if (!p[n_p])
+			break;
+		p += n_p + 1;
+	}
+	dst[out] = 0;
+	return dst;
+}
+
+static bool is_wrapper(const struct ws_family *f, const char *at, size_t n)
+{
+	for (size_t i = 0; i < f->n_strips; i++)
+		if (strlen(f->strips[i]) == n && memcmp(f->strips[i], at, n) == 0)
+			return true;
+	return false;
+}
+
+/* Copies the name without what wrappers put in. The last segment is the tensor's own. */
+static const char *unwrap(const struct ws_family *f, const char *name, char *dst, size_t n)
+{
+	size_t out = 0;
+	for (;;) {
+		const size_t len = segment(name);
+		const bool last = !name[len];
+		if (last || !is_wrapper(f, name, len)) {
+			if (out >= n || n - out <= len + !last)
+				return NULL;
+			memcpy(dst + out, name, len);
+			out += len;
+			dst[out] = '.';
+			out += !last;
+		}
+		if (last)
+			break;
+		name += len + 1;
+	}
+	dst[out] = 0;
+	return dst;
+}
+
+const char *ws_family_rename(const struct ws_family *f, const char *name, char *dst, size_t n)
+{
+	struct ws_capture caps[WS_MAX_CAPTURES];
+	char before[MAX_NAME];
+	if (!unwrap(f, name, dst, n))
+		return NULL;
+	for (size_t i = 0; i < f->n_renames; i++) {
+		const struct ws_rename *r = &f->renames[i];
+		if (!ws_pattern_match(r->from, dst, NULL, 0))
+			continue;
+		const size_t len = strlen(dst);
+		if (len >= sizeof before)
+			return NULL;
+		memcpy(before, dst, len + 1);
+		ws_pattern_match(r->from, before, caps, WS_MAX_CAPTURES);
+		if (!ws_pattern_fill(r->to, caps, WS_MAX_CAPTURES, dst, n))
+			return NULL;
+		if (!dst[0])
+			memcpy(dst, before, len + 1); /* nothing would be left of it */
+	}
+	return dst;
+}
