@@ -28,6 +28,7 @@ struct ws_view {
 	unsigned axis;                 /* the pieces follow each other along this axis of the item */
 	const struct ws_piece *pieces;
 	size_t n_pieces;
+	struct ws_reader *reader;      /* the catalog's, for ws_item_read; may be NULL */
 };
 
 struct ws_item {
@@ -70,7 +71,8 @@ size_t ws_catalog_source(const struct ws_catalog *c, const struct ws_source *sou
 /* Items that are views, and of those the ones whose bytes must be copied (not file runs >= 4 KiB). */
 size_t ws_catalog_views(const struct ws_catalog *c, size_t *copied);
 
-/* Copies bytes [at, at+n) of the item; rising calls are fast. XXH3-64 of all of them. */
+/* Copies bytes [at, at+n) of the item; rising calls are fast, from one thread faster than from
+ * several. XXH3-64 of all of them. */
 int ws_item_read(const struct ws_item *item, uint64_t at, void *dst, size_t n, struct ws_err *err);
 int ws_item_hash(const struct ws_item *item, uint64_t *hash, struct ws_err *err);
 

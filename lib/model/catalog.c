@@ -96,13 +96,3 @@ size_t ws_catalog_views(const struct ws_catalog *c, size_t *copied)
 		*copied = 0;
 	return 0;
 }
-
-int ws_item_read(const struct ws_item *item, uint64_t at, void *dst, size_t n, struct ws_err *err)
-{
-	return ws_source_read(item->source, item->from, at, dst, n, err);
-}
-
-int ws_item_hash(const struct ws_item *item, uint64_t *hash, struct ws_err *err)
-{
-	return ws_source_hash(item->source, item->from, hash, err);
-}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gather.h"
+
+#include "transpose.h"
+
+#include <assert.h>
+#include <string.h>
+
+enum {
+	RUN_MIN = 4096,    /* worth a read of its own straight to where it goes */
+	GAP_MAX = 6 << 10, /* read over it: another call would cost as much */
+	LINE = 64,
+	SQUARE = 16        /* steps at a time that transpose.c likes */
+};
+
+/* One axis of what is gathered; axes are sorted so that the last is the densest in the source. */
+struct axis {
+	int64_t n, read, write;
+};
+
+struct job {
+	const struct ws_gather *g;
+	struct axis axes[WS_MAX_DIMS];
+	unsigned n;
+	unsigned dense;    /* axes[dense..n) are read by one call, with the gaps */
+	int64_t extent;    /* elements from the first to the last of those */
+	int64_t steps;     /* of axes[dense-1] that go into one block */
+	size_t pitch;      /* bytes from one step to the next in the block */
+	bool together;     /* all steps by one call */
+	uint8_t *block;
+};
+
+/* ---- shape of the work -------------------------------------------------------------------------- */
+
+static void sort_axes(struct job *j)
+{
+	for (unsigned d = 0; d < j->g->n_dims; d++) {
+		const struct axis a = { j->g->dims[d], j->g->read[d], j->g->write[d] };
+		if (a.n == 1)
+			continue;
+		unsigned k = j->n++;
+		for (; k > 0 && j->axes[k - 1].read < a.read; k--)
+			j->axes[k] = j->axes[k - 1];
+		j->axes[k] = a;
+	}
+}
+
+/* Two axes that are one: in the source and in memory the outer goes on where the inner ends. */
+static void merge_axes(struct job *j)
+{
+	unsigned kept = 0;
+	for (unsigned d = 1; d < j->n; d++) {
+		struct axis *outer = &j->axes[kept];
+		const struct axis *inner = &j->axes[d];
+		if (outer->read == inner->read * inner->n && outer->write == inner->write * inner->n)
+			*outer = (struct axis){ outer->n * inner->n, inner->read, inner->write };
+		else
+			j->axes[++kept] = *inner;
+	}
+	j->n = kept + 1;
+}
+
+/* From the innermost axis outwards: as long as the gaps are small and the block holds it. */
+static void choose_reads(struct job *j)
+{
+	const int64_t size = j->g->size, most = WS_GATHER_BLOCK / size;
+	j->dense = j->n;
+	j->extent = 1;
+	while (j->dense > 0) {
+		const struct axis *a = &j->axes[j->dense - 1];
+		if ((a->read - j->extent) * size > GAP_MAX || a->n > (most - j->extent) / a->read + 1)
+			break;
+		j->extent += (a->n - 1) * a->read;
+		j->dense--;
+	}
+	j->steps = 1;
+	j->pitch = (size_t)(j->extent * size);
+	if (j->dense == 0)
+		return;
+	const struct axis *a = &j->axes[j->dense - 1];
+	j->together = (a->read - j->extent) * size <= GAP_MAX;
+	if (j->together) {
+		j->pitch = (size_t)(a->read * size);
+		j->steps = (most - j->extent) / a->read + 1;
+	} else {
+		/* Off powers of two, or a column of the block would be in one set of the cache. */
+		j->pitch = (j->pitch + LINE - 1) / LINE * LINE + LINE;
+		j->steps = (int64_t)(WS_GATHER_BLOCK / j->pitch);
+		j->steps += j->steps == 0; /* the last step needs no room behind it */
+	}
+	if (j->steps > SQUARE)
+		j->steps -= j->steps % SQUARE;
+	if (j->steps > a->n)
+		j->steps = a->n;
+}
+
+/* ---- doing it ----------------------------------------------------------------------------------- */
+
+static int read_elements(const struct job *j, uint64_t at, void *dst, int64_t n, struct ws_err *err)
+{
+	const struct ws_gather *g = j->g;
+	return ws_source_read(g->source, g->from, at * g->size, dst, (size_t)n * g->size, err);
+}
+
+/* Steps [first, first+n) of the axis outside the dense ones. */
+static int do_block(const struct job *j, uint64_t at, uint8_t *dst, int64_t n, struct ws_err *err)
+{
+	const struct axis *outer = j->dense ? &j->axes[j->dense - 1] : NULL;
+	const unsigned size = j->g->size;
+	if (!outer || j->together) {
+		const int64_t extent = outer ? (n - 1) * outer->read + j->extent : j->extent;
+		if (read_elements(j, at, j->block, extent, err))
+			return -1;
+	} else {
+		for (int64_t i = 0; i < n; i++)
+			if (read_elements(j, at + (uint64_t)(i * outer->read), j->block + (size_t)i * j->pitch,
+			                  j->extent, err))
+				return -1;
+	}
+	struct ws_spread s = { .size = size };
+	if (outer)
+		s.axes[s.n++] = (struct ws_spread_axis){ n, (int64_t)j->pitch, outer->write * size };
+	for (unsigned d = j->dense; d < j->n; d++)
+		s.axes[s.n++] = (struct ws_spread_axis){ j->axes[d].n, j->axes[d].read * size,
+			                                 j->axes[d].write * size };
+	ws_spread(&s, j->block, dst);
+	return 0;
+}
+
+/* A long run of the source that is a run in memory too needs no block. */
+static bool is_direct(const struct job *j)
+{
+	const struct axis *last = &j->axes[j->n - 1];
+	return last->read == 1 && last->write == 1 && last->n * j->g->size >= RUN_MIN;
+}
+
+/* Walks the axes before n_outer; at and dst move along. */
+static int walk(const struct job *j, unsigned d, unsigned n_outer, uint64_t at, uint8_t *dst,
+                struct ws_err *err)
+{
+	const bool last = d == n_outer;
+	if (last && n_outer == j->n - 1 && is_direct(j))
+		return read_elements(j, at, dst, j->axes[d].n, err);
+	if (last && j->dense == 0)
+		return do_block(j, at, dst, 1, err);
+	const struct axis *a = &j->axes[d];
+	const int64_t step = last ? j->steps : 1;
+	for (int64_t i = 0; i < a->n; i += step) {
+		const int64_t n = a->n - i < step ? a->n - i : step;
+		const uint64_t from = at + (uint64_t)(i * a->read);
+		uint8_t *to = dst + i * a->write * j->g->size;
+		if (last ? do_block(j, from, to, n, err) : walk(j, d + 1, n_outer, from, to, err))
+			return -1;
+	}
+	return 0;
+}
+
+int ws_gather(const struct ws_gather *g, uint8_t *block, struct ws_err *err)
+{
+	struct job j = { .g = g, .block = block };
+	sort_axes(&j);
+	if (j.n == 0) /* one element */
+		return ws_source_read(g->source, g->from, g->at * g->size, g->dst, g->size, err);
+	merge_axes(&j);
+	if (is_direct(&j))
+		return walk(&j, 0, j.n - 1, g->at, g->dst, err);
+	choose_reads(&j);
+	return walk(&j, 0, j.dense ? j.dense - 1 : 0, g->at, g->dst, err);
+}

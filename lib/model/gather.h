@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gather.h - a strided box of a source tensor into a strided box of memory.
+ *
+ * The source is read in its own order, in few calls as large as pay: what lies together at once, what
+ * lies nearly together with the gaps between. The transposing happens in memory, block by block. */
+#ifndef WS_MODEL_GATHER_H
+#define WS_MODEL_GATHER_H
+
+#include "wsync/source.h"
+
+struct ws_gather {
+	const struct ws_source *source;
+	const struct ws_tensor *from;
+	uint64_t at;               /* first element of `from` */
+	unsigned n_dims;
+	unsigned size;             /* bytes of an element: 1, 2, 4 or 8 */
+	int64_t dims[WS_MAX_DIMS]; /* all > 0 */
+	int64_t read[WS_MAX_DIMS]; /* strides in `from`, in elements; > 0 where there is a second */
+	int64_t write[WS_MAX_DIMS]; /* strides in dst, likewise */
+	uint8_t *dst;
+};
+
+enum { WS_GATHER_BLOCK = 256 << 10 }; /* stays in the second-level cache */
+
+/* block: WS_GATHER_BLOCK bytes to work in. */
+int ws_gather(const struct ws_gather *g, uint8_t *block, struct ws_err *err);
+
+#endif

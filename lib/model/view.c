@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* view.c - from strides to runs of files.
+ *
+ * For each index of the axes outside the concatenation, each piece contributes one slab; a slab is a
+ * number of equal runs. */
+#include "view.h"
+
+#include "checkpoint.h"
+
+static const int64_t RUN_MIN = 4096; /* bytes; below it a system call costs more than copying */
+
+struct walk {
+	const struct ws_item *item;
+	ws_stretch_fn *fn;
+	void *ctx;
+	unsigned axis;   /* of the concatenation; 0 where a single piece is all */
+	unsigned size;   /* bytes of an element */
+};
+
+static struct walk walk_of(const struct ws_item *item)
+{
+	return (struct walk){
+		.item = item,
+		.axis = item->view->n_pieces == 1 ? 0 : item->view->axis,
+		.size = ws_dtype_bits(item->dtype) / 8,
+	};
+}
+
+static int64_t product(const int64_t *dims, unsigned from, unsigned to)
+{
+	int64_t n = 1;
+	for (unsigned d = from; d < to; d++)
+		n *= dims[d];
+	return n;
+}
+
+/* Axes [*axis, n) of the piece lie together; returns how many elements that are. */
+static int64_t find_run(const struct walk *w, const struct ws_piece *p, unsigned *axis)
+{
+	int64_t run = 1;
+	unsigned d = w->item->n_dims;
+	for (; d > w->axis && (p->dims[d - 1] == 1 || p->strides[d - 1] == run); d--)
+		run *= p->dims[d - 1];
+	*axis = d;
+	return run;
+}
+
+static bool in_file(const struct ws_piece *p)
+{
+	struct ws_span span;
+	ws_source_span(p->source, p->from, &span);
+	return span.fd >= 0;
+}
+
+/* Are the piece's runs worth a span each? */
+static bool is_filed(const struct walk *w, const struct ws_piece *p)
+{
+	unsigned axis;
+	const int64_t run = find_run(w, p, &axis);
+	if (run * w->size < RUN_MIN && (axis > w->axis || product(w->item->dims, 0, w->axis) > 1))
+		return false;
+	return in_file(p);
+}
+
+static int run(const struct walk *w, const struct ws_piece *p, uint64_t at, int64_t n)
+{
+	return w->fn(w->ctx, &(struct ws_stretch){ .item = w->item, .piece = p, .at = at * w->size,
+	                                           .length = (uint64_t)n * w->size });
+}
+
+/* The runs of one slab, whose axes d.. are still to be walked. */
+static int walk_slab(const struct walk *w, const struct ws_piece *p, unsigned d, unsigned end,
+                     int64_t elements, uint64_t at)
+{
+	int rc = 0;
+	if (d == end)
+		return run(w, p, at, elements);
+	for (int64_t i = 0; i < p->dims[d] && rc == 0; i++)
+		rc = walk_slab(w, p, d + 1, end, elements, at + (uint64_t)(i * p->strides[d]));
+	return rc;
+}
+
+static int walk_piece(const struct walk *w, const struct ws_piece *p, uint64_t at)
+{
+	unsigned end;
+	const int64_t elements = find_run(w, p, &end);
+	return walk_slab(w, p, w->axis, end, elements, at);
+}
+
+/* Consecutive pieces that are gathered are one stretch. */
+static int walk_gathered(const struct walk *w, size_t first, size_t n)
+{
+	const struct ws_view *v = w->item->view;
+	struct ws_stretch s = { .item = w->item, .first = first, .n = n };
+	for (size_t i = first; i < first + n; i++)
+		s.length += (uint64_t)product(v->pieces[i].dims, w->axis, w->item->n_dims);
+	s.length *= (uint64_t)product(w->item->dims, 0, w->axis) * w->size;
+	return w->fn(w->ctx, &s);
+}
+
+/* Nothing outside the concatenation: each piece is judged by itself. */
+static int walk_pieces(const struct walk *w)
+{
+	const struct ws_view *v = w->item->view;
+	int rc = 0;
+	for (size_t i = 0, n; i < v->n_pieces && rc == 0; i += n) {
+		for (n = 0; i + n < v->n_pieces && !is_filed(w, &v->pieces[i + n]); n++)
+			;
+		if (n)
+			rc = walk_gathered(w, i, n);
+		else
+			rc = walk_piece(w, &v->pieces[i], v->pieces[i].at);
+		n += n == 0;
+	}
+	return rc;
+}
+
+/* Slabs of all pieces alternate. */
+static int walk_slabs(const struct walk *w, unsigned d, const int64_t *index)
+{
+	const struct ws_view *v = w->item->view;
+	int64_t next[WS_MAX_DIMS];
+	int rc = 0;
+	for (unsigned k = 0; k < d; k++)
+		next[k] = index[k];
+	if (d < w->axis) {
+		for (next[d] = 0; next[d] < w->item->dims[d] && rc == 0; next[d]++)
+			rc = walk_slabs(w, d + 1, next);
+		return rc;
+	}
+	for (size_t i = 0; i < v->n_pieces && rc == 0; i++) {
+		uint64_t at = v->pieces[i].at;
+		for (unsigned k = 0; k < d; k++)
+			at += (uint64_t)(index[k] * v->pieces[i].strides[k]);
+		rc = walk_piece(w, &v->pieces[i], at);
+	}
+	return rc;
+}
+
+int ws_view_walk(const struct ws_item *item, ws_stretch_fn *fn, void *ctx)
+{
+	struct walk w = walk_of(item);
+	const struct ws_view *v = item->view;
+	w.fn = fn;
+	w.ctx = ctx;
+	if (item->bytes == 0)
+		return 0;
+	if (product(item->dims, 0, w.axis) == 1)
+		return walk_pieces(&w);
+	for (size_t i = 0; i < v->n_pieces; i++)
+		if (!is_filed(&w, &v->pieces[i]))
+			return walk_gathered(&w, 0, v->n_pieces);
+	const int64_t none = 0;
+	return walk_slabs(&w, 0, &none);
+}
+
+bool ws_view_copied(const struct ws_item *item)
+{
+	const struct walk w = walk_of(item);
+	for (size_t i = 0; item->bytes && i < item->view->n_pieces; i++)
+		if (!is_filed(&w, &item->view->pieces[i]))
+			return true;
+	return false;
+}
