@@ -95,7 +95,8 @@ bool ws_map_reserved(const char *word, size_t n)
 {
 	static const char *const words[] = {
 		"in", "out", "heads", "rows", "cols", "count", "mid", "into", "of", "order", "groups", "axis",
-		"bias", "optional", "unquantized", "attention", "nongated", "when", "for",
+		"step", "transposed", "ep", "bias", "optional", "unquantized", "attention", "nongated",
+		"when", "for",
 	};
 	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
 		if (strlen(words[i]) == n && memcmp(words[i], word, n) == 0)

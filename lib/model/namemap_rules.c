@@ -13,7 +13,7 @@ enum {
 	IN = 1 << 0, OUT = 1 << 1, HEADS = 1 << 2, ROWS = 1 << 3, COLS = 1 << 4, COUNT = 1 << 5,
 	MID = 1 << 6, BIAS = 1 << 7, GROUPS = 1 << 8, WHEN = 1 << 9, OPTIONAL = 1 << 10,
 	UNQUANTIZED = 1 << 11, ATTENTION = 1 << 12, NONGATED = 1 << 13, INTO = 1 << 14, OF = 1 << 15,
-	ORDER = 1 << 16, AXIS = 1 << 17,
+	ORDER = 1 << 16, AXIS = 1 << 17, STEP = 1 << 18, TRANSPOSED = 1 << 19, EP = 1 << 20,
 	PARAM = WHEN | OPTIONAL | UNQUANTIZED | ATTENTION,
 };
 
@@ -43,6 +43,9 @@ static const struct word {
 	{ "of", OF, NAME, offsetof(struct ws_rule, of) },
 	{ "order", ORDER, PERMUTATION, offsetof(struct ws_rule, order) },
 	{ "axis", AXIS, INDEX, offsetof(struct ws_rule, axis) },
+	{ "step", STEP, EXPR, offsetof(struct ws_rule, step) },
+	{ "transposed", TRANSPOSED, FLAG, offsetof(struct ws_rule, transposed) },
+	{ "ep", EP, FLAG, offsetof(struct ws_rule, ep) },
 };
 
 enum head { PLAIN, SHAPE, STORED, PATTERN };
@@ -63,8 +66,8 @@ static const struct kind {
 	  "replicated NAME in EXPR [out EXPR]" },
 	{ "whole", WS_RULE_WHOLE, SHAPE, 0, PARAM, "whole NAME [EXPR, ...] [DTYPE]" },
 	{ "split", WS_RULE_SPLIT, SHAPE, HEADS, PARAM, "split NAME [EXPR, ...] [DTYPE] heads EXPR" },
-	{ "stack", WS_RULE_STACK, STORED, 0, AXIS | PARAM,
-	  "stack NAME [EXPR, ...] DTYPE <- PART [EXPR, ...] DTYPE [axis N]" },
+	{ "stack", WS_RULE_STACK, STORED, 0, AXIS | STEP | TRANSPOSED | EP | PARAM,
+	  "stack NAME [EXPR, ...] DTYPE <- PART [EXPR, ...] DTYPE [axis N [step EXPR]]" },
 	{ "experts", WS_RULE_EXPERTS, PLAIN, COUNT | IN | MID, NONGATED | PARAM,
 	  "experts NAME count EXPR in EXPR mid EXPR [nongated]" },
 	{ "shared", WS_RULE_SHARED, PLAIN, COUNT | IN | MID | INTO, PARAM,
@@ -136,7 +139,7 @@ static int read_pattern(struct ws_map_line *l, const struct ws_map_vars *around,
 	vars.room = WS_MAP_MAX_CAPTURES;
 	if (ws_map_name(l, "a pattern of names", true, &vars, &r->name))
 		return -1;
-	if (nested && strncmp(r->name, "**", 2) == 0)
+	if (nested && strncmp(r->name, "**.", 3) == 0)
 		return ws_map_bad(l, "a pattern in a group cannot begin with **: put it outside");
 	return ws_map_quoted(l, &r->of);
 }
@@ -249,6 +252,8 @@ static int read_words(struct ws_map_line *l, const struct kind *k, const struct 
 			return ws_map_bad(l, "'%s' is missing: %s", words[i].text, k->usage);
 	if ((seen & HEADS) && k->kind == WS_RULE_COLUMN && !(seen & OUT))
 		return ws_map_bad(l, "'heads' needs 'out': %s", k->usage);
+	if ((seen & STEP) && !(seen & AXIS))
+		return ws_map_bad(l, "'step' needs 'axis': %s", k->usage);
 	return 0;
 }
 

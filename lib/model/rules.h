@@ -35,9 +35,13 @@
  *                                      replaces NAME's last segment)
  *   whole NAME [EXPR, ...] [DTYPE]     a tensor that is no linear layer's: NAME is complete
  *   split NAME [EXPR, ...] [DTYPE] heads EXPR  ... divided along its first axis
- *   stack NAME [EXPR, ...] DTYPE <- PART [EXPR, ...] DTYPE [axis N]
+ *   stack NAME [EXPR, ...] DTYPE <- PART [EXPR, ...] DTYPE [axis N [step EXPR]] [transposed] [ep]
  *                                      ... stored under another name and shape of as many elements, and
- *                                      divided evenly along that axis of PART
+ *                                      divided along that axis of PART: evenly, or in steps of EXPR of
+ *                                      which every rank has ceil(steps / tp), the last with zeros behind.
+ *                                      transposed: the last two axes of PART are swapped in NAME (whose
+ *                                      shape is the swapped one). ep: PART holds experts, its first axis
+ *                                      is divided by ep and axis N by tp / ep
  *   experts NAME count EXPR in EXPR mid EXPR [nongated]
  *                                      NAME.{e}.gate_proj, up_proj, down_proj into NAME.w13_weight and
  *                                      NAME.w2_weight
@@ -52,6 +56,9 @@
  * unquantized, attention (divided by the attention's tp); when EXPR after params, aliases and skips. A
  * linear layer has a ".weight", and where the config says block FP8 and does not leave it out, a
  * ".weight_scale_inv".
+ *
+ * Besides the config's keys expressions know nextn (ws_layout_opts), fp8 (block FP8) and mxfp4 (the
+ * config's quantization, as far as the layout heeds it), each 0 or 1. DTYPE is torch's name.
  *
  * What the family "generic" strips, renames, joins and skips holds for all families, behind their own. */
 #ifndef WS_MODEL_RULES_H
