@@ -23,6 +23,50 @@ static void qwen3(struct ws_jw *w, const struct ws_model *m)
 	ws_jw_bool(w, "norm_topk_prob", true);
 }
 
+static void llama(struct ws_jw *w, const struct ws_model *m)
+{
+	ws_jw_int(w, "num_key_value_heads", m->kv_heads);
+	ws_jw_int(w, "head_dim", m->head_dim);
+	ws_jw_bool(w, "attention_bias", false);
+	ws_jw_bool(w, "mlp_bias", false);
+	ws_jw_int(w, "bos_token_id", 128000);
+	ws_jw_int(w, "rope_theta", 500000);
+	ws_jw_object(w, "rope_scaling");
+	ws_jw_str(w, "rope_type", "llama3");
+	ws_jw_int(w, "factor", 8);
+	ws_jw_int(w, "low_freq_factor", 1);
+	ws_jw_int(w, "high_freq_factor", 4);
+	ws_jw_int(w, "original_max_position_embeddings", 8192);
+	ws_jw_end_object(w);
+}
+
+/* What mixtures with shared experts have in common. */
+static void routing(struct ws_jw *w, const struct ws_model *m, int groups, int chosen)
+{
+	ws_jw_int(w, "moe_intermediate_size", m->moe_intermediate);
+	ws_jw_int(w, "n_routed_experts", m->experts);
+	ws_jw_int(w, "n_shared_experts", 1);
+	ws_jw_int(w, "num_experts_per_tok", 8);
+	ws_jw_int(w, "first_k_dense_replace", m->dense_layers);
+	ws_jw_int(w, "n_group", groups);
+	ws_jw_int(w, "topk_group", chosen);
+	ws_jw_bool(w, "norm_topk_prob", true);
+	ws_jw_int(w, "num_nextn_predict_layers", m->nextn_layers);
+}
+
+static void glm4_moe(struct ws_jw *w, const struct ws_model *m)
+{
+	ws_jw_int(w, "num_key_value_heads", m->kv_heads);
+	ws_jw_int(w, "head_dim", m->head_dim);
+	ws_jw_bool(w, "attention_bias", true);
+	ws_jw_bool(w, "use_qk_norm", false);
+	ws_jw_double(w, "partial_rotary_factor", 0.5);
+	ws_jw_int(w, "rope_theta", 1000000);
+	ws_jw_null(w, "rope_scaling");
+	routing(w, m, 1, 1);
+	ws_jw_double(w, "routed_scaling_factor", 1.0);
+}
+
 static void deepseek_rope(struct ws_jw *w)
 {
 	ws_jw_int(w, "rope_theta", 10000);
@@ -45,19 +89,11 @@ static void deepseek_v3(struct ws_jw *w, const struct ws_model *m)
 	ws_jw_int(w, "qk_nope_head_dim", m->nope_dim);
 	ws_jw_int(w, "qk_rope_head_dim", m->rope_dim);
 	ws_jw_int(w, "v_head_dim", m->v_dim);
-	ws_jw_int(w, "moe_intermediate_size", m->moe_intermediate);
-	ws_jw_int(w, "n_routed_experts", m->experts);
-	ws_jw_int(w, "n_shared_experts", 1);
-	ws_jw_int(w, "num_experts_per_tok", 8);
-	ws_jw_int(w, "first_k_dense_replace", m->dense_layers);
+	routing(w, m, 8, 4);
 	ws_jw_int(w, "moe_layer_freq", 1);
-	ws_jw_int(w, "n_group", 8);
-	ws_jw_int(w, "topk_group", 4);
 	ws_jw_str(w, "topk_method", "noaux_tc");
 	ws_jw_str(w, "scoring_func", "sigmoid");
-	ws_jw_bool(w, "norm_topk_prob", true);
 	ws_jw_double(w, "routed_scaling_factor", 2.5);
-	ws_jw_int(w, "num_nextn_predict_layers", m->nextn_layers);
 	ws_jw_int(w, "bos_token_id", 0);
 	deepseek_rope(w);
 	ws_jw_object(w, "quantization_config");
@@ -77,9 +113,11 @@ int ws_model_config(const struct ws_model *m, struct ws_buf *out, struct ws_err 
 		const char *architecture, *type;
 		void (*rest)(struct ws_jw *, const struct ws_model *);
 	} families[] = {
+		[WS_FAMILY_LLAMA] = { "LlamaForCausalLM", "llama", llama },
 		[WS_FAMILY_QWEN3] = { "Qwen3ForCausalLM", "qwen3", qwen3 },
 		[WS_FAMILY_QWEN3_MOE] = { "Qwen3MoeForCausalLM", "qwen3_moe", qwen3 },
 		[WS_FAMILY_DEEPSEEK_V3] = { "DeepseekV3ForCausalLM", "deepseek_v3", deepseek_v3 },
+		[WS_FAMILY_GLM4_MOE] = { "Glm4MoeForCausalLM", "glm4_moe", glm4_moe },
 	};
 	struct ws_jw w;
 	ws_jw_init(&w, out);

@@ -29,6 +29,13 @@ static const struct ws_model models[] = {
 	  .experts = 256, .moe_intermediate = 2048, .dense_layers = 3, .nextn_layers = 1,
 	  .q_rank = 1536, .kv_rank = 512, .nope_dim = 128, .rope_dim = 64, .v_dim = 128,
 	  .position = 163840, .eos = 1 },
+	{ .name = "llama-3.1-8b", .family = WS_FAMILY_LLAMA, .hidden = 4096, .intermediate = 14336,
+	  .layers = 32, .heads = 32, .kv_heads = 8, .head_dim = 128, .vocab = 128256,
+	  .position = 131072, .eos = 128001 },
+	{ .name = "glm-4.5-air", .family = WS_FAMILY_GLM4_MOE, .hidden = 4096,
+	  .intermediate = 10944, .layers = 46, .heads = 96, .kv_heads = 8, .head_dim = 128,
+	  .vocab = 151552, .experts = 128, .moe_intermediate = 1408, .dense_layers = 1,
+	  .nextn_layers = 1, .position = 131072, .eos = 151329 },
 };
 
 enum { N_MODELS = sizeof models / sizeof models[0] };
@@ -137,27 +144,35 @@ static void walk_gated_mlp(struct walk *w, const char *module, int intermediate)
 static void walk_experts(struct walk *w)
 {
 	const struct ws_model *m = w->m;
+	const bool shared = m->family != WS_FAMILY_QWEN3_MOE; /* who has them corrects its scores */
 	put_bf16(w, "mlp.gate.weight", m->experts, m->hidden);
-	if (m->family == WS_FAMILY_DEEPSEEK_V3)
+	if (shared)
 		put(w, "mlp.gate.e_score_correction_bias", WS_DTYPE_F32, m->experts, 0);
 	for (int e = 0; e < m->experts; e++) {
 		char module[48];
 		snprintf(module, sizeof module, "mlp.experts.%d", e);
 		walk_gated_mlp(w, module, m->moe_intermediate);
 	}
-	if (m->family == WS_FAMILY_DEEPSEEK_V3)
+	if (shared)
 		walk_gated_mlp(w, "mlp.shared_experts", m->moe_intermediate);
 }
 
 static void walk_attention(struct walk *w)
 {
 	const struct ws_model *m = w->m;
-	put_linear(w, "self_attn.q_proj", m->heads * m->head_dim, m->hidden);
-	put_linear(w, "self_attn.k_proj", m->kv_heads * m->head_dim, m->hidden);
-	put_linear(w, "self_attn.v_proj", m->kv_heads * m->head_dim, m->hidden);
-	put_linear(w, "self_attn.o_proj", m->hidden, m->heads * m->head_dim);
-	put_bf16(w, "self_attn.q_norm.weight", m->head_dim, 0);
-	put_bf16(w, "self_attn.k_norm.weight", m->head_dim, 0);
+	const int q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
+	put_linear(w, "self_attn.q_proj", q, m->hidden);
+	put_linear(w, "self_attn.k_proj", kv, m->hidden);
+	put_linear(w, "self_attn.v_proj", kv, m->hidden);
+	put_linear(w, "self_attn.o_proj", m->hidden, q);
+	if (m->family == WS_FAMILY_QWEN3 || m->family == WS_FAMILY_QWEN3_MOE) {
+		put_bf16(w, "self_attn.q_norm.weight", m->head_dim, 0);
+		put_bf16(w, "self_attn.k_norm.weight", m->head_dim, 0);
+	} else if (m->family == WS_FAMILY_GLM4_MOE) {
+		put_bf16(w, "self_attn.q_proj.bias", q, 0);
+		put_bf16(w, "self_attn.k_proj.bias", kv, 0);
+		put_bf16(w, "self_attn.v_proj.bias", kv, 0);
+	}
 }
 
 static void walk_latent_attention(struct walk *w)

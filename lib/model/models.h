@@ -10,7 +10,10 @@
 
 #include <stdbool.h>
 
-enum ws_model_family { WS_FAMILY_QWEN3, WS_FAMILY_QWEN3_MOE, WS_FAMILY_DEEPSEEK_V3 };
+enum ws_model_family {
+	WS_FAMILY_LLAMA, WS_FAMILY_QWEN3, WS_FAMILY_QWEN3_MOE, WS_FAMILY_DEEPSEEK_V3,
+	WS_FAMILY_GLM4_MOE
+};
 
 struct ws_model {
 	const char *name;

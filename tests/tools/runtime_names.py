@@ -126,6 +126,17 @@ class Model:
                            [heads * (c["qk_nope_head_dim"] + c["v_head_dim"])], rank)
         self.row(at + ".o_proj", heads * c["v_head_dim"], hidden)
         self.put(at + ".kv_a_layernorm.weight", rank)
+        if "index_n_heads" in c:
+            self.indexer(at + ".indexer", c["index_n_heads"], c["index_head_dim"])
+
+    # dsa_indexer.py without use_dsa_indexer_fusion, which CUDA has
+    def indexer(self, at, heads, d):
+        hidden = self.c["hidden_size"]
+        self.linear(at + ".wq_b", [heads * d], self.c["q_lora_rank"], None)
+        self.linear(at + ".wk", [d], hidden, None)
+        self.put(at + ".weights_proj.weight", heads, hidden)
+        self.put(at + ".k_norm.weight", d)
+        self.put(at + ".k_norm.bias", d)
 
     # DeepseekV2MoE and Glm4MoeSparseMoeBlock
     def shared_moe(self, at, correction):
