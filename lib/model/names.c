@@ -62,23 +62,29 @@ void ws_names_fini(struct ws_names *names)
 	*names = (struct ws_names){ 0 };
 }
 
-const void *ws_names_find(const struct ws_names *names, const char *name)
+const void *ws_names_nth(const struct ws_names *names, const char *name, size_t i)
 {
 	const uint64_t hash = ws_hash64(name, strlen(name));
 	size_t lo = 0, hi = names->n;
 	while (lo < hi) {
 		const size_t mid = lo + (hi - lo) / 2;
 		const struct ws_name_entry *e = &names->entries[mid];
-		const int order = hash != e->hash ? (hash < e->hash ? -1 : 1) :
-		                                    strcmp(name, name_at(names, e->index));
-		if (order == 0)
-			return names->first + e->index * names->stride;
-		if (order < 0)
-			hi = mid;
-		else
+		if (e->hash < hash || (e->hash == hash && strcmp(name_at(names, e->index), name) < 0))
 			lo = mid + 1;
+		else
+			hi = mid;
 	}
-	return NULL;
+	if (i >= names->n - lo)
+		return NULL;
+	const struct ws_name_entry *e = &names->entries[lo + i];
+	if (e->hash != hash || strcmp(name_at(names, e->index), name) != 0)
+		return NULL;
+	return names->first + e->index * names->stride;
+}
+
+const void *ws_names_find(const struct ws_names *names, const char *name)
+{
+	return ws_names_nth(names, name, 0);
 }
 
 struct ws_quoted ws_quote(const char *name)

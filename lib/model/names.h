@@ -25,8 +25,10 @@ struct ws_names {
 int ws_names_init(struct ws_names *names, const void *array, size_t stride, size_t n,
                   size_t twice[2], struct ws_err *err);
 void ws_names_fini(struct ws_names *names); /* NULL is fine */
-/* The element of the array; NULL: none. */
+/* The element of the array, of several with that name the first; NULL: none. */
 const void *ws_names_find(const struct ws_names *names, const char *name);
+/* The i-th of those with that name, in the array's order; NULL past the last. */
+const void *ws_names_nth(const struct ws_names *names, const char *name, size_t i);
 
 /* A foreign name cut and cleaned for quoting in a message. */
 struct ws_quoted {
