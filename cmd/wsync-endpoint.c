@@ -8,6 +8,7 @@
 
 #include "wsync/clock.h"
 #include "wsync/serve.h"
+#include "wsync/str.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -18,15 +19,15 @@ static const char *const torch_names[] = { "2.6", "1.13", NULL };
 
 struct config {
 	struct opt_common common;
-	const char *listen, *model_path, *served_model_name, *dtype, *quantization;
-	uint64_t tp, busy;
+	const char *listen, *model, *model_path, *served_model_name, *dtype, *quantization;
+	uint64_t tp, ep, busy;
 	unsigned keep, torch;
 	int64_t init_ns, receive_ns;
 	struct opt_list faults;
 };
 
 static struct config cfg = {
-	.listen = "127.0.0.1:30000", .tp = 1, .dtype = "bfloat16", .model_path = "wsync-endpoint",
+	.listen = "127.0.0.1:30000", .tp = 1, .ep = 1,
 	.init_ns = 600 * WS_NS_PER_S, .receive_ns = 1800 * WS_NS_PER_S,
 };
 
@@ -37,13 +38,17 @@ static const struct opt opts[] = {
 	OPT_API_KEY_FILE(&cfg.common),
 	OPT_GROUP("What it is"),
 	OPT_UINT(0, "tp", "N", 1, 64, &cfg.tp, "tensor-parallel ranks, each a member of every group (1)"),
+	OPT_UINT(0, "ep", "M", 1, 64, &cfg.ep, "expert-parallel groups that these form (1)"),
+	OPT_STRING(0, "model", "DIR", &cfg.model,
+	           "load as a server of this model, whose config.json is in DIR, would"),
 	OPT_CHOICE(0, "keep", keep_names, &cfg.keep, "what stays of received weights (memory)"),
 	OPT_CHOICE(0, "torch", torch_names, &cfg.torch, "speak and refuse like this release of torch (2.6)"),
-	OPT_STRING(0, "model-path", "NAME", &cfg.model_path, "model path to report (wsync-endpoint)"),
+	OPT_STRING(0, "model-path", "NAME", &cfg.model_path, "model path to report (that of --model)"),
 	OPT_STRING(0, "served-model-name", "NAME", &cfg.served_model_name,
 	           "name under /v1/models (the model path)"),
-	OPT_STRING(0, "dtype", "DTYPE", &cfg.dtype, "dtype to report (bfloat16)"),
-	OPT_STRING(0, "quantization", "NAME", &cfg.quantization, "quantization to report (none)"),
+	OPT_STRING(0, "dtype", "DTYPE", &cfg.dtype, "dtype of parameters (as the model says, bfloat16)"),
+	OPT_STRING(0, "quantization", "NAME", &cfg.quantization,
+	           "quantization to report (as the model says, none)"),
 	OPT_DURATION(0, "init-timeout", &cfg.init_ns, "limit for a group to form (10m)"),
 	OPT_DURATION(0, "receive-timeout", &cfg.receive_ns, "limit for the bytes of one update (30m)"),
 	OPT_GROUP("Trouble"),
@@ -57,12 +62,12 @@ static const struct opt opts[] = {
 static const struct opt_program program = {
 	.name = "wsync-endpoint",
 	.args = "",
-	.summary = "An inference endpoint that receives weights as SGLang's servers do, without a model.",
+	.summary = "An inference endpoint that receives weights as SGLang's servers do, and generates nothing.",
 	.notes = "Faults: refuse answers 400; hang never answers; drop closes the connection; die ends "
 	         "the process at once; flip spoils one byte of what an update keeps. In the middle of "
 	         "update_weights_from_distributed, drop and die strike when half the bytes have come. "
 	         "GET /wsync/journal tells what was asked, in order.",
-	.examples = { "wsync-endpoint --tp 2 --keep hash",
+	.examples = { "wsync-endpoint --tp 2 --keep hash", "wsync-endpoint --model qwen3-0.6b/ --tp 4",
 		      "wsync-endpoint --fault drop:update_weights_from_distributed:3" },
 	.opts = opts,
 };
@@ -79,14 +84,32 @@ static void die(void *ctx)
 	_exit(WS_ESYSTEM);
 }
 
-static void say_ready(struct ui *ui, const char *url)
+static void say_size(struct ui *ui, const struct ws_serve_size *size)
 {
+	char bytes[32];
+	ws_format_size(bytes, sizeof bytes, size->bytes);
+	ui_say(ui, size->kept ? "%s: %zu parameters, %s of memory as they are written\n"
+	                      : "%s: %zu parameters of %s, which are not kept\n",
+	       size->family, size->params, bytes);
+}
+
+static void say_ready(struct ui *ui, const struct ws_serve *s)
+{
+	struct ws_serve_size size;
+	ws_serve_measure(s, &size);
+	if (size.family)
+		say_size(ui, &size);
 	struct ws_jw *w = ui_line(ui, "ready");
 	if (w) {
-		ws_jw_str(w, "url", url);
+		ws_jw_str(w, "url", ws_serve_url(s));
+		if (size.family) {
+			ws_jw_str(w, "family", size.family);
+			ws_jw_uint(w, "params", size.params);
+			ws_jw_uint(w, "bytes", size.kept ? size.bytes : 0);
+		}
 		ui_line_end(ui);
 	}
-	ui_say(ui, "ready at %s\n", url);
+	ui_say(ui, "ready at %s\n", ws_serve_url(s));
 	run_flush();
 }
 
@@ -102,7 +125,8 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 	(void)args;
 	ui_begin(ui);
 	const struct ws_serve_opts o = {
-		.listen = cfg.listen, .tp = (unsigned)cfg.tp, .keep = (enum ws_serve_keep)cfg.keep,
+		.listen = cfg.listen, .tp = (unsigned)cfg.tp, .ep = (unsigned)cfg.ep,
+		.model = cfg.model, .keep = (enum ws_serve_keep)cfg.keep,
 		.torch = (enum ws_serve_torch)cfg.torch, .faults = cfg.faults.items,
 		.n_faults = cfg.faults.n, .busy = (unsigned)cfg.busy,
 		.api_key_file = run_api_key_file(cfg.common.api_key_file), .model_path = cfg.model_path,
@@ -113,7 +137,7 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 	struct ws_serve *s = NULL;
 	if (ws_serve_start(&o, &s, err))
 		return;
-	say_ready(ui, ws_serve_url(s));
+	say_ready(ui, s);
 	wait_for_signal();
 	ws_serve_stop(s);
 }

@@ -27,7 +27,8 @@ _wsync_options() {
 		--endpoint=URL -e=URL --pool=ANY --registry=FILE --api-key-file=FILE
 		--connect-timeout=ANY --timeout=ANY -t=ANY --mode=abort|retract|in_place --wait=ANY" ;;
 	wsync-endpoint) echo "
-		--listen=ANY --api-key-file=FILE --tp=1|2|4|8 --keep=memory|hash|none --torch=2.6|1.13
+		--listen=ANY --api-key-file=FILE --tp=1|2|4|8 --ep=1|2|4|8 --model=FILE
+		--keep=memory|hash|none --torch=2.6|1.13
 		--model-path=ANY --served-model-name=ANY --dtype=bfloat16|float16|float32
 		--quantization=ANY --init-timeout=ANY --receive-timeout=ANY --busy=ANY --fault=FAULT" ;;
 	esac

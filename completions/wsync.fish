@@ -99,6 +99,8 @@ __wsync ctl -l wait -x -d 'keep asking a busy endpoint'
 __wsync endpoint -f
 __wsync endpoint -l listen -x -a '127.0.0.1:0 127.0.0.1:30000' -d 'answer at this address'
 __wsync endpoint -l tp -x -a '1 2 4 8' -d 'tensor-parallel ranks'
+__wsync endpoint -l ep -x -a '1 2 4 8' -d 'expert-parallel groups'
+__wsync endpoint -l model -x -a '(__fish_complete_directories)' -d 'load as a server of this model'
 __wsync endpoint -l keep -x -a 'memory hash none' -d 'what stays of received weights'
 __wsync endpoint -l torch -x -a '2.6 1.13' -d 'behave like this torch'
 __wsync endpoint -l model-path -x -d 'model path to report'

@@ -4,14 +4,16 @@
  *
  * It is the peer of the tests and the target of the demo, and a conformance server for people who
  * write trainers: routes, fields, defaults, status codes and the order of side effects are those of
- * the real servers; there is no model behind it. Its one own route is GET /wsync/journal, which tells
- * everything that was asked of it. */
+ * the real servers; nothing is generated. Given a model's config.json it has that model's parameters
+ * and loads into them as the servers do; without, it keeps what comes under the names it comes by. Its
+ * one own route is GET /wsync/journal, which tells everything that was asked of it. */
 #ifndef WSYNC_SERVE_H
 #define WSYNC_SERVE_H
 
 #include "wsync/err.h"
 #include "wsync/log.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,7 +24,8 @@ extern "C" {
 struct ws_serve; /* opaque */
 
 enum ws_serve_keep {
-	WS_KEEP_MEMORY, /* one copy of every tensor, owned by tensor-parallel rank 0 */
+	WS_KEEP_MEMORY, /* one copy of every tensor, owned by tensor-parallel rank 0; with a model, each
+	                 * rank's own share of every parameter */
 	WS_KEEP_HASH,   /* XXH3-64 of every tensor, computed while the bytes pass */
 	WS_KEEP_NONE    /* counts only */
 };
@@ -36,16 +39,18 @@ enum ws_serve_torch {
 struct ws_serve_opts {
 	const char *listen;       /* "HOST:PORT", "[::1]:PORT"; NULL: 127.0.0.1:30000; port 0: any */
 	unsigned tp;              /* tensor-parallel ranks per group, at most 64; 0: 1 */
+	unsigned ep;              /* expert-parallel groups that they form, a divisor of tp; 0: 1 */
 	enum ws_serve_keep keep;
+	const char *model;        /* a directory with config.json, or that file; NULL: none */
 	enum ws_serve_torch torch;
 	const char *const *faults; /* "KIND:ROUTE:K", see ws_serve_start */
 	size_t n_faults;
 	unsigned busy;            /* emulated running requests */
 	const char *api_key_file; /* NULL: open to everybody */
-	const char *model_path;   /* NULL: "wsync-endpoint" */
+	const char *model_path;   /* NULL: model, else "wsync-endpoint" */
 	const char *served_model_name; /* NULL: model_path */
-	const char *dtype;        /* NULL: "bfloat16" */
-	const char *quantization; /* NULL: none */
+	const char *dtype;        /* NULL: as the model's config says, else "bfloat16" */
+	const char *quantization; /* to report; NULL: as the model's config says, else none */
 	int64_t init_ns;          /* for all ranks to join a group; 0: 600 s */
 	int64_t receive_ns;       /* for one update; 0: 30 min, torch's own limit */
 	const struct ws_log *log; /* borrowed until ws_serve_stop */
@@ -69,6 +74,15 @@ int ws_serve_start(const struct ws_serve_opts *opts, struct ws_serve **out, stru
 void ws_serve_stop(struct ws_serve *s);
 
 const char *ws_serve_url(const struct ws_serve *s); /* "http://127.0.0.1:30000" */
+
+/* What a model comes to. */
+struct ws_serve_size {
+	const char *family;       /* whose rules apply; NULL: there is no model */
+	size_t params;
+	uint64_t bytes;           /* of all ranks together */
+	bool kept;                /* so much memory is set aside, and taken as it is written */
+};
+void ws_serve_measure(const struct ws_serve *s, struct ws_serve_size *out);
 
 #ifdef __cplusplus
 }

@@ -5,7 +5,7 @@
  * an init that waits for its group blocks a flush that comes later, and a destroy waits for the
  * update before it. The model-update lock is taken by an update outside of a pause, which then waits
  * until no request runs; while paused, updates go ahead and a continue waits for them. */
-#include "serve_core.h"
+#include "serve_model.h"
 
 #include "http.h"
 #include "sock.h"
@@ -151,10 +151,12 @@ void ws_serve_wait_stop(struct ws_serve *s)
 	pthread_mutex_unlock(&s->lock);
 }
 
-/* One rank's memory can be hashed when somebody asks; several must be compared as they receive. */
+/* One rank's memory can be hashed when somebody asks, and so can the shares that ranks have of a model;
+ * several whose bytes are kept once must be compared as they receive. */
 bool ws_serve_hashes(const struct ws_serve *s)
 {
-	return s->opts.keep == WS_KEEP_HASH || (s->opts.keep == WS_KEEP_MEMORY && s->opts.tp > 1);
+	return s->opts.keep == WS_KEEP_HASH ||
+	       (s->opts.keep == WS_KEEP_MEMORY && s->opts.tp > 1 && !s->model);
 }
 
 /* ---- life ---- */
@@ -189,16 +191,39 @@ static int copy_text(char **out, const char *text, const char *fallback, struct 
 	return *out ? 0 : ws_err_set(err, WS_ESYSTEM, "not enough memory");
 }
 
+static int open_model(struct ws_serve *s, const struct ws_serve_opts *o, struct ws_err *err)
+{
+	if (s->opts.tp % s->opts.ep)
+		return ws_err_set(err, WS_EUSAGE, "%u tensor-parallel ranks do not form %u expert-parallel "
+		                  "groups", s->opts.tp, s->opts.ep);
+	if (!o->model)
+		return 0;
+	return ws_serve_model_open(o->model, s->opts.tp, s->opts.ep, o->dtype,
+	                           o->keep == WS_KEEP_MEMORY, &s->model, err);
+}
+
+static const char *dtype_of(const struct ws_serve *s)
+{
+	return s->model ? ws_dtype_torch(s->model->dtype) : "bfloat16";
+}
+
+static const char *quantization_of(const struct ws_serve *s)
+{
+	const char *method = s->model ? ws_config_quant(s->model->config)->method : "";
+	return *method ? method : NULL;
+}
+
 static int copy_texts(struct ws_serve *s, const struct ws_serve_opts *o, struct ws_err *err)
 {
-	if (copy_text(&s->model_path, o->model_path, "wsync-endpoint", err) ||
+	const char *path = o->model ? o->model : "wsync-endpoint";
+	if (copy_text(&s->model_path, o->model_path, path, err) ||
 	    copy_text(&s->served_model_name, o->served_model_name, s->model_path, err) ||
-	    copy_text(&s->dtype, o->dtype, "bfloat16", err) ||
-	    copy_text(&s->quantization, o->quantization, NULL, err) ||
+	    copy_text(&s->dtype, o->dtype, dtype_of(s), err) ||
+	    copy_text(&s->quantization, o->quantization, quantization_of(s), err) ||
 	    copy_text(&s->weight_version, NULL, "default", err))
 		return -1;
 	/* Only these copies are used from here on. */
-	s->opts.listen = s->opts.model_path = s->opts.served_model_name = NULL;
+	s->opts.listen = s->opts.model = s->opts.model_path = s->opts.served_model_name = NULL;
 	s->opts.dtype = s->opts.quantization = s->opts.api_key_file = NULL;
 	s->opts.faults = NULL;
 	return 0;
@@ -259,6 +284,7 @@ int ws_serve_new(const struct ws_serve_opts *opts, struct ws_serve **out, struct
 	}
 	s->opts = *opts;
 	s->opts.tp = opts->tp ? opts->tp : 1;
+	s->opts.ep = opts->ep ? opts->ep : 1;
 	s->opts.init_ns = opts->init_ns ? opts->init_ns : 600 * WS_NS_PER_S;
 	s->opts.receive_ns = opts->receive_ns ? opts->receive_ns : 1800 * WS_NS_PER_S;
 	s->running = opts->busy;
@@ -266,7 +292,7 @@ int ws_serve_new(const struct ws_serve_opts *opts, struct ws_serve **out, struct
 	s->started_ns = ws_now_ns();
 	s->created = (int64_t)time(NULL);
 	if (parse_listen(s, opts->listen ? opts->listen : "127.0.0.1:30000", err) ||
-	    copy_texts(s, opts, err) || parse_faults(s, opts, err) || read_key(s, opts, err)) {
+	    open_model(s, opts, err) || copy_texts(s, opts, err) || parse_faults(s, opts, err) || read_key(s, opts, err)) {
 		ws_serve_stop(s);
 		return -1;
 	}
@@ -312,6 +338,20 @@ const char *ws_serve_url(const struct ws_serve *s)
 	return s->url;
 }
 
+void ws_serve_measure(const struct ws_serve *s, struct ws_serve_size *out)
+{
+	const struct ws_serve_model *m = s->model;
+	*out = (struct ws_serve_size){ 0 };
+	if (!m)
+		return;
+	out->family = ws_layout_family(m->layout);
+	out->kept = m->memory[0] != NULL;
+	for (size_t i = 0; i < ws_layout_param_count(m->layout); i++)
+		out->params += !ws_layout_param(m->layout, i)->tied_to;
+	for (unsigned r = 0; r < m->tp; r++)
+		out->bytes += m->rank_bytes[r];
+}
+
 /* From here on nothing waits any more: every request in work comes to an end. */
 static void wake_everything(struct ws_serve *s)
 {
@@ -334,6 +374,8 @@ void ws_serve_stop(struct ws_serve *s)
 		ws_serve_group_free(g);
 	}
 	ws_serve_weights_fini(&s->weights);
+	ws_serve_snapshot_free(s->snapshot);
+	ws_serve_model_close(s->model);
 	ws_serve_journal_fini(&s->journal);
 	if (s->api_key)
 		explicit_bzero(s->api_key, strlen(s->api_key));

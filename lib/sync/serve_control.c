@@ -4,7 +4,7 @@
  *
  * Pause and continue answer with a "status" and no "success", flush with plain text: so do the
  * servers. */
-#include "serve_core.h"
+#include "serve_model.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -44,6 +44,14 @@ static void write_version(struct ws_jw *jw, struct ws_serve *s)
 	pthread_mutex_unlock(&s->lock);
 }
 
+static void write_architecture(struct ws_jw *jw, const struct ws_config *config)
+{
+	ws_jw_str(jw, "model_type", ws_config_model_type(config));
+	ws_jw_array(jw, "architectures");
+	ws_jw_str(jw, NULL, ws_config_architecture(config));
+	ws_jw_end_array(jw);
+}
+
 void ws_serve_route_model_info(struct ws_serve_call *c)
 {
 	struct ws_jw jw;
@@ -56,6 +64,8 @@ void ws_serve_route_model_info(struct ws_serve_call *c)
 	write_version(&jw, c->serve);
 	ws_jw_bool(&jw, "has_image_understanding", false);
 	ws_jw_bool(&jw, "has_audio_understanding", false);
+	if (c->serve->model)
+		write_architecture(&jw, c->serve->model->config);
 	ws_jw_end_object(&jw);
 }
 
@@ -89,7 +99,7 @@ void ws_serve_route_server_info(struct ws_serve_call *c)
 	ws_jw_uint(&jw, "tp_size", s->opts.tp);
 	ws_jw_uint(&jw, "dp_size", 1);
 	ws_jw_uint(&jw, "pp_size", 1);
-	ws_jw_uint(&jw, "ep_size", 1);
+	ws_jw_uint(&jw, "ep_size", s->opts.ep);
 	ws_jw_str(&jw, "dtype", s->dtype);
 	ws_jw_str(&jw, "quantization", s->quantization);
 	ws_jw_str(&jw, "kv_cache_dtype", "auto");

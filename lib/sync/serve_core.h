@@ -6,10 +6,13 @@
  *   serve_routes.c   the table of routes, and what happens to every request
  *   serve_control.c  the routes that report or switch
  *   serve_update.c   the routes that form groups and receive weights
- *   serve_listing.c  the routes that tell what was received
+ *   serve_listing.c  the routes that tell what was received or loaded
+ *   serve_checker.c  checksums, and the proof that an update writes every parameter
+ *   serve_values.c   parameters as numbers
  *   serve_decode.c   JSON bodies to requests, with the servers' defaults and messages
  *   serve_ranks.c    tensor-parallel ranks: store client, gloo mesh, receiving
- *   serve_weights.c  what was received
+ *   serve_weights.c  what was received, where there is no model
+ *   serve_model*.c   the runtime parameters of a model, and loading into them (serve_model.h)
  *   serve_journal.c  what was asked
  *   serve_fault.c    misbehaviour by appointment
  *
@@ -102,6 +105,10 @@ struct ws_serve_note {
 	char load_format[24];
 	char weight_version[64];
 	uint64_t tensors, bytes, duplicates;
+	bool model;               /* of an update: the following were counted */
+	uint64_t loaded, ignored;
+	char *ignored_names;      /* of the first ones, each ended by a NUL; owned; NULL: none */
+	size_t ignored_len;
 	char message[192];
 };
 
@@ -111,12 +118,13 @@ struct ws_serve_journal {
 	uint64_t omitted;         /* beyond the limit, or for want of memory */
 	uint64_t calls[WS_SERVE_MAX_ROUTES];
 	/* Totals over successful receives. */
-	uint64_t updates, flushes, failed_flushes, tensors, bytes, duplicates;
+	uint64_t updates, flushes, failed_flushes, tensors, bytes, duplicates, loaded, ignored;
 	size_t distinct;
 };
 
 /* Both under the lock. begin returns the place for end; SIZE_MAX: not remembered. */
 size_t ws_serve_journal_begin(struct ws_serve_journal *j, const struct ws_serve_note *note);
+/* Takes ignored_names. */
 void ws_serve_journal_end(struct ws_serve_journal *j, size_t place, const struct ws_serve_note *note);
 void ws_serve_journal_fini(struct ws_serve_journal *j);
 void ws_serve_journal_write(struct ws_serve *s, struct ws_buf *out); /* takes the lock */
@@ -180,6 +188,7 @@ struct ws_serve_update {
 	size_t n;
 	uint64_t bytes;
 	enum ws_serve_fault_kind fault;
+	struct ws_serve_load *load; /* where the bytes go instead of the slots' data; NULL: there */
 };
 
 /* WS_EUSAGE: a validation error, answered in FastAPI's shape. */
@@ -201,7 +210,10 @@ int ws_serve_check_load(const struct ws_serve *s, const struct ws_serve_update *
 
 /* ---- groups and ranks ---- */
 
-struct ws_serve_rank; /* serve_ranks.c */
+struct ws_serve_rank;  /* serve_ranks.c */
+struct ws_serve_model; /* serve_model.h */
+struct ws_serve_load;
+struct ws_serve_snapshot;
 
 struct ws_serve_group {
 	struct ws_serve_group *next;
@@ -256,7 +268,9 @@ struct ws_serve {
 	uint64_t sync;             /* counts pauses and groups: what comes twice in one is a duplicate */
 	struct ws_serve_journal journal;
 
-	struct ws_serve_weights weights; /* of whoever occupies the scheduler */
+	struct ws_serve_weights weights; /* of whoever occupies the scheduler, like the following */
+	struct ws_serve_model *model;    /* NULL: what comes is kept under the name it came by */
+	struct ws_serve_snapshot *snapshot; /* serve_checker.c; NULL: none was made */
 };
 
 /* Everything but the listener. */
@@ -312,6 +326,9 @@ void ws_serve_route_destroy(struct ws_serve_call *c);
 void ws_serve_route_update(struct ws_serve_call *c);
 void ws_serve_route_checker(struct ws_serve_call *c);
 void ws_serve_route_list(struct ws_serve_call *c);
+void ws_serve_route_values(struct ws_serve_call *c);
+
+void ws_serve_snapshot_free(struct ws_serve_snapshot *s); /* NULL is fine */
 
 /* ---- serve_http.c ---- */
 

@@ -355,7 +355,7 @@ int ws_serve_check_load(const struct ws_serve *s, const struct ws_serve_update *
 		return -1;
 	for (size_t i = 0; i < u->n; i++) {
 		const struct ws_serve_weight *have = ws_serve_weights_find(&s->weights, u->slots[i].name);
-		if (have && check_same(have, &u->slots[i], err))
+		if (have && !s->model && check_same(have, &u->slots[i], err))
 			return -1;
 	}
 	return 0;

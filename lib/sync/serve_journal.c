@@ -35,10 +35,14 @@ void ws_serve_journal_end(struct ws_serve_journal *j, size_t place, const struct
 {
 	if (place < j->n)
 		j->notes[place] = *note;
+	else
+		free(note->ignored_names);
 }
 
 void ws_serve_journal_fini(struct ws_serve_journal *j)
 {
+	for (size_t i = 0; i < j->n; i++)
+		free(j->notes[i].ignored_names);
 	free(j->notes);
 	*j = (struct ws_serve_journal){ 0 };
 }
@@ -47,6 +51,16 @@ static void write_text(struct ws_jw *w, const char *key, const char *text)
 {
 	if (*text)
 		ws_jw_str(w, key, text);
+}
+
+static void write_loading(struct ws_jw *w, const struct ws_serve_note *n)
+{
+	ws_jw_uint(w, "loaded", n->loaded);
+	ws_jw_uint(w, "ignored", n->ignored);
+	ws_jw_array(w, "ignored_names");
+	for (size_t at = 0; at < n->ignored_len; at += strlen(n->ignored_names + at) + 1)
+		ws_jw_str(w, NULL, n->ignored_names + at);
+	ws_jw_end_array(w);
 }
 
 static void write_note(struct ws_jw *w, const struct ws_serve_note *n)
@@ -67,12 +81,14 @@ static void write_note(struct ws_jw *w, const struct ws_serve_note *n)
 		ws_jw_uint(w, "bytes", n->bytes);
 		ws_jw_uint(w, "duplicates", n->duplicates);
 	}
+	if (n->model)
+		write_loading(w, n);
 	write_text(w, "weight_version", n->weight_version);
 	write_text(w, "message", n->message);
 	ws_jw_end_object(w);
 }
 
-static void write_totals(struct ws_jw *w, const struct ws_serve_journal *j)
+static void write_totals(struct ws_jw *w, const struct ws_serve_journal *j, bool model)
 {
 	ws_jw_object(w, "totals");
 	ws_jw_uint(w, "updates", j->updates);
@@ -80,6 +96,10 @@ static void write_totals(struct ws_jw *w, const struct ws_serve_journal *j)
 	ws_jw_uint(w, "distinct", j->distinct);
 	ws_jw_uint(w, "duplicates", j->duplicates);
 	ws_jw_uint(w, "bytes", j->bytes);
+	if (model) {
+		ws_jw_uint(w, "loaded", j->loaded);
+		ws_jw_uint(w, "ignored", j->ignored);
+	}
 	ws_jw_uint(w, "flushes", j->flushes);
 	ws_jw_uint(w, "failed_flushes", j->failed_flushes);
 	ws_jw_end_object(w);
@@ -116,7 +136,7 @@ void ws_serve_journal_write(struct ws_serve *s, struct ws_buf *out)
 	ws_jw_int(&w, "schema", 1);
 	ws_jw_uint(&w, "omitted", s->journal.omitted);
 	write_state(&w, s);
-	write_totals(&w, &s->journal);
+	write_totals(&w, &s->journal, s->model != NULL);
 	ws_jw_array(&w, "requests");
 	for (size_t i = 0; i < s->journal.n; i++)
 		write_note(&w, &s->journal.notes[i]);

@@ -6,9 +6,10 @@
  * aborts the others, which would otherwise wait for bytes that nobody forwards; a group in which
  * something failed stays useless until it is destroyed, as torch's groups do.
  *
- * Bytes go where they belong in one pass: rank 0 receives into the tensors' memory, every rank that
- * hashes does so piece by piece as the pieces come. */
-#include "serve_core.h"
+ * Bytes go where they belong in one pass: rank 0 receives into the tensors' memory, or, with a model,
+ * every rank into its share of the parameters; every rank that hashes does so piece by piece as the
+ * pieces come. */
+#include "serve_model.h"
 
 #include "gloo.h"
 #include "sock.h"
@@ -237,6 +238,8 @@ static void add_bytes(struct ws_serve_rank *r, const uint8_t *bytes, size_t n)
 	const struct ws_serve_slot *slot = &r->update->slots[r->slot];
 	if (r->copies)
 		memcpy(slot->data + r->at, bytes, n);
+	if (r->update->load)
+		ws_serve_load_put(r->update->load, r->tp_rank, r->slot, r->at, bytes, n);
 	if (!r->hashes)
 		return;
 	if (r->slot == r->flip && r->at == 0) {
@@ -280,7 +283,7 @@ static size_t fill_sinks(struct ws_serve_rank *r, struct ws_gloo_sink *sinks)
 	const bool memory = r->tp_rank == 0 && u->n && u->slots[0].data;
 	const bool whole = memory && u->flattened && in_one_piece(u);
 	r->copies = memory && u->flattened && !whole;
-	const bool looks = r->hashes || r->copies || u->fault == WS_FAULT_DROP ||
+	const bool looks = r->hashes || r->copies || u->load || u->fault == WS_FAULT_DROP ||
 	                   u->fault == WS_FAULT_DIE;
 	const size_t n = u->flattened ? 1 : u->n;
 	for (size_t i = 0; i < n; i++)
@@ -364,7 +367,9 @@ static int agree(const struct ws_serve_group *g, struct ws_serve_update *u, stru
 static void flip_memory(struct ws_serve_update *u)
 {
 	const size_t i = last_with_bytes(u);
-	if (i != SIZE_MAX && u->slots[i].data)
+	if (u->load)
+		ws_serve_load_flip(u->load);
+	else if (i != SIZE_MAX && u->slots[i].data)
 		u->slots[i].data[0] ^= 1;
 }
 

@@ -36,6 +36,7 @@ static const struct route {
 	{ "continue_generation", POST, BODY, ws_serve_route_continue },
 	{ "weights_checker", GET | POST, OPTIONAL_BODY, ws_serve_route_checker },
 	{ "list_weights", GET | POST, NO_BODY, ws_serve_route_list },
+	{ "get_weights_by_name", GET | POST, BODY, ws_serve_route_values },
 	{ "openapi.json", GET, NO_BODY, ws_serve_route_openapi },
 	{ "wsync/journal", GET, NO_BODY, ws_serve_route_journal },
 };

@@ -4,7 +4,7 @@
  * What surprises, all of it as in the servers: flush_cache is on when absent; a request whose shapes
  * do not fit is refused only after its bytes were received; weights are live before the flush that
  * may fail; and an init answers when its whole group is there, the scheduler waiting meanwhile. */
-#include "serve_core.h"
+#include "serve_model.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -124,39 +124,112 @@ static void answer_unknown_group(struct ws_serve_call *c, const char *name)
 	ws_buf_free(&known);
 }
 
-/* Receives, and keeps what fits. */
-static int receive(struct ws_serve *s, struct ws_serve_group *g, struct ws_serve_update *u,
-                   struct ws_serve_note *note, struct ws_err *err)
+static void count_update(struct ws_serve *s, const struct ws_serve_update *u,
+                         const struct ws_serve_note *note)
 {
-	uint8_t *block = NULL;
-	uint64_t duplicates = 0;
-	struct ws_err verdict = WS_ERR_INIT;
-	const bool fits = ws_serve_check_load(s, u, &verdict) == 0;
-	if (fits && s->opts.keep == WS_KEEP_MEMORY &&
-	    ws_serve_weights_reserve(&s->weights, u->slots, u->n, &block, err))
-		return -1;
-	if (ws_serve_group_receive(g, u, fits, ws_deadline_in(s->opts.receive_ns), err)) {
-		free(block);
-		return -1;
-	}
-	if (!fits) {
-		*err = verdict;
-		return -1;
-	}
-	pthread_mutex_lock(&s->lock);
-	const uint64_t sync = s->sync;
-	pthread_mutex_unlock(&s->lock);
-	if (ws_serve_weights_commit(&s->weights, u->slots, u->n, block, sync, &duplicates, err))
-		return -1;
-	note->duplicates = duplicates;
 	pthread_mutex_lock(&s->lock);
 	s->journal.updates++;
 	s->journal.tensors += u->n;
 	s->journal.bytes += u->bytes;
-	s->journal.duplicates += duplicates;
-	s->journal.distinct = s->weights.n;
+	s->journal.duplicates += note->duplicates;
+	s->journal.loaded += note->loaded;
+	s->journal.ignored += note->ignored;
+	s->journal.distinct = s->model ? s->model->n_loaded : s->weights.n;
 	pthread_mutex_unlock(&s->lock);
-	return 0;
+}
+
+static uint64_t current_sync(struct ws_serve *s)
+{
+	pthread_mutex_lock(&s->lock);
+	const uint64_t sync = s->sync;
+	pthread_mutex_unlock(&s->lock);
+	return sync;
+}
+
+static int receive_bytes(struct ws_serve *s, struct ws_serve_group *g, struct ws_serve_update *u,
+                         bool keep, struct ws_err *err)
+{
+	return ws_serve_group_receive(g, u, keep, ws_deadline_in(s->opts.receive_ns), err);
+}
+
+/* Receives, and keeps every tensor under its name. */
+static int receive(struct ws_serve *s, struct ws_serve_group *g, struct ws_serve_update *u,
+                   struct ws_serve_note *note, struct ws_err *err)
+{
+	uint8_t *block = NULL;
+	if (s->opts.keep == WS_KEEP_MEMORY &&
+	    ws_serve_weights_reserve(&s->weights, u->slots, u->n, &block, err))
+		return -1;
+	if (receive_bytes(s, g, u, true, err)) {
+		free(block);
+		return -1;
+	}
+	return ws_serve_weights_commit(&s->weights, u->slots, u->n, block, current_sync(s),
+	                               &note->duplicates, err);
+}
+
+/* What the endpoint keeps hashes of is only what a loader would have taken. */
+static int commit_hashes(struct ws_serve *s, const struct ws_serve_update *u,
+                         const struct ws_serve_load *load, struct ws_err *err)
+{
+	uint64_t duplicates = 0;
+	size_t n = 0;
+	struct ws_serve_slot *slots = malloc((u->n + 1) * sizeof *slots);
+	if (!slots)
+		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+	for (size_t i = 0; i < u->n; i++)
+		if (load->cargo[i].loads)
+			slots[n++] = u->slots[i];
+	const int rc = ws_serve_weights_commit(&s->weights, slots, n, NULL, current_sync(s), &duplicates,
+	                                       err);
+	free(slots);
+	return rc;
+}
+
+/* Receives, and loads into the parameters of the model. */
+static int receive_and_load(struct ws_serve *s, struct ws_serve_group *g, struct ws_serve_update *u,
+                            struct ws_serve_note *note, struct ws_err *err)
+{
+	struct ws_serve_load load;
+	if (ws_serve_load_begin(&load, s->model, u, s->opts.log, err))
+		return -1;
+	note->model = true;
+	note->ignored = load.ignored;
+	note->ignored_names = load.ignored_names;
+	note->ignored_len = load.ignored_len;
+	load.ignored_names = NULL;
+	u->load = s->opts.keep == WS_KEEP_MEMORY ? &load : NULL;
+	int rc = receive_bytes(s, g, u, true, err);
+	u->load = NULL;
+	if (rc == 0) {
+		note->loaded = load.loaded;
+		ws_serve_load_commit(&load, current_sync(s), &note->duplicates);
+		rc = s->opts.keep == WS_KEEP_MEMORY ? 0 : commit_hashes(s, u, &load, err);
+	}
+	if (rc == 0 && load.refused) {
+		*err = load.why;
+		rc = -1;
+	}
+	ws_serve_load_fini(&load);
+	return rc;
+}
+
+static int receive_any(struct ws_serve *s, struct ws_serve_group *g, struct ws_serve_update *u,
+                       struct ws_serve_note *note, struct ws_err *err)
+{
+	struct ws_err verdict = WS_ERR_INIT;
+	int rc = 0;
+	if (ws_serve_check_load(s, u, &verdict)) {
+		/* The loader would find this when the bytes have come. */
+		rc = receive_bytes(s, g, u, false, err);
+		if (rc == 0)
+			*err = verdict;
+		return -1;
+	}
+	rc = s->model ? receive_and_load(s, g, u, note, err) : receive(s, g, u, note, err);
+	if (rc == 0)
+		count_update(s, u, note);
+	return rc;
 }
 
 static void note_update(struct ws_serve_note *note, const struct ws_serve_update *u)
@@ -184,7 +257,7 @@ static void update(struct ws_serve_call *c, struct ws_serve_update *u)
 	int rc = ws_serve_check_update(s, u, &err);
 	note_update(&c->note, u);
 	if (rc == 0)
-		rc = receive(s, g, u, &c->note, &err);
+		rc = receive_any(s, g, u, &c->note, &err);
 	c->rp->drop = rc && (u->fault == WS_FAULT_DROP || u->fault == WS_FAULT_DIE);
 	if (rc)
 		ws_serve_answer(c, false, "Failed to update parameter online: %s. The full weights of the "

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve_model.c - the parameters: what there are, where each rank keeps them, reading them back.
+ *
+ * The memory of a rank is one anonymous mapping, so that what nobody ever wrote costs nothing and
+ * reads as zeros: also the padding of vocabularies, which no tensor covers. */
+#include "serve_model.h"
+
+#include "serve_convert.h"
+#include "wsync/str.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { ALIGN = 64, CHUNK = 256 * 1024 };
+
+/* ---- what there are ---- */
+
+static int find_dtype(struct ws_serve_model *m, const char *name, struct ws_err *err)
+{
+	const char *text = name;
+	if (!text)
+		text = ws_config_string(m->config, "torch_dtype");
+	if (!text)
+		text = ws_config_string(m->config, "dtype"); /* what transformers 5 calls it */
+	m->dtype = WS_DTYPE_BF16;
+	if (!text)
+		return 0;
+	if (!ws_dtype_from_torch(text, &m->dtype) || !ws_serve_converts(m->dtype, WS_DTYPE_F32))
+		return ws_err_set(err, name ? WS_EUSAGE : WS_EINPUT, "dtype '%.40s': not a floating type",
+		                  text);
+	return 0;
+}
+
+static int make_layout(struct ws_serve_model *m, struct ws_err *err)
+{
+	const struct ws_family *f = ws_namemap_find(m->map, m->config);
+	if (!f)
+		return ws_err_set(err, WS_EINPUT, "%s: no rules for architecture '%.100s'",
+		                  ws_config_path(m->config), ws_config_architecture(m->config));
+	const struct ws_layout_opts opts = { .tp = m->tp, .ep = m->ep };
+	if (ws_layout_make(f, m->config, &opts, &m->layout, err))
+		return -1;
+	m->manner = ws_serve_manner_of(ws_family_name(f));
+	for (size_t i = 0; i < ws_layout_param_count(m->layout); i++) {
+		const struct ws_param *p = ws_layout_param(m->layout, i);
+		if (p->trouble)
+			return ws_err_set(err, WS_EINPUT, "%s at tp %u, ep %u: %s: %s",
+			                  ws_config_path(m->config), m->tp, m->ep, p->name, p->trouble);
+	}
+	return 0;
+}
+
+/* A param is of the type of its parts. */
+static int type_params(struct ws_serve_model *m, struct ws_err *err)
+{
+	const size_t n = ws_layout_param_count(m->layout);
+	m->dtypes = calloc(n + 1, sizeof *m->dtypes);
+	if (!m->dtypes)
+		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+	for (size_t i = 0; i < n; i++) {
+		const struct ws_param *p = ws_layout_param(m->layout, i);
+		const struct ws_part *part = p->n_parts ? ws_layout_part(m->layout, p->first) : NULL;
+		m->dtypes[i] = part && part->exact ? part->dtype : m->dtype;
+		if (ws_dtype_bits(m->dtypes[i]) % 8)
+			return ws_err_set(err, WS_EINPUT, "%s: elements of %u bits cannot be kept", p->name,
+			                  ws_dtype_bits(m->dtypes[i]));
+	}
+	return 0;
+}
+
+/* ---- where they are ---- */
+
+static int place_param(struct ws_serve_model *m, size_t i, unsigned rank, struct ws_err *err)
+{
+	const struct ws_param *p = ws_layout_param(m->layout, i);
+	int64_t dims[WS_MAX_DIMS];
+	uint64_t bytes = 0;
+	if (p->tied_to)
+		return 0;
+	ws_layout_dims(m->layout, p, rank, dims);
+	if (!ws_dtype_bytes(m->dtypes[i], p->n_dims, dims, &bytes) ||
+	    m->rank_bytes[rank] + bytes > UINT64_C(1) << 62)
+		return ws_err_set(err, WS_EINPUT, "%s: too large", p->name);
+	m->offsets[i * m->tp + rank] = m->rank_bytes[rank];
+	m->rank_bytes[rank] += (bytes + ALIGN - 1) / ALIGN * ALIGN;
+	return 0;
+}
+
+/* A tied parameter is where the other one is. */
+static void share_memory(struct ws_serve_model *m, size_t i)
+{
+	const struct ws_param *p = ws_layout_param(m->layout, i);
+	if (!p->tied_to)
+		return;
+	const struct ws_param *other = ws_layout_find_param(m->layout, p->tied_to);
+	for (size_t k = 0; k < ws_layout_param_count(m->layout); k++)
+		if (ws_layout_param(m->layout, k) == other)
+			memcpy(&m->offsets[i * m->tp], &m->offsets[k * m->tp], m->tp * sizeof *m->offsets);
+}
+
+static int place_params(struct ws_serve_model *m, struct ws_err *err)
+{
+	const size_t n = ws_layout_param_count(m->layout);
+	m->offsets = calloc(n * m->tp + 1, sizeof *m->offsets);
+	m->rank_bytes = calloc(m->tp, sizeof *m->rank_bytes);
+	if (!m->offsets || !m->rank_bytes)
+		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+	for (size_t i = 0; i < n; i++)
+		for (unsigned r = 0; r < m->tp; r++)
+			if (place_param(m, i, r, err))
+				return -1;
+	for (size_t i = 0; i < n; i++)
+		share_memory(m, i);
+	return 0;
+}
+
+static int map_memory(struct ws_serve_model *m, struct ws_err *err)
+{
+	for (unsigned r = 0; r < m->tp; r++) {
+		const size_t n = m->rank_bytes[r] ? (size_t)m->rank_bytes[r] : ALIGN;
+		void *at = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (at == MAP_FAILED) {
+			char size[32];
+			ws_err_errno(err, "%s for the parameters of rank %u",
+			             ws_format_size(size, sizeof size, n), r);
+			return ws_err_hint(err, "--keep hash knows their names and shapes without keeping them");
+		}
+		m->memory[r] = at;
+	}
+	return 0;
+}
+
+int ws_serve_model_open(const char *dir, unsigned tp, unsigned ep, const char *dtype, bool memory,
+                        struct ws_serve_model **out, struct ws_err *err)
+{
+	struct ws_serve_model *m = calloc(1, sizeof *m);
+	if (!m || !(m->memory = calloc(tp, sizeof *m->memory))) {
+		free(m);
+		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+	}
+	m->tp = tp;
+	m->ep = ep ? ep : 1;
+	m->n_layers = INT64_MAX;
+	int rc = tp % m->ep ? ws_err_set(err, WS_EUSAGE, "tp %u does not divide by ep %u", tp, m->ep) : 0;
+	if (rc == 0)
+		rc = ws_config_open(dir, &m->config, err);
+	if (rc == 0)
+		rc = find_dtype(m, dtype, err);
+	if (rc == 0)
+		rc = ws_namemap_open(NULL, &m->map, err);
+	if (rc == 0)
+		rc = make_layout(m, err);
+	if (rc == 0)
+		rc = type_params(m, err) || place_params(m, err) || (memory && map_memory(m, err)) ? -1 : 0;
+	if (rc == 0 && !(m->parts = calloc(ws_layout_part_count(m->layout) + 1, sizeof *m->parts)))
+		rc = ws_err_set(err, WS_ESYSTEM, "not enough memory");
+	if (rc) {
+		ws_serve_model_close(m);
+		return -1;
+	}
+	ws_config_int(m->config, "num_hidden_layers", &m->n_layers);
+	*out = m;
+	return 0;
+}
+
+void ws_serve_model_close(struct ws_serve_model *m)
+{
+	if (!m)
+		return;
+	for (unsigned r = 0; r < m->tp; r++)
+		if (m->memory[r])
+			munmap(m->memory[r], m->rank_bytes[r] ? (size_t)m->rank_bytes[r] : ALIGN);
+	ws_layout_free(m->layout);
+	ws_namemap_close(m->map);
+	ws_config_free(m->config);
+	free(m->parts);
+	free(m->memory);
+	free(m->rank_bytes);
+	free(m->offsets);
+	free(m->dtypes);
+	free(m);
+}
+
+uint8_t *ws_serve_model_at(const struct ws_serve_model *m, size_t param, unsigned rank)
+{
+	return m->memory[rank] ? m->memory[rank] + m->offsets[param * m->tp + rank] : NULL;
+}
+
+uint64_t ws_serve_model_bytes(const struct ws_serve_model *m, size_t param, unsigned rank)
+{
+	const struct ws_param *p = ws_layout_param(m->layout, param);
+	int64_t dims[WS_MAX_DIMS];
+	uint64_t bytes = 0;
+	ws_layout_dims(m->layout, p, rank, dims);
+	ws_dtype_bytes(m->dtypes[param], p->n_dims, dims, &bytes); /* did not overflow before */
+	return bytes;
+}
+
+void ws_serve_model_boxes(const struct ws_serve_model *m, const struct ws_part *p, unsigned rank,
+                          struct ws_serve_boxes *out)
+{
+	const struct ws_param *param = ws_layout_param(m->layout, p->param);
+	struct ws_box from, to;
+	int64_t dims[WS_MAX_DIMS];
+	ws_layout_place(m->layout, p, rank, &from, &to);
+	ws_layout_dims(m->layout, param, rank, dims);
+	ws_serve_boxes_make(out, p->n_dims, p->dims, &from, param->n_dims, dims, &to,
+	                    ws_dtype_bits(m->dtypes[p->param]) / 8, p->transposed);
+}
+
+uint64_t ws_serve_model_part_bytes(const struct ws_serve_model *m, const struct ws_part *p)
+{
+	uint64_t bytes = 0;
+	ws_dtype_bytes(m->dtypes[p->param], p->n_dims, p->dims, &bytes);
+	return bytes;
+}
+
+/* ---- reading them back ---- */
+
+void ws_serve_gather_begin(struct ws_serve_gather *g, const struct ws_serve_model *m,
+                           const struct ws_part *p, enum ws_dtype dtype)
+{
+	uint64_t held = 0;
+	g->model = m;
+	g->part = p;
+	g->dtype = dtype;
+	for (unsigned r = 0; r < m->tp; r++) {
+		ws_serve_model_boxes(m, p, r, &g->boxes[r]);
+		held += g->boxes[r].bytes;
+	}
+	const uint64_t bytes = ws_serve_model_part_bytes(m, p);
+	g->replicated = held != bytes;
+	g->bytes = bytes / (ws_dtype_bits(m->dtypes[p->param]) / 8) * (ws_dtype_bits(dtype) / 8);
+}
+
+/* In the param's own type. */
+static void read_raw(const struct ws_serve_gather *g, unsigned rank, uint64_t at, uint8_t *dst,
+                     size_t n)
+{
+	const struct ws_serve_model *m = g->model;
+	const bool all = g->boxes[rank].bytes == ws_serve_model_part_bytes(m, g->part);
+	for (unsigned i = all ? m->tp : 1; i <= m->tp; i++) {
+		const unsigned r = (rank + i) % m->tp;
+		ws_serve_boxes_get(&g->boxes[r], at, dst, n, ws_serve_model_at(m, g->part->param, r));
+	}
+}
+
+void ws_serve_gather_read(const struct ws_serve_gather *g, unsigned rank, uint64_t at, uint8_t *dst,
+                          size_t n)
+{
+	uint8_t raw[8192];
+	const enum ws_dtype from = g->model->dtypes[g->part->param];
+	const size_t in = ws_dtype_bits(from) / 8, out = ws_dtype_bits(g->dtype) / 8;
+	if (from == g->dtype) {
+		read_raw(g, rank, at, dst, n);
+		return;
+	}
+	size_t left = n / out;
+	for (uint64_t i = at / out; left; ) {
+		const size_t some = left < sizeof raw / in ? left : sizeof raw / in;
+		read_raw(g, rank, i * in, raw, some * in);
+		ws_serve_convert(g->dtype, dst, from, raw, some);
+		dst += some * out;
+		i += some;
+		left -= some;
+	}
+}
+
+static void hash_rank(const struct ws_serve_gather *g, unsigned rank, struct ws_hash *h, uint8_t *chunk)
+{
+	ws_hash_reset(h);
+	for (uint64_t at = 0; at < g->bytes; ) {
+		const size_t n = g->bytes - at < CHUNK ? (size_t)(g->bytes - at) : CHUNK;
+		ws_serve_gather_read(g, rank, at, chunk, n);
+		ws_hash_add(h, chunk, n);
+		at += n;
+	}
+}
+
+int ws_serve_gather_hash(const struct ws_serve_gather *g, uint64_t *hashes)
+{
+	uint8_t *chunk = malloc(CHUNK);
+	struct ws_hash *h = ws_hash_new();
+	const int rc = chunk && h ? 0 : -1;
+	for (unsigned r = 0; r < g->model->tp && rc == 0; r++) {
+		if (r == 0 || g->replicated) {
+			hash_rank(g, r, h, chunk);
+			hashes[r] = ws_hash_digest(h);
+		} else {
+			hashes[r] = hashes[0];
+		}
+	}
+	ws_hash_free(h);
+	free(chunk);
+	return rc;
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve_model.h - the runtime parameters of an endpoint that was given a model's config.json.
+ *
+ *   serve_model.c        the parameters: what there are, where each rank keeps them, reading them back
+ *   serve_model_names.c  which name is taken, left aside or refused, as each model's loader does
+ *   serve_model_load.c   an update: from the bytes of a request to the memory of every rank
+ *
+ * Each tensor-parallel rank has one piece of memory with its own share of every parameter: fused, cut
+ * and replicated as a server's would be. A tensor is addressed by its name in the checkpoint (a part
+ * of the layout) or, as a whole parameter, by the server's (a param). */
+#ifndef WS_SYNC_SERVE_MODEL_H
+#define WS_SYNC_SERVE_MODEL_H
+
+#include "serve_boxes.h"
+#include "serve_core.h"
+
+#include "wsync/config.h"
+#include "wsync/layout.h"
+
+enum { WS_SERVE_LOAD_NAMES = 16 }; /* ignored names that the journal tells of one update */
+
+/* What became of one part. */
+struct ws_serve_part_state {
+	bool loaded;
+	enum ws_dtype came_as;      /* the type it was last sent in */
+	uint64_t sync;              /* the sync it last came in */
+};
+
+/* Of one checkpoint: what a loader does with names that are not in it. */
+struct ws_serve_manner;
+
+struct ws_serve_model {
+	struct ws_config *config;
+	struct ws_namemap *map;
+	struct ws_layout *layout;
+	const struct ws_serve_manner *manner;
+	unsigned tp, ep;
+	enum ws_dtype dtype;        /* of what is not quantized */
+	int64_t n_layers;           /* layers from here on belong to no target model */
+	enum ws_dtype *dtypes;      /* of each param */
+	uint64_t *offsets;          /* of param i at rank r: offsets[i * tp + r] */
+	uint64_t *rank_bytes;       /* of each rank */
+	uint8_t **memory;           /* of each rank; all NULL where nothing but names is kept */
+	struct ws_serve_part_state *parts;
+	size_t n_loaded;            /* parts that came at least once */
+};
+
+/* dir: that of the config.json. dtype: a name of torch's, NULL: as the config says. */
+int ws_serve_model_open(const char *dir, unsigned tp, unsigned ep, const char *dtype, bool memory,
+                        struct ws_serve_model **out, struct ws_err *err);
+void ws_serve_model_close(struct ws_serve_model *m); /* NULL is fine */
+
+/* The memory of param i at a rank; NULL: none is kept. A tied parameter has that of its other. */
+uint8_t *ws_serve_model_at(const struct ws_serve_model *m, size_t param, unsigned rank);
+/* Bytes of param i at a rank. */
+uint64_t ws_serve_model_bytes(const struct ws_serve_model *m, size_t param, unsigned rank);
+/* The boxes of a part at a rank, in bytes of its param's type. */
+void ws_serve_model_boxes(const struct ws_serve_model *m, const struct ws_part *p, unsigned rank,
+                          struct ws_serve_boxes *out);
+/* Bytes of a whole part, in its param's type. */
+uint64_t ws_serve_model_part_bytes(const struct ws_serve_model *m, const struct ws_part *p);
+
+/* A part put together again from the memory of the ranks. */
+struct ws_serve_gather {
+	const struct ws_serve_model *model;
+	const struct ws_part *part;
+	enum ws_dtype dtype;        /* what the bytes are given in */
+	uint64_t bytes;
+	bool replicated;            /* some of it is held by several ranks */
+	struct ws_serve_boxes boxes[WS_SERVE_MAX_TP];
+};
+/* dtype: usually that of the param; else one it converts to. Needs memory. */
+void ws_serve_gather_begin(struct ws_serve_gather *g, const struct ws_serve_model *m,
+                           const struct ws_part *p, enum ws_dtype dtype);
+/* Bytes [at, at+n), whole elements. Where several ranks hold the same, `rank` counts. */
+void ws_serve_gather_read(const struct ws_serve_gather *g, unsigned rank, uint64_t at, uint8_t *dst,
+                          size_t n);
+/* XXH3-64 of all bytes, for every rank: hashes[tp]. 0, or -1 for want of memory. */
+int ws_serve_gather_hash(const struct ws_serve_gather *g, uint64_t *hashes);
+
+/* ---- names ---- */
+
+enum ws_serve_fate {
+	WS_FATE_LOAD,    /* into parts [first, first+n) */
+	WS_FATE_IGNORE,  /* without a word or with a line in the log; success */
+	WS_FATE_REFUSE   /* an exception in the loader */
+};
+
+struct ws_serve_verdict {
+	enum ws_serve_fate fate;
+	size_t first, n;     /* parts of the layout; several when the name is a fused parameter's */
+	bool alone;          /* loaded only when all parts of its param are in one request */
+	char why[512];       /* IGNORE: for the log; REFUSE: the exception's text */
+};
+
+const struct ws_serve_manner *ws_serve_manner_of(const char *family);
+void ws_serve_model_judge(const struct ws_serve_model *m, const char *name,
+                          struct ws_serve_verdict *out);
+
+/* ---- an update ---- */
+
+struct ws_serve_cargo {      /* one tensor of the request */
+	bool loads;
+	size_t first, n;     /* parts */
+	enum ws_dtype from, to;
+};
+
+struct ws_serve_cursor {     /* of one rank, in the stream of one tensor's bytes */
+	size_t slot, part;   /* SIZE_MAX: none */
+	uint64_t part_at;    /* where the part begins in the tensor, in bytes of the param's type */
+	struct ws_serve_boxes boxes;
+	uint8_t carry[8];    /* the beginning of an element that was cut by the stream */
+	size_t n_carry;
+};
+
+struct ws_serve_load {
+	struct ws_serve_model *model;
+	struct ws_serve_cargo *cargo; /* one per slot */
+	size_t n;
+	uint64_t loaded, ignored;
+	char *ignored_names;          /* of the first ones, each ended by a NUL; NULL: none */
+	size_t ignored_len;
+	bool refused;                 /* by the tensor behind those that are loaded */
+	struct ws_err why;            /* refused */
+	struct ws_serve_cursor cursors[WS_SERVE_MAX_TP];
+};
+
+/* Decides what becomes of every tensor. -1: out of memory. */
+int ws_serve_load_begin(struct ws_serve_load *l, struct ws_serve_model *m,
+                        const struct ws_serve_update *u, const struct ws_log *log,
+                        struct ws_err *err);
+/* Bytes [at, at+n) of a tensor as a rank received them, each rank in a thread of its own and in
+ * order. Goes where they belong. */
+void ws_serve_load_put(struct ws_serve_load *l, unsigned rank, size_t slot, uint64_t at,
+                       const uint8_t *bytes, size_t n);
+/* Spoils one byte of what was loaded last. */
+void ws_serve_load_flip(struct ws_serve_load *l);
+/* The parts are loaded now. *duplicates: how many came before in this sync. */
+void ws_serve_load_commit(struct ws_serve_load *l, uint64_t sync, uint64_t *duplicates);
+void ws_serve_load_fini(struct ws_serve_load *l);
+
+#endif

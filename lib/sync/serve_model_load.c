@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve_model_load.c - an update: from the bytes of a request to the memory of every rank.
+ *
+ * What becomes of each tensor is decided before the bytes come, and then each rank takes its share out
+ * of the stream that it receives: nothing is kept twice. Servers receive a request's tensors whole and
+ * load them afterwards, in their order; the first that the loader refuses ends the request there, and
+ * those before it are loaded. That is so here, too. */
+#include "serve_model.h"
+
+#include "serve_convert.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- deciding ---- */
+
+static int refuse(struct ws_serve_load *l, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+static int refuse(struct ws_serve_load *l, const char *fmt, ...)
+{
+	char text[512];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
+	l->refused = true;
+	return ws_err_set(&l->why, WS_EINPUT, "%s", text);
+}
+
+static void print_shape(char *dst, size_t n, unsigned n_dims, const int64_t *dims)
+{
+	size_t at = (size_t)snprintf(dst, n, "[");
+	for (unsigned d = 0; d < n_dims && at < n; d++)
+		at += (size_t)snprintf(dst + at, n - at, d ? ", %" PRId64 : "%" PRId64, dims[d]);
+	if (at < n)
+		snprintf(dst + at, n - at, "]");
+}
+
+/* The full shape under that name: a part's, or that of all parts one after the other. */
+static void shape_of(const struct ws_serve_model *m, const struct ws_serve_verdict *v,
+                     unsigned *n_dims, int64_t *dims)
+{
+	const struct ws_part *first = ws_layout_part(m->layout, v->first);
+	*n_dims = first->n_dims;
+	memcpy(dims, first->dims, sizeof first->dims);
+	for (size_t i = 1; i < v->n; i++)
+		dims[0] += ws_layout_part(m->layout, v->first + i)->dims[0];
+}
+
+static int64_t count(unsigned n_dims, const int64_t *dims)
+{
+	int64_t n = 1;
+	for (unsigned d = 0; d < n_dims; d++)
+		n *= dims[d];
+	return n;
+}
+
+/* One element is a scalar in any shape. */
+static bool same_shape(unsigned n, const int64_t *dims, const struct ws_serve_slot *slot)
+{
+	if (count(n, dims) == 1)
+		return count(slot->n_dims, slot->dims) == 1;
+	return n == slot->n_dims && memcmp(dims, slot->dims, n * sizeof *dims) == 0;
+}
+
+/* Can this tensor be copied into what is under its name? */
+static int check_fit(struct ws_serve_load *l, const struct ws_serve_slot *slot,
+                     const struct ws_serve_verdict *v, enum ws_dtype to)
+{
+	int64_t dims[WS_MAX_DIMS];
+	unsigned n_dims = 0;
+	char ours[160], theirs[160];
+	shape_of(l->model, v, &n_dims, dims);
+	if (!same_shape(n_dims, dims, slot)) {
+		print_shape(ours, sizeof ours, n_dims, dims);
+		print_shape(theirs, sizeof theirs, slot->n_dims, slot->dims);
+		return refuse(l, "shape mismatch for '%.200s': the parameter is %s, the loaded weight is %s",
+		              slot->name, ours, theirs);
+	}
+	if (!ws_serve_converts(to, slot->dtype))
+		return refuse(l, "'%.200s' is %s and cannot be copied into a parameter of %s", slot->name,
+		              slot->dtype_name, ws_dtype_torch(to));
+	return 0;
+}
+
+static void ignore(struct ws_serve_load *l, const char *name, const char *why,
+                   const struct ws_log *log)
+{
+	if (l->ignored++ >= WS_SERVE_LOAD_NAMES)
+		return;
+	const size_t n = strnlen(name, 255);
+	char *more = realloc(l->ignored_names, l->ignored_len + n + 1);
+	if (more) {
+		memcpy(more + l->ignored_len, name, n);
+		more[l->ignored_len + n] = 0;
+		l->ignored_names = more;
+		l->ignored_len += n + 1;
+	}
+	if (*why)
+		ws_log(log, 1, "%s", why);
+}
+
+/* Is every part of the param of `part` among the tensors of the request? */
+static bool all_present(const struct ws_serve_model *m, const struct ws_serve_update *u, size_t part)
+{
+	const struct ws_param *p = ws_layout_param(m->layout, ws_layout_part(m->layout, part)->param);
+	size_t found = 0;
+	for (size_t i = 0; i < p->n_parts; i++) {
+		const char *name = ws_layout_part(m->layout, p->first + i)->name;
+		for (size_t k = 0; k < u->n; k++)
+			if (strcmp(u->slots[k].name, name) == 0) {
+				found++;
+				break;
+			}
+	}
+	return found == p->n_parts;
+}
+
+static int decide(struct ws_serve_load *l, const struct ws_serve_update *u, size_t i,
+                  const struct ws_log *log)
+{
+	const struct ws_serve_model *m = l->model;
+	const struct ws_serve_slot *slot = &u->slots[i];
+	struct ws_serve_verdict v;
+	ws_serve_model_judge(m, slot->name, &v);
+	if (v.fate == WS_FATE_LOAD && v.alone && !all_present(m, u, v.first)) {
+		v.fate = WS_FATE_IGNORE;
+		snprintf(v.why, sizeof v.why, "%.200s came without its partner and is forgotten", slot->name);
+	}
+	if (v.fate == WS_FATE_REFUSE)
+		return refuse(l, "%s", v.why);
+	if (v.fate == WS_FATE_IGNORE) {
+		ignore(l, slot->name, v.why, log);
+		return 0;
+	}
+	const enum ws_dtype to = m->dtypes[ws_layout_part(m->layout, v.first)->param];
+	if (check_fit(l, slot, &v, to))
+		return -1;
+	l->cargo[i] = (struct ws_serve_cargo){ .loads = true, .first = v.first, .n = v.n,
+		                               .from = slot->dtype, .to = to };
+	l->loaded++;
+	return 0;
+}
+
+int ws_serve_load_begin(struct ws_serve_load *l, struct ws_serve_model *m,
+                        const struct ws_serve_update *u, const struct ws_log *log,
+                        struct ws_err *err)
+{
+	*l = (struct ws_serve_load){ .model = m, .n = u->n, .why = WS_ERR_INIT };
+	for (unsigned r = 0; r < m->tp; r++)
+		l->cursors[r].slot = SIZE_MAX;
+	l->cargo = calloc(u->n + 1, sizeof *l->cargo);
+	if (!l->cargo)
+		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+	for (size_t i = 0; i < u->n; i++)
+		if (decide(l, u, i, log))
+			break;
+	if (l->ignored > WS_SERVE_LOAD_NAMES)
+		ws_log(log, 1, "... and %" PRIu64 " more names were ignored",
+		       l->ignored - WS_SERVE_LOAD_NAMES);
+	return 0;
+}
+
+void ws_serve_load_fini(struct ws_serve_load *l)
+{
+	free(l->cargo);
+	free(l->ignored_names);
+	*l = (struct ws_serve_load){ 0 };
+}
+
+/* ---- placing ---- */
+
+static void enter_part(struct ws_serve_load *l, unsigned rank, size_t part)
+{
+	struct ws_serve_cursor *c = &l->cursors[rank];
+	c->part = part;
+	ws_serve_model_boxes(l->model, ws_layout_part(l->model->layout, part), rank, &c->boxes);
+}
+
+/* Bytes of the tensor in its parameter's type; n may reach over several parts. */
+static void place(struct ws_serve_load *l, unsigned rank, const struct ws_serve_cargo *cargo,
+                  uint64_t at, const uint8_t *bytes, size_t n)
+{
+	struct ws_serve_cursor *c = &l->cursors[rank];
+	while (n) {
+		while (at - c->part_at >= c->boxes.total && c->part + 1 < cargo->first + cargo->n) {
+			c->part_at += c->boxes.total;
+			enter_part(l, rank, c->part + 1);
+		}
+		const uint64_t left = c->part_at + c->boxes.total - at;
+		const size_t some = left && left < n ? (size_t)left : n;
+		const size_t param = ws_layout_part(l->model->layout, c->part)->param;
+		ws_serve_boxes_put(&c->boxes, at - c->part_at, bytes, some,
+		                   ws_serve_model_at(l->model, param, rank));
+		at += some;
+		bytes += some;
+		n -= some;
+	}
+}
+
+static void convert_and_place(struct ws_serve_load *l, unsigned rank,
+                              const struct ws_serve_cargo *cargo, uint64_t i, const uint8_t *bytes,
+                              size_t n)
+{
+	uint8_t made[8192];
+	const size_t in = ws_dtype_bits(cargo->from) / 8, out = ws_dtype_bits(cargo->to) / 8;
+	while (n) {
+		const size_t some = n < sizeof made / out ? n : sizeof made / out;
+		ws_serve_convert(cargo->to, made, cargo->from, bytes, some);
+		place(l, rank, cargo, i * out, made, some * out);
+		i += some;
+		bytes += some * in;
+		n -= some;
+	}
+}
+
+/* The stream may be cut inside an element. */
+static void put_elements(struct ws_serve_load *l, unsigned rank, const struct ws_serve_cargo *cargo,
+                         uint64_t at, const uint8_t *bytes, size_t n)
+{
+	struct ws_serve_cursor *c = &l->cursors[rank];
+	const size_t size = ws_dtype_bits(cargo->from) / 8;
+	while (n && c->n_carry) {
+		c->carry[c->n_carry++] = *bytes++;
+		at++;
+		n--;
+		if (c->n_carry < size)
+			continue;
+		convert_and_place(l, rank, cargo, at / size - 1, c->carry, 1);
+		c->n_carry = 0;
+	}
+	const size_t whole = n / size;
+	convert_and_place(l, rank, cargo, at / size, bytes, whole);
+	for (size_t i = whole * size; i < n; i++)
+		c->carry[c->n_carry++] = bytes[i];
+}
+
+void ws_serve_load_put(struct ws_serve_load *l, unsigned rank, size_t slot, uint64_t at,
+                       const uint8_t *bytes, size_t n)
+{
+	struct ws_serve_cursor *c = &l->cursors[rank];
+	const struct ws_serve_cargo *cargo = &l->cargo[slot];
+	if (!cargo->loads || !n || !l->model->memory[rank])
+		return;
+	if (c->slot != slot) {
+		c->slot = slot;
+		c->part_at = 0;
+		c->n_carry = 0;
+		enter_part(l, rank, cargo->first);
+	}
+	if (cargo->from == cargo->to)
+		place(l, rank, cargo, at, bytes, n);
+	else
+		put_elements(l, rank, cargo, at, bytes, n);
+}
+
+/* ---- when all has come ---- */
+
+void ws_serve_load_flip(struct ws_serve_load *l)
+{
+	struct ws_serve_boxes boxes;
+	for (size_t i = l->n; i-- > 0; ) {
+		const struct ws_serve_cargo *cargo = &l->cargo[i];
+		for (unsigned r = 0; r < l->model->tp && cargo->loads; r++) {
+			const struct ws_part *part = ws_layout_part(l->model->layout, cargo->first);
+			uint8_t first = 0;
+			ws_serve_model_boxes(l->model, part, r, &boxes);
+			if (!boxes.bytes || !l->model->memory[r])
+				continue;
+			uint8_t *at = ws_serve_model_at(l->model, part->param, r);
+			const uint64_t where = ws_serve_boxes_first(&boxes);
+			ws_serve_boxes_get(&boxes, where, &first, 1, at);
+			first ^= 1;
+			ws_serve_boxes_put(&boxes, where, &first, 1, at);
+			return;
+		}
+	}
+}
+
+void ws_serve_load_commit(struct ws_serve_load *l, uint64_t sync, uint64_t *duplicates)
+{
+	struct ws_serve_model *m = l->model;
+	*duplicates = 0;
+	for (size_t i = 0; i < l->n; i++) {
+		const struct ws_serve_cargo *cargo = &l->cargo[i];
+		bool before = false;
+		for (size_t k = cargo->first; k < cargo->first + cargo->n; k++) {
+			struct ws_serve_part_state *state = &m->parts[k];
+			before |= state->sync == sync;
+			m->n_loaded += !state->loaded;
+			*state = (struct ws_serve_part_state){ true, cargo->from, sync };
+		}
+		*duplicates += before;
+	}
+}

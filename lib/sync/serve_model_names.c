@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve_model_names.c - which name is taken, left aside or refused, as each model's loader in SGLang
+ * does (load_weights of python/sglang/srt/models).
+ *
+ * Names of the checkpoint are simple: the layout knows them. What matters here is what happens to all
+ * others, which differs by model, mostly by accident, and which senders must know:
+ *   - a loader looks for fragments ("q_proj") anywhere in a name, replaces them by the fused one
+ *     ("qkv_proj") and looks the result up. Most loaders let a miss end in a KeyError; the MoE ones of
+ *     Qwen go on without a word.
+ *   - where the fragment is written without its dot, a name that is fused already contains one too:
+ *     "gate_up_proj" becomes "gate_gate_up_proj", which is nowhere.
+ *   - a name without any fragment that is not there is logged, or not even that. */
+#include "serve_model.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct fragment {
+	const char *from, *to;
+};
+
+enum {
+	STRICT = 1, /* a replaced name that is not there is a KeyError; else it is skipped */
+	SAYS = 2    /* other unknown names are logged; else skipped */
+};
+
+struct ws_serve_manner {
+	const char *families[8];
+	unsigned is;
+	struct fragment fragments[6]; /* in the loader's order, ended by NULL */
+};
+
+#define QKV(dot) { dot "q_proj", dot "qkv_proj" }, { dot "k_proj", dot "qkv_proj" }, \
+                 { dot "v_proj", dot "qkv_proj" }
+#define GATE_UP(dot) { dot "gate_proj", dot "gate_up_proj" }, { dot "up_proj", dot "gate_up_proj" }
+
+static const struct ws_serve_manner manners[] = {
+	/* First: what is not in the table is taken to be like it. */
+	{ { "llama", "mistral" }, STRICT | SAYS, { QKV("."), GATE_UP(".") } },
+	{ { "qwen2", "qwen3" }, STRICT | SAYS, { QKV(""), GATE_UP("") } },
+	{ { "qwen2_moe" }, SAYS, { QKV(""), GATE_UP("") } },
+	{ { "qwen3_moe", "glm4_moe" }, 0, { QKV(""), GATE_UP("") } },
+	{ { "deepseek_v2", "deepseek_v3", "kimi_k2" }, STRICT | SAYS, { GATE_UP("") } },
+	{ { "gpt_oss" }, STRICT | SAYS, { QKV("") } },
+};
+
+const struct ws_serve_manner *ws_serve_manner_of(const char *family)
+{
+	for (size_t i = 0; i < sizeof manners / sizeof manners[0]; i++)
+		for (size_t k = 0; manners[i].families[k]; k++)
+			if (strcmp(manners[i].families[k], family) == 0)
+				return &manners[i];
+	return &manners[0];
+}
+
+__attribute__((format(printf, 3, 4)))
+static void decide(struct ws_serve_verdict *v, enum ws_serve_fate fate, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(v->why, sizeof v->why, fmt, ap);
+	va_end(ap);
+	v->fate = fate;
+}
+
+static bool has(const char *text, const char *part)
+{
+	return strstr(text, part) != NULL;
+}
+
+static bool ends_in(const char *text, const char *end)
+{
+	const size_t n = strlen(text), k = strlen(end);
+	return n >= k && strcmp(text + n - k, end) == 0;
+}
+
+/* ---- names that are known ---- */
+
+/* The loaders of latent attention gather q_a_proj and kv_a_proj_with_mqa and load them when both
+ * are there, within one request: what came alone is forgotten. */
+static bool waits_for_partner(const char *param)
+{
+	return has(param, ".fused_qkv_a_proj_with_mqa.");
+}
+
+static void judge_part(const struct ws_serve_model *m, size_t i, struct ws_serve_verdict *v)
+{
+	const struct ws_part *part = ws_layout_part(m->layout, i);
+	const struct ws_param *param = ws_layout_param(m->layout, part->param);
+	if (param->tied_to) {
+		decide(v, WS_FATE_IGNORE, "%.200s is tied to %.200s", part->name, param->tied_to);
+		return;
+	}
+	v->first = i;
+	v->n = 1;
+	v->alone = waits_for_partner(param->name);
+}
+
+/* A whole fused parameter under the server's own name. */
+static void judge_param(const struct ws_serve_model *m, const struct ws_param *p,
+                        struct ws_serve_verdict *v)
+{
+	const struct ws_part *first = p->n_parts ? ws_layout_part(m->layout, p->first) : NULL;
+	if (p->tied_to || !first)
+		decide(v, WS_FATE_IGNORE, "%.200s is tied to %.200s", p->name, p->tied_to ? p->tied_to : "");
+	else if (first->split == WS_SPLIT_EXPERT)
+		decide(v, WS_FATE_REFUSE, "FusedMoE.weight_loader() missing 3 required positional "
+		       "arguments: 'weight_name', 'shard_id', and 'expert_id'");
+	else if (waits_for_partner(p->name)) /* its own name has the fragment, and no partner ever comes */
+		decide(v, WS_FATE_IGNORE, "%.200s waits for a partner that does not exist", p->name);
+	v->first = p->first;
+	v->n = p->n_parts;
+}
+
+/* ---- names that are not ---- */
+
+/* The number after the first "layers.", as the loaders find it. */
+static bool layer_of(const char *name, int64_t *layer)
+{
+	const char *at = strstr(name, "layers.");
+	char *end = NULL;
+	if (!at || at[7] < '0' || at[7] > '9')
+		return false;
+	*layer = strtoll(at + 7, &end, 10);
+	return *end == '.';
+}
+
+/* str.replace; what does not fit is cut: such a name is nowhere either. */
+static void replace(char *dst, size_t n, const char *text, const struct fragment *f)
+{
+	const size_t from = strlen(f->from), to = strlen(f->to);
+	size_t used = 0;
+	while (*text && used + to + 1 < n) {
+		if (strncmp(text, f->from, from) == 0) {
+			memcpy(dst + used, f->to, to);
+			used += to;
+			text += from;
+		} else {
+			dst[used++] = *text++;
+		}
+	}
+	dst[used] = 0;
+}
+
+/* True: the fragments decided. */
+static bool judge_fragments(const struct ws_serve_model *m, const char *name,
+                            struct ws_serve_verdict *v)
+{
+	char mapped[400];
+	const struct fragment *f = m->manner->fragments;
+	if (has(name, "mlp.experts"))
+		return false;
+	while (f->from && !has(name, f->from))
+		f++;
+	if (!f->from)
+		return false;
+	replace(mapped, sizeof mapped, name, f);
+	if (ws_layout_find_param(m->layout, mapped))
+		return false;
+	if ((m->manner->is & STRICT) && !ends_in(name, ".bias"))
+		decide(v, WS_FATE_REFUSE, "'%s'", mapped); /* str(KeyError) */
+	else
+		decide(v, WS_FATE_IGNORE, "%s", "");
+	return true;
+}
+
+void ws_serve_model_judge(const struct ws_serve_model *m, const char *name,
+                          struct ws_serve_verdict *v)
+{
+	*v = (struct ws_serve_verdict){ .fate = WS_FATE_LOAD };
+	int64_t layer = 0;
+	const struct ws_part *part = ws_layout_find_part(m->layout, name);
+	if (part) {
+		judge_part(m, (size_t)(part - ws_layout_part(m->layout, 0)), v);
+		return;
+	}
+	const char *reason = ws_layout_skips(m->layout, name);
+	if (reason) {
+		decide(v, WS_FATE_IGNORE, "skipping %.200s: %.200s", name, reason);
+		return;
+	}
+	if (layer_of(name, &layer) && layer >= m->n_layers) {
+		decide(v, WS_FATE_IGNORE, "skipping %.200s: the model has %lld layers", name,
+		       (long long)m->n_layers);
+		return;
+	}
+	if (judge_fragments(m, name, v))
+		return;
+	const struct ws_param *param = ws_layout_find_param(m->layout, name);
+	if (param)
+		judge_param(m, param, v);
+	else if ((m->manner->is & SAYS) && !ends_in(name, ".bias"))
+		decide(v, WS_FATE_IGNORE, "Parameter %.200s not found in params_dict", name);
+	else
+		decide(v, WS_FATE_IGNORE, "%s", "");
+}

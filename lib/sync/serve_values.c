@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve_values.c - parameters as numbers: /get_weights_by_name, a spot check of a few rows.
+ *
+ * A model's are the full tensors by their names in the checkpoint, put together from the shares of
+ * all ranks, or by the server's own name what rank 0 has of it. Servers answer with the first rows and
+ * not with the first elements, so a name of an embedding is a long answer. */
+#include "serve_model.h"
+
+#include "number.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What is asked for. */
+struct source {
+	enum ws_dtype dtype;
+	unsigned n_dims;
+	int64_t dims[WS_MAX_DIMS];
+	const uint8_t *data;           /* whole; NULL: gathered */
+	struct ws_serve_gather gather;
+};
+
+static bool find_weight(const struct ws_serve *s, const char *name, struct source *out)
+{
+	const struct ws_serve_weight *w = ws_serve_weights_find(&s->weights, name);
+	if (!w || !w->data)
+		return false;
+	out->dtype = w->dtype;
+	out->n_dims = w->n_dims;
+	memcpy(out->dims, w->dims, sizeof out->dims);
+	out->data = w->data;
+	return true;
+}
+
+static bool find_param(const struct ws_serve_model *m, const char *name, struct source *out)
+{
+	const struct ws_param *p = ws_layout_find_param(m->layout, name);
+	if (!p)
+		return false;
+	const size_t i = (size_t)(p - ws_layout_param(m->layout, 0));
+	out->dtype = m->dtypes[i];
+	out->n_dims = p->n_dims;
+	ws_layout_dims(m->layout, p, 0, out->dims);
+	out->data = ws_serve_model_at(m, i, 0);
+	return out->data != NULL;
+}
+
+static bool find(const struct ws_serve *s, const char *name, struct source *out)
+{
+	const struct ws_serve_model *m = s->model;
+	if (!m)
+		return find_weight(s, name, out);
+	const struct ws_part *part = ws_layout_find_part(m->layout, name);
+	if (!part)
+		return find_param(m, name, out);
+	if (!m->memory[0])
+		return false;
+	out->dtype = m->dtypes[part->param];
+	out->n_dims = part->n_dims;
+	memcpy(out->dims, part->dims, sizeof out->dims);
+	out->data = NULL;
+	ws_serve_gather_begin(&out->gather, m, part, out->dtype);
+	return true;
+}
+
+/* n elements from element `first`, all in one innermost row or a part of it. */
+static void write_numbers(struct ws_jw *jw, const struct source *s, uint64_t first, uint64_t n)
+{
+	uint8_t raw[4096];
+	double numbers[512];
+	const size_t size = ws_dtype_bits(s->dtype) / 8;
+	while (n) {
+		const size_t some = n < 512 ? (size_t)n : 512;
+		if (s->data)
+			memcpy(raw, s->data + first * size, some * size);
+		else
+			ws_serve_gather_read(&s->gather, 0, first * size, raw, some * size);
+		ws_number_read(s->dtype, raw, some, numbers);
+		for (size_t i = 0; i < some; i++)
+			ws_jw_double(jw, NULL, numbers[i]);
+		first += some;
+		n -= some;
+	}
+}
+
+/* Nested arrays, from axis d on. */
+static void write_axis(struct ws_jw *jw, const struct source *s, unsigned d, uint64_t *at)
+{
+	ws_jw_array(jw, NULL);
+	if (d + 1 == s->n_dims) {
+		write_numbers(jw, s, *at, (uint64_t)s->dims[d]);
+		*at += (uint64_t)s->dims[d];
+	}
+	for (int64_t i = 0; d + 1 < s->n_dims && i < s->dims[d] && !jw->out->failed; i++)
+		write_axis(jw, s, d + 1, at);
+	ws_jw_end_array(jw);
+}
+
+/* Python's list[:n]. */
+static int64_t cut(int64_t rows, int64_t n)
+{
+	if (n < 0)
+		n = rows + n > 0 ? rows + n : 0;
+	return n < rows ? n : rows;
+}
+
+static void answer_failure(struct ws_serve_call *c)
+{
+	struct ws_jw jw;
+	ws_buf_reset(&c->rp->body);
+	c->rp->status = 400;
+	ws_jw_init(&jw, &c->rp->body);
+	ws_jw_object(&jw, NULL);
+	ws_jw_object(&jw, "error");
+	ws_jw_str(&jw, "message", "Get parameter by name failed");
+	ws_jw_end_object(&jw);
+	ws_jw_end_object(&jw);
+}
+
+static void answer_values(struct ws_serve_call *c, const char *name, int64_t rows)
+{
+	struct ws_jw jw;
+	uint64_t at = 0;
+	struct source *s = calloc(1, sizeof *s);
+	if (!s || !find(c->serve, name, s) || !s->n_dims || !ws_number_readable(s->dtype)) {
+		answer_failure(c);
+		free(s);
+		return;
+	}
+	s->dims[0] = cut(s->dims[0], rows);
+	ws_jw_init(&jw, &c->rp->body);
+	write_axis(&jw, s, 0, &at);
+	if (c->rp->body.failed) {
+		ws_buf_free(&c->rp->body);
+		c->rp->body.failed = 0;
+		answer_failure(c);
+	}
+	free(s);
+}
+
+void ws_serve_route_values(struct ws_serve_call *c)
+{
+	const char *name = NULL;
+	int64_t rows = 100;
+	struct ws_err err = WS_ERR_INIT;
+	if (ws_serve_field_str(c->body, "name", true, &name, &err) ||
+	    (ws_json_get(c->body, "truncate_size") &&
+	     ws_serve_field_int(c->body, "truncate_size", &rows, &err))) {
+		ws_serve_answer_invalid(c, err.msg);
+	} else if (!ws_serve_occupy(c->serve, false)) {
+		c->rp->drop = true;
+	} else {
+		answer_values(c, name, rows);
+		ws_serve_vacate(c->serve);
+	}
+}
