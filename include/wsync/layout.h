@@ -9,7 +9,8 @@
  *
  * Sources: SGLang's model loaders (stacked_params_mapping, FusedMoE) and parallel layers: heads of
  * keys and values are replicated when there are fewer than ranks, vocabularies are padded to a
- * multiple of 64, experts are divided by ep first and their inner dimension by tp / ep. */
+ * multiple of 64 (or of 64 * tp, where tp does not divide that), experts are divided by ep first and
+ * their inner dimension by tp / ep. */
 #ifndef WSYNC_LAYOUT_H
 #define WSYNC_LAYOUT_H
 

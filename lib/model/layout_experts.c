@@ -109,7 +109,7 @@ static struct expert_tensor describe(const struct ws_build *b, const struct expe
 	const bool down = strcmp(leaf, "down_proj") == 0;
 	struct expert_tensor t = { leaf, scale ? ".weight_scale_inv" : ".weight", {
 		.dtype = scale ? WS_DTYPE_F32 : x->fp8 ? WS_DTYPE_F8_E4M3 : b->dtype,
-		.exact = x->fp8, .n_dims = 2, .split = WS_SPLIT_EXPERT, .axis = down ? 1 : 0,
+		.exact = x->fp8 && !scale, .n_dims = 2, .split = WS_SPLIT_EXPERT, .axis = down ? 1 : 0,
 		.dims = { down ? x->in : x->mid, down ? x->mid : x->in } } };
 	for (int d = 0; scale && d < 2; d++)
 		t.part.dims[d] = ws_div_up(t.part.dims[d], b->quant->block[d]);

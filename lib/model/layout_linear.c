@@ -170,8 +170,7 @@ static int build_scales(struct ws_build *b, const struct ws_linear *l, const str
 		return -1;
 	for (size_t i = 0; i < l->n_parts; i++) {
 		struct ws_part s = describe(l, &l->parts[i]);
-		s.dtype = WS_DTYPE_F32;
-		s.exact = true;
+		s.dtype = WS_DTYPE_F32; /* servers keep; Qwen's releases have bfloat16 */
 		s.dims[0] = ws_div_up(s.dims[0], b->quant->block[0]);
 		s.dims[1] = ws_div_up(s.dims[1], b->quant->block[1]);
 		/* A block may hold several heads; a rank's share of them is whole blocks. */

@@ -14,6 +14,14 @@ int64_t ws_div_up(int64_t n, int64_t by)
 	return n / by + (n % by != 0);
 }
 
+/* As servers pad it: to more where tp does not divide that. */
+static int64_t pad_vocabulary(int64_t n, unsigned tp)
+{
+	const int64_t padded = ws_div_up(n, WS_VOCAB_MULTIPLE) * WS_VOCAB_MULTIPLE;
+	const int64_t more = (int64_t)WS_VOCAB_MULTIPLE * tp;
+	return padded % tp ? ws_div_up(n, more) * more : padded;
+}
+
 int64_t ws_part_piece(const struct ws_part *p, unsigned tp)
 {
 	if (!p->n_dims || p->axis < 0)
@@ -25,7 +33,7 @@ int64_t ws_part_piece(const struct ws_part *p, unsigned tp)
 	case WS_SPLIT_HEADS:
 		return n / (p->units < tp ? p->units : tp);
 	case WS_SPLIT_VOCAB:
-		return ws_div_up(n, WS_VOCAB_MULTIPLE) * WS_VOCAB_MULTIPLE / tp;
+		return pad_vocabulary(n, tp) / tp;
 	case WS_SPLIT_STEPS:
 		return ws_div_up(ws_div_up(n, p->units), tp) * p->units;
 	case WS_SPLIT_EVEN:

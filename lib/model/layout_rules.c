@@ -31,8 +31,7 @@ static int build_single(struct ws_build *b, const char *name, const char *suffix
 static int build_vocab(struct ws_build *b)
 {
 	const struct ws_rule *r = b->rule;
-	const unsigned tp = ws_build_tp(b);
-	const struct ws_division d = divide_rows(tp);
+	const struct ws_division d = divide_rows(ws_build_tp(b));
 	struct ws_part p = { .dtype = b->dtype, .n_dims = 2, .split = WS_SPLIT_VOCAB };
 	char name[WS_NAME_MAX];
 	int64_t bias = 0;
@@ -40,24 +39,18 @@ static int build_vocab(struct ws_build *b)
 		return -1;
 	if (r->bias && ws_build_number(b, r->bias, &bias) < 0)
 		return -1;
-	const int64_t padded = ws_div_up(p.dims[0], WS_VOCAB_MULTIPLE) * WS_VOCAB_MULTIPLE;
-	const char *trouble = NULL;
-	if (padded % tp)
-		trouble = ws_build_keepf(b, "%" PRId64 " rows, padded to %" PRId64
-		                         ", do not divide by %s %u", p.dims[0], padded,
-		                         ws_build_tp_word(b), tp);
 	/* A head that is the embedding need not be in the checkpoint. */
 	struct ws_layout *l = b->l;
 	const char *tied_to = l->tied && b->embedding ? b->embedding : NULL;
 	p.optional = tied_to != NULL;
-	if (build_single(b, name, ".weight", &d, trouble, p) < 0)
+	if (build_single(b, name, ".weight", &d, NULL, p) < 0)
 		return -1;
 	l->params[l->n_params - 1].tied_to = tied_to;
 	if (!b->embedding)
 		b->embedding = l->params[l->n_params - 1].name;
 	p.n_dims = 1;
 	p.dims[1] = 0;
-	return bias ? build_single(b, name, ".bias", &d, trouble, p) : 0;
+	return bias ? build_single(b, name, ".bias", &d, NULL, p) : 0;
 }
 
 static int build_whole(struct ws_build *b)

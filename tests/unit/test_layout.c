@@ -197,6 +197,9 @@ static void vocabularies_are_padded_to_a_multiple_of_64(void **state)
 	expect_param("lm_head.weight", "16 512");
 	expect_place("lm_head.weight", 4, "64 0 + 1 512 -> 0 0 + 1 512");
 	expect_place("lm_head.weight", 5, "65 0 + 0 512 -> 0 0 + 0 512");
+	make_layout(LLAMA("151936", ""), (struct ws_layout_opts){ .tp = 3 });
+	expect_param("lm_head.weight", "50688 512");
+	expect_place("lm_head.weight", 2, "101376 0 + 50560 512 -> 0 0 + 50560 512");
 }
 
 static void a_tied_head_is_the_embedding_and_optional(void **state)
@@ -231,7 +234,7 @@ static void what_does_not_divide_is_trouble_with_its_numbers(void **state)
 	expect_trouble(LAYER0 "self_attn.o_proj.weight", "o_proj: 8 heads do not divide by tp 6");
 	expect_trouble(LAYER0 "mlp.gate_up_proj.weight", "gate_proj: 1024 rows do not divide by tp 6");
 	expect_trouble(LAYER0 "mlp.down_proj.weight", "down_proj: 1024 columns do not divide by tp 6");
-	expect_trouble("lm_head.weight", "128 rows, padded to 128, do not divide by tp 6");
+	expect_param("lm_head.weight", "64 512");
 	assert_string_equal(shape_text(2, param(LAYER0 "mlp.gate_up_proj.weight")->dims), "2048 512");
 	expect_place(LAYER0 "mlp.up_proj.weight", 5, "0 0 + 1024 512 -> 1024 0 + 1024 512");
 	make_layout(LLAMA("128", ""), (struct ws_layout_opts){ .tp = 16 });
@@ -313,6 +316,7 @@ static void scales_are_divided_with_their_weights(void **state)
 	assert_int_equal(part(LAYER0 "mlp.down_proj.weight")->dtype, WS_DTYPE_F8_E4M3);
 	assert_true(part(LAYER0 "mlp.down_proj.weight")->exact);
 	assert_int_equal(part(LAYER0 "mlp.down_proj.weight_scale_inv")->dtype, WS_DTYPE_F32);
+	assert_false(part(LAYER0 "mlp.down_proj.weight_scale_inv")->exact);
 	assert_null(ws_layout_find_part(layout, "lm_head.weight_scale_inv"));
 	assert_null(ws_layout_find_part(layout, "model.layers.3.mlp.gate.weight_scale_inv"));
 	make_layout(DEEPSEEK(FP8 "}"), (struct ws_layout_opts){ .unquantized = true });
