@@ -173,11 +173,22 @@ void ws_serve_load_fini(struct ws_serve_load *l)
 
 /* ---- placing ---- */
 
-static void enter_part(struct ws_serve_load *l, unsigned rank, size_t part)
+/* Rows behind the vocabulary are written with zeros by every load. */
+static void clear_padding(struct ws_serve_load *l, unsigned rank, const struct ws_part *part,
+                          const struct ws_serve_boxes *boxes)
 {
+	if (part->split == WS_SPLIT_VOCAB)
+		memset(ws_serve_model_at(l->model, part->param, rank) + boxes->bytes, 0,
+		       (size_t)(ws_serve_model_bytes(l->model, part->param, rank) - boxes->bytes));
+}
+
+static void enter_part(struct ws_serve_load *l, unsigned rank, size_t i)
+{
+	const struct ws_part *part = ws_layout_part(l->model->layout, i);
 	struct ws_serve_cursor *c = &l->cursors[rank];
-	c->part = part;
-	ws_serve_model_boxes(l->model, ws_layout_part(l->model->layout, part), rank, &c->boxes);
+	c->part = i;
+	ws_serve_model_boxes(l->model, part, rank, &c->boxes);
+	clear_padding(l, rank, part, &c->boxes);
 }
 
 /* Bytes of the tensor in its parameter's type; n may reach over several parts. */

@@ -856,6 +856,17 @@ static void a_reset_is_found_by_compare(void **state)
 	assert_null(strstr(said, "name=model."));
 }
 
+static void padding_is_written_by_every_load(void **state)
+{
+	(void)state;
+	write_config(qwen3);
+	start(&(struct ws_serve_opts){ .model = ".", .tp = 8 });
+	ask("/weights_checker", "{\"action\":\"reset_tensors\"}", 200, NULL);
+	put("model.embed_tokens.weight", 70, 32);
+	assert_false(send());
+	expect_vocab("model.embed_tokens.weight", 70, 32);
+}
+
 static void numbers_are_rows_of_the_full_tensor(void **state)
 {
 	char want[400] = "[[", one[32];
@@ -1024,6 +1035,7 @@ int main(void)
 		WITH_ROUTES(a_listing_shows_local_shapes_of_the_rank),
 		WITH_ROUTES(checksums_are_of_what_was_loaded),
 		WITH_ROUTES(a_reset_is_found_by_compare),
+		WITH_ROUTES(padding_is_written_by_every_load),
 		WITH_ROUTES(numbers_are_rows_of_the_full_tensor),
 		WITH_ROUTES(hashes_alone_know_names_and_shapes),
 	};
