@@ -166,6 +166,8 @@ static int read_head(struct ws_map_line *l, const struct kind *k, const struct w
 static int read_index(struct ws_map_line *l, int below, int *out)
 {
 	const char *word;
+	if (below == 0)
+		return ws_map_bad(l, "a scalar has no axis");
 	if (ws_map_word(l, &word))
 		return -1;
 	if (!word || word[0] < '0' || word[0] > '9' || word[1] || word[0] - '0' >= below)

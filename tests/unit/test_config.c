@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* config.json: the two levels, exact integers, hostile text, and what a quantization leaves alone. */
+#include "wsync/config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+#include "scratch.h"
+
+static struct ws_config *parse(const char *text)
+{
+	struct ws_config *c = NULL;
+	struct ws_err err = WS_ERR_INIT;
+	if (ws_config_parse(text, strlen(text), "config.json", &c, &err))
+		fail_msg("%s: %s", text, err.msg);
+	return c;
+}
+
+static void refuses(const char *text, const char *message)
+{
+	struct ws_config *c = NULL;
+	struct ws_err err = WS_ERR_INIT;
+	assert_int_equal(ws_config_parse(text, strlen(text), "config.json", &c, &err), -1);
+	assert_null(c);
+	assert_int_equal(err.code, WS_EINPUT);
+	assert_string_equal(err.msg, message);
+}
+
+static void write_file(const char *path, const char *text)
+{
+	FILE *f = fopen(path, "w");
+	assert_non_null(f);
+	fputs(text, f);
+	assert_int_equal(fclose(f), 0);
+}
+
+static void what_is_no_config_is_refused(void **state)
+{
+	(void)state;
+	refuses("", "config.json: not JSON at byte 0: the text ends early");
+	refuses("[]", "config.json: not a JSON object");
+	refuses("7", "config.json: not a JSON object");
+	refuses("{} {}", "config.json: not JSON at byte 3: text after the value");
+	refuses("{\"a\":1,\"b\":2,\"a\":1}", "config.json: \"a\" is there twice");
+	refuses("{\"text_config\":3}", "config.json: \"text_config\" is no object");
+	refuses("{\"text_config\":{\"a\":1,\"a\":2}}", "config.json: \"a\" is there twice");
+	refuses("{\"quantization_config\":\"fp8\"}",
+	        "config.json: \"quantization_config\" is no object");
+	refuses("{\"quantization_config\":{\"weight_block_size\":[128]}}",
+	        "config.json: \"weight_block_size\" must be two positive integers");
+	refuses("{\"quantization_config\":{\"weight_block_size\":[128,0]}}",
+	        "config.json: \"weight_block_size\" must be two positive integers");
+	refuses("{\"quantization_config\":{\"weight_block_size\":[128,\"128\"]}}",
+	        "config.json: \"weight_block_size\" must be two positive integers");
+	refuses("{\"quantization_config\":{\"weight_block_size\":128}}",
+	        "config.json: \"weight_block_size\" must be two positive integers");
+	refuses("{\"quantization_config\":{\"ignored_layers\":\"lm_head\"}}",
+	        "config.json: \"ignored_layers\" must be an array of names");
+	refuses("{\"quantization_config\":{\"modules_to_not_convert\":[\"lm_head\",null]}}",
+	        "config.json: \"modules_to_not_convert\" holds something that is no name");
+}
+
+static char *repeated(const char *before, const char *item, size_t n, const char *after)
+{
+	const size_t len = strlen(item);
+	char *text = malloc(strlen(before) + n * len + strlen(after) + 1), *p = text;
+	assert_non_null(text);
+	p = stpcpy(p, before);
+	for (size_t i = 0; i < n; i++)
+		p = stpcpy(p, item);
+	strcpy(p, after);
+	return text;
+}
+
+static void sizes_have_limits(void **state)
+{
+	(void)state;
+	char *text = repeated("{\"a\":[", "1,", 65536, "1]}");
+	refuses(text, "config.json: \"a\" has more than 65536 elements");
+	free(text);
+	text = repeated("", " ", (16 << 20) + 1, "");
+	refuses(text, "config.json: larger than 16 MiB");
+	free(text);
+	text = repeated("{", "\"a\":1,", 4096, "\"b\":1}");
+	refuses(text, "config.json: more than 4096 keys");
+	free(text);
+	text = repeated("{\"a\":", "[", 5000, "");
+	struct ws_config *c;
+	struct ws_err err = WS_ERR_INIT;
+	assert_int_equal(ws_config_parse(text, strlen(text), "config.json", &c, &err), -1);
+	assert_int_equal(err.code, WS_EINPUT);
+	free(text);
+}
+
+static void integers_are_exact_or_absent(void **state)
+{
+	(void)state;
+	struct ws_config *c = parse("{\"i\":4096,\"f\":4096.0,\"half\":0.5,\"t\":true,\"n\":null,"
+	                            "\"s\":\"1\",\"neg\":-3,\"big\":9007199254740993,\"a\":[1]}");
+	int64_t v = 77;
+	assert_true(ws_config_int(c, "i", &v) && v == 4096);
+	assert_true(ws_config_int(c, "f", &v) && v == 4096);
+	assert_true(ws_config_int(c, "t", &v) && v == 1);
+	assert_true(ws_config_int(c, "neg", &v) && v == -3);
+	static const char *const none[] = { "half", "n", "s", "big", "a", "absent" };
+	for (size_t i = 0; i < sizeof none / sizeof none[0]; i++)
+		assert_false(ws_config_int(c, none[i], &v));
+	assert_int_equal(v, -3);
+	assert_true(ws_config_knows(c, "s"));
+	assert_false(ws_config_knows(c, "n"));
+	assert_false(ws_config_knows(c, "absent"));
+	assert_string_equal(ws_config_string(c, "s"), "1");
+	assert_null(ws_config_string(c, "i"));
+	ws_config_free(c);
+}
+
+static void the_nested_level_comes_first(void **state)
+{
+	(void)state;
+	struct ws_config *c = parse(
+		"{\"architectures\":[\"Outer\"],\"model_type\":\"outer\",\"hidden_size\":1,"
+		"\"vocab_size\":9,\"tie_word_embeddings\":false,\"same\":2.0,\"list\":[1,2],"
+		"\"text_config\":{\"architectures\":[\"Inner\"],\"model_type\":\"inner\","
+		"\"hidden_size\":2,\"vocab_size\":null,\"tie_word_embeddings\":true,\"same\":2,"
+		"\"list\":[1,3]}}");
+	int64_t v;
+	assert_true(ws_config_int(c, "hidden_size", &v) && v == 2);
+	assert_true(ws_config_int(c, "vocab_size", &v) && v == 9);
+	assert_string_equal(ws_config_architecture(c), "Outer");
+	assert_string_equal(ws_config_text_architecture(c), "Inner");
+	assert_string_equal(ws_config_model_type(c), "outer");
+	assert_string_equal(ws_config_text_model_type(c), "inner");
+	assert_true(ws_config_disagrees(c, "tie_word_embeddings"));
+	assert_true(ws_config_disagrees(c, "hidden_size"));
+	assert_true(ws_config_disagrees(c, "list"));
+	assert_false(ws_config_disagrees(c, "vocab_size"));
+	assert_false(ws_config_disagrees(c, "same"));
+	assert_false(ws_config_disagrees(c, "absent"));
+	ws_config_free(c);
+	c = parse("{\"architectures\":[7],\"model_type\":7}");
+	assert_string_equal(ws_config_architecture(c), "");
+	assert_string_equal(ws_config_text_architecture(c), "");
+	assert_string_equal(ws_config_model_type(c), "");
+	assert_false(ws_config_disagrees(c, "model_type"));
+	ws_config_free(c);
+}
+
+static void arrays_are_asked_for_members(void **state)
+{
+	(void)state;
+	struct ws_config *c = parse("{\"mlp_only_layers\":[0,3,\"5\",2.5],\"x\":3}");
+	assert_true(ws_config_has(c, "mlp_only_layers", 0));
+	assert_true(ws_config_has(c, "mlp_only_layers", 3));
+	assert_false(ws_config_has(c, "mlp_only_layers", 5));
+	assert_false(ws_config_has(c, "mlp_only_layers", 2));
+	assert_false(ws_config_has(c, "x", 3));
+	assert_false(ws_config_has(c, "absent", 3));
+	ws_config_free(c);
+}
+
+static void a_quantization_is_read(void **state)
+{
+	(void)state;
+	struct ws_config *c = parse("{\"hidden_size\":1}");
+	const struct ws_quant *q = ws_config_quant(c);
+	assert_string_equal(q->method, "");
+	assert_int_equal(q->block[0], 0);
+	assert_int_equal(q->n_skip, 0);
+	assert_false(ws_quant_skips(q, "lm_head"));
+	ws_config_free(c);
+	c = parse("{\"text_config\":{\"quantization_config\":{\"quant_method\":\"fp8\","
+	          "\"weight_block_size\":[128,64],\"modules_to_not_convert\":null,"
+	          "\"ignored_layers\":[\"lm_head\"]}}}");
+	q = ws_config_quant(c);
+	assert_string_equal(q->method, "fp8");
+	assert_int_equal(q->block[0], 128);
+	assert_int_equal(q->block[1], 64);
+	assert_int_equal(q->n_skip, 1);
+	assert_string_equal(q->skip[0], "lm_head");
+	ws_config_free(c);
+	c = parse("{\"quantization_config\":{\"quant_method\":\"compressed-tensors\","
+	          "\"ignore\":[\"re:.*gate$\",\"lm_head\"]}}");
+	q = ws_config_quant(c);
+	assert_int_equal(q->n_skip, 2);
+	assert_true(ws_quant_skips(q, "lm_head"));
+	assert_false(ws_quant_skips(q, "model.layers.0.mlp.gate"));
+	ws_config_free(c);
+}
+
+static void entries_stand_for_segments(void **state)
+{
+	(void)state;
+	static const struct { const char *entry, *module; bool skips; } cases[] = {
+		{ "lm_head", "lm_head", true },
+		{ "lm_head.weight", "lm_head", true },
+		{ "lm_head", "language_model.lm_head", true },
+		{ "lm_head", "lm_head_norm", false },
+		{ "model.layers.0.mlp.gate", "model.layers.0.mlp.gate", true },
+		{ "model.layers.0.mlp.gate", "model.layers.0.mlp.gate_proj", false },
+		{ "model.layers.1", "model.layers.1.mlp.down_proj", true },
+		{ "model.layers.1", "model.layers.11.mlp.down_proj", false },
+		{ "gate", "model.layers.0.mlp.gate", true },
+		{ "gate", "model.layers.0.gate.proj", false },
+		{ "mlp.gate", "model.layers.0.mlp.gate", true },
+		{ "lp.gate", "model.layers.0.mlp.gate", false },
+		{ "visual", "visual.blocks.0.attn.qkv", true },
+		{ "model.layers.*.self_attn", "model.layers.7.self_attn.q_proj", true },
+		{ "model.layers.*.self_attn", "model.layers.7.self_attn", true },
+		{ "model.layers.*.self_attn", "model.layers.7.self_attn_norm", false },
+		{ "model.layers.*.mlp.router", "model.layers.7.mlp.experts", false },
+		{ "*", "anything.at.all", true },
+		{ "*gate", "model.layers.0.mlp.gate", true },
+		{ "*a*a*a*a*a*a*a*a*b", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", false },
+		{ "re:.*lm_head", "lm_head", false },
+		{ "", "lm_head", false },
+		{ ".weight", "lm_head", false },
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		const struct ws_quant q = { .skip = &cases[i].entry, .n_skip = 1 };
+		if (ws_quant_skips(&q, cases[i].module) != cases[i].skips)
+			fail_msg("\"%s\" and \"%s\"", cases[i].entry, cases[i].module);
+	}
+}
+
+static void a_directory_stands_for_its_config(void **state)
+{
+	(void)state;
+	struct ws_config *c = NULL;
+	struct ws_err err = WS_ERR_INIT;
+	assert_int_equal(mkdir("ckpt", 0700), 0);
+	assert_int_equal(ws_config_open("ckpt", &c, &err), -1);
+	assert_int_equal(err.code, WS_EINPUT);
+	write_file("ckpt/config.json", "{\"model_type\":\"qwen3\"}");
+	static const char *const paths[] = { "ckpt", "ckpt/", "ckpt/config.json" };
+	for (size_t i = 0; i < 3; i++) {
+		assert_int_equal(ws_config_open(paths[i], &c, &err), 0);
+		assert_string_equal(ws_config_path(c), "ckpt/config.json");
+		assert_string_equal(ws_config_model_type(c), "qwen3");
+		ws_config_free(c);
+	}
+	ws_config_free(NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_is_no_config_is_refused),
+		cmocka_unit_test(sizes_have_limits),
+		cmocka_unit_test(integers_are_exact_or_absent),
+		cmocka_unit_test(the_nested_level_comes_first),
+		cmocka_unit_test(arrays_are_asked_for_members),
+		cmocka_unit_test(a_quantization_is_read),
+		cmocka_unit_test(entries_stand_for_segments),
+		IN_SCRATCH(a_directory_stands_for_its_config),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
