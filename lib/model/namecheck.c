@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* namecheck.c - the steps of the check, and what needs no file of its own: contradictions of the
+ * config, what does not divide, and partners in different buckets. */
+#include "wsync/namecheck.h"
+
+#include "namecheck_core.h"
+#include "wsync/str.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *ws_verdict_name(enum ws_verdict v)
+{
+	static const char *const names[] = {
+		[WS_NAME_MISSING] = "missing",         [WS_NAME_UNEXPECTED] = "unexpected",
+		[WS_NAME_SHAPE] = "shape",             [WS_NAME_DTYPE] = "dtype",
+		[WS_NAME_SCALE_ALONE] = "scale-alone", [WS_NAME_NO_SCALE] = "no-scale",
+		[WS_NAME_TWICE] = "twice",             [WS_NAME_PARTIAL] = "partial",
+		[WS_NAME_TIED] = "tied",               [WS_NAME_PAIR] = "pair",
+		[WS_NAME_DIVISION] = "division",       [WS_NAME_VALUES] = "values",
+		[WS_NAME_SERVER] = "server",           [WS_NAME_CONFIG] = "config",
+	};
+	const unsigned i = (unsigned)v;
+	return i < sizeof names / sizeof names[0] ? names[i] : "unknown";
+}
+
+const char *ws_severity_name(enum ws_severity s)
+{
+	return s == WS_NOTE ? "note" : s == WS_WARN ? "warning" : "error";
+}
+
+/* ---- what does not divide ---- */
+
+int ws_check_config(struct ws_check *c)
+{
+	const struct ws_config *config = c->opts->config;
+	if (config && ws_config_disagrees(config, "tie_word_embeddings")) {
+		/* A head that one level wants and the other drops is the one that was trained, or not. */
+		const struct ws_item *head = ws_check_sent(c, "lm_head.weight");
+		const bool lost = head && c->layout && ws_layout_tied(c->layout);
+		const struct ws_said said = {
+			WS_NAME_CONFIG, lost ? WS_ERROR : WS_WARN, lost ? head->name : "tie_word_embeddings",
+			NULL, NULL, NULL, "tie_word_embeddings", "make both levels of config.json say the same",
+		};
+		ws_report_add(c->report, &said, "tie_word_embeddings is one thing in text_config and another "
+		              "at the top of config.json: %s",
+		              lost ? "servers that read \"true\" drop the lm_head.weight that is sent"
+		                   : "servers differ in which of them they read");
+	}
+	for (size_t i = 0; c->layout && i < ws_layout_param_count(c->layout); i++) {
+		const struct ws_param *p = ws_layout_param(c->layout, i);
+		if (!p->trouble)
+			continue;
+		const struct ws_text shared = ws_textf("parameters cannot be divided so: %s", p->trouble);
+		const struct ws_said said = { WS_NAME_DIVISION, WS_ERROR, p->name, p->name, NULL,
+			                      ws_layout_rule(c->layout, p->rule), shared.s,
+			                      "choose tp and ep that divide what config.json gives" };
+		ws_report_add(c->report, &said, "%s", p->trouble);
+	}
+	return 0;
+}
+
+/* ---- partners ---- */
+
+struct buckets {
+	struct ws_names names;
+	const struct ws_plan *plan;
+};
+
+static size_t bucket_of(const struct buckets *b, const char *name)
+{
+	const struct ws_plan_tensor *t = ws_names_find(&b->names, name);
+	if (!t)
+		return WS_NONE;
+	const size_t at = (size_t)(t - b->plan->tensors);
+	size_t lo = 0, hi = b->plan->n_buckets;
+	while (hi - lo > 1) {
+		const size_t mid = lo + (hi - lo) / 2;
+		if (b->plan->buckets[mid].first <= at)
+			lo = mid;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+/* "...q_a_proj.weight" of "...kv_a_proj_with_mqa.weight". */
+static bool latent_partner(const char *name, char *dst, size_t n)
+{
+	static const char half[] = ".kv_a_proj_with_mqa.";
+	const char *p = strstr(name, half);
+	return p && (size_t)snprintf(dst, n, "%.*s.q_a_proj.%s", (int)(p - name), name,
+	                             p + sizeof half - 1) < n;
+}
+
+static void check_pair(struct ws_check *c, const struct buckets *b, const char *name, const char *partner,
+                       enum ws_severity severity, const char *shared)
+{
+	const size_t i = bucket_of(b, name), k = bucket_of(b, partner);
+	if (i == WS_NONE || k == WS_NONE || i == k)
+		return;
+	const struct ws_said said = { WS_NAME_PAIR, severity, name, NULL, partner, NULL, shared,
+		                      "make --bucket-size larger, or send both in one source" };
+	ws_report_add(c->report, &said, "in bucket %zu, and %s in bucket %zu: %s", i, partner, k,
+	              strchr(shared, ':') + 2);
+}
+
+static void check_partners(struct ws_check *c, const struct buckets *b, const char *name)
+{
+	char partner[WS_CHECK_NAME];
+	if (latent_partner(name, partner, sizeof partner))
+		check_pair(c, b, name, partner, WS_ERROR, "pairs of q_a_proj and kv_a_proj_with_mqa are in "
+		           "different buckets: loaders pair them within one request and lose the first");
+	if (!ws_scaled_name(name, partner, sizeof partner))
+		return;
+	if (strstr(name, ".kv_b_proj."))
+		check_pair(c, b, name, partner, WS_ERROR, "scales of kv_b_proj are in other buckets than their "
+		           "weights: loaders make w_kc and w_vc of both at each request");
+	else
+		check_pair(c, b, name, partner, WS_WARN, "scales are in other buckets than their weights: "
+		           "between the requests the server has one of them old");
+}
+
+int ws_check_plan(struct ws_check *c)
+{
+	struct buckets b = { .plan = c->opts->plan };
+	size_t twice[2];
+	if (!b.plan || !b.plan->n_buckets)
+		return 0;
+	if (ws_names_init(&b.names, b.plan->tensors, sizeof *b.plan->tensors, b.plan->n_tensors, twice,
+	                  c->err) < 0)
+		return -1;
+	for (size_t i = 0; i < b.plan->n_tensors; i++)
+		check_partners(c, &b, b.plan->tensors[i].name);
+	ws_names_fini(&b.names);
+	return 0;
+}
+
+/* ---- running it ---- */
+
+static bool matches(const char *name, const char *const *globs, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (ws_glob_match(globs[i], name))
+			return true;
+	return false;
+}
+
+static bool is_chosen(const struct ws_namecheck_opts *o, const char *name)
+{
+	return (!o->n_include || matches(name, o->include, o->n_include)) &&
+	       !matches(name, o->exclude, o->n_exclude);
+}
+
+const struct ws_item *ws_check_sent(const struct ws_check *c, const char *name)
+{
+	const struct ws_item *item = ws_catalog_find(c->items, name);
+	return item && is_chosen(c->opts, name) ? item : NULL;
+}
+
+static int begin(struct ws_check *c)
+{
+	const struct ws_namecheck_opts *o = c->opts;
+	size_t twice[2];
+	c->n_items = ws_catalog_count(c->items);
+	c->n_parts = c->layout ? ws_layout_part_count(c->layout) : 0;
+	c->parts = c->n_parts ? ws_layout_part(c->layout, 0) : NULL;
+	c->sent = calloc(c->n_items + 1, sizeof(const struct ws_item *));
+	c->sent_known = calloc(c->n_items + 1, sizeof *c->sent_known);
+	c->part_item = malloc((c->n_parts + 1) * sizeof *c->part_item);
+	c->part_meant = malloc((c->n_parts + 1) * sizeof *c->part_meant);
+	c->part_said = calloc(c->n_parts + 1, sizeof *c->part_said);
+	c->report = ws_report_new();
+	if (!c->sent || !c->sent_known || !c->part_item || !c->part_meant || !c->part_said || !c->report)
+		return ws_err_set(c->err, WS_ESYSTEM, "check of names: out of memory");
+	for (size_t i = 0; i < c->n_parts; i++)
+		c->part_item[i] = c->part_meant[i] = WS_NONE;
+	for (size_t i = 0; i < c->n_items; i++) {
+		const struct ws_item *item = ws_catalog_item(c->items, i);
+		if (!is_chosen(o, item->name))
+			continue;
+		const size_t part = ws_check_part(c, item->name);
+		if (part != WS_NONE) {
+			c->part_item[part] = c->n_sent;
+			c->sent_known[c->n_sent] = true;
+		}
+		c->sent[c->n_sent++] = item;
+	}
+	return c->listing && ws_names_init(&c->shown, c->listing->items, sizeof *c->listing->items,
+	                                   c->listing->n, twice, c->err) < 0 ? -1 : 0;
+}
+
+static void end(struct ws_check *c)
+{
+	ws_names_fini(&c->shown);
+	ws_suggest_free(c->suggest);
+	ws_report_free(c->report);
+	free(c->suggest_names);
+	free(c->sent);
+	free(c->sent_known);
+	free(c->part_item);
+	free(c->part_meant);
+	free(c->part_said);
+}
+
+static int run(struct ws_check *c)
+{
+	static int (*const steps[])(struct ws_check *) = {
+		ws_check_config, ws_check_unknown, ws_check_shapes, ws_check_missing, ws_check_listing,
+	};
+	for (size_t i = 0; c->layout && i < sizeof steps / sizeof steps[0]; i++)
+		if (steps[i](c))
+			return -1;
+	if (!c->layout && (ws_check_config(c) || ws_check_generic(c)))
+		return -1;
+	return ws_check_scales(c) || ws_check_plan(c) || ws_check_values(c) ? -1 : 0;
+}
+
+int ws_namecheck(const struct ws_namecheck_opts *opts, struct ws_findings *out, struct ws_err *err)
+{
+	struct ws_check c = { .opts = opts, .items = opts->items, .layout = opts->layout, .err = err };
+	*out = (struct ws_findings){ 0 };
+	if (!opts->layout && !opts->listing)
+		return ws_err_set(err, WS_EUSAGE, "names: neither the server's config nor what it shows is "
+		                  "known, so there is nothing to hold them against");
+	/* What a server without a model shows is what was sent to it, which proves nothing. */
+	c.listing = opts->listing && !opts->listing->received ? opts->listing : NULL;
+	int rc = begin(&c);
+	if (!rc)
+		rc = run(&c);
+	if (!rc)
+		rc = ws_report_finish(c.report, out, err);
+	out->sent = c.n_sent;
+	out->parts = c.n_parts;
+	out->params = c.layout ? ws_layout_param_count(c.layout) : c.listing ? c.listing->n : 0;
+	end(&c);
+	return rc;
+}

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* namecheck_guess.c - how the server was really started, read off the shapes that it shows.
+ *
+ * A server at another tp than was assumed shows other shapes in every layer. That is one finding: the
+ * sizes are read off parameters that are divided evenly, a layout of these sizes is made, and what is
+ * left to say is said against that one. */
+#include "namecheck_listing.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROUNDS = 3, MAX_TP = 4096, MAX_STRIPPED = 3 };
+
+/* A parameter whose shape shows a size, and the sentence about it. */
+struct witness {
+	unsigned size;        /* 0: none found */
+	const char *name;
+	struct ws_text why;   /* "[4096, 1024] shown = 4096 / 4 columns" */
+};
+
+struct sizes {
+	struct witness dense, attention, ep, inner; /* inner: experts' tp / ep */
+	const char *no_scales, *fused;              /* a name that shows it; NULL */
+	bool fuse_shared, unquantized;
+};
+
+const char *ws_shown_name(const struct ws_shown *s, const char *name)
+{
+	const size_t n = strlen(s->prefix);
+	return strncmp(name, s->prefix, n) ? name : name + n;
+}
+
+int ws_shown_relate(struct ws_shown *s)
+{
+	const struct ws_weight_list *list = s->c->listing;
+	const size_t n = ws_layout_param_count(s->layout);
+	const struct ws_param *params = n ? ws_layout_param(s->layout, 0) : NULL;
+	free(s->param_shown);
+	free(s->shown_param);
+	s->param_shown = malloc((n + 1) * sizeof *s->param_shown);
+	s->shown_param = malloc((list->n + 1) * sizeof *s->shown_param);
+	if (!s->param_shown || !s->shown_param)
+		return ws_err_set(s->c->err, WS_ESYSTEM, "out of memory");
+	for (size_t i = 0; i < n; i++)
+		s->param_shown[i] = WS_NONE;
+	for (size_t i = 0; i < list->n; i++) {
+		const struct ws_param *p =
+			ws_layout_find_param(s->layout, ws_shown_name(s, list->items[i].name));
+		s->shown_param[i] = p ? (size_t)(p - params) : WS_NONE;
+		if (p)
+			s->param_shown[p - params] = i;
+	}
+	return 0;
+}
+
+/* ---- names ---- */
+
+/* A prefix that all names shown have and the rules do not ("language_model."). */
+static void find_prefix(struct ws_shown *s)
+{
+	const struct ws_weight_list *list = s->c->listing;
+	for (size_t i = 0; i < list->n && i < 64; i++) {
+		const char *name = list->items[i].name, *rest = name;
+		if (ws_layout_find_param(s->layout, name))
+			return;
+		for (unsigned k = 0; k < MAX_STRIPPED && *rest; k++) {
+			rest += strcspn(rest, ".");
+			rest += *rest == '.';
+			const size_t n = (size_t)(rest - name);
+			if (n >= sizeof s->prefix || !ws_layout_find_param(s->layout, rest))
+				continue;
+			snprintf(s->prefix, sizeof s->prefix, "%.*s", (int)n, name);
+			const struct ws_said said = { WS_NAME_SERVER, WS_NOTE, name, NULL, rest, NULL, NULL,
+				                      NULL };
+			ws_report_add(s->c->report, &said, "the server's own names begin with %s, which is "
+			              "left out in the comparison", s->prefix);
+			return;
+		}
+	}
+}
+
+/* ---- sizes ---- */
+
+static void witness(struct witness *w, const struct ws_weight *shown, int64_t full, int64_t local,
+                    const char *word)
+{
+	if (w->size || local < 1 || full % local || full / local > MAX_TP)
+		return;
+	w->size = (unsigned)(full / local);
+	w->name = shown->name;
+	w->why = ws_textf("%.200s shown = %" PRId64 " / %u %s", ws_text_shape(shown->n_dims, shown->dims).s,
+	                  full, w->size, word);
+}
+
+static void read_param(struct sizes *z, const struct ws_layout *l, const struct ws_param *p,
+                       const struct ws_weight *w)
+{
+	const struct ws_part *part = ws_layout_part(l, p->first);
+	const char *word = part->axis == 0 ? "rows" : "columns";
+	if (part->split == WS_SPLIT_EXPERT) {
+		/* w2 has one part of each expert: [experts, outputs, inputs]. */
+		const bool one = p->n_parts < 2 || ws_layout_part(l, p->first + 1)->expert != part->expert;
+		if (!one || w->n_dims != 3 || part->axis != 1 || part->n_dims != 2)
+			return;
+		witness(&z->ep, w, (int64_t)p->n_parts, w->dims[0], "experts");
+		witness(&z->inner, w, part->dims[1], w->dims[2], word);
+	} else if (p->n_parts == 1 && part->n_dims == w->n_dims && part->axis >= 0 && part->n_dims == 2) {
+		const int64_t full = part->dims[part->axis], local = w->dims[part->axis];
+		if (part->split == WS_SPLIT_EVEN)
+			witness(&z->dense, w, full, local, word);
+		if (part->split == WS_SPLIT_HEADS && part->axis == 1)
+			witness(&z->attention, w, full, local, word);
+	}
+}
+
+static const char *first_with(const struct ws_weight_list *list, const char *text)
+{
+	for (size_t i = 0; i < list->n; i++)
+		if (strstr(list->items[i].name, text))
+			return list->items[i].name;
+	return NULL;
+}
+
+static const char *first_param_with(const struct ws_layout *l, const char *text)
+{
+	for (size_t i = 0; i < ws_layout_param_count(l); i++)
+		if (strstr(ws_layout_param(l, i)->name, text))
+			return ws_layout_param(l, i)->name;
+	return NULL;
+}
+
+static void read_sizes(const struct ws_shown *s, struct sizes *z)
+{
+	static const char shared[] = ".shared_expert", scale[] = ".weight_scale_inv";
+	const struct ws_weight_list *list = s->c->listing;
+	const struct ws_layout_opts *o = ws_layout_options(s->layout);
+	*z = (struct sizes){ .fuse_shared = o->fuse_shared, .unquantized = o->unquantized };
+	for (size_t i = 0; i < list->n; i++) {
+		const size_t p = s->shown_param[i];
+		if (p == WS_NONE || list->items[i].shapeless || ws_ends_with(list->items[i].name, "_scale_inv"))
+			continue;
+		const struct ws_param *param = ws_layout_param(s->layout, p);
+		if (param->n_parts && !param->trouble)
+			read_param(z, s->layout, param, &list->items[i]);
+	}
+	const char *apart = first_with(list, shared), *layers = first_param_with(s->layout, shared);
+	if (layers && !apart && !o->fuse_shared) {
+		z->fuse_shared = true;
+		z->fused = layers;
+	} else if (apart && !layers && o->fuse_shared) {
+		z->fuse_shared = false;
+		z->fused = apart;
+	}
+	/* Checksums are of dequantized weights in some servers: names alone prove nothing. */
+	if (!list->items[0].shapeless && !o->unquantized && !first_with(list, scale)) {
+		z->no_scales = first_param_with(s->layout, scale);
+		z->unquantized = z->no_scales != NULL;
+	}
+}
+
+/* The options of the layout with what was read off put in; false: they are those already. */
+static bool apply(const struct sizes *z, struct ws_layout_opts *o)
+{
+	const struct ws_layout_opts old = *o;
+	const unsigned old_attention = old.attention_tp ? old.attention_tp : old.tp;
+	unsigned tp = z->dense.size;
+	if (!tp && z->ep.size && z->inner.size)
+		tp = z->ep.size * z->inner.size;
+	if (!tp)
+		tp = z->attention.size ? z->attention.size : old.tp;
+	o->tp = tp <= MAX_TP ? tp : old.tp;
+	if (z->ep.size && z->inner.size && !z->fused && o->tp % z->ep.size == 0)
+		o->ep = z->ep.size;
+	if (o->tp % (o->ep ? o->ep : 1))
+		o->ep = 1;
+	const unsigned attention = z->attention.size ? z->attention.size : old_attention;
+	o->attention_tp = attention == o->tp ? 0 : attention;
+	o->fuse_shared = z->fuse_shared;
+	o->unquantized = z->unquantized;
+	if (o->rank >= o->tp)
+		o->rank = 0;
+	return o->tp != old.tp || o->ep != old.ep || attention != old_attention ||
+	       o->fuse_shared != old.fuse_shared || o->unquantized != old.unquantized;
+}
+
+/* How many entries the layout does not explain. */
+static size_t misfits(const struct ws_shown *s)
+{
+	const struct ws_weight_list *list = s->c->listing;
+	size_t n = 0;
+	for (size_t i = 0; i < list->n; i++) {
+		const struct ws_weight *w = &list->items[i];
+		const struct ws_param *p =
+			s->shown_param[i] == WS_NONE ? NULL : ws_layout_param(s->layout, s->shown_param[i]);
+		n += !p || (!w->shapeless && !ws_dims_equal(w->n_dims, w->dims, p->n_dims, p->dims));
+	}
+	for (size_t i = 0; i < ws_layout_param_count(s->layout); i++)
+		n += s->param_shown[i] == WS_NONE;
+	return n;
+}
+
+static void say_size(struct ws_check *c, const struct witness *w, const char *what, unsigned real,
+                     unsigned assumed)
+{
+	const struct ws_said said = { WS_NAME_SERVER, WS_WARN, w->name ? w->name : what, w->name, NULL, NULL,
+		                      what, "tell the check what the server was started with (--tp, --ep)" };
+	if (real != assumed)
+		ws_report_add(c->report, &said, "what the server shows is of %s %u, not %u: %s", what, real,
+		              assumed, w->why.s);
+}
+
+static void say_sizes(struct ws_shown *s, const struct sizes *z, const struct ws_layout_opts *old,
+                      const struct ws_layout_opts *new)
+{
+	const struct witness *w = z->dense.size ? &z->dense : z->inner.size ? &z->inner : &z->attention;
+	struct ws_check *c = s->c;
+	say_size(c, w, "tp", new->tp, old->tp);
+	say_size(c, &z->ep, "ep", new->ep ? new->ep : 1, old->ep ? old->ep : 1);
+	const unsigned a = new->attention_tp ? new->attention_tp : new->tp;
+	const unsigned b = old->attention_tp ? old->attention_tp : old->tp;
+	if (a != new->tp || b != old->tp)
+		say_size(c, &z->attention, "attention tp", a, b);
+	if (z->fused) {
+		const struct ws_said said = { WS_NAME_SERVER, WS_NOTE, z->fused, z->fused, NULL, NULL, NULL,
+			                      NULL };
+		ws_report_add(c->report, &said, "%s", new->fuse_shared
+		              ? "the server shows the shared experts as further experts behind the routed ones"
+		              : "the server shows the shared experts as layers of their own");
+	}
+	if (z->no_scales) {
+		const struct ws_said said = { WS_NAME_SERVER, WS_ERROR, z->no_scales, z->no_scales, NULL, NULL,
+			                      NULL, "start the server from the FP8 checkpoint, or send it "
+			                      "unquantized weights with an unquantized config.json" };
+		ws_report_add(c->report, &said, "the server shows no FP8 scale, though config.json says that "
+		              "weights are in FP8: it was started unquantized");
+	}
+}
+
+/* One round: reads sizes, and makes a layout of them where that explains more. 1: nothing to do. */
+static int guess_once(struct ws_shown *s)
+{
+	const struct ws_namecheck_opts *o = s->c->opts;
+	struct ws_layout_opts old = *ws_layout_options(s->layout), new;
+	struct sizes z;
+	struct ws_layout *made = NULL, *before = s->made;
+	const struct ws_layout *kept = s->layout;
+	const size_t n = misfits(s);
+	read_sizes(s, &z);
+	old.tp = old.tp ? old.tp : 1;
+	new = old;
+	if (n == 0 || !apply(&z, &new))
+		return 1;
+	if (!o->family || !o->config || ws_layout_make(o->family, o->config, &new, &made, NULL)) {
+		say_sizes(s, &z, &old, &new);
+		s->sizes_unknown = true;
+		return 1;
+	}
+	s->layout = made;
+	if (ws_shown_relate(s)) {
+		s->layout = kept;
+		ws_layout_free(made);
+		return -1;
+	}
+	if (misfits(s) >= n) {
+		s->layout = kept;
+		ws_layout_free(made);
+		return ws_shown_relate(s) ? -1 : 1;
+	}
+	say_sizes(s, &z, &old, &new);
+	s->made = made;
+	ws_layout_free(before);
+	return 0;
+}
+
+int ws_shown_guess(struct ws_shown *s)
+{
+	int rc = 0;
+	find_prefix(s);
+	if (ws_shown_relate(s))
+		return -1;
+	for (unsigned i = 0; rc == 0 && i < ROUNDS; i++)
+		rc = guess_once(s);
+	return rc < 0 ? -1 : 0;
+}

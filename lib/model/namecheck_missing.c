@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* namecheck_missing.c - parameters, and parts of fused ones, that nothing is sent for, with the larger
+ * reason where there is one: a whole layer, an expert of every layer, a head that is tied. */
+#include "namecheck_core.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_COUNTED = 4096 }; /* layers and experts that are told apart */
+
+struct gaps {
+	struct ws_check *c;
+	bool layer_sent[MAX_COUNTED], layer_known[MAX_COUNTED], layer_gone[MAX_COUNTED];
+	bool expert_sent[MAX_COUNTED], expert_known[MAX_COUNTED], expert_gone[MAX_COUNTED];
+	struct ws_text layers, experts; /* those that are gone, as ranges */
+};
+
+static bool is_sent(const struct ws_check *c, size_t part)
+{
+	return c->part_item[part] != WS_NONE;
+}
+
+static const struct ws_param *param_of(const struct ws_check *c, size_t part)
+{
+	return ws_layout_param(c->layout, c->parts[part].param);
+}
+
+static void say_missing(struct ws_check *c, size_t part, enum ws_verdict verdict, const char *near,
+                        const char *shared, const char *remedy, const char *why)
+{
+	const struct ws_part *p = &c->parts[part];
+	/* Of chosen tensors it is no fault that the others are not sent. */
+	const struct ws_said said = {
+		verdict, c->opts->subset ? WS_NOTE : WS_ERROR, p->name, param_of(c, part)->name, near,
+		ws_check_rule(c, p), c->opts->subset ? "tensors were not chosen: the server keeps what it has"
+		                                     : shared, c->opts->subset ? NULL : remedy,
+	};
+	c->part_said[part] = true;
+	ws_report_add(c->report, &said, "%s", c->opts->subset ? "not chosen: the server keeps what it has"
+	                                                      : why);
+}
+
+/* ---- tied heads ---- */
+
+static void say_tied(struct ws_check *c, const struct ws_item *head, const struct ws_param *of,
+                     enum ws_severity severity, const char *remedy, const char *why)
+{
+	const struct ws_said said = { WS_NAME_TIED, severity, head->name, of->name, of->name, NULL, why,
+		                      remedy };
+	ws_report_add(c->report, &said, "%s", why);
+}
+
+/* Head and embedding are both sent, and one memory on the server. */
+static int compare_tied(struct ws_check *c, const struct ws_item *head, const struct ws_item *body,
+                        const struct ws_param *of)
+{
+	uint64_t a, b;
+	if (!c->opts->scan) {
+		say_tied(c, head, of, WS_NOTE, NULL, "the head is tied to the embedding: servers leave it "
+		         "aside, and keep it by the embedding");
+		return 0;
+	}
+	if (ws_item_hash(head, &a, c->err) || ws_item_hash(body, &b, c->err))
+		return -1;
+	if (a == b)
+		say_tied(c, head, of, WS_NOTE, NULL, "the head is tied to the embedding and equal to it: "
+		         "servers leave it aside");
+	else
+		say_tied(c, head, of, WS_ERROR, "set tie_word_embeddings to what the model was trained with",
+		         "the head is tied to the embedding by config.json, and differs from it: servers "
+		         "leave it aside, so what it was trained to is lost");
+	return 0;
+}
+
+static int check_tied_part(struct ws_check *c, size_t part)
+{
+	const struct ws_param *head = param_of(c, part);
+	const struct ws_param *of = ws_layout_find_param(c->layout, head->tied_to);
+	c->part_said[part] = true;
+	if (!is_sent(c, part) || !of || !of->n_parts)
+		return 0;
+	const struct ws_item *item = c->sent[c->part_item[part]];
+	if (is_sent(c, of->first))
+		return compare_tied(c, item, c->sent[c->part_item[of->first]], of);
+	c->part_said[of->first] = true;
+	say_tied(c, item, of, WS_ERROR, "send the embedding too: it is the head", "the head is tied to the "
+	         "embedding, which is not sent: servers leave the head aside, so neither changes");
+	return 0;
+}
+
+static bool is_head(const char *name)
+{
+	return !strcmp(name, "lm_head.weight") || ws_ends_with(name, ".lm_head.weight");
+}
+
+static bool is_lost_head(struct ws_check *c, size_t part)
+{
+	if (!is_head(c->parts[part].name))
+		return false;
+	say_missing(c, part, WS_NAME_MISSING, NULL, NULL, "save the head, or, if it was trained tied to the "
+	            "embedding, set tie_word_embeddings in the config.json of both sides",
+	            "tie_word_embeddings is false: the head is a parameter of its own, and nothing is sent "
+	            "for it");
+	return true;
+}
+
+/* ---- layers and experts ---- */
+
+static void mark(bool *known, bool *sent, int64_t i, bool is)
+{
+	if (i < 0 || i >= MAX_COUNTED)
+		return;
+	known[i] = true;
+	sent[i] |= is;
+}
+
+/* A layer is gone when others are there; so is an expert. */
+static void find_gone(const bool *known, const bool *sent, bool *gone, struct ws_text *text)
+{
+	bool any = false;
+	for (size_t i = 0; i < MAX_COUNTED; i++)
+		any |= sent[i];
+	for (size_t i = 0; any && i < MAX_COUNTED; i++)
+		gone[i] = known[i] && !sent[i];
+	*text = ws_text_ranges(gone, MAX_COUNTED);
+}
+
+static void find_gaps(struct gaps *g)
+{
+	struct ws_check *c = g->c;
+	for (size_t i = 0; i < c->n_parts; i++) {
+		const struct ws_part *p = &c->parts[i];
+		const bool is = is_sent(c, i) || c->part_meant[i] != WS_NONE;
+		mark(g->layer_known, g->layer_sent, ws_layer_of(p->name), is);
+		mark(g->expert_known, g->expert_sent, p->expert, is);
+	}
+	find_gone(g->layer_known, g->layer_sent, g->layer_gone, &g->layers);
+	find_gone(g->expert_known, g->expert_sent, g->expert_gone, &g->experts);
+}
+
+static bool is_gone(const bool *gone, int64_t i)
+{
+	return i >= 0 && i < MAX_COUNTED && gone[i];
+}
+
+static bool is_of_gap(struct gaps *g, size_t part)
+{
+	const struct ws_part *p = &g->c->parts[part];
+	const int64_t layer = ws_layer_of(p->name);
+	if (is_gone(g->layer_gone, layer)) {
+		const struct ws_text shared = ws_textf("tensors are of layers that nothing is sent for: %s",
+		                                       g->layers.s);
+		const struct ws_text why = ws_textf("nothing is sent for layer %" PRId64, layer);
+		say_missing(g->c, part, WS_NAME_MISSING, NULL, shared.s, "name the files of every pipeline "
+		            "stage as sources", why.s);
+		return true;
+	}
+	if (is_gone(g->expert_gone, p->expert)) {
+		const struct ws_text shared = ws_textf("tensors are of experts that nothing is sent for in any "
+		                                       "layer: %s", g->experts.s);
+		const struct ws_text why = ws_textf("nothing is sent for expert %" PRId64 " in any layer",
+		                                    p->expert);
+		say_missing(g->c, part, WS_NAME_MISSING, NULL, shared.s, "name the files of every expert-parallel "
+		            "rank as sources, and compare the number of experts in both config.json", why.s);
+		return true;
+	}
+	return false;
+}
+
+/* ---- one tensor ---- */
+
+/* A scale whose weight is sent: in FP8 it is lost, else the weight's type is what is wrong. */
+static bool is_lost_scale(struct ws_check *c, size_t part)
+{
+	char weight[WS_CHECK_NAME];
+	if (!ws_scaled_name(c->parts[part].name, weight, sizeof weight))
+		return false;
+	const size_t of = ws_check_part(c, weight);
+	if (of == WS_NONE || !is_sent(c, of))
+		return false;
+	const struct ws_item *item = c->sent[c->part_item[of]];
+	c->part_said[part] = true;
+	if (item->dtype != c->parts[of].dtype)
+		return true;
+	const struct ws_said said = {
+		WS_NAME_NO_SCALE, WS_ERROR, item->name, param_of(c, part)->name, c->parts[part].name,
+		ws_check_rule(c, &c->parts[part]), "quantized weights are sent without their scales: the server "
+		"multiplies them by what it holds", "send the scales with them, in one request",
+	};
+	ws_report_add(c->report, &said, "%s is sent without %s: the server multiplies it by what it holds",
+	              *ws_dtype_torch(item->dtype) ? ws_dtype_torch(item->dtype) : "it",
+	              c->parts[part].name);
+	return true;
+}
+
+static bool is_sent_otherwise(struct ws_check *c, size_t part)
+{
+	if (c->part_meant[part] == WS_NONE)
+		return false;
+	const char *name = c->sent[c->part_meant[part]]->name;
+	const struct ws_text why = ws_textf("nothing is sent under this name, but %.400s is", name);
+	say_missing(c, part, WS_NAME_MISSING, name, "parameters get nothing: what was meant for them has names "
+	            "that the server does not know", "see what is said about those names", why.s);
+	return true;
+}
+
+static bool is_partly_sent(struct ws_check *c, size_t part)
+{
+	const struct ws_param *p = param_of(c, part);
+	const struct ws_text kind = ws_text_kind(c->parts[part].name);
+	size_t sent = 0;
+	for (size_t i = 0; i < p->n_parts; i++)
+		sent += is_sent(c, p->first + i);
+	if (!sent)
+		return false;
+	const struct ws_text module = ws_text_module(c->parts[part].name);
+	const struct ws_text why = p->n_parts > 4
+		? ws_textf("%zu of the %zu tensors of %.300s are sent, and this one is not", sent, p->n_parts,
+		           p->name)
+		: ws_textf("%.200s is made of %.200s, and %.100s is not sent", ws_text_module(p->name).s,
+		           ws_text_parts(c->layout, p).s, module.s);
+	const struct ws_text shared = ws_textf("fused parameters are sent but for tensors like %s", kind.s);
+	say_missing(c, part, WS_NAME_PARTIAL, NULL, shared.s, "send all parts: the server keeps what it has "
+	            "in the others' place", why.s);
+	return true;
+}
+
+static void explain(struct gaps *g, size_t part)
+{
+	struct ws_check *c = g->c;
+	if (is_sent_otherwise(c, part) || is_lost_scale(c, part) || is_lost_head(c, part) ||
+	    is_of_gap(g, part) || is_partly_sent(c, part))
+		return;
+	const struct ws_text shared = ws_textf("tensors like %s are not sent: the server keeps what it has",
+	                                       ws_text_kind(c->parts[part].name).s);
+	say_missing(c, part, WS_NAME_MISSING, NULL, shared.s, NULL,
+	            "nothing is sent for it: the server keeps what it has");
+}
+
+int ws_check_missing(struct ws_check *c)
+{
+	struct gaps *g = calloc(1, sizeof *g);
+	int rc = 0;
+	if (!g)
+		return ws_err_set(c->err, WS_ESYSTEM, "out of memory");
+	g->c = c;
+	for (size_t i = 0; !rc && i < c->n_parts; i++)
+		if (param_of(c, i)->tied_to)
+			rc = check_tied_part(c, i);
+	find_gaps(g);
+	for (size_t i = 0; !rc && i < c->n_parts; i++)
+		if (!is_sent(c, i) && !c->part_said[i] &&
+		    (!c->parts[i].optional || c->part_meant[i] != WS_NONE))
+			explain(g, i);
+	free(g);
+	return rc;
+}

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* namecheck_values.c - reads every tensor: all zero, NaN, infinite.
+ *
+ * A weight of zeros is what a loader leaves of something that never arrived; biases may be zeros. */
+#include "namecheck_core.h"
+
+#include "wsync/cancel.h"
+
+#include <endian.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHUNK = 1 << 20 }; /* whole elements of every type */
+
+struct tally {
+	bool nonzero;
+	uint64_t nan, inf, first; /* first: element of the first of either */
+};
+
+/* An element is special when its exponent is all ones: what = nan, or infinite where the rest is 0. */
+static void note_special(struct tally *t, uint64_t element, bool is_nan)
+{
+	if (!t->nan && !t->inf)
+		t->first = element;
+	if (is_nan)
+		t->nan++;
+	else
+		t->inf++;
+}
+
+static void scan16(struct tally *t, const unsigned char *p, size_t n, uint64_t at, uint16_t exponent)
+{
+	bool special = false;
+	for (size_t i = 0; i < n; i += 2) {
+		uint16_t v;
+		memcpy(&v, p + i, 2);
+		special |= (le16toh(v) & exponent) == exponent;
+	}
+	for (size_t i = 0; special && i < n; i += 2) {
+		uint16_t v;
+		memcpy(&v, p + i, 2);
+		v = le16toh(v) & 0x7fff;
+		if ((v & exponent) == exponent)
+			note_special(t, at + i / 2, v != exponent);
+	}
+}
+
+static void scan32(struct tally *t, const unsigned char *p, size_t n, uint64_t at)
+{
+	static const uint32_t exponent = 0x7f800000;
+	bool special = false;
+	for (size_t i = 0; i < n; i += 4) {
+		uint32_t v;
+		memcpy(&v, p + i, 4);
+		special |= (le32toh(v) & exponent) == exponent;
+	}
+	for (size_t i = 0; special && i < n; i += 4) {
+		uint32_t v;
+		memcpy(&v, p + i, 4);
+		v = le32toh(v) & 0x7fffffff;
+		if ((v & exponent) == exponent)
+			note_special(t, at + i / 4, v != exponent);
+	}
+}
+
+static void scan64(struct tally *t, const unsigned char *p, size_t n, uint64_t at)
+{
+	static const uint64_t exponent = UINT64_C(0x7ff0000000000000);
+	for (size_t i = 0; i < n; i += 8) {
+		uint64_t v;
+		memcpy(&v, p + i, 8);
+		v = le64toh(v) & (UINT64_MAX >> 1);
+		if ((v & exponent) == exponent)
+			note_special(t, at + i / 8, v != exponent);
+	}
+}
+
+/* Eight bits: NaN is every code of `nans` under `mask`; E5M2 has infinities too. */
+static void scan8(struct tally *t, const unsigned char *p, size_t n, uint64_t at, enum ws_dtype dtype)
+{
+	for (size_t i = 0; i < n; i++) {
+		const unsigned char v = p[i], rest = v & 0x7f;
+		if (dtype == WS_DTYPE_F8_E4M3 ? rest == 0x7f : dtype == WS_DTYPE_F8_E8M0 ? v == 0xff
+		    : dtype == WS_DTYPE_F8_E5M2 ? rest >= 0x7c : v == 0x80)
+			note_special(t, at + i, dtype != WS_DTYPE_F8_E5M2 || rest != 0x7c);
+	}
+}
+
+static void scan_chunk(struct tally *t, enum ws_dtype dtype, const unsigned char *p, size_t n,
+                       uint64_t at)
+{
+	for (size_t i = 0; !t->nonzero && i < n; i++)
+		t->nonzero = p[i] != 0;
+	switch (dtype) {
+	case WS_DTYPE_BF16:
+		scan16(t, p, n, at / 2, 0x7f80);
+		break;
+	case WS_DTYPE_F16:
+		scan16(t, p, n, at / 2, 0x7c00);
+		break;
+	case WS_DTYPE_F32:
+	case WS_DTYPE_C64:
+		scan32(t, p, n, at / 4);
+		break;
+	case WS_DTYPE_F64:
+		scan64(t, p, n, at / 8);
+		break;
+	case WS_DTYPE_F8_E4M3:
+	case WS_DTYPE_F8_E5M2:
+	case WS_DTYPE_F8_E8M0:
+	case WS_DTYPE_F8_E4M3FNUZ:
+	case WS_DTYPE_F8_E5M2FNUZ:
+		scan8(t, p, n, at, dtype);
+		break;
+	default: /* integers, and the small types, have neither */
+		break;
+	}
+}
+
+static void say(struct ws_check *c, const struct ws_item *item, const struct tally *t)
+{
+	struct ws_said said = { WS_NAME_VALUES, WS_ERROR, item->name, NULL, NULL, NULL, NULL,
+		                "look at the step that wrote the checkpoint" };
+	if (t->nan || t->inf) {
+		said.shared = t->nan ? "tensors hold NaN" : "tensors hold infinities";
+		ws_report_add(c->report, &said, "holds %" PRIu64 " NaN and %" PRIu64 " infinities, the first at "
+		              "element %" PRIu64, t->nan, t->inf, t->first);
+		return;
+	}
+	/* -0.0 in every element is a weight of zeros too, but nobody writes that. */
+	if (t->nonzero)
+		return;
+	const bool bias = ws_ends_with(item->name, "bias");
+	said.severity = item->n_dims >= 2 ? WS_ERROR : bias ? WS_NOTE : WS_WARN;
+	said.shared = bias ? "biases are all zero" : "tensors are all zero";
+	if (said.severity == WS_NOTE)
+		said.remedy = NULL;
+	ws_report_add(c->report, &said, "all of its %.200s is zero",
+	              ws_text_shape(item->n_dims, item->dims).s);
+}
+
+static int scan(struct ws_check *c, const struct ws_item *item, unsigned char *chunk)
+{
+	struct tally t = { 0 };
+	for (uint64_t at = 0; at < item->bytes;) {
+		const uint64_t left = item->bytes - at;
+		const size_t n = left < CHUNK ? (size_t)left : CHUNK;
+		if (ws_cancelled(c->opts->cancel))
+			return ws_err_set(c->err, WS_ECANCELLED, "interrupted");
+		if (ws_item_read(item, at, chunk, n, c->err))
+			return -1;
+		scan_chunk(&t, item->dtype, chunk, n, at);
+		at += n;
+	}
+	if (item->bytes)
+		say(c, item, &t);
+	return 0;
+}
+
+int ws_check_values(struct ws_check *c)
+{
+	if (!c->opts->scan)
+		return 0;
+	unsigned char *chunk = malloc(CHUNK);
+	int rc = chunk ? 0 : ws_err_set(c->err, WS_ESYSTEM, "out of memory");
+	for (size_t i = 0; !rc && i < c->n_sent; i++)
+		rc = scan(c, c->sent[i], chunk);
+	free(chunk);
+	return rc;
+}
