@@ -9,8 +9,8 @@ prints one parameter a line, "NAME SHAPE", with the local shape of rank 0; runs 
 alike are one line (model.layers.{0..47}.input_layernorm.weight 2048). It follows SGLang's modules
 (linear.py, vocab_parallel_embedding.py, fused_moe_triton, and the files in models/) and not the text
 of the maps: tests hold the two against each other. Shapes are those at loading, before kernels
-rearrange anything. --golden prints what tests read: every division among 1, 2, 4 and 8 ranks, a line
-"impossible" for those that SGLang refuses.
+rearrange anything. --golden prints what tests read: the model with six layers, at every division
+among 1, 2, 4 and 8 ranks, and a line "impossible" for those that SGLang refuses.
 """
 import argparse
 import json
@@ -259,7 +259,9 @@ def show(params):
 
 
 def golden(config):
-    print("# Made by tests/tools/runtime_names.py --golden from the config beside this file.")
+    print("# Made by tests/tools/runtime_names.py --golden from the config beside this file, with",
+          "six layers.", sep="\n# ")
+    config["num_hidden_layers"] = 6
     moe = any(k in config for k in ("num_experts", "n_routed_experts", "num_local_experts"))
     shared = config.get("n_shared_experts") == 1
     divisions = [(tp, ep, False) for tp in (1, 2, 4, 8) for ep in (1, 2, 4)

@@ -27,7 +27,8 @@ struct golden_name {
 /* False ends the reading. */
 typedef bool golden_fn(void *ctx, const struct golden_name *entry);
 
-static inline bool golden_expand(const char *name, struct golden_name *entry, golden_fn *fn, void *ctx)
+static inline bool golden_expand(const char *name, struct golden_name *entry, golden_fn *fn,
+                                 void *ctx)
 {
 	const char *open = strchr(name, '{');
 	long first, last;
