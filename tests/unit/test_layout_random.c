@@ -375,6 +375,8 @@ static void check_layout(const struct ws_layout *l, struct tally *tally)
 		const struct ws_part *p = ws_layout_part(l, i);
 		subject = p->name;
 		expect(ws_layout_find_part(l, p->name) == p, "is not found");
+		expect(p->split != WS_SPLIT_HEADS || p->dims[p->axis] % p->units == 0,
+		       "parts of heads");
 		check_use(l, p, tp);
 	}
 	tally->layouts++;
