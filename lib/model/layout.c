@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Owns a layout: what must hold before its rules are walked, its indices afterwards, and look-ups. */
+/* Owns a layout: what must hold before rules are walked, the indices afterwards, and look-ups. */
 #include "layout_build.h"
 
 #include "wsync/buf.h"

@@ -89,7 +89,7 @@ struct ws_target {
 struct ws_shared {
 	const char *name, *into;
 	int64_t in, mid;
-	bool nongated, used;
+	bool used;
 	const struct ws_rule *rule;
 };
 

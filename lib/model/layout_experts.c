@@ -60,8 +60,7 @@ static bool all_quantized(const struct ws_build *b, const struct experts *x)
 
 static bool joins(const struct ws_shared *s, const struct experts *x)
 {
-	return strcmp(s->into, x->name) == 0 && s->in == x->in && s->mid == x->mid &&
-	       s->nongated == !x->gated;
+	return x->gated && strcmp(s->into, x->name) == 0 && s->in == x->in && s->mid == x->mid;
 }
 
 static int build_one(struct ws_build *b, const char *module, int64_t expert,
@@ -149,7 +148,7 @@ int ws_build_experts_rule(struct ws_build *b)
 
 /* ---- shared experts --------------------------------------------------------------------------*/
 
-static int build_layer(struct ws_build *b, const char *name, int64_t in, int64_t mid, bool nongated)
+static int build_layer(struct ws_build *b, const char *name, int64_t in, int64_t mid)
 {
 	static const char *const leaves[] = { "gate_proj", "up_proj", "down_proj" };
 	struct ws_linear_part parts[3];
@@ -162,8 +161,7 @@ static int build_layer(struct ws_build *b, const char *name, int64_t in, int64_t
 	if (snprintf(stacked, sizeof stacked, "%s.gate_up_proj", name) >= WS_NAME_MAX)
 		return ws_build_fail(b, "a name of more than %d characters", WS_NAME_MAX - 1);
 	const struct ws_linear first = {
-		.kind = WS_RULE_COLUMN, .name = nongated ? parts[1].module : stacked, .in = in,
-		.parts = nongated ? &parts[1] : parts, .n_parts = nongated ? 1 : 2
+		.kind = WS_RULE_COLUMN, .name = stacked, .in = in, .parts = parts, .n_parts = 2
 	}, second = {
 		.kind = WS_RULE_ROW, .name = parts[2].module, .in = mid, .parts = &parts[2], .n_parts = 1
 	};
@@ -177,7 +175,7 @@ static int remember(struct ws_build *b, const char *name, int64_t in, int64_t mi
 	    ws_build_grow(b, &b->shared, b->n_shared, &b->cap_shared, sizeof *b->shared) < 0)
 		return -1;
 	struct ws_shared s = { .name = ws_build_keep(b, name, ""), .into = ws_build_keep(b, into, ""),
-		               .in = in, .mid = mid, .nongated = b->rule->nongated, .rule = b->rule };
+		               .in = in, .mid = mid, .rule = b->rule };
 	if (!s.name || !s.into)
 		return -1;
 	b->shared[b->n_shared++] = s;
@@ -199,7 +197,7 @@ int ws_build_shared_rule(struct ws_build *b)
 		return fusable ? remember(b, name, in, mid) : 0;
 	if (count > (int64_t)1 << 20)
 		return ws_build_fail(b, "%" PRId64 " shared experts", count);
-	return fusable ? 0 : build_layer(b, name, in, mid * count, r->nongated);
+	return fusable ? 0 : build_layer(b, name, in, mid * count);
 }
 
 int ws_build_shared_rest(struct ws_build *b)
@@ -207,7 +205,7 @@ int ws_build_shared_rest(struct ws_build *b)
 	for (size_t i = 0; i < b->n_shared; i++) {
 		const struct ws_shared *s = &b->shared[i];
 		b->rule = s->rule;
-		if (!s->used && build_layer(b, s->name, s->in, s->mid, s->nongated) < 0)
+		if (!s->used && build_layer(b, s->name, s->in, s->mid) < 0)
 			return -1;
 	}
 	return 0;

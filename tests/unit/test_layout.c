@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shapes and places that were worked out by hand from what SGLang's layers do, per family and sizes. */
+/* Shapes and places that were worked out by hand from what SGLang's layers do. */
+#include "checkpoint.h"
 #include "scratch.h"
 #include "wsync/layout.h"
+#include "wsync/source.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +14,7 @@
 
 #include <cmocka.h>
 
-static struct ws_namemap *maps;
+static struct ws_namemap *maps, *own;
 static struct ws_config *config;
 static struct ws_layout *layout;
 
@@ -29,7 +31,7 @@ static int try_layout(const char *json, const struct ws_layout_opts *opts, struc
 	forget_layout();
 	if (ws_config_parse(json, strlen(json), "config.json", &config, err) < 0)
 		return -1;
-	const struct ws_family *f = ws_namemap_find(maps, config);
+	const struct ws_family *f = ws_namemap_find(own ? own : maps, config);
 	assert_non_null(f);
 	return ws_layout_make(f, config, opts, &layout, err);
 }
@@ -90,7 +92,7 @@ static void expect_trouble(const char *name, const char *why)
 	assert_string_equal(trouble, why);
 }
 
-/* "256 0 + 128 2048 -> 1024 0 + 128 2048": where it is in the part and in the param, and its sizes. */
+/* "256 0 + 128 2048 -> 1024 0 + 128 2048": where it is in the part and in the param, and sizes. */
 static void expect_place(const char *name, unsigned rank, const char *expected)
 {
 	struct ws_box from, to;
@@ -457,7 +459,8 @@ static void what_cannot_be_is_refused_with_its_reason(void **state)
 	expect_failure(LLAMA("64", ""), (struct ws_layout_opts){ .tp = 8, .ep = 3 }, WS_EUSAGE, "ep 3");
 	expect_failure(LLAMA("64", ""), (struct ws_layout_opts){ .tp = 8, .attention_tp = 5 }, WS_EUSAGE,
 	               "attention tp 5");
-	expect_failure(LLAMA("64", ""), (struct ws_layout_opts){ .tp = 2, .rank = 2 }, WS_EUSAGE, "rank 2");
+	expect_failure(LLAMA("64", ""), (struct ws_layout_opts){ .tp = 2, .rank = 2 }, WS_EUSAGE,
+	               "rank 2");
 	expect_failure("{\"model_type\":\"llama\",\"hidden_size\":8,\"intermediate_size\":8,"
 	               "\"num_attention_heads\":1,\"vocab_size\":8,\"num_hidden_layers\":4000000000}",
 	               (struct ws_layout_opts){ 0 }, WS_EINPUT, "more than");
@@ -466,21 +469,114 @@ static void what_cannot_be_is_refused_with_its_reason(void **state)
 	               "\"num_hidden_layers\":1}", (struct ws_layout_opts){ 0 }, WS_EINPUT, "2^59");
 }
 
-static void two_rules_for_one_name_are_an_error(void **state)
+static void open_own_map(const char *text)
 {
-	(void)state;
-	struct ws_namemap *built_in = maps;
 	struct ws_err err = WS_ERR_INIT;
 	FILE *f = fopen("own.map", "w");
 	assert_non_null(f);
-	fputs("family twice\ntype twice\nwhole norm.weight [8]\ngroup norm\n  whole weight [8]\nend\n", f);
+	assert_true(fputs(text, f) >= 0);
 	assert_int_equal(fclose(f), 0);
-	if (ws_namemap_open("own.map", &maps, &err) < 0)
+	if (ws_namemap_open("own.map", &own, &err) < 0)
 		fail_msg("%s", err.msg);
-	expect_failure("{\"model_type\":\"twice\"}", (struct ws_layout_opts){ 0 }, WS_EINPUT,
+}
+
+static void kinds_of_rules_that_no_family_combines(void **state)
+{
+	(void)state;
+	open_own_map("family own\ntype own\n"
+	             "group layers.{l} for l < 2\n"
+	             "  column ab in 6 bias 1\n"
+	             "  + a out 8\n"
+	             "  + b out 4\n"
+	             "  replicated r in 6 out 3 bias 1 optional\n"
+	             "  split k_norm.weight [8] heads 2\n"
+	             "  experts x count 4 in 6 mid 8\n"
+	             "  experts y count 4 in 6 mid 8 nongated\n"
+	             "  shared s count 1 in 6 mid 8 into x\n"
+	             "  shared t count 2 in 6 mid 8 into x\n"
+	             "  stack packed [4, 6] uint8 <- loose [4, 3, 2] uint8 axis 0\n"
+	             "  stack whole [24] float32 <- parted [4, 6] float32\n"
+	             "  alias trained of ab.weight groups 2\n"
+	             "  skip idle.{n} \"only in training\" when l == 1\n"
+	             "end\n");
+	make_layout("{\"model_type\":\"own\"}", (struct ws_layout_opts){ .tp = 4, .fuse_shared = true });
+	expect_param("layers.1.ab.weight", "3 6");
+	expect_place("layers.1.b.weight", 2, "2 0 + 1 6 -> 2 0 + 1 6");
+	expect_place("layers.1.b.bias", 2, "2 + 1 -> 2 + 1");
+	expect_param("layers.1.r.bias", "3");
+	assert_true(part("layers.1.r.bias")->optional);
+	expect_place("layers.1.k_norm.weight", 3, "4 + 4 -> 0 + 4");
+	expect_param("layers.0.x.w13_weight", "5 4 6");
+	expect_param("layers.0.y.w13_weight", "4 2 6");
+	expect_place("layers.0.s.up_proj.weight", 1, "2 0 + 2 6 -> 4 2 0 + 1 2 6");
+	expect_place("layers.0.y.3.up_proj.weight", 1, "2 0 + 2 6 -> 3 0 0 + 1 2 6");
+	expect_part("layers.0.t.up_proj.weight", "16 6", "layers.0.t.gate_up_proj.weight");
+	expect_place("layers.0.loose", 3, "3 0 0 + 1 3 2 -> 0 0 + 1 6");
+	expect_param("layers.0.whole", "24");
+	expect_place("layers.0.parted", 3, "0 0 + 4 6 -> 0 + 24");
+	assert_int_equal(ws_layout_find_alias(layout, "layers.1.trained", 0)->groups, 2);
+	assert_null(ws_layout_skips(layout, "layers.0.idle.x"));
+	assert_string_equal(ws_layout_skips(layout, "layers.1.idle.x"), "only in training");
+	make_layout("{\"model_type\":\"own\"}", (struct ws_layout_opts){ .tp = 3 });
+	expect_trouble("layers.0.packed", "4 along axis 0 do not divide by tp 3");
+	expect_trouble("layers.0.k_norm.weight",
+	               "neither do 2 heads divide by tp 3, nor does that divide by them");
+	expect_trouble("layers.0.s.down_proj.weight", "down_proj: 8 columns do not divide by tp 3");
+}
+
+static void two_rules_for_one_name_are_an_error(void **state)
+{
+	(void)state;
+	open_own_map("family own\ntype own\nwhole norm.weight [8]\ngroup norm\n  whole weight [8]\nend\n");
+	expect_failure("{\"model_type\":\"own\"}", (struct ws_layout_opts){ 0 }, WS_EINPUT,
 	               "\"norm.weight\" by two rules");
-	ws_namemap_close(maps);
-	maps = built_in;
+}
+
+static void shared_experts_without_routed_ones_are_a_layer(void **state)
+{
+	(void)state;
+	open_own_map("family own\ntype own\n"
+	             "experts x count 4 in 6 mid 8\nshared s count 1 in 6 mid 4 into x\n");
+	make_layout("{\"model_type\":\"own\"}", (struct ws_layout_opts){ .tp = 2, .fuse_shared = true });
+	expect_param("x.w13_weight", "4 8 6");
+	expect_param("s.gate_up_proj.weight", "4 6");
+}
+
+/* A synthetic model's checkpoint has the names and shapes of the true one. */
+static void synthetic_models_have_exactly_these_parts(void **state)
+{
+	(void)state;
+	const char *model;
+	for (size_t i = 0; (model = ws_synthetic_name(i)); i++) {
+		struct ws_err err = WS_ERR_INIT;
+		struct ws_source *s = NULL;
+		struct ws_buf json;
+		char path[128];
+		const char *const paths[] = { path };
+		size_t met = 0;
+		ws_buf_init(&json, 1 << 20);
+		snprintf(path, sizeof path, "synthetic:%s", model);
+		assert_int_equal(ws_synthetic_config(model, &json, &err), 0);
+		assert_int_equal(ws_source_open(paths, 1, &s, &err), 0);
+		make_layout(json.data, (struct ws_layout_opts){ .tp = 1 });
+		for (size_t t = 0; t < ws_source_count(s); t++) {
+			const struct ws_tensor *x = ws_source_tensor(s, t);
+			if (ws_layout_skips(layout, x->name))
+				continue;
+			const struct ws_part *p = part(x->name);
+			if (p->n_dims != x->n_dims || memcmp(p->dims, x->dims, sizeof p->dims) != 0)
+				fail_msg("%s: %s: another shape", model, x->name);
+			if (p->exact && p->dtype != x->dtype)
+				fail_msg("%s: %s: another type", model, x->name);
+			met++;
+		}
+		for (size_t p = 0; p < ws_layout_part_count(layout); p++)
+			met += ws_layout_part(layout, p)->optional &&
+			       !ws_source_find(s, ws_layout_part(layout, p)->name);
+		assert_int_equal(met, ws_layout_part_count(layout));
+		ws_source_close(s);
+		ws_buf_free(&json);
+	}
 }
 
 static int open_maps(void **state)
@@ -492,6 +588,15 @@ static int open_maps(void **state)
 	fprintf(stderr, "%s\n", err.msg);
 	return -1;
 }
+
+static int leave_own_map(void **state)
+{
+	forget_layout();
+	ws_namemap_close(own);
+	own = NULL;
+	return scratch_leave(state);
+}
+#define WITH_OWN_MAP(test) cmocka_unit_test_setup_teardown(test, scratch_enter, leave_own_map)
 
 static int close_maps(void **state)
 {
@@ -523,7 +628,10 @@ int main(void)
 		cmocka_unit_test(rules_are_readable),
 		cmocka_unit_test(stacked_experts_of_gpt_oss),
 		cmocka_unit_test(what_cannot_be_is_refused_with_its_reason),
-		IN_SCRATCH(two_rules_for_one_name_are_an_error),
+		cmocka_unit_test(synthetic_models_have_exactly_these_parts),
+		WITH_OWN_MAP(kinds_of_rules_that_no_family_combines),
+		WITH_OWN_MAP(two_rules_for_one_name_are_an_error),
+		WITH_OWN_MAP(shared_experts_without_routed_ones_are_a_layer),
 	};
 	return cmocka_run_group_tests(tests, open_maps, close_maps);
 }

@@ -19,7 +19,12 @@
 
 #include <cmocka.h>
 
-enum { CASES = 100000, MOST_KEYS = 64, MOST_FAMILIES = 64, MOST_RANKS = 8, MOST_MARKED = 20000 };
+#if defined(__SANITIZE_ADDRESS__)
+enum { CASES = 20000 };
+#else
+enum { CASES = 100000 };
+#endif
+enum { MOST_KEYS = 64, MOST_FAMILIES = 64, MOST_RANKS = 8, MOST_MARKED = 20000 };
 
 /* ---- chance ----------------------------------------------------------------------------------*/
 
