@@ -1,21 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* catalog.c - the list of items, and their bytes.
+/* catalog.c - the list of items, and finding one.
  *
  * Without rules every item is a tensor of the source under its own name, and the source's own index
  * finds it; nothing is allocated for it but its place in the list. */
 #include "wsync/catalog.h"
 
+#include "catalog_build.h"
+
 #include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct ws_catalog {
-	const struct ws_source *const *sources;
-	size_t n_sources;
-	struct ws_item *items;
-	size_t n_items;
-	uint64_t bytes;
-};
+int ws_catalog_no_memory(struct ws_err *err)
+{
+	return ws_err_set(err, WS_ESYSTEM, "catalog of tensors: out of memory");
+}
+
+const char *ws_catalog_say(struct ws_catalog *c, const char *fmt, ...)
+{
+	char text[1024];
+	va_list ap;
+	va_start(ap, fmt);
+	const int n = vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
+	return ws_arena_text(&c->arena, text, n < (int)sizeof text ? (size_t)n : sizeof text - 1);
+}
+
+/* ---- adding ------------------------------------------------------------------------------------- */
+
+static int append(struct ws_catalog *c, const struct ws_item *item, struct ws_err *err)
+{
+	if (c->n_items == c->cap) {
+		const size_t cap = c->cap ? c->cap * 2 : 256;
+		struct ws_item *items = reallocarray(c->items, cap, sizeof *items);
+		if (!items)
+			return ws_catalog_no_memory(err);
+		c->items = items;
+		c->cap = cap;
+	}
+	c->items[c->n_items++] = *item;
+	c->bytes += item->bytes;
+	return 0;
+}
 
 static struct ws_item whole(const struct ws_source *s, const struct ws_tensor *t)
 {
@@ -27,37 +55,122 @@ static struct ws_item whole(const struct ws_source *s, const struct ws_tensor *t
 	return item;
 }
 
+int ws_catalog_add(struct ws_catalog *c, const struct ws_source *s, const struct ws_tensor *t,
+                   const char *name, const char *made, struct ws_err *err)
+{
+	struct ws_item item = whole(s, t);
+	item.name = name;
+	item.made = made;
+	return append(c, &item, err);
+}
+
+static bool is_whole(const struct ws_item *item, const struct ws_pieces *pieces)
+{
+	const struct ws_piece *p = &pieces->v[0];
+	int64_t stride = 1;
+	if (pieces->n != 1 || p->at != 0 || item->n_dims != p->from->n_dims)
+		return false;
+	for (unsigned d = item->n_dims; d-- > 0; stride *= p->dims[d])
+		if (p->dims[d] != p->from->dims[d] || (p->dims[d] != 1 && p->strides[d] != stride))
+			return false;
+	return true;
+}
+
+int ws_catalog_add_view(struct ws_catalog *c, struct ws_item item, unsigned axis,
+                        const struct ws_pieces *pieces, struct ws_err *err)
+{
+	item.source = pieces->v[0].source;
+	item.from = pieces->v[0].from;
+	if (!ws_dtype_bytes(item.dtype, item.n_dims, item.dims, &item.bytes))
+		return ws_err_set(err, WS_EINPUT, "tensor '%s' would be too large",
+		                  ws_quote(item.name).text);
+	if (is_whole(&item, pieces))
+		return append(c, &item, err);
+	struct ws_view *view = ws_arena_alloc(&c->arena, sizeof *view);
+	struct ws_piece *copy = ws_arena_alloc(&c->arena, pieces->n * sizeof *copy);
+	if (!c->reader)
+		c->reader = ws_reader_new();
+	if (!view || !copy || !c->reader)
+		return ws_catalog_no_memory(err);
+	memcpy(copy, pieces->v, pieces->n * sizeof *copy);
+	*view = (struct ws_view){ .axis = axis, .pieces = copy, .n_pieces = pieces->n,
+		                  .reader = c->reader };
+	item.view = view;
+	c->n_views++;
+	c->n_copied += ws_view_copied(&item);
+	return append(c, &item, err);
+}
+
+/* ---- making ------------------------------------------------------------------------------------- */
+
+static int take_all(struct ws_catalog *c, struct ws_err *err)
+{
+	const struct ws_source *s = c->sources[0];
+	c->plain = true;
+	c->cap = ws_source_count(s);
+	c->items = malloc((c->cap + 1) * sizeof *c->items);
+	if (!c->items)
+		return ws_catalog_no_memory(err);
+	for (; c->n_items < c->cap; c->n_items++)
+		c->items[c->n_items] = whole(s, ws_source_tensor(s, c->n_items));
+	c->bytes = ws_source_bytes(s);
+	return 0;
+}
+
+static const char *made_of(const struct ws_item *item)
+{
+	return item->made ? item->made : "a tensor of that name";
+}
+
+static int build_names(struct ws_catalog *c, struct ws_err *err)
+{
+	size_t twice[2];
+	const int rc = ws_names_init(&c->names, c->items, sizeof *c->items, c->n_items, twice, err);
+	if (rc <= 0)
+		return rc;
+	const struct ws_item *a = &c->items[twice[0]], *b = &c->items[twice[1]];
+	ws_err_set(err, WS_EINPUT, "tensor '%s' is there twice: %s, and %s", ws_quote(a->name).text,
+	           made_of(a), made_of(b));
+	return ws_err_hint(err, "a checkpoint has a tensor either fused or in parts, and under one name");
+}
+
 int ws_catalog_make(const struct ws_source *const *sources, size_t n_sources,
                     const struct ws_catalog_opts *opts, struct ws_catalog **out,
                     struct ws_err *err)
 {
-	(void)opts;
-	const struct ws_source *s = sources[0];
 	struct ws_catalog *c = calloc(1, sizeof *c + n_sources * sizeof *sources);
 	if (!c)
-		return ws_err_set(err, WS_ESYSTEM, "catalog: out of memory");
+		return ws_catalog_no_memory(err);
 	c->sources = memcpy(c + 1, sources, n_sources * sizeof *sources);
 	c->n_sources = n_sources;
-	c->n_items = ws_source_count(s);
-	c->items = malloc((c->n_items + 1) * sizeof *c->items);
-	if (!c->items) {
+	int rc;
+	if (opts->sharded)
+		rc = ws_catalog_join(c, opts, err);
+	else if (opts->family || opts->layout)
+		rc = ws_catalog_unfuse(c, opts, err);
+	else
+		rc = take_all(c, err);
+	if (rc == 0 && !c->plain)
+		rc = build_names(c, err);
+	if (rc)
 		ws_catalog_free(c);
-		return ws_err_set(err, WS_ESYSTEM, "catalog: out of memory");
-	}
-	for (size_t i = 0; i < c->n_items; i++)
-		c->items[i] = whole(s, ws_source_tensor(s, i));
-	c->bytes = ws_source_bytes(s);
-	*out = c;
-	return 0;
+	else
+		*out = c;
+	return rc;
 }
 
 void ws_catalog_free(struct ws_catalog *c)
 {
 	if (!c)
 		return;
+	ws_names_fini(&c->names);
+	ws_reader_free(c->reader);
+	ws_arena_free(&c->arena);
 	free(c->items);
 	free(c);
 }
+
+/* ---- asking ------------------------------------------------------------------------------------- */
 
 size_t ws_catalog_count(const struct ws_catalog *c)
 {
@@ -71,6 +184,8 @@ const struct ws_item *ws_catalog_item(const struct ws_catalog *c, size_t i)
 
 const struct ws_item *ws_catalog_find(const struct ws_catalog *c, const char *name)
 {
+	if (!c->plain)
+		return ws_names_find(&c->names, name);
 	const struct ws_tensor *t = ws_source_find(c->sources[0], name);
 	return t ? &c->items[t - ws_source_tensor(c->sources[0], 0)] : NULL;
 }
@@ -83,16 +198,15 @@ uint64_t ws_catalog_bytes(const struct ws_catalog *c)
 size_t ws_catalog_source(const struct ws_catalog *c, const struct ws_source *source)
 {
 	size_t i = 0;
-	while (c->sources[i] != source)
+	while (i + 1 < c->n_sources && c->sources[i] != source)
 		i++;
-	assert(i < c->n_sources);
+	assert(c->sources[i] == source);
 	return i;
 }
 
 size_t ws_catalog_views(const struct ws_catalog *c, size_t *copied)
 {
-	(void)c;
 	if (copied)
-		*copied = 0;
-	return 0;
+		*copied = c->n_copied;
+	return c->n_views;
 }

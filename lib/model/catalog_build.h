@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* catalog_build.h - a catalog under construction, between catalog.c (the list), unfuse.c (one source)
+ * and join.c (one source for each rank). */
+#ifndef WS_MODEL_CATALOG_BUILD_H
+#define WS_MODEL_CATALOG_BUILD_H
+
+#include "arena.h"
+#include "arrange.h"
+#include "names.h"
+#include "view.h"
+
+struct ws_catalog {
+	const struct ws_source *const *sources;
+	size_t n_sources;
+	struct ws_item *items;
+	size_t n_items, cap;
+	uint64_t bytes;
+	bool plain;                /* items are the source's tensors, in their order */
+	struct ws_names names;     /* otherwise */
+	struct ws_arena arena;     /* names, words, views */
+	struct ws_reader *reader;
+	size_t n_views, n_copied;
+};
+
+int ws_catalog_no_memory(struct ws_err *err); /* -1 */
+
+/* A copy in the catalog's arena; NULL: out of memory. */
+const char *ws_catalog_say(struct ws_catalog *c, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* A tensor as it is, under a name that the source or the arena owns. made: NULL, or in the arena. */
+int ws_catalog_add(struct ws_catalog *c, const struct ws_source *s, const struct ws_tensor *t,
+                   const char *name, const char *made, struct ws_err *err);
+/* item: name, dtype, dims and made. The pieces, whose sum its dims are, are copied; an item that is
+ * a tensor of its shape, whole and in order, becomes that. */
+int ws_catalog_add_view(struct ws_catalog *c, struct ws_item item, unsigned axis,
+                        const struct ws_pieces *pieces, struct ws_err *err);
+
+/* unfuse.c: the items of one source. */
+int ws_catalog_unfuse(struct ws_catalog *c, const struct ws_catalog_opts *opts, struct ws_err *err);
+/* join.c: the items of what ranks saved. */
+int ws_catalog_join(struct ws_catalog *c, const struct ws_catalog_opts *opts, struct ws_err *err);
+
+#endif

@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* join.c - what ranks saved, as the checkpoint that they would have saved together.
+ *
+ * First each tensor of each rank gets its meaning: a part of the checkpoint, or a fused parameter of
+ * that rank. Then the layout says for each part which box of it each rank has; boxes that several ranks
+ * have are taken from the first of them. A part that every rank has whole is not divided, whatever the
+ * layout says. */
+#include "catalog_build.h"
+
+#include "rules.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_NAME = 4096, MEANINGS = 8 };
+
+/* One rank's tensors by their meaning. */
+struct rank {
+	const struct ws_tensor **parts;       /* by part; NULL: not there under that name */
+	struct ws_arrangement **params;       /* by param */
+};
+
+struct joining {
+	struct ws_catalog *c;
+	const struct ws_family *family;
+	const struct ws_layout *layout;
+	unsigned tp;
+	size_t n_parts, n_params;
+	struct rank *ranks;
+	struct ws_pieces pieces;              /* scratch */
+	struct ws_err *err;
+};
+
+/* A rank's share of a part. */
+struct share {
+	size_t rank;
+	struct ws_box from, to;
+	const struct ws_tensor *tensor;       /* of the part's own name; NULL: */
+	const struct ws_arrangement *fused;
+};
+
+/* ---- meanings ----------------------------------------------------------------------------------- */
+
+static int misshapen(const struct joining *j, size_t rank, const struct ws_tensor *t, const char *name)
+{
+	const struct ws_param *q = ws_layout_find_param(j->layout, name);
+	int64_t dims[WS_MAX_DIMS];
+	if (!q)
+		q = ws_layout_param(j->layout, ws_layout_find_alias(j->layout, name, 0)->param);
+	ws_layout_dims(j->layout, q, (unsigned)rank, dims);
+	return ws_err_set(j->err, WS_EINPUT, "rank %zu: tensor '%s' is %s, and %s at tp %u is %s", rank,
+	                  ws_quote(t->name).text, ws_shape_text(t->n_dims, t->dims).text, q->name, j->tp,
+	                  q->trouble ? q->trouble : ws_shape_text(q->n_dims, dims).text);
+}
+
+static int take_fused(struct joining *j, size_t rank, const struct ws_tensor *t, const char *name,
+                      const struct ws_arrangement *a, size_t n)
+{
+	const size_t i = n ? (size_t)(a->param - ws_layout_param(j->layout, 0)) : 0;
+	struct ws_arrangement **place = n ? &j->ranks[rank].params[i] : NULL;
+	char prefix[32];
+	if (n == 0)
+		return misshapen(j, rank, t, name);
+	if (n > 1) {
+		snprintf(prefix, sizeof prefix, "rank %zu: ", rank);
+		return ws_arrange_undecided(j->layout, prefix, a, j->err);
+	}
+	if (*place)
+		return ws_err_set(j->err, WS_EINPUT, "rank %zu: both '%s' and '%s' are %s", rank,
+		                  ws_quote((*place)->tensor->name).text, ws_quote(t->name).text,
+		                  a->param->name);
+	*place = ws_arena_alloc(&j->c->arena, sizeof **place);
+	if (!*place)
+		return ws_catalog_no_memory(j->err);
+	**place = *a;
+	return 0;
+}
+
+static int unknown(const struct joining *j, size_t rank, const struct ws_tensor *t)
+{
+	ws_err_set(j->err, WS_EINPUT, "rank %zu: tensor '%s' is none that the %s rules know, so nobody can "
+	           "say how it is divided", rank, ws_quote(t->name).text, ws_layout_family(j->layout));
+	return ws_err_hint(j->err, "give its rule in a file: --map FILE (wsync-map(5))");
+}
+
+static int take(struct joining *j, size_t rank, const struct ws_tensor *t)
+{
+	const struct ws_source *s = j->c->sources[rank];
+	const struct ws_arrange_at at = { j->layout, (unsigned)rank, j->tp };
+	struct ws_arrangement a[MEANINGS];
+	char name[MAX_NAME + 1];
+	bool known;
+	if (!j->family || !ws_family_rename(j->family, t->name, name, sizeof name))
+		memcpy(name, t->name, strlen(t->name) + 1);
+	const struct ws_part *p = ws_layout_find_part(j->layout, name);
+	if (p) {
+		const struct ws_tensor **place =
+			&j->ranks[rank].parts[p - ws_layout_part(j->layout, 0)];
+		if (*place)
+			return ws_err_set(j->err, WS_EINPUT, "rank %zu: both '%s' and '%s' become %s", rank,
+			                  ws_quote((*place)->name).text, ws_quote(t->name).text, p->name);
+		*place = t;
+		return 0;
+	}
+	const size_t n = ws_arrange_all(s, t, name, &at, a, MEANINGS, &known);
+	if (known)
+		return take_fused(j, rank, t, name, a, n);
+	return ws_layout_skips(j->layout, name) ? 0 : unknown(j, rank, t);
+}
+
+/* ---- shares ------------------------------------------------------------------------------------- */
+
+static bool is_empty(const struct ws_box *b)
+{
+	for (unsigned d = 0; d < b->n_dims; d++)
+		if (b->size[d] == 0)
+			return true;
+	return false;
+}
+
+static bool same_dims(unsigned n, const int64_t *a, const int64_t *b)
+{
+	return memcmp(a, b, n * sizeof *a) == 0;
+}
+
+static struct share share_of(const struct joining *j, const struct ws_part *p, size_t i, size_t rank)
+{
+	struct share s = { .rank = rank, .tensor = j->ranks[rank].parts[i],
+		           .fused = j->ranks[rank].params[p->param] };
+	ws_layout_place(j->layout, p, (unsigned)rank, &s.from, &s.to);
+	return s;
+}
+
+static int both_ways(const struct joining *j, const struct share *s, const struct ws_part *p)
+{
+	return ws_err_set(j->err, WS_EINPUT, "rank %zu: tensor '%s' is there twice: as '%s' and within '%s'",
+	                  s->rank, p->name, ws_quote(s->tensor->name).text,
+	                  ws_quote(s->fused->tensor->name).text);
+}
+
+static int missing(const struct joining *j, const struct share *s, const struct ws_part *p)
+{
+	return ws_err_set(j->err, WS_EINPUT, "rank %zu: tensor '%s' of shape %s, its share of %s, is missing",
+	                  s->rank, p->name, ws_shape_text(p->n_dims, s->from.size).text,
+	                  ws_shape_text(p->n_dims, p->dims).text);
+}
+
+static int wrong_shape(const struct joining *j, const struct share *s, const struct ws_part *p)
+{
+	return ws_err_set(j->err, WS_EINPUT, "rank %zu: tensor '%s' is %s, and its share of %s at tp %u is %s",
+	                  s->rank, ws_quote(s->tensor->name).text,
+	                  ws_shape_text(s->tensor->n_dims, s->tensor->dims).text,
+	                  ws_shape_text(p->n_dims, p->dims).text, j->tp,
+	                  ws_shape_text(p->n_dims, s->from.size).text);
+}
+
+static int not_its_own(const struct joining *j, const struct share *s, const struct ws_part *p)
+{
+	ws_err_set(j->err, WS_EINPUT, "rank %zu: tensor '%s' %s is of an expert that at tp %u, ep %u another "
+	           "rank has", s->rank, p->name,
+	           ws_shape_text(s->tensor->n_dims, s->tensor->dims).text, j->tp,
+	           ws_layout_options(j->layout)->ep);
+	return ws_err_hint(j->err, "say how many ranks share the experts: --sharded tp=%u,ep=M", j->tp);
+}
+
+static const struct ws_tensor *tensor_of(const struct share *s)
+{
+	return s->tensor || !s->fused ? s->tensor : s->fused->tensor;
+}
+
+/* Vocabularies are padded to what the trainer likes, so that the rows of its shards say where the next
+ * one begins; the last ranks may have nothing but padding. */
+static void move_vocab(const struct ws_part *p, struct share *s, int64_t *next)
+{
+	const int64_t rows = s->tensor->dims[0], left = p->dims[0] - *next;
+	s->from.at[0] = *next;
+	s->from.size[0] = rows < left ? rows : left;
+	*next += s->from.size[0];
+}
+
+static bool is_whole(const struct ws_part *p, const struct share *s)
+{
+	return s->tensor && s->tensor->n_dims == p->n_dims &&
+	       same_dims(p->n_dims, s->tensor->dims, p->dims);
+}
+
+/* Does a shard of the part's own name have the shape of its box? Padding behind it is left out. */
+static bool fits(const struct ws_part *p, const struct share *s)
+{
+	const bool padded = p->split == WS_SPLIT_VOCAB || p->split == WS_SPLIT_STEPS;
+	if (s->tensor->n_dims != p->n_dims || ws_dtype_bits(s->tensor->dtype) % 8)
+		return false;
+	for (unsigned d = 0; d < p->n_dims; d++)
+		if (padded && (int)d == p->axis ? s->tensor->dims[d] < s->from.size[d] :
+		                                  s->tensor->dims[d] != s->from.size[d])
+			return false;
+	return true;
+}
+
+/* The pieces of one share; they have the size of its box. */
+static int add_share(struct joining *j, const struct ws_part *p, const struct share *s)
+{
+	const size_t before = j->pieces.n;
+	int rc = 0;
+	if (s->fused)
+		rc = ws_arrange_part(s->fused, p, &s->from, &s->to, &j->pieces);
+	else
+		rc = ws_arrange_whole(&j->pieces, j->c->sources[s->rank], s->tensor);
+	if (rc > 0)
+		return ws_err_set(j->err, WS_EINPUT, "rank %zu: tensor '%s' of shape %s cannot be taken apart",
+		                  s->rank, ws_quote(s->fused->tensor->name).text,
+		                  ws_shape_text(s->fused->tensor->n_dims, s->fused->tensor->dims).text);
+	if (rc < 0)
+		return ws_catalog_no_memory(j->err);
+	if (!s->fused)
+		memcpy(j->pieces.v[before].dims, s->from.size, sizeof s->from.size);
+	return 0;
+}
+
+/* The shares of all ranks that should have one; none where no rank has any. */
+static int collect(struct joining *j, const struct ws_part *p, size_t i, struct share *shares, size_t *n)
+{
+	size_t given = 0;
+	int64_t next = 0;
+	*n = 0;
+	for (size_t r = 0; r < j->tp; r++) {
+		struct share s = share_of(j, p, i, r);
+		given += s.tensor || s.fused;
+		if (s.tensor && s.fused)
+			return both_ways(j, &s, p);
+		if (is_whole(p, &s)) {
+			s.from = (struct ws_box){ .n_dims = p->n_dims };
+			memcpy(s.from.size, p->dims, sizeof p->dims);
+		} else if (s.tensor && s.tensor->n_dims == p->n_dims && p->split == WS_SPLIT_VOCAB) {
+			move_vocab(p, &s, &next);
+		} else if (s.tensor && is_empty(&s.from) && p->split == WS_SPLIT_EXPERT) {
+			return not_its_own(j, &s, p);
+		}
+		if (!is_empty(&s.from))
+			shares[(*n)++] = s;
+	}
+	if (given == 0)
+		*n = 0;
+	return 0;
+}
+
+/* ---- joining ------------------------------------------------------------------------------------ */
+
+static int by_place(const void *a, const void *b)
+{
+	const struct share *x = a, *y = b;
+	for (unsigned d = 0; d < x->from.n_dims; d++)
+		if (x->from.at[d] != y->from.at[d])
+			return x->from.at[d] < y->from.at[d] ? -1 : 1;
+	if (!tensor_of(x) != !tensor_of(y)) /* of replicas one may do without */
+		return tensor_of(x) ? -1 : 1;
+	return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+/* The one axis along which ranks have different boxes; -1: more than one. */
+static int find_axis(const struct ws_part *p, const struct share *s, size_t n)
+{
+	int axis = 0, found = 0;
+	for (unsigned d = 0; d < p->n_dims; d++) {
+		size_t i = 0;
+		while (i < n && s[i].from.at[d] == 0 && s[i].from.size[d] == p->dims[d])
+			i++;
+		if (i == n)
+			continue;
+		axis = (int)d;
+		found++;
+	}
+	return found > 1 ? -1 : axis;
+}
+
+static int gap(const struct joining *j, const struct ws_part *p, int axis, int64_t from, int64_t to)
+{
+	return ws_err_set(j->err, WS_EINPUT, "tensor '%s' of shape %s: no rank has %lld..%lld of axis %d",
+	                  p->name, ws_shape_text(p->n_dims, p->dims).text, (long long)from,
+	                  (long long)to - 1, axis);
+}
+
+static int check_share(const struct joining *j, const struct ws_part *p, const struct share *s,
+                       const struct ws_tensor *first)
+{
+	const struct ws_tensor *t = tensor_of(s);
+	if (s->tensor && !fits(p, s))
+		return wrong_shape(j, s, p);
+	if (!t || t->dtype == first->dtype)
+		return 0;
+	return ws_err_set(j->err, WS_EINPUT, "rank %zu: tensor '%s' is %s, that of other ranks %s", s->rank,
+	                  ws_quote(t->name).text, ws_dtype_torch(t->dtype), ws_dtype_torch(first->dtype));
+}
+
+static const char *say(struct joining *j, const struct share *s, size_t used, int axis)
+{
+	const struct ws_quoted name = ws_quote(tensor_of(s)->name);
+	if (used > 1)
+		return ws_catalog_say(j->c, "joined of %zu ranks' %s along axis %d", used, name.text, axis);
+	return ws_catalog_say(j->c, "%s of rank %zu", name.text, s->rank);
+}
+
+/* Adds the pieces of those that together are the part; *used: how many. */
+static int add_shares(struct joining *j, const struct ws_part *p, const struct share *s, size_t n,
+                      int axis, size_t *used)
+{
+	int64_t next = 0;
+	for (size_t i = 0; i < n; i++) {
+		const int64_t at = p->n_dims ? s[i].from.at[axis] : 0;
+		const int64_t end = p->n_dims ? at + s[i].from.size[axis] : 1;
+		if (check_share(j, p, &s[i], tensor_of(s)))
+			return -1;
+		if (end <= next)
+			continue; /* a replica */
+		if (!tensor_of(&s[i]))
+			return missing(j, &s[i], p);
+		if (at != next)
+			return gap(j, p, axis, next, at);
+		if (add_share(j, p, &s[i]))
+			return -1;
+		next = end;
+		++*used;
+	}
+	return p->n_dims && next != p->dims[axis] ? gap(j, p, axis, next, p->dims[axis]) : 0;
+}
+
+static int join(struct joining *j, const struct ws_part *p, struct share *s, size_t n)
+{
+	struct ws_item item = { .name = p->name, .n_dims = p->n_dims };
+	qsort(s, n, sizeof *s, by_place);
+	const int axis = find_axis(p, s, n);
+	size_t used = 0;
+	memcpy(item.dims, p->dims, sizeof item.dims);
+	if (!tensor_of(s))
+		return missing(j, s, p);
+	if (axis < 0)
+		return ws_err_set(j->err, WS_EINPUT, "tensor '%s' is divided along two axes at tp %u: such "
+		                  "shards are not joined", p->name, j->tp);
+	j->pieces.n = 0;
+	if (add_shares(j, p, s, n, axis, &used))
+		return -1;
+	item.dtype = tensor_of(s)->dtype;
+	item.made = say(j, s, used, axis);
+	if (!item.made)
+		return ws_catalog_no_memory(j->err);
+	return ws_catalog_add_view(j->c, item, (unsigned)axis, &j->pieces, j->err);
+}
+
+static int join_part(struct joining *j, size_t i, struct share *shares)
+{
+	const struct ws_part *p = ws_layout_part(j->layout, i);
+	const struct ws_param *q = ws_layout_param(j->layout, p->param);
+	size_t n;
+	if (collect(j, p, i, shares, &n))
+		return -1;
+	if (n == 0)
+		return 0;
+	if (q->trouble && j->tp > 1)
+		return ws_err_set(j->err, WS_EINPUT, "tensor '%s' cannot have been divided by tp %u: %s", p->name,
+		                  j->tp, q->trouble);
+	return join(j, p, shares, n);
+}
+
+/* ---- all of it ---------------------------------------------------------------------------------- */
+
+static int prepare(struct joining *j)
+{
+	j->ranks = calloc(j->tp, sizeof *j->ranks);
+	for (size_t r = 0; j->ranks && r < j->tp; r++) {
+		j->ranks[r].parts = calloc(j->n_parts + 1, sizeof *j->ranks[r].parts);
+		j->ranks[r].params = calloc(j->n_params + 1, sizeof *j->ranks[r].params);
+		if (!j->ranks[r].parts || !j->ranks[r].params)
+			return ws_catalog_no_memory(j->err);
+	}
+	return j->ranks ? 0 : ws_catalog_no_memory(j->err);
+}
+
+static void drop(struct joining *j)
+{
+	for (size_t r = 0; j->ranks && r < j->tp; r++) {
+		free(j->ranks[r].parts);
+		free(j->ranks[r].params);
+	}
+	free(j->ranks);
+	free(j->pieces.v);
+}
+
+int ws_catalog_join(struct ws_catalog *c, const struct ws_catalog_opts *opts, struct ws_err *err)
+{
+	const struct ws_layout *l = opts->sharded;
+	struct joining j = { .c = c, .family = opts->family, .layout = l, .err = err,
+		             .tp = ws_layout_options(l)->tp, .n_parts = ws_layout_part_count(l),
+		             .n_params = ws_layout_param_count(l) };
+	if (c->n_sources != j.tp)
+		return ws_err_set(err, WS_EUSAGE, "a checkpoint sharded by tp %u has %u shards, not %zu", j.tp,
+		                  j.tp, c->n_sources);
+	struct share *shares = calloc(j.tp, sizeof *shares);
+	int rc = shares ? prepare(&j) : ws_catalog_no_memory(err);
+	for (size_t r = 0; r < j.tp && rc == 0; r++)
+		for (size_t i = 0; i < ws_source_count(c->sources[r]) && rc == 0; i++)
+			rc = take(&j, r, ws_source_tensor(c->sources[r], i));
+	for (size_t i = 0; i < j.n_parts && rc == 0; i++)
+		rc = join_part(&j, i, shares);
+	drop(&j);
+	free(shares);
+	return rc;
+}

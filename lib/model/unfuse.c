@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* unfuse.c - the names and shapes that trainers keep, as items by the names and shapes of checkpoints.
+ *
+ * A tensor is renamed first. If it then is a tensor of the checkpoint, in that shape, it is left as it
+ * is, whatever else its name might mean. Otherwise it may be a fused parameter, by the server's name
+ * for it or by a trainer's, and is taken apart; or a part of something that the checkpoint has whole,
+ * and waits for the others. */
+#include "catalog_build.h"
+
+#include "rules.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_NAME = 4096, MEANINGS = 8, MAX_PARTS = 16 };
+
+/* Parts of one joined tensor, as they come. */
+struct waiting {
+	const char *name;
+	const struct ws_join *join;
+	const struct ws_tensor *parts[MAX_PARTS];
+	const char *names[MAX_PARTS]; /* as renamed */
+	size_t n;
+};
+
+struct unfusing {
+	struct ws_catalog *c;
+	const struct ws_source *source;
+	const struct ws_family *family;
+	const struct ws_layout *layout;
+	struct ws_list waiting;
+	struct ws_pieces pieces; /* scratch */
+	bool changed;            /* some item is not a tensor under its own name, in its place */
+	struct ws_err *err;
+};
+
+/* ---- taking apart ------------------------------------------------------------------------------- */
+
+static int take_part(struct unfusing *u, const struct ws_arrangement *a, const struct ws_part *part)
+{
+	struct ws_box from, to;
+	char said[512];
+	struct ws_item item = { .name = part->name, .dtype = a->tensor->dtype, .n_dims = part->n_dims };
+	ws_layout_place(u->layout, part, 0, &from, &to);
+	memcpy(item.dims, part->dims, sizeof item.dims);
+	u->pieces.n = 0;
+	const int rc = ws_arrange_part(a, part, &from, &to, &u->pieces);
+	if (rc > 0)
+		return ws_err_set(u->err, WS_EINPUT, "tensor '%s' of shape %s cannot be taken apart: %s of "
+		                  "shape %s is no box of it", ws_quote(a->tensor->name).text,
+		                  ws_shape_text(a->tensor->n_dims, a->tensor->dims).text, part->name,
+		                  ws_shape_text(part->n_dims, part->dims).text);
+	ws_arrange_say(a, &to, said, sizeof said);
+	item.made = ws_catalog_say(u->c, "%s", said);
+	if (rc < 0 || !item.made)
+		return ws_catalog_no_memory(u->err);
+	return ws_catalog_add_view(u->c, item, 0, &u->pieces, u->err);
+}
+
+static int take_apart(struct unfusing *u, const struct ws_arrangement *a)
+{
+	const struct ws_param *q = a->param;
+	for (size_t i = q->first; i < q->first + q->n_parts; i++)
+		if (take_part(u, a, ws_layout_part(u->layout, i)))
+			return -1;
+	return 0;
+}
+
+static bool has_shape(const struct ws_tensor *t, const struct ws_part *p)
+{
+	return t->n_dims == p->n_dims && memcmp(t->dims, p->dims, p->n_dims * sizeof *p->dims) == 0;
+}
+
+/* 1: it was taken apart. *why: what keeps a known name from that; else NULL. */
+static int unfuse(struct unfusing *u, const struct ws_tensor *t, const char *name, const char **why)
+{
+	static const struct ws_arrange_at whole = { .tp = 1 };
+	struct ws_arrangement a[MEANINGS];
+	struct ws_arrange_at at = whole;
+	bool known;
+	at.layout = u->layout;
+	const struct ws_part *part = ws_layout_find_part(u->layout, name);
+	*why = NULL;
+	if (part && has_shape(t, part))
+		return 0;
+	const size_t n = ws_arrange_all(u->source, t, name, &at, a, MEANINGS, &known);
+	if (n > 1)
+		return ws_arrange_undecided(u->layout, "", a, u->err);
+	if (n == 1)
+		return take_apart(u, &a[0]) ? -1 : 1;
+	if (known && !part) {
+		*why = ws_catalog_say(u->c, "left as it is: its shape is none that %s is known by", name);
+		return *why ? 0 : ws_catalog_no_memory(u->err);
+	}
+	return 0;
+}
+
+/* ---- joining ------------------------------------------------------------------------------------ */
+
+static struct waiting *find_waiting(struct unfusing *u, const char *name, const struct ws_join *join)
+{
+	struct waiting *w = u->waiting.items;
+	for (size_t i = u->waiting.n; i-- > 0;) /* a layer's parts lie together */
+		if (strcmp(w[i].name, name) == 0)
+			return &w[i];
+	w = ws_list_add(&u->c->arena, &u->waiting, sizeof *w);
+	if (!w)
+		return NULL;
+	w->join = join;
+	w->name = ws_arena_text(&u->c->arena, name, strlen(name));
+	return w->name ? w : NULL;
+}
+
+static int join_misfit(const struct unfusing *u, const struct waiting *w, size_t i)
+{
+	const struct ws_tensor *a = w->parts[0], *b = w->parts[i];
+	return ws_err_set(u->err, WS_EINPUT, "tensor '%s' cannot be joined: '%s' is %s %s and '%s' is %s %s",
+	                  w->name, ws_quote(a->name).text, ws_dtype_torch(a->dtype),
+	                  ws_shape_text(a->n_dims, a->dims).text, ws_quote(b->name).text,
+	                  ws_dtype_torch(b->dtype), ws_shape_text(b->n_dims, b->dims).text);
+}
+
+static bool joins_with(const struct ws_tensor *a, const struct ws_tensor *b)
+{
+	return a->dtype == b->dtype && a->n_dims == b->n_dims && a->n_dims > 0 &&
+	       ws_dtype_bits(a->dtype) % 8 == 0 &&
+	       memcmp(a->dims + 1, b->dims + 1, (a->n_dims - 1) * sizeof *a->dims) == 0;
+}
+
+static int join(struct unfusing *u, const struct waiting *w)
+{
+	const struct ws_tensor *first = w->parts[0];
+	struct ws_item item = { .name = w->name, .dtype = first->dtype, .n_dims = first->n_dims };
+	memcpy(item.dims, first->dims, sizeof item.dims);
+	item.dims[0] = 0;
+	item.made = "joined of";
+	u->pieces.n = 0;
+	for (size_t i = 0; i < w->join->n_parts; i++) {
+		if (!joins_with(first, w->parts[i]))
+			return join_misfit(u, w, i);
+		if (ws_arrange_whole(&u->pieces, u->source, w->parts[i]))
+			return ws_catalog_no_memory(u->err);
+		item.dims[0] += w->parts[i]->dims[0];
+		item.made = ws_catalog_say(u->c, "%s%s %s", item.made, i ? "," : "",
+		                           ws_quote(w->parts[i]->name).text);
+		if (!item.made)
+			return ws_catalog_no_memory(u->err);
+	}
+	return ws_catalog_add_view(u->c, item, 0, &u->pieces, u->err);
+}
+
+/* 1: it waits, or was the last and all are joined. */
+static int wait(struct unfusing *u, const struct ws_tensor *t, const char *name,
+                const struct ws_join *j, size_t i, const char *whole)
+{
+	struct waiting *w = find_waiting(u, whole, j);
+	if (!w)
+		return ws_catalog_no_memory(u->err);
+	if (w->parts[i])
+		return ws_err_set(u->err, WS_EINPUT, "tensor '%s': both '%s' and '%s' are its part %zu",
+		                  whole, ws_quote(w->parts[i]->name).text, ws_quote(t->name).text, i + 1);
+	w->parts[i] = t;
+	w->names[i] = name;
+	return ++w->n == j->n_parts && join(u, w) ? -1 : 1;
+}
+
+static int join_part(struct unfusing *u, const struct ws_tensor *t, const char *name)
+{
+	struct ws_capture caps[WS_MAX_CAPTURES];
+	char whole[MAX_NAME + 1];
+	for (size_t k = 0; u->family && k < u->family->n_joins; k++) {
+		const struct ws_join *j = &u->family->joins[k];
+		for (size_t i = 0; i < j->n_parts && j->n_parts <= MAX_PARTS; i++)
+			if (ws_pattern_match(j->parts[i], name, caps, WS_MAX_CAPTURES) &&
+			    ws_pattern_fill(j->name, caps, WS_MAX_CAPTURES, whole, sizeof whole))
+				return wait(u, t, name, j, i, whole);
+	}
+	return 0;
+}
+
+/* Parts whose others never came. */
+static int flush_waiting(struct unfusing *u)
+{
+	const struct waiting *w = u->waiting.items;
+	for (size_t k = 0; k < u->waiting.n; k++) {
+		size_t missing = 0;
+		if (w[k].n == w[k].join->n_parts)
+			continue;
+		while (w[k].parts[missing])
+			missing++;
+		const char *why = ws_catalog_say(u->c, "left as it is: without its part %zu, %s, there is no "
+		                                 "%s", missing + 1, w[k].join->parts[missing], w[k].name);
+		if (!why)
+			return ws_catalog_no_memory(u->err);
+		for (size_t i = 0; i < w[k].join->n_parts; i++)
+			if (w[k].parts[i] && ws_catalog_add(u->c, u->source, w[k].parts[i], w[k].names[i], why,
+			                                    u->err))
+				return -1;
+	}
+	return 0;
+}
+
+/* ---- all of it ---------------------------------------------------------------------------------- */
+
+static const char *rename_of(struct unfusing *u, const struct ws_tensor *t)
+{
+	char name[MAX_NAME + 1];
+	if (!u->family || !ws_family_rename(u->family, t->name, name, sizeof name) ||
+	    strcmp(name, t->name) == 0)
+		return t->name;
+	return ws_arena_text(&u->c->arena, name, strlen(name));
+}
+
+static int take(struct unfusing *u, const struct ws_tensor *t)
+{
+	const char *name = rename_of(u, t), *made = NULL;
+	if (!name)
+		return ws_catalog_no_memory(u->err);
+	int rc = u->layout ? unfuse(u, t, name, &made) : 0;
+	if (rc == 0 && !made)
+		rc = join_part(u, t, name);
+	u->changed |= rc > 0 || name != t->name;
+	if (rc)
+		return rc < 0 ? -1 : 0;
+	if (!made && name != t->name) {
+		made = ws_catalog_say(u->c, "renamed from %s", ws_quote(t->name).text);
+		if (!made)
+			return ws_catalog_no_memory(u->err);
+	}
+	return ws_catalog_add(u->c, u->source, t, name, made, u->err);
+}
+
+int ws_catalog_unfuse(struct ws_catalog *c, const struct ws_catalog_opts *opts, struct ws_err *err)
+{
+	struct unfusing u = { .c = c, .source = c->sources[0], .family = opts->family,
+		              .layout = opts->layout, .err = err };
+	int rc = 0;
+	for (size_t i = 0; i < ws_source_count(u.source) && rc == 0; i++)
+		rc = take(&u, ws_source_tensor(u.source, i));
+	if (rc == 0)
+		rc = flush_waiting(&u);
+	c->plain = !u.changed;
+	free(u.pieces.v);
+	return rc;
+}
