@@ -17,19 +17,24 @@ enum { ALIGN = 64, CHUNK = 256 * 1024 };
 
 /* ---- what there are ---- */
 
-static int find_dtype(struct ws_serve_model *m, const char *name, struct ws_err *err)
+/* What the layout takes for granted, too. */
+static enum ws_dtype config_dtype(const struct ws_config *c)
 {
-	const char *text = name;
+	const char *text = ws_config_string(c, "torch_dtype");
+	enum ws_dtype dtype = WS_DTYPE_BF16;
 	if (!text)
-		text = ws_config_string(m->config, "torch_dtype");
-	if (!text)
-		text = ws_config_string(m->config, "dtype"); /* what transformers 5 calls it */
-	m->dtype = WS_DTYPE_BF16;
-	if (!text)
-		return 0;
-	if (!ws_dtype_from_torch(text, &m->dtype) || !ws_serve_converts(m->dtype, WS_DTYPE_F32))
-		return ws_err_set(err, name ? WS_EUSAGE : WS_EINPUT, "dtype '%.40s': not a floating type",
-		                  text);
+		text = ws_config_string(c, "dtype"); /* what transformers 5 calls it */
+	return text && ws_dtype_from_torch(text, &dtype) ? dtype : WS_DTYPE_BF16;
+}
+
+static int choose_dtype(struct ws_serve_model *m, const char *name, struct ws_err *err)
+{
+	m->dtype = config_dtype(m->config);
+	if (name && !ws_dtype_from_torch(name, &m->dtype))
+		return ws_err_set(err, WS_EUSAGE, "dtype '%.40s': torch has none of that name", name);
+	if (ws_dtype_bits(m->dtype) < 16 || !ws_serve_converts(m->dtype, WS_DTYPE_I8))
+		return ws_err_set(err, name ? WS_EUSAGE : WS_EINPUT, "dtype %s: parameters are of a floating "
+		                  "type of 16 bits or more", ws_dtype_torch(m->dtype));
 	return 0;
 }
 
@@ -52,17 +57,19 @@ static int make_layout(struct ws_serve_model *m, struct ws_err *err)
 	return 0;
 }
 
-/* A param is of the type of its parts. */
+/* A param is of the type of its parts; that of the model may have been chosen anew. */
 static int type_params(struct ws_serve_model *m, struct ws_err *err)
 {
 	const size_t n = ws_layout_param_count(m->layout);
+	const enum ws_dtype usual = config_dtype(m->config);
 	m->dtypes = calloc(n + 1, sizeof *m->dtypes);
 	if (!m->dtypes)
 		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
 	for (size_t i = 0; i < n; i++) {
 		const struct ws_param *p = ws_layout_param(m->layout, i);
 		const struct ws_part *part = p->n_parts ? ws_layout_part(m->layout, p->first) : NULL;
-		m->dtypes[i] = part && part->exact ? part->dtype : m->dtype;
+		const bool own = part && (part->exact || part->dtype != usual);
+		m->dtypes[i] = own ? part->dtype : m->dtype;
 		if (ws_dtype_bits(m->dtypes[i]) % 8)
 			return ws_err_set(err, WS_EINPUT, "%s: elements of %u bits cannot be kept", p->name,
 			                  ws_dtype_bits(m->dtypes[i]));
@@ -147,7 +154,7 @@ int ws_serve_model_open(const char *dir, unsigned tp, unsigned ep, const char *d
 	if (rc == 0)
 		rc = ws_config_open(dir, &m->config, err);
 	if (rc == 0)
-		rc = find_dtype(m, dtype, err);
+		rc = choose_dtype(m, dtype, err);
 	if (rc == 0)
 		rc = ws_namemap_open(NULL, &m->map, err);
 	if (rc == 0)

@@ -794,6 +794,21 @@ static void information_is_that_of_the_config(void **state)
 	assert_has(said, "\"model_type\":\"qwen3_moe\",\"architectures\":[\"Qwen3MoeForCausalLM\"]");
 }
 
+static void a_dtype_replaces_that_of_the_config(void **state)
+{
+	struct ws_err err = WS_ERR_INIT;
+	(void)state;
+	write_config(deepseek);
+	start(&(struct ws_serve_opts){ .model = ".", .dtype = "half" });
+	assert_has(ask("/server_info", NULL, 200, NULL), "\"dtype\":\"half\"");
+	const char *said = ask("/list_weights", NULL, 200, NULL);
+	assert_has(said, "\"name\":\"model.norm.weight\",\"shape\":[32],\"dtype\":\"float16\"");
+	assert_has(said, "e_score_correction_bias\",\"shape\":[8],\"dtype\":\"float32\"");
+	assert_int_equal(ws_serve_model_open(".", 1, 1, "int8", true, &model, &err), -1);
+	assert_int_equal(ws_serve_model_open(".", 1, 1, "wide", true, &model, &err), -1);
+	assert_int_equal(err.code, WS_EUSAGE);
+}
+
 static void a_listing_shows_local_shapes_of_the_rank(void **state)
 {
 	(void)state;
@@ -1032,6 +1047,7 @@ int main(void)
 		WITH_MODEL(a_flip_is_seen_by_the_rank_that_has_it),
 		WITH_MODEL(a_model_that_does_not_divide_is_refused),
 		WITH_ROUTES(information_is_that_of_the_config),
+		WITH_ROUTES(a_dtype_replaces_that_of_the_config),
 		WITH_ROUTES(a_listing_shows_local_shapes_of_the_rank),
 		WITH_ROUTES(checksums_are_of_what_was_loaded),
 		WITH_ROUTES(a_reset_is_found_by_compare),
