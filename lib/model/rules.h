@@ -50,7 +50,8 @@
  *                                      the server fuses them, further experts of EXPERTS
  *   alias NAME of PARAM [order N...] [groups EXPR]
  *                                      a trainer's name of a fused parameter (its tp 1 form), with the
- *                                      axis order of the trainer's tensor; a name may have several
+ *                                      axis order of the trainer's tensor; a name may have several,
+ *                                      and one of a PARAM that is not there is left out
  *
  * and after any param: bias EXPR (linear layers: there is NAME.bias when it is not 0), optional,
  * unquantized, attention (divided by the attention's tp); when EXPR after params, aliases and skips. A

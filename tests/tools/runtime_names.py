@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parameters that SGLang has for a model, worked out without any of wsync's rules.
 
-    runtime_names.py CONFIG.json [--tp N] [--ep N] [--fuse-shared]
+    runtime_names.py CONFIG.json [--tp N] [--ep N] [--attention-tp N] [--fuse-shared]
     runtime_names.py CONFIG.json --golden > NAME.runtime
 
 prints one parameter a line, "NAME SHAPE", with the local shape of rank 0; runs of layers that look
@@ -25,8 +25,9 @@ def ceil(a, b):
 
 
 class Model:
-    def __init__(self, config, tp=1, ep=1, fuse_shared=False):
+    def __init__(self, config, tp=1, ep=1, fuse_shared=False, attn_tp=0):
         self.c, self.tp, self.ep = config, tp, ep
+        self.attn_tp = attn_tp or tp  # dp attention: tp / dp
         self.moe_tp = tp // ep
         self.fuse_shared = fuse_shared
         quant = config.get("quantization_config") or {}
@@ -48,18 +49,18 @@ class Model:
         return n // by
 
     # vocab_parallel_embedding.py: VocabParallelEmbedding, ParallelLMHead
-    def vocab(self, name):
+    def vocab(self, name, tp):
         unit = 64
-        if ceil(self.c["vocab_size"], unit) * unit % self.tp:
-            unit *= self.tp
+        if ceil(self.c["vocab_size"], unit) * unit % tp:
+            unit *= tp
         rows = ceil(self.c["vocab_size"], unit) * unit
-        self.put(name + ".weight", rows // self.tp, self.c["hidden_size"])
+        self.put(name + ".weight", rows // tp, self.c["hidden_size"])
 
     # linear.py. outs are the local outputs of what is merged; split is "out", "in" or None.
-    def linear(self, name, outs, n_in, split, bias=False):
+    def linear(self, name, outs, n_in, split, bias=False, tp=1):
         out = sum(outs)
-        if self.block and self.tp > 1 and (split == "in" and n_in % self.block[1] or
-                                           split == "out" and any(o % self.block[0] for o in outs)):
+        if self.block and tp > 1 and (split == "in" and n_in % self.block[1] or
+                                      split == "out" and any(o % self.block[0] for o in outs)):
             raise Impossible(f"{name}: {outs}x{n_in} is not made of whole blocks")
         self.put(name + ".weight", out, n_in)
         if self.block:
@@ -68,16 +69,16 @@ class Model:
         if bias:
             self.put(name + ".bias", out)
 
-    def merged_column(self, name, outs, n_in, bias=False):
-        self.linear(name, [self.divide(o, self.tp, name) for o in outs], n_in, "out", bias)
+    def merged_column(self, name, outs, n_in, tp):
+        self.linear(name, [self.divide(o, tp, name) for o in outs], n_in, "out", tp=tp)
 
-    def row(self, name, n_in, out, bias=False):
-        self.linear(name, [out], self.divide(n_in, self.tp, name), "in", bias)
+    def row(self, name, n_in, out, tp, bias=False):
+        self.linear(name, [out], self.divide(n_in, tp, name), "in", bias, tp)
 
     def mlp(self, name, mid):
         hidden = self.c["hidden_size"]
-        self.merged_column(name + ".gate_up_proj", [mid, mid], hidden)
-        self.row(name + ".down_proj", mid, hidden)
+        self.merged_column(name + ".gate_up_proj", [mid, mid], hidden, self.tp)
+        self.row(name + ".down_proj", mid, hidden, self.tp)
 
     # fused_moe_triton/layer.py and the quantization methods' create_weights
     def fused_moe(self, name, experts, mid, fused_shared=0):
@@ -98,33 +99,34 @@ class Model:
 
     # QKVParallelLinear and the output projection of llama.py, qwen2.py, qwen3.py, glm4_moe.py, ...
     def attention(self, at, qkv_bias, o_bias):
-        heads, d = self.c["num_attention_heads"], self.head_dim()
+        heads, d, tp = self.c["num_attention_heads"], self.head_dim(), self.attn_tp
         kv = self.get("num_key_value_heads", heads)
-        q_local = self.divide(heads, self.tp, at)
-        kv_local = self.divide(kv, self.tp, at) if kv >= self.tp else 1
-        if kv < self.tp:
-            self.divide(self.tp, kv, at)
+        q_local = self.divide(heads, tp, at)
+        kv_local = self.divide(kv, tp, at) if kv >= tp else 1
+        if kv < tp:
+            self.divide(tp, kv, at)
         self.linear(at + ".qkv_proj", [q_local * d, kv_local * d, kv_local * d],
-                    self.c["hidden_size"], "out", qkv_bias)
-        self.row(at + ".o_proj", heads * d, self.c["hidden_size"], o_bias)
+                    self.c["hidden_size"], "out", qkv_bias, tp)
+        self.row(at + ".o_proj", heads * d, self.c["hidden_size"], tp, o_bias)
 
     # DeepseekV2AttentionMLA
     def latent_attention(self, at):
         c, hidden, heads = self.c, self.c["hidden_size"], self.c["num_attention_heads"]
-        self.divide(heads, self.tp, at)
+        tp = self.attn_tp
+        self.divide(heads, tp, at)
         q_rank, rank = self.get("q_lora_rank"), c["kv_lora_rank"]
         qk = heads * (c["qk_nope_head_dim"] + c["qk_rope_head_dim"])
         latent = rank + c["qk_rope_head_dim"]
         if q_rank:
             self.linear(at + ".fused_qkv_a_proj_with_mqa", [q_rank + latent], hidden, None)
             self.put(at + ".q_a_layernorm.weight", q_rank)
-            self.merged_column(at + ".q_b_proj", [qk], q_rank)
+            self.merged_column(at + ".q_b_proj", [qk], q_rank, tp)
         else:
-            self.merged_column(at + ".q_proj", [qk], hidden)
+            self.merged_column(at + ".q_proj", [qk], hidden, tp)
             self.linear(at + ".kv_a_proj_with_mqa", [latent], hidden, None)
         self.merged_column(at + ".kv_b_proj",
-                           [heads * (c["qk_nope_head_dim"] + c["v_head_dim"])], rank)
-        self.row(at + ".o_proj", heads * c["v_head_dim"], hidden)
+                           [heads * (c["qk_nope_head_dim"] + c["v_head_dim"])], rank, tp)
+        self.row(at + ".o_proj", heads * c["v_head_dim"], hidden, tp)
         self.put(at + ".kv_a_layernorm.weight", rank)
         if "index_n_heads" in c:
             self.indexer(at + ".indexer", c["index_n_heads"], c["index_head_dim"])
@@ -185,7 +187,7 @@ class Model:
             self.attention(attn, bias, False)
         elif arch == "GptOssForCausalLM":
             self.attention(attn, bias, bias)
-            self.put(attn + ".sinks", c["num_attention_heads"] // self.tp)
+            self.put(attn + ".sinks", c["num_attention_heads"] // self.attn_tp)
         else:
             self.latent_attention(attn)
         if arch.startswith("Qwen3") or arch == "Glm4MoeForCausalLM" and self.get("use_qk_norm"):
@@ -206,14 +208,14 @@ class Model:
 
     def build(self):
         arch = self.c["architectures"][0]
-        self.vocab("model.embed_tokens")
+        self.vocab("model.embed_tokens", self.attn_tp)
         for i in range(self.c["num_hidden_layers"]):
             self.layer(f"model.layers.{i}", arch, i)
         self.put("model.norm.weight", self.c["hidden_size"])
         never_tied = ("Qwen2MoeForCausalLM", "Qwen3MoeForCausalLM", "Glm4MoeForCausalLM",
                       "GptOssForCausalLM")
         if arch in never_tied or not self.get("tie_word_embeddings", False):
-            self.vocab("lm_head")
+            self.vocab("lm_head", self.tp)
         return self.params
 
 
@@ -264,14 +266,16 @@ def golden(config):
     config["num_hidden_layers"] = 6
     moe = any(k in config for k in ("num_experts", "n_routed_experts", "num_local_experts"))
     shared = config.get("n_shared_experts") == 1
-    divisions = [(tp, ep, False) for tp in (1, 2, 4, 8) for ep in (1, 2, 4)
+    divisions = [(tp, ep, tp, False) for tp in (1, 2, 4, 8) for ep in (1, 2, 4)
                  if ep <= tp and (moe or ep == 1)]
+    if moe:
+        divisions += [(8, 4, 2, False), (8, 8, 1, False)]
     if shared:
-        divisions += [(4, 1, True), (8, 4, True)]
-    for tp, ep, fused in divisions:
-        print(f"\ntp {tp} ep {ep}" + (" fused" if fused else ""))
+        divisions += [(4, 1, 4, True), (8, 4, 8, True)]
+    for tp, ep, attn_tp, fused in divisions:
+        print(f"\ntp {tp} ep {ep} attention {attn_tp}" + (" fused" if fused else ""))
         try:
-            show(Model(config, tp, ep, fused).build())
+            show(Model(config, tp, ep, fused, attn_tp).build())
         except Impossible as why:
             print("impossible", why)
 
@@ -281,6 +285,7 @@ def main():
     parser.add_argument("config")
     parser.add_argument("--tp", type=int, default=1)
     parser.add_argument("--ep", type=int, default=1)
+    parser.add_argument("--attention-tp", type=int, default=0)
     parser.add_argument("--fuse-shared", action="store_true")
     parser.add_argument("--golden", action="store_true")
     args = parser.parse_args()
@@ -289,7 +294,7 @@ def main():
     if args.golden:
         golden(config)
     else:
-        show(Model(config, args.tp, args.ep, args.fuse_shared).build())
+        show(Model(config, args.tp, args.ep, args.fuse_shared, args.attention_tp).build())
 
 
 if __name__ == "__main__":

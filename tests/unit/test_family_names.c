@@ -33,6 +33,7 @@ static void trainers_names_of_fused_tensors_have_their_shapes(void **state)
 		{ "qwen3-30b-a3b", "model.layers.0.mlp.experts.down_proj", 0, "128x768x2048", 0 },
 		{ "qwen3-30b-a3b", "model.layers.0.mlp.experts.down_proj", 1, "128x2048x768", 0 },
 		{ "deepseek-v3", "model.layers.3.mlp.experts.gate_up_proj", 0, "256x7168x4096", 0 },
+		{ "deepseek-v3", "model.layers.3.mlp.experts.gate_up_proj_scale_inv", 0, "256x32x56", 0 },
 		{ "glm-4.5-air", "model.layers.1.mlp.experts.down_proj", 1, "128x4096x1408", 0 },
 		{ "llama-3.1-8b", "model.layers.0.self_attn.linear_qkv.weight", 0, "6144x4096", 8 },
 		{ "qwen2.5-7b", "model.layers.0.self_attn.linear_qkv.bias", 0, "4608", 4 },
