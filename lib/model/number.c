@@ -150,7 +150,7 @@ double ws_number_round(enum ws_dtype dtype, double x)
 {
 	switch (dtype) {
 	case WS_DTYPE_F32:
-		return (double)(float)x;
+		return round_to(x, 24, -149, 0x1.fffffep127);
 	case WS_DTYPE_BF16:
 		return round_to(x, 8, -133, 0x1.fep127);
 	case WS_DTYPE_F16:

@@ -193,6 +193,28 @@ static void report(const struct place *at, const char *name, const uint64_t *exp
 		at->sink->event(at->sink->ctx, &ev);
 }
 
+static bool ends_with(const char *name, const char *end)
+{
+	const size_t n = strlen(name), k = strlen(end);
+	return n >= k && !strcmp(name + n - k, end);
+}
+
+/* A head that is tied to the embedding is the same memory under one more name. */
+static bool is_tied_head(const struct ws_hashes *h, const struct ws_checksum *c)
+{
+	if (!ends_with(c->name, "lm_head.weight"))
+		return false;
+	for (size_t i = 0; i < h->plan->n_tensors; i++)
+		if (h->values[i] == c->value && ends_with(h->plan->tensors[i].name, "embed_tokens.weight"))
+			return true;
+	return false;
+}
+
+static bool belongs_to_another(const struct ws_hashes *h, const struct ws_checksum *c)
+{
+	return !strncmp(c->name, "draft.", 6) || is_tied_head(h, c);
+}
+
 void ws_hashes_compare(const struct ws_hashes *h, const char *url, struct ws_checksum_rank *rank,
                        bool whole, const struct ws_sink *sink, struct ws_hash_count *count)
 {
@@ -214,7 +236,7 @@ void ws_hashes_compare(const struct ws_hashes *h, const char *url, struct ws_che
 		} else if (order == 0) {
 			report(&at, ours, &h->values[t], &theirs->value);
 			count->different++;
-		} else if (whole && strncmp(theirs->name, "draft.", 6) != 0) {
+		} else if (whole && !belongs_to_another(h, theirs)) {
 			report(&at, theirs->name, NULL, &theirs->value);
 			count->unexpected++;
 		}

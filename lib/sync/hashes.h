@@ -38,7 +38,8 @@ struct ws_hash_count {
 };
 
 /* Adds one rank's tensors to *count and emits WS_EV_MISMATCH for each that is not equal; those that
- * the plan does not have are looked at only where `whole` is. Sorts the rank's items. */
+ * the plan does not have are looked at only where `whole` is, but for a draft model's and a tied head.
+ * Sorts the rank's items. */
 void ws_hashes_compare(const struct ws_hashes *h, const char *url, struct ws_checksum_rank *rank,
                        bool whole, const struct ws_sink *sink, struct ws_hash_count *count);
 

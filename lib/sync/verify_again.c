@@ -4,8 +4,9 @@
  *   twice   checksums, push, checksums: what changes when the same weights come once more was wrong
  *           before or is wrong now (a layout applied a second time, a parameter that is not written
  *           but added to). Says nothing about which of the two.
- *   reset   snapshot, reset_tensors, push, compare: a parameter that is not the one remembered was
- *           not written by the push. */
+ *   reset   snapshot, pause, reset_tensors, push, compare, resume: a parameter that is not the one
+ *           remembered was not written by the push. What can be known beforehand to fail must fail
+ *           before the reset, so a dry run goes first. */
 #include "verify_state.h"
 
 #include <inttypes.h>
@@ -14,6 +15,7 @@
 #include <string.h>
 
 static const int64_t RESUME_NS = 10 * WS_NS_PER_S;
+static const int64_t IDLE_NS = 60 * WS_NS_PER_S; /* for requests in flight to end after an abort */
 
 struct again {
 	const struct ws_push_opts *opts;
@@ -24,6 +26,8 @@ struct again {
 	struct ws_checksums *before, *after;
 	struct ws_verify_result *results;
 	ws_deadline until;
+	bool paused;                        /* perhaps, by us */
+	bool random;                        /* perhaps: a reset was begun */
 };
 
 static int open_again(struct again *a, struct ws_err *err)
@@ -73,9 +77,8 @@ static void warn(const struct again *a, const char *url, const char *message)
 }
 
 /* What is left of the run's time bounds the push. */
-static int push_once(const struct again *a, struct ws_err *err)
+static int push_once(const struct again *a, struct ws_push_opts opts, struct ws_err *err)
 {
-	struct ws_push_opts opts = *a->opts;
 	struct ws_push *p = NULL;
 	if (a->until != WS_FOREVER) {
 		opts.timeout_ns = ws_deadline_left(a->until);
@@ -191,7 +194,7 @@ int ws_verify_twice(const struct ws_push_opts *push, const struct ws_push_source
 	struct ws_err why = WS_ERR_INIT;
 	int rc = open_again(&a, &why);
 	if (!rc)
-		rc = take_checksums(&a, a.before, &why) || push_once(&a, &why) ||
+		rc = take_checksums(&a, a.before, &why) || push_once(&a, *push, &why) ||
 		     take_checksums(&a, a.after, &why) ? -1 : 0;
 	for (size_t i = 0; !rc && i < push->n_endpoints; i++)
 		judge_twice(&a, i);
@@ -218,23 +221,36 @@ static int act(struct again *a, enum ws_weights_action action, struct ws_err *er
 	return rc;
 }
 
-static int resume(struct again *a, struct ws_err *err)
+static int pause(struct again *a, struct ws_err *err)
 {
-	return a->opts->pause == WS_PAUSE_NONE ? 0 :
-	       ws_endpoint_resume(a->http, a->opts->endpoints, a->opts->n_endpoints,
-	                          ws_deadline_in(RESUME_NS), NULL, a->answers, err);
+	const struct ws_push_opts *o = a->opts;
+	if (o->pause == WS_PAUSE_NONE)
+		return 0;
+	a->paused = true;
+	if (ws_endpoint_pause(a->http, o->endpoints, o->n_endpoints, o->pause, a->until, o->cancel,
+	                      a->answers, err))
+		return -1;
+	const ws_deadline patience = ws_deadline_in(o->pause == WS_PAUSE_ABORT ? IDLE_NS : 0);
+	return o->flush == WS_FLUSH_NEVER ? 0 :
+	       ws_endpoint_flush(a->http, o->endpoints, o->n_endpoints, patience, a->until, o->cancel,
+	                         a->answers, err);
 }
 
-/* The push resumes what it has paused itself; when it did not get so far, that is left to us. */
-static void clean_up(struct again *a, bool random)
+/* A dry run: usage, source and endpoints are looked at, nothing is changed. */
+static int look_first(const struct again *a, struct ws_err *err)
 {
-	const bool stay = random && a->opts->on_partial == WS_PARTIAL_PAUSE;
-	struct ws_err why = WS_ERR_INIT;
-	for (size_t i = 0; random && i < a->opts->n_endpoints; i++)
-		warn(a, a->opts->endpoints[i], "was reset and may hold random weights: push to it before "
-		     "its answers are used");
-	if (!stay && resume(a, &why))
-		warn(a, why.endpoint, "could not be resumed: tell it to continue with wsync-ctl resume");
+	struct ws_push_opts opts = *a->opts;
+	opts.dry_run = true;
+	opts.sink = (struct ws_sink){ .event = NULL };
+	return push_once(a, opts, err);
+}
+
+/* The endpoints are paused already, and stay so until what came of it is known. */
+static int push_paused(const struct again *a, struct ws_err *err)
+{
+	struct ws_push_opts opts = *a->opts;
+	opts.pause = WS_PAUSE_NONE;
+	return push_once(a, opts, err);
 }
 
 /* A comparison that cannot be made is refused otherwise than by HTTP 400. */
@@ -256,31 +272,54 @@ static void judge_reset(struct again *a)
 
 static int run_reset(struct again *a, struct ws_err *err)
 {
-	const size_t n = a->opts->n_endpoints;
+	if (look_first(a, err))
+		return -1;
 	if (act(a, WS_WEIGHTS_SNAPSHOT, err))
-		return err->native == 404 || err->native == 400 ?
+		return err->code != WS_EREFUSED ? -1 :
 		       ws_err_hint(err, "--reset needs a server whose /weights_checker can snapshot, "
-		                        "reset_tensors and compare") : -1;
-	int rc = a->opts->pause == WS_PAUSE_NONE ? 0 :
-	         ws_endpoint_pause(a->http, a->opts->endpoints, n, a->opts->pause, a->until,
-	                           a->opts->cancel, a->answers, err);
-	if (rc) {
-		clean_up(a, false);
+		                        "reset_tensors and compare");
+	if (pause(a, err))
 		return -1;
-	}
-	if (act(a, WS_WEIGHTS_RESET, err) || push_once(a, err)) {
-		clean_up(a, true);
+	a->random = true;
+	if (act(a, WS_WEIGHTS_RESET, err) || push_paused(a, err))
 		return -1;
-	}
 	judge_reset(a);
 	return 0;
+}
+
+/* Resumes every endpoint but those that hold random weights and shall not answer with them. */
+static int finish(struct again *a, struct ws_err *err)
+{
+	const size_t n = a->opts->n_endpoints;
+	const char **urls = calloc(n, sizeof *urls);
+	size_t n_urls = 0;
+	if (!urls)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	for (size_t i = 0; i < n; i++) {
+		const struct ws_verify_result *r = &a->results[i];
+		const bool spoilt = a->random && r->err.code != WS_OK;
+		const bool stays = a->paused && spoilt && a->opts->on_partial == WS_PARTIAL_PAUSE;
+		if (spoilt)
+			warn(a, r->url, stays ? "left paused: it may hold random weights" :
+			     "may hold random weights: push to it before its answers are used");
+		if (a->paused && !stays)
+			urls[n_urls++] = r->url;
+	}
+	const int rc = ws_endpoint_resume(a->http, urls, n_urls, ws_deadline_in(RESUME_NS), NULL,
+	                                  a->answers, err);
+	if (rc) {
+		ws_err_wrap(err, "an endpoint stays paused");
+		ws_err_hint(err, "tell it to continue: wsync-ctl resume");
+	}
+	free(urls);
+	return rc;
 }
 
 int ws_verify_reset(const struct ws_push_opts *push, const struct ws_push_source *source,
                     struct ws_verify_result *results, struct ws_err *err)
 {
 	struct again a = { .opts = push, .source = source, .results = results };
-	struct ws_err why = WS_ERR_INIT;
+	struct ws_err why = WS_ERR_INIT, stuck = WS_ERR_INIT;
 	int rc = open_again(&a, &why);
 	if (!rc)
 		rc = run_reset(&a, &why);
@@ -288,6 +327,12 @@ int ws_verify_reset(const struct ws_push_opts *push, const struct ws_push_source
 		verify_give_up(results, push->n_endpoints, &why);
 	else
 		rc = verify_sum_up(results, push->n_endpoints, &why);
+	if ((a.paused || a.random) && finish(&a, &stuck)) {
+		warn(&a, stuck.endpoint, stuck.msg);
+		if (!rc)
+			why = stuck;
+		rc = -1;
+	}
 	close_again(&a);
 	if (rc && err)
 		*err = why;

@@ -7,7 +7,6 @@
  * codes where we have weights; that is no difference, and no agreement either. */
 #include "verify_state.h"
 
-#include "hash.h"
 #include "number.h"
 
 #include <math.h>
@@ -15,122 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A number is about 20 bytes of JSON. One row that is larger than MOST_OF_A_ROW is not asked for. */
-enum { ABOUT = 16384, MOST_ROWS = 100, MOST_OF_A_ROW = 1 << 18 };
-
-/* ---- choosing ---- */
-
-static uint64_t next_random(uint64_t *state)
-{
-	uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-	z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-	return z ^ z >> 31;
-}
-
-static uint64_t row_elements(const struct ws_plan_tensor *t)
-{
-	uint64_t n = 1;
-	for (unsigned d = 1; d < t->n_dims; d++)
-		n *= (uint64_t)t->dims[d]; /* no overflow: of a tensor that has bytes */
-	return n;
-}
-
-static bool can_be_shown(const struct ws_plan_tensor *t)
-{
-	return t->n_dims > 0 && t->bytes > 0 && ws_number_readable(t->dtype) &&
-	       row_elements(t) <= MOST_OF_A_ROW;
-}
-
-/* The name with every number in it taken for the same: what a layer has once, or an expert. */
-static uint64_t kind_of(const char *name)
-{
-	char kind[1024];
-	size_t n = 0;
-	for (const char *p = name; *p && n < sizeof kind; p++) {
-		const bool digit = *p >= '0' && *p <= '9';
-		if (!digit || !n || kind[n - 1] != '0')
-			kind[n++] = digit ? '0' : *p;
-	}
-	return ws_hash64(kind, n);
-}
-
-struct candidate {
-	uint64_t kind;
-	size_t tensor;
-	bool taken;
-};
-
-struct kind {
-	size_t first, n;
-	uint64_t order;   /* random */
-	uint64_t phase;   /* where among its members the next is taken, as a fraction of 2^64 */
-};
-
-static int by_kind(const void *a, const void *b)
-{
-	const struct candidate *x = a, *y = b;
-	if (x->kind != y->kind)
-		return x->kind < y->kind ? -1 : 1;
-	return (x->tensor > y->tensor) - (x->tensor < y->tensor);
-}
-
-static int by_order(const void *a, const void *b)
-{
-	const struct kind *x = a, *y = b;
-	return (x->order > y->order) - (x->order < y->order);
-}
-
-static size_t find_kinds(const struct candidate *c, size_t n, uint64_t seed, struct kind *kinds)
-{
-	size_t n_kinds = 0;
-	uint64_t state = seed;
-	for (size_t i = 0; i < n; i++) {
-		if (i == 0 || c[i].kind != c[i - 1].kind)
-			kinds[n_kinds++] = (struct kind){ .first = i, .order = next_random(&state),
-				                          .phase = next_random(&state) };
-		kinds[n_kinds - 1].n++;
-	}
-	qsort(kinds, n_kinds, sizeof *kinds, by_order);
-	return n_kinds;
-}
-
-/* Steps of the golden ratio: however many are taken, they lie apart. False: all are taken. */
-static bool take_one(struct candidate *c, struct kind *k, size_t *tensor)
-{
-	const size_t start = (size_t)(((unsigned __int128)k->phase * k->n) >> 64);
-	k->phase += UINT64_C(0x9e3779b97f4a7c15);
-	for (size_t i = 0; i < k->n; i++) {
-		struct candidate *m = &c[k->first + (start + i) % k->n];
-		if (m->taken)
-			continue;
-		m->taken = true;
-		*tensor = m->tensor;
-		return true;
-	}
-	return false;
-}
-
-size_t verify_choose(const struct ws_plan *plan, size_t most, uint64_t seed, size_t *chosen)
-{
-	struct candidate *c = calloc(plan->n_tensors + 1, sizeof *c);
-	struct kind *kinds = calloc(plan->n_tensors + 1, sizeof *kinds);
-	size_t n = 0, n_chosen = 0;
-	for (size_t i = 0; c && kinds && i < plan->n_tensors; i++)
-		if (can_be_shown(&plan->tensors[i]))
-			c[n++] = (struct candidate){ kind_of(plan->tensors[i].name), i, false };
-	if (n) {
-		qsort(c, n, sizeof *c, by_kind);
-		const size_t n_kinds = find_kinds(c, n, seed, kinds);
-		const size_t want = most < n ? most : n;
-		for (size_t k = 0; n_chosen < want; k = (k + 1) % n_kinds)
-			n_chosen += take_one(c, &kinds[k], &chosen[n_chosen]);
-	}
-	const bool failed = !c || !kinds;
-	free(c);
-	free(kinds);
-	return failed ? SIZE_MAX : n_chosen;
-}
+/* A number is about 20 bytes of JSON. */
+enum { ABOUT = 16384, MOST_ROWS = 100 };
 
 /* ---- ours ---- */
 
@@ -143,7 +28,7 @@ struct sample {
 
 static int read_sample(struct sample *s, const struct ws_plan_tensor *t, struct ws_err *err)
 {
-	const uint64_t row = row_elements(t), fit = ABOUT / (row ? row : 1);
+	const uint64_t row = verify_row(t), fit = ABOUT / (row ? row : 1);
 	const uint64_t rows = fit < 1 ? 1 : fit > MOST_ROWS ? MOST_ROWS : fit;
 	*s = (struct sample){ .tensor = t };
 	s->rows = rows < (uint64_t)t->dims[0] ? rows : (uint64_t)t->dims[0];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* verify_state.h - what the files of the verification share: verify.c (who offers what, checksums),
- * verify_samples.c (numbers), verify_again.c (with a push). */
+ * verify_samples.c and verify_choose.c (numbers), verify_again.c (with a push). */
 #ifndef WS_SYNC_VERIFY_STATE_H
 #define WS_SYNC_VERIFY_STATE_H
 
@@ -29,6 +29,8 @@ int verify_stopped(const struct verify *v, struct ws_err *err);
 
 /* Compares samples at the endpoints whose means they are. -1: cancelled, or the source cannot be read. */
 int verify_samples(struct verify *v, struct ws_err *err);
+/* Elements of one row, of what has rows. */
+uint64_t verify_row(const struct ws_plan_tensor *t);
 /* At most `most` tensors of the plan that a server can show, spread over kinds and layers; the same
  * for the same seed. Returns how many; SIZE_MAX: out of memory. */
 size_t verify_choose(const struct ws_plan *plan, size_t most, uint64_t seed, size_t *chosen);

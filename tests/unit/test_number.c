@@ -124,6 +124,9 @@ static void rounding_goes_to_the_nearest_and_halves_to_even(void **state)
 	assert_true(same(ws_number_round(WS_DTYPE_F16, 65520), INFINITY));
 	assert_true(same(ws_number_round(WS_DTYPE_BF16, -3.4e38), -INFINITY));
 	assert_true(same(ws_number_round(WS_DTYPE_F32, 0.1), (double)0.1f));
+	assert_true(same(ws_number_round(WS_DTYPE_F32, 1e300), INFINITY));
+	for (double x = 1e-46; x < 1e38; x *= 1.01)
+		assert_true(same(ws_number_round(WS_DTYPE_F32, -x), (double)(float)-x));
 	assert_true(same(ws_number_round(WS_DTYPE_F64, 0.1), 0.1));
 	assert_true(isnan(ws_number_round(WS_DTYPE_BF16, NAN)));
 	assert_true(same(ws_number_round(WS_DTYPE_F16, -0.0), -0.0));

@@ -381,6 +381,26 @@ static void checksums_are_compared_for_every_tensor(void **state)
 	assert_string_equal(seen[1].name, "stale");
 }
 
+static void a_tied_head_is_the_embedding(void **state)
+{
+	(void)state;
+	struct ws_plan_tensor embedding = { .name = "model.embed_tokens.weight" };
+	const struct ws_plan plan = { .tensors = &embedding, .n_tensors = 1 };
+	uint64_t value = 7;
+	size_t first = 0;
+	const struct ws_hashes h = { .plan = &plan, .values = &value, .sorted = &first };
+	struct ws_checksum sums[] = { { "model.embed_tokens.weight", 7 }, { "lm_head.weight", 7 } };
+	struct ws_checksum_rank rank = { .items = sums, .n = 2 };
+	const struct ws_sink nobody = { .event = NULL };
+	struct ws_hash_count count = { 0 };
+	ws_hashes_compare(&h, "http://x", &rank, true, &nobody, &count);
+	assert_int_equal(count.equal, 1);
+	assert_int_equal(count.unexpected, 0);
+	sums[0].value = 8; /* sorted: the head */
+	ws_hashes_compare(&h, "http://x", &rank, true, &nobody, &count);
+	assert_int_equal(count.unexpected, 1);
+}
+
 static void a_part_of_the_source_expects_nothing_else(void **state)
 {
 	(void)state;
@@ -542,6 +562,7 @@ int main(void)
 		CALL(a_quantized_server_is_compared_where_it_can_be),
 		CALL(nothing_shown_is_no_success),
 		CALL(checksums_are_compared_for_every_tensor),
+		cmocka_unit_test(a_tied_head_is_the_embedding),
 		CALL(a_part_of_the_source_expects_nothing_else),
 		CALL(ranks_that_keep_silent_are_missed),
 		CALL(hashing_uses_as_many_threads_as_asked),
