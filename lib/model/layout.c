@@ -13,9 +13,10 @@ static const char *kind_word(enum ws_rule_kind kind)
 {
 	static const char *const words[] = {
 		[WS_RULE_GROUP] = "group", [WS_RULE_VOCAB] = "vocab", [WS_RULE_COLUMN] = "column",
-		[WS_RULE_ROW] = "row", [WS_RULE_REPLICATED] = "replicated", [WS_RULE_WHOLE] = "whole",
-		[WS_RULE_SPLIT] = "split", [WS_RULE_STACK] = "stack", [WS_RULE_EXPERTS] = "experts",
-		[WS_RULE_SHARED] = "shared", [WS_RULE_ALIAS] = "alias", [WS_RULE_SKIP] = "skip"
+		[WS_RULE_ROW] = "row", [WS_RULE_REPLICATED] = "replicated",
+		[WS_RULE_WHOLE] = "whole", [WS_RULE_SPLIT] = "split", [WS_RULE_STACK] = "stack",
+		[WS_RULE_EXPERTS] = "experts", [WS_RULE_SHARED] = "shared",
+		[WS_RULE_ALIAS] = "alias", [WS_RULE_SKIP] = "skip"
 	};
 	return words[kind];
 }
@@ -64,8 +65,8 @@ static int check_options(struct ws_layout_opts *o, struct ws_err *err)
 	if (o->tp % o->ep)
 		return ws_err_set(err, WS_EUSAGE, "ep %u does not divide tp %u", o->ep, o->tp);
 	if (o->tp % o->attention_tp)
-		return ws_err_set(err, WS_EUSAGE, "attention tp %u does not divide tp %u", o->attention_tp,
-		                  o->tp);
+		return ws_err_set(err, WS_EUSAGE, "attention tp %u does not divide tp %u",
+		                  o->attention_tp, o->tp);
 	if (o->rank >= o->tp)
 		return ws_err_set(err, WS_EUSAGE, "rank %u of tp %u", o->rank, o->tp);
 	return 0;
@@ -77,11 +78,12 @@ static int read_quantization(struct ws_build *b)
 	const struct ws_quant *q = ws_config_quant(b->config);
 	if (b->l->opts.unquantized || !*q->method || strcmp(q->method, "mxfp4") == 0)
 		return 0;
-	if (strcmp(q->method, "fp8") != 0 || q->block[0] < 1 || q->block[1] < 1) {
-		ws_err_set(b->err, WS_EINPUT, "%s: weights quantized as \"%s\"%s are stored in shapes that "
-		           "are not known here", ws_config_path(b->config), ws_quote(q->method).text,
-		           strcmp(q->method, "fp8") == 0 ? " without weight_block_size" : "");
-		return ws_err_hint(b->err, "known are unquantized weights, fp8 in blocks, and mxfp4");
+	const bool fp8 = strcmp(q->method, "fp8") == 0;
+	if (!fp8 || q->block[0] < 1 || q->block[1] < 1) {
+		ws_err_set(b->err, WS_EINPUT, "%s: weights quantized as \"%s\"%s are stored in "
+		           "shapes that are not known here", ws_config_path(b->config),
+		           ws_quote(q->method).text, fp8 ? " without weight_block_size" : "");
+		return ws_err_hint(b->err, "known are unquantized weights, block fp8 and mxfp4");
 	}
 	b->quant = q;
 	return 0;
@@ -105,6 +107,15 @@ static int read_tied(struct ws_build *b)
 	return 0;
 }
 
+static bool is_order(const int *order, unsigned n)
+{
+	unsigned seen = 0;
+	for (unsigned d = 0; d < n; d++)
+		if (order[d] >= 0 && order[d] < (int)n)
+			seen |= 1u << order[d];
+	return seen == (1u << n) - 1;
+}
+
 static int resolve_aliases(struct ws_build *b)
 {
 	struct ws_layout *l = b->l;
@@ -117,13 +128,9 @@ static int resolve_aliases(struct ws_build *b)
 		b->rule = b->targets[i].rule;
 		if (a.n_dims && a.n_dims != q->n_dims)
 			return ws_build_fail(b, "%s has %u axes", q->name, q->n_dims);
-		unsigned seen = 0;
-		for (unsigned d = 0; d < q->n_dims; d++) {
-			if (!a.n_dims)
-				a.order[d] = (int)d;
-			seen |= a.order[d] >= 0 && a.order[d] < (int)q->n_dims ? 1u << a.order[d] : 0;
-		}
-		if (seen != (1u << q->n_dims) - 1)
+		for (unsigned d = 0; d < q->n_dims && !a.n_dims; d++)
+			a.order[d] = (int)d;
+		if (!is_order(a.order, q->n_dims))
 			return ws_build_fail(b, "the order of %s is none of %u axes", a.name,
 			                     q->n_dims);
 		a.n_dims = q->n_dims;
@@ -149,13 +156,15 @@ static int index_names(struct ws_build *b)
 		return refuse_twice(b, l->parts[two[0]].name, l->parts[two[0]].rule,
 		                    l->parts[two[1]].rule);
 	if (rc == 0)
-		rc = ws_names_init(&l->param_names, l->params, sizeof *l->params, l->n_params, two, b->err);
+		rc = ws_names_init(&l->param_names, l->params, sizeof *l->params, l->n_params, two,
+		                   b->err);
 	if (rc > 0)
 		return refuse_twice(b, l->params[two[0]].name, l->params[two[0]].rule,
 		                    l->params[two[1]].rule);
 	if (rc < 0 || resolve_aliases(b) < 0)
 		return -1;
-	rc = ws_names_init(&l->alias_names, l->aliases, sizeof *l->aliases, l->n_aliases, two, b->err);
+	rc = ws_names_init(&l->alias_names, l->aliases, sizeof *l->aliases, l->n_aliases, two,
+	                   b->err);
 	return rc < 0 ? -1 : 0;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Appends to a layout in the making. Numbers come from a config.json that may say anything: sizes are
- * bounded here, and products before anybody multiplies them. */
+/* Appends to a layout in the making. Numbers come from a config.json that may say anything: sizes
+ * are bounded here, and products before anybody multiplies them. */
 #include "layout_build.h"
 
 #include <inttypes.h>
@@ -89,6 +89,20 @@ static const struct ws_scope *find_variable(const struct ws_scope *s, const char
 	return NULL;
 }
 
+static int refuse_name(struct ws_build *b)
+{
+	return ws_build_fail(b, "a name of more than %d characters", WS_NAME_MAX - 1);
+}
+
+int ws_build_namef(struct ws_build *b, char *dst, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	const int n = vsnprintf(dst, WS_NAME_MAX, fmt, ap);
+	va_end(ap);
+	return n < WS_NAME_MAX ? 0 : refuse_name(b);
+}
+
 int ws_build_name(struct ws_build *b, const char *name, char *dst)
 {
 	size_t len = strlen(b->prefix);
@@ -108,7 +122,7 @@ int ws_build_name(struct ws_build *b, const char *name, char *dst)
 			}
 		}
 		if (len + n >= WS_NAME_MAX)
-			return ws_build_fail(b, "a name of more than %d characters", WS_NAME_MAX - 1);
+			return refuse_name(b);
 		memcpy(dst + len, number, n);
 		len += n;
 		name += step;

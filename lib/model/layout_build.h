@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layout_build.h - between the files that make a layout.
  *
- * layout_rules.c walks the family's rules; layout_linear.c and layout_experts.c know what one layer
- * comes to; layout_build.c appends their parameters and parts; layout_place.c does the arithmetic of
- * shares, and layout.c owns the result. */
+ * layout_rules.c walks the family's rules, whose stacks are layout_stack.c's; layout_linear.c and
+ * layout_experts.c know what one layer comes to; layout_build.c appends parameters and parts;
+ * layout_place.c does the arithmetic of shares, and layout.c owns the result. */
 #ifndef WS_MODEL_LAYOUT_BUILD_H
 #define WS_MODEL_LAYOUT_BUILD_H
 
@@ -30,7 +30,7 @@ enum ws_form {
 struct ws_division {
 	enum ws_form form;
 	unsigned tp, ep;
-	int64_t routed;           /* EXPERTS: so many are divided by ep; what follows them is everywhere */
+	int64_t routed;           /* EXPERTS: so many are divided by ep, the rest is everywhere */
 	unsigned per_expert;      /* EXPERTS: parts of each */
 	int axis;                 /* SHAPED: of the param, which is divided; < 0: none */
 };
@@ -109,6 +109,8 @@ int ws_build_size(struct ws_build *b, const struct ws_expr *e, const char *what,
 int ws_build_dims(struct ws_build *b, const struct ws_expr *const *e, unsigned n, int64_t *dims);
 /* dst (WS_NAME_MAX) = prefix.name, {var} replaced. */
 int ws_build_name(struct ws_build *b, const char *name, char *dst);
+int ws_build_namef(struct ws_build *b, char *dst, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 
 /* A parameter is begun, its parts follow in the order they lie in it, and then it is ended, which
  * computes its shape (of WS_FORM_SHAPED: dims are set by the caller). */
@@ -146,7 +148,12 @@ int ws_build_shared_rule(struct ws_build *b);
 /* Shared experts that no experts were found for are layers of their own after all. */
 int ws_build_shared_rest(struct ws_build *b);
 
+/* ---- layout_stack.c --------------------------------------------------------------------------*/
+int ws_build_stack_rule(struct ws_build *b);
+
 /* ---- layout_rules.c --------------------------------------------------------------------------*/
+/* Does a rule that names this type insist on it? */
+bool ws_build_exact(enum ws_dtype dtype);
 int ws_build_walk(struct ws_build *b);
 
 /* ---- layout_place.c --------------------------------------------------------------------------*/

@@ -28,19 +28,20 @@ static const char *find_trouble(struct ws_build *b, const struct experts *x)
 {
 	const int64_t tp = x->d.tp, ep = x->d.ep;
 	if (x->count % ep)
-		return ws_build_keepf(b, "%" PRId64 " experts do not divide by ep %" PRId64, x->count, ep);
+		return ws_build_keepf(b, "%" PRId64 " experts do not divide by ep %" PRId64,
+		                      x->count, ep);
 	if (x->mid % tp)
-		return ws_build_keepf(b, "%" PRId64 " rows of an expert do not divide by %s %" PRId64,
-		                      x->mid, ep > 1 ? "tp / ep" : "tp", tp);
+		return ws_build_keepf(b, "%" PRId64 " rows of an expert do not divide by %s %"
+		                      PRId64, x->mid, ep > 1 ? "tp / ep" : "tp", tp);
 	if (!x->fp8)
 		return NULL;
 	const int64_t local = x->mid / tp, *block = b->quant->block;
 	if (local % block[0])
-		return ws_build_keepf(b, "%" PRId64 " rows of an expert at each rank are no multiple of "
-		                      "the FP8 block's %" PRId64, local, block[0]);
+		return ws_build_keepf(b, "%" PRId64 " rows of an expert at each rank are no "
+		                      "multiple of the FP8 block's %" PRId64, local, block[0]);
 	if (tp > 1 && local % block[1])
-		return ws_build_keepf(b, "%" PRId64 " columns of an expert at each rank are no multiple "
-		                      "of the FP8 block's %" PRId64, local, block[1]);
+		return ws_build_keepf(b, "%" PRId64 " columns of an expert at each rank are no "
+		                      "multiple of the FP8 block's %" PRId64, local, block[1]);
 	return NULL;
 }
 
@@ -67,12 +68,11 @@ static int build_one(struct ws_build *b, const char *module, int64_t expert,
                      const struct expert_tensor *t, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
-		char name[WS_NAME_MAX + 64];
-		if (snprintf(name, sizeof name, "%s.%s", module, t[i].leaf) >= WS_NAME_MAX)
-			return ws_build_fail(b, "a name of more than %d characters", WS_NAME_MAX - 1);
+		char name[WS_NAME_MAX];
 		struct ws_part p = t[i].part;
 		p.expert = expert;
-		if (ws_build_part(b, name, t[i].suffix, p) < 0)
+		if (ws_build_namef(b, name, "%s.%s", module, t[i].leaf) < 0 ||
+		    ws_build_part(b, name, t[i].suffix, p) < 0)
 			return -1;
 	}
 	return 0;
@@ -86,9 +86,9 @@ static int build_tensor(struct ws_build *b, const struct experts *x, const char 
 	if (ws_build_param(b, x->name, param, &d, x->trouble) < 0)
 		return -1;
 	for (int64_t e = 0; e < x->count; e++) {
-		char module[WS_NAME_MAX + 24];
-		snprintf(module, sizeof module, "%s.%" PRId64, x->name, e);
-		if (build_one(b, module, e, t, n) < 0)
+		char module[WS_NAME_MAX];
+		if (ws_build_namef(b, module, "%s.%" PRId64, x->name, e) < 0 ||
+		    build_one(b, module, e, t, n) < 0)
 			return -1;
 	}
 	int64_t expert = x->count;
@@ -108,8 +108,8 @@ static struct expert_tensor describe(const struct ws_build *b, const struct expe
 	const bool down = strcmp(leaf, "down_proj") == 0;
 	struct expert_tensor t = { leaf, scale ? ".weight_scale_inv" : ".weight", {
 		.dtype = scale ? WS_DTYPE_F32 : x->fp8 ? WS_DTYPE_F8_E4M3 : b->dtype,
-		.exact = x->fp8 && !scale, .n_dims = 2, .split = WS_SPLIT_EXPERT, .axis = down ? 1 : 0,
-		.dims = { down ? x->in : x->mid, down ? x->mid : x->in } } };
+		.exact = x->fp8 && !scale, .n_dims = 2, .split = WS_SPLIT_EXPERT,
+		.axis = down ? 1 : 0, .dims = { down ? x->in : x->mid, down ? x->mid : x->in } } };
 	for (int d = 0; scale && d < 2; d++)
 		t.part.dims[d] = ws_div_up(t.part.dims[d], b->quant->block[d]);
 	return t;
@@ -155,15 +155,16 @@ static int build_layer(struct ws_build *b, const char *name, int64_t in, int64_t
 	char stacked[WS_NAME_MAX];
 	for (int i = 0; i < 3; i++) {
 		parts[i] = (struct ws_linear_part){ .out = i == 2 ? in : mid };
-		if (snprintf(parts[i].module, WS_NAME_MAX, "%s.%s", name, leaves[i]) >= WS_NAME_MAX)
-			return ws_build_fail(b, "a name of more than %d characters", WS_NAME_MAX - 1);
+		if (ws_build_namef(b, parts[i].module, "%s.%s", name, leaves[i]) < 0)
+			return -1;
 	}
-	if (snprintf(stacked, sizeof stacked, "%s.gate_up_proj", name) >= WS_NAME_MAX)
-		return ws_build_fail(b, "a name of more than %d characters", WS_NAME_MAX - 1);
+	if (ws_build_namef(b, stacked, "%s.gate_up_proj", name) < 0)
+		return -1;
 	const struct ws_linear first = {
 		.kind = WS_RULE_COLUMN, .name = stacked, .in = in, .parts = parts, .n_parts = 2
 	}, second = {
-		.kind = WS_RULE_ROW, .name = parts[2].module, .in = mid, .parts = &parts[2], .n_parts = 1
+		.kind = WS_RULE_ROW, .name = parts[2].module, .in = mid, .parts = &parts[2],
+		.n_parts = 1
 	};
 	return ws_build_linear(b, &first) < 0 ? -1 : ws_build_linear(b, &second);
 }
@@ -174,8 +175,8 @@ static int remember(struct ws_build *b, const char *name, int64_t in, int64_t mi
 	if (ws_build_name(b, b->rule->of, into) < 0 ||
 	    ws_build_grow(b, &b->shared, b->n_shared, &b->cap_shared, sizeof *b->shared) < 0)
 		return -1;
-	struct ws_shared s = { .name = ws_build_keep(b, name, ""), .into = ws_build_keep(b, into, ""),
-		               .in = in, .mid = mid, .rule = b->rule };
+	struct ws_shared s = { .name = ws_build_keep(b, name, ""), .in = in, .mid = mid,
+		               .into = ws_build_keep(b, into, ""), .rule = b->rule };
 	if (!s.name || !s.into)
 		return -1;
 	b->shared[b->n_shared++] = s;

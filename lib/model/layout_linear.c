@@ -2,7 +2,7 @@
 /* A linear layer: ".weight", ".bias" and, of block FP8, ".weight_scale_inv", each of which may be
  * stacked from several of the checkpoint.
  *
- * When a division does not come out the layout says so in the parameter's trouble, with the numbers;
+ * When a division does not come out the layout says so in the parameter's trouble, with numbers;
  * the conditions are those that SGLang's layers assert. One surprises: a stacked layer's parts must
  * be whole FP8 blocks even where nothing is divided. */
 #include "layout_build.h"
@@ -29,7 +29,7 @@ unsigned ws_build_tp(const struct ws_build *b)
 
 const char *ws_build_tp_word(const struct ws_build *b)
 {
-	return b->rule->attention && b->l->opts.attention_tp != b->l->opts.tp ? "attention tp" : "tp";
+	return ws_build_tp(b) != b->l->opts.tp ? "attention tp" : "tp";
 }
 
 /* NULL, or the sentence. `shareable`: heads of keys and values, which ranks may have in common. */
@@ -63,8 +63,9 @@ static const char *align_blocks(struct ws_build *b, const char *module, const ch
 	if (local == n)
 		return ws_build_keepf(b, "%s: %" PRId64 " %s are no multiple of the FP8 block's %"
 		                      PRId64, last_segment(module), n, what, block);
-	return ws_build_keepf(b, "%s: %" PRId64 " %s of %" PRId64 " at each rank are no multiple of "
-	                      "the FP8 block's %" PRId64, last_segment(module), local, what, n, block);
+	return ws_build_keepf(b, "%s: %" PRId64 " %s of %" PRId64 " at each rank are no multiple "
+	                      "of the FP8 block's %" PRId64, last_segment(module), local, what, n,
+	                      block);
 }
 
 static const char *find_column_trouble(struct ws_build *b, const struct ws_linear *l, bool fp8)
@@ -109,11 +110,13 @@ static const char *find_replicated_trouble(struct ws_build *b, const struct ws_l
 /* Servers want one precision for what they stack. */
 static const char *find_mixture(struct ws_build *b, const struct ws_linear *l, bool fp8)
 {
-	for (size_t i = 1; i < l->n_parts; i++)
+	const char *first = last_segment(l->parts[0].module);
+	for (size_t i = 1; i < l->n_parts; i++) {
+		const char *other = last_segment(l->parts[i].module);
 		if (ws_build_quantized(b, l->parts[i].module) != fp8)
-			return ws_build_keepf(b, "%s is %s FP8 and %s is %s", last_segment(l->parts[0].module),
-			                      fp8 ? "in" : "not in", last_segment(l->parts[i].module),
-			                      fp8 ? "not" : "is");
+			return ws_build_keepf(b, "%s is in FP8 and %s is not", fp8 ? first : other,
+			                      fp8 ? other : first);
+	}
 	return NULL;
 }
 
@@ -261,7 +264,8 @@ int ws_build_linear_rule(struct ws_build *b)
 	const struct ws_rule *r = b->rule;
 	char name[WS_NAME_MAX];
 	int64_t bias = 0;
-	struct ws_linear l = { .kind = r->kind, .name = name, .n_parts = r->n_parts ? r->n_parts : 1 };
+	struct ws_linear l = { .kind = r->kind, .name = name,
+		               .n_parts = r->n_parts ? r->n_parts : 1 };
 	if (!r->in || (!r->n_parts && !r->out))
 		return ws_build_fail(b, "%s has no size", r->name);
 	if (ws_build_name(b, r->name, name) < 0 || ws_build_size(b, r->in, "columns", &l.in) < 0)

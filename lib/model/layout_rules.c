@@ -14,7 +14,7 @@ static struct ws_division divide_rows(unsigned tp)
 }
 
 /* 16-bit floats are what everything without a type is. */
-static bool is_exact(enum ws_dtype dtype)
+bool ws_build_exact(enum ws_dtype dtype)
 {
 	return dtype != WS_DTYPE_BF16 && dtype != WS_DTYPE_F16;
 }
@@ -56,152 +56,37 @@ static int build_vocab(struct ws_build *b)
 static int build_whole(struct ws_build *b)
 {
 	const struct ws_rule *r = b->rule;
-	const unsigned tp = r->kind == WS_RULE_SPLIT ? ws_build_tp(b) : 1;
-	const struct ws_division d = divide_rows(tp);
+	const struct ws_division d = divide_rows(1);
 	struct ws_part p = { .dtype = r->has_dtype ? r->dtype : b->dtype, .n_dims = r->n_dims,
-		             .exact = r->has_dtype && is_exact(r->dtype) };
+		             .exact = r->has_dtype && ws_build_exact(r->dtype) };
 	char name[WS_NAME_MAX];
-	const char *trouble = NULL;
 	if (ws_build_name(b, r->name, name) < 0 ||
 	    ws_build_dims(b, r->dims, r->n_dims, p.dims) < 0)
 		return -1;
-	if (r->kind == WS_RULE_SPLIT) {
-		if (!r->n_dims)
-			return ws_build_fail(b, "%s has no axis to split", r->name);
-		if (ws_build_size(b, r->heads, "heads", &p.units) < 0)
-			return -1;
-		if (p.dims[0] % p.units)
-			return ws_build_fail(b, "%s: %" PRId64 " is no multiple of %" PRId64 " heads",
-			                     r->name, p.dims[0], p.units);
-		p.split = WS_SPLIT_HEADS;
-		if (p.units % tp && tp % p.units)
-			trouble = ws_build_keepf(b, "neither do %" PRId64 " heads divide by %s %u, nor does "
-			                         "that divide by them", p.units, ws_build_tp_word(b), tp);
-	}
+	return build_single(b, name, "", &d, NULL, p);
+}
+
+static int build_split(struct ws_build *b)
+{
+	const struct ws_rule *r = b->rule;
+	const unsigned tp = ws_build_tp(b);
+	const struct ws_division d = divide_rows(tp);
+	struct ws_part p = { .dtype = b->dtype, .n_dims = r->n_dims, .split = WS_SPLIT_HEADS };
+	char name[WS_NAME_MAX];
+	if (!r->n_dims)
+		return ws_build_fail(b, "%s has no axis to split", r->name);
+	if (ws_build_name(b, r->name, name) < 0 ||
+	    ws_build_dims(b, r->dims, r->n_dims, p.dims) < 0 ||
+	    ws_build_size(b, r->heads, "heads", &p.units) < 0)
+		return -1;
+	if (p.dims[0] % p.units)
+		return ws_build_fail(b, "%s: %" PRId64 " is no multiple of %" PRId64 " heads",
+		                     r->name, p.dims[0], p.units);
+	const char *trouble = NULL, *word = ws_build_tp_word(b);
+	if (p.units % tp && tp % p.units)
+		trouble = ws_build_keepf(b, "neither do %" PRId64 " heads divide by %s %u, nor "
+		                         "does that divide by them", p.units, word, tp);
 	return build_single(b, name, "", &d, trouble, p);
-}
-
-/* ---- stack -----------------------------------------------------------------------------------*/
-
-static int64_t multiply(unsigned n, const int64_t *dims)
-{
-	int64_t product = 1;
-	for (unsigned d = 0; d < n; d++)
-		if (__builtin_mul_overflow(product, dims[d], &product))
-			return -1;
-	return product;
-}
-
-/* The param's axis that begins where the part's does; -1: none. */
-static int find_axis(const struct ws_part *p, unsigned n_dims, const int64_t *dims)
-{
-	const int64_t front = multiply((unsigned)p->axis, p->dims);
-	int found = -1;
-	for (unsigned d = 0; d < n_dims; d++) {
-		if (multiply(d, dims) != front)
-			continue;
-		found = (int)d;
-		if (dims[d] > 1)
-			break;
-	}
-	return found;
-}
-
-/* n of the part's axis are `whole` of the param's: so many are `some` of them. False: no number. */
-static bool scale(int64_t some, int64_t n, int64_t whole, int64_t *out)
-{
-	if (whole % n == 0)
-		*out = some * (whole / n);
-	else if (n % whole == 0 && some % (n / whole) == 0)
-		*out = some / (n / whole);
-	else
-		return false;
-	return true;
-}
-
-/* A transposed part is compared in the order that it has in the param. */
-static struct ws_part turn(const struct ws_part *p)
-{
-	struct ws_part turned = *p;
-	if (p->transposed) {
-		const int last = (int)p->n_dims - 1;
-		turned.dims[last] = p->dims[last - 1];
-		turned.dims[last - 1] = p->dims[last];
-		if (p->axis >= last - 1)
-			turned.axis = 2 * last - 1 - p->axis;
-	}
-	return turned;
-}
-
-static int read_stack(struct ws_build *b, struct ws_part *p, struct ws_param *shape,
-                      struct ws_division *d)
-{
-	const struct ws_rule *r = b->rule;
-	if (ws_build_dims(b, r->dims, r->n_dims, shape->dims) < 0 ||
-	    ws_build_dims(b, r->of_dims, r->n_of_dims, p->dims) < 0)
-		return -1;
-	if (r->axis >= (int)p->n_dims || (r->ep && (!p->n_dims || r->axis == 0)) ||
-	    (r->transposed && p->n_dims < 2))
-		return ws_build_fail(b, "%s has no such axis", r->of);
-	if (r->axis >= 0) {
-		p->split = WS_SPLIT_EVEN;
-		p->axis = r->axis;
-		if (r->step) {
-			p->split = WS_SPLIT_STEPS;
-			if (ws_build_size(b, r->step, "steps", &p->units) < 0)
-				return -1;
-			if (p->units > p->dims[p->axis])
-				return ws_build_fail(b, "%s: a step is longer than the axis", r->of);
-		}
-	}
-	const struct ws_part turned = turn(p);
-	if (multiply(p->n_dims, p->dims) != multiply(shape->n_dims, shape->dims) ||
-	    (r->transposed && memcmp(turned.dims, shape->dims, sizeof shape->dims) != 0) ||
-	    (r->ep && (!shape->n_dims || shape->dims[0] != p->dims[0])))
-		return ws_build_fail(b, "%s has another shape than %s", r->of, r->name);
-	d->axis = r->axis < 0 ? -1 : find_axis(&turned, shape->n_dims, shape->dims);
-	if (r->axis >= 0 && d->axis < 0)
-		return ws_build_fail(b, "%s: no axis is that of %s", r->name, r->of);
-	return 0;
-}
-
-static const char *find_stack_trouble(struct ws_build *b, const struct ws_part *p,
-                                      struct ws_param *shape, const struct ws_division *d)
-{
-	if (p->ep && p->dims[0] % d->ep)
-		return ws_build_keepf(b, "%" PRId64 " experts do not divide by ep %u", p->dims[0], d->ep);
-	const int64_t n = p->split == WS_SPLIT_NONE ? 0 : p->dims[p->axis];
-	if (n && ((p->split == WS_SPLIT_EVEN && n % d->tp) ||
-	          !scale(ws_part_piece(p, d->tp), n, shape->dims[d->axis], &shape->dims[d->axis])))
-		return ws_build_keepf(b, "%" PRId64 " along axis %d do not divide by %s %u", n, p->axis,
-		                      p->ep && d->ep > 1 ? "tp / ep" : ws_build_tp_word(b), d->tp);
-	if (p->ep)
-		shape->dims[0] /= d->ep;
-	return NULL;
-}
-
-static int build_stack(struct ws_build *b)
-{
-	const struct ws_rule *r = b->rule;
-	const struct ws_layout_opts *o = &b->l->opts;
-	char name[WS_NAME_MAX], from[WS_NAME_MAX];
-	struct ws_param shape = { .n_dims = r->n_dims };
-	struct ws_part p = { .dtype = r->has_of_dtype ? r->of_dtype : b->dtype,
-		             .n_dims = r->n_of_dims, .ep = r->ep, .transposed = r->transposed };
-	p.exact = r->has_of_dtype && is_exact(p.dtype);
-	struct ws_division d = { .form = WS_FORM_SHAPED, .ep = r->ep ? o->ep : 1,
-		                 .tp = r->ep ? o->tp / o->ep : ws_build_tp(b) };
-	if (ws_build_name(b, r->name, name) < 0 || ws_build_name(b, r->of, from) < 0 ||
-	    read_stack(b, &p, &shape, &d) < 0)
-		return -1;
-	const struct ws_param whole = shape;
-	const char *trouble = find_stack_trouble(b, &p, &shape, &d);
-	if (ws_build_param(b, name, "", &d, trouble) < 0 || ws_build_part(b, from, "", p) < 0)
-		return -1;
-	struct ws_param *q = &b->l->params[b->l->n_params - 1];
-	q->n_dims = shape.n_dims;
-	memcpy(q->dims, trouble ? whole.dims : shape.dims, sizeof q->dims);
-	return ws_build_end(b);
 }
 
 /* ---- what is no parameter --------------------------------------------------------------------*/
@@ -254,10 +139,11 @@ static int build_rule(struct ws_build *b)
 	case WS_RULE_REPLICATED:
 		return ws_build_linear_rule(b);
 	case WS_RULE_WHOLE:
-	case WS_RULE_SPLIT:
 		return build_whole(b);
+	case WS_RULE_SPLIT:
+		return build_split(b);
 	case WS_RULE_STACK:
-		return build_stack(b);
+		return ws_build_stack_rule(b);
 	case WS_RULE_EXPERTS:
 		return ws_build_experts_rule(b);
 	case WS_RULE_SHARED:
@@ -312,7 +198,8 @@ static int loop_group(struct ws_build *b, const struct ws_rule *r, uint32_t id, 
 {
 	const struct ws_scope *outer = b->scope;
 	int64_t from = 0, to;
-	if ((r->from && ws_build_number(b, r->from, &from) < 0) || ws_build_number(b, r->to, &to) < 0)
+	if ((r->from && ws_build_number(b, r->from, &from) < 0) ||
+	    ws_build_number(b, r->to, &to) < 0)
 		return -1;
 	int rc = 0;
 	for (int64_t i = from; i < to && rc == 0; i++) {

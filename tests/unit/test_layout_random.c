@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must hold for every layout, tried on 100,000 random ones of every family that is compiled in.
+/* What must hold for every layout, tried on 100,000 random ones of all families compiled in.
  *
- * Nothing here knows a family: which keys of a config it needs is learnt from its complaints and from
- * what its text asks for, so that a family added later is tried too. A failure prints a seed; with
- * LAYOUT_SEED=that the first case is the failed one. LAYOUT_CASES says how many. */
+ * Nothing here knows a family: which keys of a config it needs is learnt from its complaints and
+ * from what its text asks for, so that a family added later is tried too. A failure prints what it
+ * was about, and LAYOUT_SEED=N LAYOUT_CASES=N to begin elsewhere or to try more. */
 #include "rules.h"
 #include "wsync/buf.h"
 #include "wsync/layout.h"
@@ -69,12 +69,17 @@ static void add_key(struct keys *k, const char *name, size_t n)
 	k->names[k->n++][n] = '\0';
 }
 
+static bool is_key(char c)
+{
+	return isalnum((unsigned char)c) || c == '_';
+}
+
 static void learn_optional_keys(void)
 {
 	for (const struct ws_builtin_map *m = ws_builtin_maps; m->name; m++)
 		for (const char *at = m->text; (at = strstr(at, " ??")); at += 3) {
 			const char *from = at;
-			while (from > m->text && (isalnum((unsigned char)from[-1]) || from[-1] == '_'))
+			while (from > m->text && is_key(from[-1]))
 				from--;
 			if (islower((unsigned char)*from))
 				add_key(&optional, from, (size_t)(at - from));
@@ -133,8 +138,8 @@ static void write_quantization(struct ws_buf *out, bool mxfp4)
 		ws_buf_puts(out, ",\"quantization_config\":{\"quant_method\":\"mxfp4\"}");
 		return;
 	}
-	ws_buf_printf(out, ",\"quantization_config\":{\"quant_method\":\"fp8\",\"weight_block_size\":"
-	              "[%u,%u],\"modules_to_not_convert\":[", PICK(1, 2, 4, 8), PICK(1, 2, 4, 8));
+	ws_buf_printf(out, ",\"quantization_config\":{\"quant_method\":\"fp8\","
+	              "\"weight_block_size\":[%u,%u],\"modules_to_not_convert\":[", PICK(1, 2, 4, 8), PICK(1, 2, 4, 8));
 	for (unsigned i = 0, n = below(3); i < n; i++)
 		ws_buf_printf(out, "%s\"%s\"", i ? "," : "", modules[below(6)]);
 	ws_buf_puts(out, "]}");
@@ -219,7 +224,8 @@ static bool overlap(const struct ws_box *a, const struct ws_box *b)
 
 static bool same(const struct ws_box *a, const struct ws_box *b)
 {
-	return memcmp(a->at, b->at, sizeof a->at) == 0 && memcmp(a->size, b->size, sizeof a->size) == 0;
+	return memcmp(a->at, b->at, sizeof a->at) == 0 &&
+	       memcmp(a->size, b->size, sizeof a->size) == 0;
 }
 
 static bool padded(const struct ws_part *p)
@@ -331,7 +337,8 @@ static void gather(const struct ws_layout *l, const struct ws_param *q, unsigned
 		struct ws_box from, to;
 		ws_layout_place(l, p, rank, &from, &to);
 		for (int64_t e = 0, n = volume(to.n_dims, to.size); e < n; e++)
-			back[base + (size_t)source_element(p, &from, e)] = local[element(&to, dims, e)];
+			back[base + (size_t)source_element(p, &from, e)] =
+				local[element(&to, dims, e)];
 		base += (size_t)volume(p->n_dims, p->dims);
 	}
 }
@@ -393,6 +400,38 @@ static void check_layout(const struct ws_layout *l, struct tally *tally)
 	}
 }
 
+static struct {
+	uint64_t seed;
+	const struct ws_family *family;
+	struct ws_layout_opts opts;
+	struct ws_buf config;
+} now;
+
+/* So that a case is the same whichever came before it. False: a key was unknown. */
+static bool knows_its_keys(const struct ws_family *f, struct keys *k)
+{
+	const struct ws_layout_opts opts = { .nextn = one_in(2), .unquantized = one_in(2) };
+	struct ws_config *c = NULL;
+	struct ws_layout *l = NULL;
+	struct ws_err err = WS_ERR_INIT;
+	write_config(&now.config, k);
+	assert_int_equal(ws_config_parse(now.config.data, now.config.len, "random", &c, &err), 0);
+	const bool learnt = ws_layout_make(f, c, &opts, &l, &err) && learn_needed_key(k, err.msg);
+	ws_layout_free(l);
+	ws_config_free(c);
+	return !learnt;
+}
+
+static void learn_needed_keys(void)
+{
+	const struct ws_family *f;
+	for (size_t i = 0; (f = ws_namemap_at(maps, i)); i++) {
+		assert_true(i < MOST_FAMILIES);
+		for (int content = 0; content < 50;)
+			content = knows_its_keys(f, &needed[i]) ? content + 1 : 0;
+	}
+}
+
 static const struct ws_family *draw_family(size_t *index)
 {
 	size_t n = 0;
@@ -412,13 +451,6 @@ static void print_case(uint64_t seed, const struct ws_family *f, const struct ws
 	              o->nextn ? " nextn" : "", config);
 }
 
-static struct {
-	uint64_t seed;
-	const struct ws_family *family;
-	struct ws_layout_opts opts;
-	struct ws_buf config;
-} now;
-
 /* One config, several ways to divide it. */
 static void try_config(uint64_t seed, struct tally *tally)
 {
@@ -428,7 +460,7 @@ static void try_config(uint64_t seed, struct tally *tally)
 	state_of_chance = now.seed = seed;
 	now.family = draw_family(&family);
 	write_config(&now.config, &needed[family]);
-	assert_int_equal(ws_config_parse(now.config.data, now.config.len, "config.json", &c, &err), 0);
+	assert_int_equal(ws_config_parse(now.config.data, now.config.len, "random", &c, &err), 0);
 	for (int i = 0; i < 8; i++) {
 		struct ws_layout *l = NULL;
 		now.opts = draw_options();
@@ -462,7 +494,7 @@ static int say_what_failed(void **state)
 	return 0;
 }
 
-static void every_destination_is_covered_once_and_every_source_is_used(void **state)
+static void destinations_are_covered_once_and_sources_are_used(void **state)
 {
 	(void)state;
 	struct tally tally = { 0 };
@@ -488,8 +520,10 @@ static int open_maps(void **state)
 	ws_buf_init(&now.config, 0);
 	now.seed = UINT64_MAX;
 	learn_optional_keys();
-	if (ws_namemap_open(NULL, &maps, &err) == 0)
+	if (ws_namemap_open(NULL, &maps, &err) == 0) {
+		learn_needed_keys();
 		return 0;
+	}
 	fprintf(stderr, "%s\n", err.msg);
 	return -1;
 }
@@ -497,7 +531,7 @@ static int open_maps(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(every_destination_is_covered_once_and_every_source_is_used,
+		cmocka_unit_test_setup_teardown(destinations_are_covered_once_and_sources_are_used,
 		                                open_maps, say_what_failed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
