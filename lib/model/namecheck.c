@@ -42,8 +42,8 @@ int ws_check_config(struct ws_check *c)
 		const bool lost = head && c->layout && ws_layout_tied(c->layout);
 		const struct ws_said said = {
 			WS_NAME_CONFIG, lost ? WS_ERROR : WS_WARN, lost ? head->name : "tie_word_embeddings",
-			NULL, NULL, NULL, "tie_word_embeddings", "make both levels of config.json say the same",
-		};
+			NULL, NULL, NULL, "tie_word_embeddings", "make both levels of config.json say the same", false,
+	};
 		ws_report_add(c->report, &said, "tie_word_embeddings is one thing in text_config and another "
 		              "at the top of config.json: %s",
 		              lost ? "servers that read \"true\" drop the lm_head.weight that is sent"
@@ -56,7 +56,7 @@ int ws_check_config(struct ws_check *c)
 		const struct ws_text shared = ws_textf("parameters cannot be divided so: %s", p->trouble);
 		const struct ws_said said = { WS_NAME_DIVISION, WS_ERROR, p->name, p->name, NULL,
 			                      ws_layout_rule(c->layout, p->rule), shared.s,
-			                      "choose tp and ep that divide what config.json gives" };
+			                      "choose tp and ep that divide what config.json gives", false };
 		ws_report_add(c->report, &said, "%s", p->trouble);
 	}
 	return 0;
@@ -102,7 +102,7 @@ static void check_pair(struct ws_check *c, const struct buckets *b, const char *
 	if (i == WS_NONE || k == WS_NONE || i == k)
 		return;
 	const struct ws_said said = { WS_NAME_PAIR, severity, name, NULL, partner, NULL, shared,
-		                      "make --bucket-size larger, or send both in one source" };
+		                      "make --bucket-size larger, or send both in one source", false };
 	ws_report_add(c->report, &said, "in bucket %zu, and %s in bucket %zu: %s", i, partner, k,
 	              strchr(shared, ':') + 2);
 }

@@ -25,6 +25,7 @@ struct ws_said {
 	 * ..."). Findings of equal verdict, severity and `shared` are one group. */
 	const char *shared;
 	const char *remedy;                     /* of the group; NULL: "" */
+	bool follows;                           /* from what other groups say: comes behind them */
 };
 
 struct ws_report *ws_report_new(void); /* NULL: out of memory */
@@ -56,7 +57,6 @@ struct ws_check {
 	size_t *part_meant;                  /* by part: the sent item that was meant for it by a wrong name */
 	bool *part_said;                     /* by part: that it is missing is said already */
 	bool *sent_known;                    /* by sent item: it has a part, or is left aside rightly */
-	bool no_scales;                      /* the server has no FP8 scales, the checkpoint does */
 	struct ws_err *err;
 };
 

@@ -161,7 +161,7 @@ static bool is_left_aside(struct ws_check *c, const struct ws_item *item)
 			continue;
 		const struct ws_text shared = ws_textf("names are left aside by servers: %.400s", r->of);
 		const struct ws_said said = { WS_NAME_UNEXPECTED, WS_NOTE, item->name, NULL, NULL, r->text,
-			                      shared.s, NULL };
+			                      shared.s, NULL, false };
 		ws_report_add(c->report, &said, "servers leave it aside: %s", r->of);
 		return true;
 	}
@@ -175,7 +175,7 @@ static bool is_tied_head(struct ws_check *c, const struct ws_item *item)
 		return false;
 	const bool sent = ws_check_sent(c, embedding) != NULL;
 	const struct ws_said said = { WS_NAME_TIED, sent ? WS_NOTE : WS_ERROR, item->name, embedding, embedding,
-		                      NULL, NULL, sent ? NULL : "send the embedding too: it is the head" };
+		                      NULL, NULL, sent ? NULL : "send the embedding too: it is the head", false };
 	ws_report_add(c->report, &said, "the server shows no head of its own: it is tied to the embedding%s",
 	              sent ? ", and this is left aside" : ", which is not sent, so neither changes");
 	return true;
@@ -202,7 +202,7 @@ static bool has_wrong_prefix(struct ws_check *c, const struct ws_item *item)
 			const struct ws_text shared = ws_textf("names %s %.400s they match", word, how.s);
 			const char *shown = c->listing->items[r.shown].name;
 			const struct ws_said said = { WS_NAME_UNEXPECTED, WS_ERROR, item->name, shown, shown, NULL,
-				                      shared.s, "rename them by a --map (wsync-map(5))" };
+				                      shared.s, "rename them by a --map (wsync-map(5))", false };
 			ws_report_add(c->report, &said, "%ss%s %.400s the name matches", k ? "begin" : "lack",
 			              k ? " with" : "", how.s);
 			return true;
@@ -221,7 +221,7 @@ static void explain(struct ws_check *c, const struct ws_item *item)
 	const struct ws_text shared = ws_textf("names like %.400s are none that the server shows: it drops or refuses "
 	                                       "them", ws_text_kind(item->name).s);
 	const struct ws_said said = { WS_NAME_UNEXPECTED, WS_ERROR, item->name, NULL, near, NULL, shared.s,
-		                      "give the server's config.json (--config), or its rules (--map)" };
+		                      "give the server's config.json (--config), or its rules (--map)", false };
 	ws_report_add(c->report, &said, "the server shows no parameter that this could be or be a part of");
 }
 
@@ -247,7 +247,7 @@ static void say(struct ws_check *c, enum ws_verdict verdict, enum ws_severity se
 	const bool missing = verdict == WS_NAME_MISSING || verdict == WS_NAME_PARTIAL;
 	const struct ws_text like = ws_textf("parameters like %.400s %s", ws_text_kind(w->name).s, shared);
 	const struct ws_said said = { verdict, missing && c->opts->subset ? WS_NOTE : severity, w->name, w->name,
-		                      NULL, NULL, like.s, NULL };
+		                      NULL, NULL, like.s, NULL, false };
 	ws_report_add(c->report, &said, "%s", why);
 }
 
@@ -300,7 +300,7 @@ static void warn(struct ws_check *c)
 	const struct ws_config *config = c->opts->config;
 	const char *arch = config ? ws_config_architecture(config) : "";
 	const struct ws_said said = { WS_NAME_CONFIG, WS_WARN, *arch ? arch : "config.json", NULL, NULL, NULL,
-		                      NULL, "describe the family in a --map FILE (wsync-map(5)) to check shapes too" };
+		                      NULL, "describe the family in a --map FILE (wsync-map(5)) to check shapes too", false };
 	ws_report_add(c->report, &said, "%s%s: names are related by the stacked tensors that most servers have, "
 	              "and shapes by their number of elements only",
 	              *arch ? "no rules are known for " : "the server's config.json is not known", arch);

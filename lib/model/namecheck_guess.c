@@ -73,7 +73,7 @@ static void find_prefix(struct ws_shown *s)
 				continue;
 			snprintf(s->prefix, sizeof s->prefix, "%.*s", (int)n, name);
 			const struct ws_said said = { WS_NAME_SERVER, WS_NOTE, name, NULL, rest, NULL, NULL,
-				                      NULL };
+				                      NULL, false };
 			ws_report_add(s->c->report, &said, "the server's own names begin with %s, which is "
 			              "left out in the comparison", s->prefix);
 			return;
@@ -205,7 +205,7 @@ static void say_size(struct ws_check *c, const struct witness *w, const char *wh
                      unsigned assumed)
 {
 	const struct ws_said said = { WS_NAME_SERVER, WS_WARN, w->name ? w->name : what, w->name, NULL, NULL,
-		                      what, "tell the check what the server was started with (--tp, --ep)" };
+		                      what, "tell the check what the server was started with (--tp, --ep)", false };
 	if (real != assumed)
 		ws_report_add(c->report, &said, "what the server shows is of %s %u, not %u: %s", what, real,
 		              assumed, w->why.s);
@@ -224,7 +224,7 @@ static void say_sizes(struct ws_shown *s, const struct sizes *z, const struct ws
 		say_size(c, &z->attention, "attention tp", a, b);
 	if (z->fused) {
 		const struct ws_said said = { WS_NAME_SERVER, WS_NOTE, z->fused, z->fused, NULL, NULL, NULL,
-			                      NULL };
+			                      NULL, false };
 		ws_report_add(c->report, &said, "%s", new->fuse_shared
 		              ? "the server shows the shared experts as further experts behind the routed ones"
 		              : "the server shows the shared experts as layers of their own");
@@ -232,7 +232,7 @@ static void say_sizes(struct ws_shown *s, const struct sizes *z, const struct ws
 	if (z->no_scales) {
 		const struct ws_said said = { WS_NAME_SERVER, WS_ERROR, z->no_scales, z->no_scales, NULL, NULL,
 			                      NULL, "start the server from the FP8 checkpoint, or send it "
-			                      "unquantized weights with an unquantized config.json" };
+			                      "unquantized weights with an unquantized config.json", false };
 		ws_report_add(c->report, &said, "the server shows no FP8 scale, though config.json says that "
 		              "weights are in FP8: it was started unquantized");
 	}

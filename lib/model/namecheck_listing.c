@@ -30,7 +30,7 @@ static bool is_other_padding(struct ws_shown *s, const struct ws_param *p, const
 		WS_NAME_SERVER, less ? WS_ERROR : WS_WARN, w->name, p->name, NULL,
 		ws_layout_rule(s->layout, p->rule), less ? "parameters have fewer rows than vocab_size"
 		: "parameters have the vocabulary padded otherwise than to a multiple of 64",
-		less ? "compare vocab_size of the server's config.json with this one" : NULL,
+		less ? "compare vocab_size of the server's config.json with this one" : NULL, false,
 	};
 	ws_report_add(s->c->report, &said, "%s%s", why.s, less ? "" : ": the server pads otherwise");
 	return true;
@@ -47,7 +47,7 @@ static void compare_shape(struct ws_shown *s, const struct ws_param *p, const st
 	                                       "config.json gives", kind.s);
 	const struct ws_said said = { WS_NAME_SERVER, WS_ERROR, w->name, p->name, NULL,
 		                      ws_layout_rule(s->layout, p->rule), shared.s,
-		                      "compare the config.json of the server with this one" };
+		                      "compare the config.json of the server with this one", false };
 	ws_report_add(s->c->report, &said, "%.200s shown%.100s; config.json at tp %u gives %.200s: %.300s",
 	              ws_text_shape(w->n_dims, w->dims).s, ws_text_heads(s->layout, p, w).s,
 	              o->tp ? o->tp : 1, ws_text_shape(p->n_dims, p->dims).s,
@@ -67,7 +67,7 @@ static void compare_dtype(struct ws_shown *s, const struct ws_param *p, const st
 	                                       w->dtype, fp8 ? ws_dtype_torch(part->dtype) : "unquantized ones");
 	const struct ws_said said = { WS_NAME_SERVER, WS_ERROR, w->name, p->name, NULL,
 		                      ws_layout_rule(s->layout, p->rule), shared.s,
-		                      "compare quantization_config of the server's config.json with this one" };
+		                      "compare quantization_config of the server's config.json with this one", false };
 	ws_report_add(s->c->report, &said, "%s shown, and config.json gives %s", w->dtype,
 	              fp8 ? ws_dtype_torch(part->dtype) : "an unquantized parameter");
 }
@@ -86,7 +86,7 @@ static void check_extra(struct ws_shown *s, const struct ws_weight *w)
 	if (why) {
 		const struct ws_text shared = ws_textf("parameters of the server are none that is sent: %.300s", why);
 		const struct ws_said said = { WS_NAME_SERVER, WS_NOTE, w->name, w->name, NULL, NULL, shared.s,
-			                      NULL };
+			                      NULL, false };
 		ws_report_add(c->report, &said, "shown by the server, and none that is sent: %s", why);
 		return;
 	}
@@ -95,7 +95,7 @@ static void check_extra(struct ws_shown *s, const struct ws_weight *w)
 	                                       ws_layout_family(s->layout));
 	const struct ws_said said = {
 		WS_NAME_MISSING, c->opts->subset ? WS_NOTE : WS_ERROR, w->name, w->name, NULL, NULL, shared.s,
-		"is the config.json that of this server? Else add them to the family by --map (wsync-map(5))",
+		"is the config.json that of this server? Else add them to the family by --map (wsync-map(5))", false,
 	};
 	ws_report_add(c->report, &said, "the server shows it %s%.100s, the rules of %s do not have it, and nothing "
 	              "is sent for it", w->shapeless ? "" : "as ",
@@ -146,7 +146,7 @@ static void check_hidden(struct ws_shown *s, size_t i, const struct absent *a, c
 	struct ws_said said = {
 		WS_NAME_SERVER, WS_ERROR, p->name, p->name, NULL, ws_layout_rule(s->layout, p->rule), shared.s,
 		gone ? "another pipeline stage has them, or the config.json is another model's"
-		     : "compare the config.json of the server with this one",
+		     : "compare the config.json of the server with this one", false,
 	};
 	ws_report_add(s->c->report, &said, "%s", gone ? "of a layer that the server does not show"
 	              : "config.json gives it, and the server does not show it");

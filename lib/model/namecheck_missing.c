@@ -35,7 +35,7 @@ static void say_missing(struct ws_check *c, size_t part, enum ws_verdict verdict
 	const struct ws_said said = {
 		verdict, c->opts->subset ? WS_NOTE : WS_ERROR, p->name, param_of(c, part)->name, near,
 		ws_check_rule(c, p), c->opts->subset ? "tensors were not chosen: the server keeps what it has"
-		                                     : shared, c->opts->subset ? NULL : remedy,
+		                                     : shared, c->opts->subset ? NULL : remedy, near != NULL,
 	};
 	c->part_said[part] = true;
 	ws_report_add(c->report, &said, "%s", c->opts->subset ? "not chosen: the server keeps what it has"
@@ -48,7 +48,7 @@ static void say_tied(struct ws_check *c, const struct ws_item *head, const struc
                      enum ws_severity severity, const char *remedy, const char *why)
 {
 	const struct ws_said said = { WS_NAME_TIED, severity, head->name, of->name, of->name, NULL, why,
-		                      remedy };
+		                      remedy, false };
 	ws_report_add(c->report, &said, "%s", why);
 }
 
@@ -59,7 +59,7 @@ static int compare_tied(struct ws_check *c, const struct ws_item *head, const st
 	uint64_t a, b;
 	if (!c->opts->scan) {
 		say_tied(c, head, of, WS_NOTE, NULL, "the head is tied to the embedding: servers leave it "
-		         "aside, and keep it by the embedding");
+		         "aside and use the embedding");
 		return 0;
 	}
 	if (ws_item_hash(head, &a, c->err) || ws_item_hash(body, &b, c->err))
@@ -79,7 +79,7 @@ static int check_tied_part(struct ws_check *c, size_t part)
 	const struct ws_param *head = param_of(c, part);
 	const struct ws_param *of = ws_layout_find_param(c->layout, head->tied_to);
 	c->part_said[part] = true;
-	if (!is_sent(c, part) || !of || !of->n_parts)
+	if (!is_sent(c, part) || !of || !of->n_parts || c->part_meant[of->first] != WS_NONE)
 		return 0;
 	const struct ws_item *item = c->sent[c->part_item[part]];
 	if (is_sent(c, of->first))
@@ -187,7 +187,7 @@ static bool is_lost_scale(struct ws_check *c, size_t part)
 	const struct ws_said said = {
 		WS_NAME_NO_SCALE, WS_ERROR, item->name, param_of(c, part)->name, c->parts[part].name,
 		ws_check_rule(c, &c->parts[part]), "quantized weights are sent without their scales: the server "
-		"multiplies them by what it holds", "send the scales with them, in one request",
+		"multiplies them by what it holds", "send the scales with them, in one request", false,
 	};
 	ws_report_add(c->report, &said, "%s is sent without %s: the server multiplies it by what it holds",
 	              *ws_dtype_torch(item->dtype) ? ws_dtype_torch(item->dtype) : "it",

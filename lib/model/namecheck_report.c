@@ -24,6 +24,7 @@ struct group {
 	struct ws_finding_group g;
 	const char *shared, *reason; /* reason: of its first finding */
 	uint64_t key;
+	bool follows;
 	size_t order;                /* as it came */
 };
 
@@ -155,7 +156,8 @@ static struct group *find_group(struct ws_report *r, const struct ws_said *s)
 	struct group *g = &r->groups[r->n_groups];
 	*g = (struct group){
 		.g = { .verdict = s->verdict, .severity = s->severity, .remedy = keep(r, s->remedy) },
-		.shared = keep(r, s->shared), .key = key, .order = r->n_groups,
+		.shared = keep(r, s->shared), .key = key, .follows = s->follows,
+		.order = r->n_groups,
 	};
 	r->slots[at] = ++r->n_groups;
 	return widen_slots(r) ? g : NULL;
@@ -193,6 +195,8 @@ static int by_weight(const void *a, const void *b)
 	const struct group *x = a, *y = b;
 	if (x->g.severity != y->g.severity)
 		return x->g.severity > y->g.severity ? -1 : 1;
+	if (x->follows != y->follows)
+		return x->follows ? 1 : -1;
 	if (x->g.n != y->g.n)
 		return x->g.n > y->g.n ? -1 : 1;
 	return (x->order > y->order) - (x->order < y->order);

@@ -16,7 +16,7 @@ static void check_scale(struct ws_check *c, const struct ws_item *item)
 		WS_NAME_SCALE_ALONE, WS_ERROR, item->name,
 		part == WS_NONE ? NULL : ws_layout_param(c->layout, c->parts[part].param)->name, weight, NULL,
 		"scales are sent without their weights: the server applies them to what it holds",
-		"send every weight with its scale, in one request",
+		"send every weight with its scale, in one request", false,
 	};
 	ws_report_add(c->report, &said, "a scale without %s: the server applies it to what it holds", weight);
 }
@@ -39,7 +39,7 @@ static void check_weight(struct ws_check *c, const struct ws_item *item)
 	const struct ws_said said = {
 		WS_NAME_NO_SCALE, WS_ERROR, item->name, NULL, NULL, NULL,
 		"quantized weights are sent without their scales: the server multiplies them by what it holds",
-		"send the scales with them, in one request",
+		"send the scales with them, in one request", false,
 	};
 	ws_report_add(c->report, &said, "%s is sent without a scale: the server multiplies it by what it "
 	              "holds", ws_dtype_torch(item->dtype));

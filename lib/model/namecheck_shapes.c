@@ -19,7 +19,7 @@ static void say_shape(const struct misfit *m, const char *shared, const char *re
                       const char *why)
 {
 	const struct ws_said said = { WS_NAME_SHAPE, WS_ERROR, m->item->name, m->param->name, NULL,
-		                      ws_check_rule(m->c, m->part), shared, remedy };
+		                      ws_check_rule(m->c, m->part), shared, remedy, false };
 	ws_report_add(m->c->report, &said, "%s: %s", m->both.s, why);
 }
 
@@ -172,11 +172,17 @@ static bool is_scale(const struct misfit *m)
 	const int64_t *w = m->c->parts[at].dims, *b = q->block, *a = m->item->dims;
 	const bool down = m->item->n_dims == 2 && a[0] == w[0] / b[0] && a[1] == w[1] / b[1];
 	const bool one = elements(m->item->n_dims, a) == 1;
+	int64_t other = 0; /* the block that would give this many */
+	for (int64_t k = 16; m->item->n_dims == 2 && k <= 1024 && !other; k *= 2)
+		if (a[0] == div_up(w[0], k) && a[1] == div_up(w[1], k))
+			other = k;
 	const struct ws_text why = ws_textf("ceil(%" PRId64 " / %" PRId64 ") x ceil(%" PRId64 " / %" PRId64 ") = "
 	                                    "%" PRId64 " x %" PRId64 " blocks%s", w[0], b[0], w[1], b[1],
 	                                    m->part->dims[0], m->part->dims[1],
 	                                    down ? ", and what is sent was rounded down"
-	                                    : one ? ", and one scale is sent for the whole tensor" : "");
+	                                    : one ? ", and one scale is sent for the whole tensor"
+	                                    : other ? ws_textf(", and what is sent counts blocks of %" PRId64
+	                                                       " x %" PRId64, other, other).s : "");
 	const struct ws_text shared = ws_textf("scales do not count the %" PRId64 "x%" PRId64 " blocks of their "
 	                                       "weights%s", b[0], b[1],
 	                                       down ? ": rounded down at a ragged edge" : "");
@@ -211,7 +217,7 @@ static void say_dtype(const struct misfit *m, enum ws_severity severity, const c
                       const char *remedy, const char *why)
 {
 	const struct ws_said said = { WS_NAME_DTYPE, severity, m->item->name, m->param->name, NULL,
-		                      ws_check_rule(m->c, m->part), shared, remedy };
+		                      ws_check_rule(m->c, m->part), shared, remedy, false };
 	ws_report_add(m->c->report, &said, "%s", why);
 }
 

@@ -132,8 +132,8 @@ static const struct ws_item *sent_for(const struct search *s, size_t part)
 static struct ws_said said_of(struct search *s, size_t part)
 {
 	struct ws_check *c = s->c;
-	struct ws_said said = { WS_NAME_UNEXPECTED, WS_ERROR, s->item->name, NULL, NULL, NULL, NULL,
-		                NULL };
+	struct ws_said said = { .verdict = WS_NAME_UNEXPECTED, .severity = WS_ERROR,
+		                .name = s->item->name };
 	if (part == WS_NONE)
 		return said;
 	said.param = ws_layout_param(c->layout, c->parts[part].param)->name;
@@ -160,8 +160,8 @@ static bool is_left_aside(struct search *s)
 	if (!why)
 		return false;
 	shared = ws_textf("names are left aside by servers: %s", why);
-	const struct ws_said said = { WS_NAME_UNEXPECTED, WS_NOTE, s->item->name, NULL, NULL, NULL,
-		                      shared.s, NULL };
+	const struct ws_said said = { .verdict = WS_NAME_UNEXPECTED, .severity = WS_NOTE,
+		                      .name = s->item->name, .shared = shared.s };
 	ws_report_add(s->c->report, &said, "servers leave it aside: %s", why);
 	s->c->sent_known[s->sent] = true;
 	return true;
@@ -169,6 +169,19 @@ static bool is_left_aside(struct search *s)
 
 static const char fused_remedy[] = "send the parts: wsync-push splits fused tensors where the config.json "
 	"of a known family or --map says how";
+
+/* The name was meant for every part. True: some are sent by their own names as well. */
+static bool mean_all(struct search *s, const struct ws_param *p)
+{
+	struct ws_check *c = s->c;
+	bool twice = false;
+	for (size_t i = p->first; i < p->first + p->n_parts; i++) {
+		twice |= c->part_item[i] != WS_NONE;
+		if (c->part_item[i] == WS_NONE && c->part_meant[i] == WS_NONE)
+			c->part_meant[i] = s->sent;
+	}
+	return twice;
+}
 
 /* The server's own name, or a trainer's name for the same. */
 static void say_fused(struct search *s, const struct ws_param *p, bool stacked)
@@ -178,12 +191,8 @@ static void say_fused(struct search *s, const struct ws_param *p, bool stacked)
 	const struct ws_text parts = ws_text_parts(c->layout, p);
 	const char *last = c->parts[p->first + p->n_parts - 1].name;
 	struct ws_text shared;
-	for (size_t i = 0; i < p->n_parts; i++) {
-		if (c->part_item[p->first + i] != WS_NONE)
-			said.verdict = WS_NAME_TWICE;
-		else if (c->part_meant[p->first + i] == WS_NONE)
-			c->part_meant[p->first + i] = s->sent;
-	}
+	if (mean_all(s, p))
+		said.verdict = WS_NAME_TWICE;
 	const char *both = said.verdict == WS_NAME_TWICE ? "; its parts are sent as well" : "";
 	said.shared = shared.s;
 	said.remedy = fused_remedy;
@@ -292,7 +301,11 @@ static bool is_replaced_twice(struct search *s)
 			if ((size_t)len != n || memcmp(twice, p, n))
 				continue;
 			snprintf(meant, sizeof meant, "%.*s%s%s", (int)(p - name), name, from, p + n);
-			struct ws_said said = said_of(s, ws_check_part(s->c, meant));
+			const size_t part = ws_check_part(s->c, meant);
+			struct ws_said said = said_of(s, part);
+			if (part != WS_NONE && mean_all(s, ws_layout_param(s->c->layout,
+			                                                  s->c->parts[part].param)))
+				said.verdict = WS_NAME_TWICE;
 			shared = ws_textf("names have %.100s: %.100s was replaced by %.100s "
 			         "where it was fused already", twice, from, fused);
 			said.shared = shared.s;
@@ -314,9 +327,10 @@ static bool is_scale_too_many(struct search *s)
 	if (part == WS_NONE)
 		return false;
 	const struct ws_part *p = &s->c->parts[part];
-	struct ws_said said = { WS_NAME_UNEXPECTED, WS_ERROR, s->item->name,
-		                ws_layout_param(s->c->layout, p->param)->name, NULL,
-		                ws_check_rule(s->c, p), NULL, NULL };
+	struct ws_said said = { .verdict = WS_NAME_UNEXPECTED, .severity = WS_ERROR,
+		                .name = s->item->name,
+		                .param = ws_layout_param(s->c->layout, p->param)->name,
+		                .rule = ws_check_rule(s->c, p) };
 	if (ws_dtype_is_fp8(p->dtype) && p->exact) {
 		said.shared = "scales are of another scheme than the server's FP8 blocks";
 		said.remedy = "quantize in the blocks that quantization_config says";
@@ -328,8 +342,39 @@ static bool is_scale_too_many(struct search *s)
 	said.remedy = "send unquantized weights, or start the server from an FP8 checkpoint";
 	ws_report_add(s->c->report, &said, "a scale, and the server keeps %s unquantized: it drops it",
 	              p->name);
-	s->c->no_scales = true;
 	return true;
+}
+
+/* A bias of a layer that has none, a scale of activations: of a weight that is known. */
+static bool is_companion(struct search *s)
+{
+	static const struct {
+		const char *suffix, *shared, *why;
+	} kinds[] = {
+		{ ".bias", "biases are of layers that by config.json have none",
+		  "a bias, and by config.json this layer has none" },
+		{ ".input_scale", "scales are of activations, which the server works out by itself",
+		  "a scale of activations, which the server works out by itself" },
+	};
+	for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+		char weight[WS_CHECK_NAME];
+		if (!ws_ends_with(s->item->name, kinds[i].suffix))
+			continue;
+		snprintf(weight, sizeof weight, "%.*s.weight",
+		         (int)(strlen(s->item->name) - strlen(kinds[i].suffix)), s->item->name);
+		const size_t part = ws_check_part(s->c, weight);
+		if (part == WS_NONE)
+			continue;
+		const struct ws_said said = {
+			.verdict = WS_NAME_UNEXPECTED, .severity = WS_ERROR, .name = s->item->name,
+			.param = ws_layout_param(s->c->layout, s->c->parts[part].param)->name,
+			.rule = ws_check_rule(s->c, &s->c->parts[part]), .shared = kinds[i].shared,
+			.remedy = "leave them out with --exclude, or compare the config.json of both sides",
+		};
+		ws_report_add(s->c->report, &said, "%s", kinds[i].why);
+		return true;
+	}
+	return false;
 }
 
 static bool is_adapter(struct search *s)
@@ -490,7 +535,7 @@ static void say_unknown(struct search *s, const char *near)
 static void explain(struct search *s)
 {
 	if (is_left_aside(s) || is_fused(s) || has_wrong_prefix(s) || is_replaced_twice(s) ||
-	    is_adapter(s) || is_scale_too_many(s) || has_segment_too_many(s) || lacks_weight(s) ||
+	    is_adapter(s) || is_scale_too_many(s) || is_companion(s) || has_segment_too_many(s) || lacks_weight(s) ||
 	    is_foreign(s))
 		return;
 	const char *near = ws_check_near(s->c, s->item->name);

@@ -18,7 +18,6 @@ struct tally {
 	uint64_t nan, inf, first; /* first: element of the first of either */
 };
 
-/* An element is special when its exponent is all ones: what = nan, or infinite where the rest is 0. */
 static void note_special(struct tally *t, uint64_t element, bool is_nan)
 {
 	if (!t->nan && !t->inf)
@@ -29,6 +28,7 @@ static void note_special(struct tally *t, uint64_t element, bool is_nan)
 		t->inf++;
 }
 
+/* NaN and infinities have all ones in the exponent; the latter have zeros behind it. */
 static void scan16(struct tally *t, const unsigned char *p, size_t n, uint64_t at, uint16_t exponent)
 {
 	bool special = false;
@@ -76,7 +76,7 @@ static void scan64(struct tally *t, const unsigned char *p, size_t n, uint64_t a
 	}
 }
 
-/* Eight bits: NaN is every code of `nans` under `mask`; E5M2 has infinities too. */
+/* E4M3 has one NaN of each sign, E8M0 one, the FNUZ types minus zero; E5M2 is like its larger kin. */
 static void scan8(struct tally *t, const unsigned char *p, size_t n, uint64_t at, enum ws_dtype dtype)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -121,11 +121,12 @@ static void scan_chunk(struct tally *t, enum ws_dtype dtype, const unsigned char
 static void say(struct ws_check *c, const struct ws_item *item, const struct tally *t)
 {
 	struct ws_said said = { WS_NAME_VALUES, WS_ERROR, item->name, NULL, NULL, NULL, NULL,
-		                "look at the step that wrote the checkpoint" };
+		                "look at the step that wrote the checkpoint", false };
 	if (t->nan || t->inf) {
 		said.shared = t->nan ? "tensors hold NaN" : "tensors hold infinities";
-		ws_report_add(c->report, &said, "holds %" PRIu64 " NaN and %" PRIu64 " infinities, the first at "
-		              "element %" PRIu64, t->nan, t->inf, t->first);
+		ws_report_add(c->report, &said, "%" PRIu64 " NaN and %" PRIu64 " infinite in %.200s, the first at "
+		              "element %" PRIu64, t->nan, t->inf,
+		              ws_text_shape(item->n_dims, item->dims).s, t->first);
 		return;
 	}
 	/* -0.0 in every element is a weight of zeros too, but nobody writes that. */
