@@ -273,6 +273,7 @@ static int read_rename(struct reader *rd)
 			                  ((struct ws_rename *)list->items)[i].line);
 	if (full(rd, list, "renames"))
 		return -1;
+	r.bits = ws_pattern_bits(r.from);
 	struct ws_rename *slot = add(rd, list, sizeof *slot);
 	if (!slot)
 		return -1;
@@ -525,6 +526,8 @@ int ws_map_read(struct ws_namemap *map, const char *file, const char *text, size
 {
 	struct reader rd = { .line = { .map = map, .file = file, .err = err }, .first = first };
 	const char *end = text + n;
+	if (n >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
+		text += 3; /* a byte order mark, which some editors write */
 	while (text < end) {
 		const char *newline = memchr(text, '\n', (size_t)(end - text));
 		const char *stop = newline ? newline : end;

@@ -39,7 +39,7 @@ static bool among(const void *item, const void *list, size_t n, size_t size, sam
 
 /* first, and behind it what of second is not the same as one of first. */
 static int concat(struct ws_map_line *l, const void *first, size_t n_first, const void *second,
-                  size_t n_second, size_t size, same_fn *same, const void *out, size_t *n)
+                  size_t n_second, size_t size, same_fn *same, void *out, size_t *n)
 {
 	if (n_first + n_second > 4 * WS_MAP_MAX_LIST)
 		return ws_map_bad(l, "family has too many lines from those it is like");
@@ -54,7 +54,7 @@ static int concat(struct ws_map_line *l, const void *first, size_t n_first, cons
 		if (!among(item, first, n_first, size, same))
 			memcpy(items + used++ * size, item, size);
 	}
-	memcpy((void *)(uintptr_t)out, &items, sizeof items);
+	memcpy(out, &items, sizeof items);
 	*n = used;
 	return 0;
 }

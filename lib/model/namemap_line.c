@@ -91,15 +91,16 @@ int ws_map_quoted(struct ws_map_line *l, const char **out)
 
 /* ---- expressions ---- */
 
+static const char *const reserved[] = {
+	"in", "out", "heads", "rows", "cols", "count", "mid", "into", "of", "order", "groups", "axis",
+	"step", "transposed", "ep", "bias", "optional", "unquantized", "attention", "nongated", "when",
+	"for", NULL,
+};
+
 bool ws_map_reserved(const char *word, size_t n)
 {
-	static const char *const words[] = {
-		"in", "out", "heads", "rows", "cols", "count", "mid", "into", "of", "order", "groups", "axis",
-		"step", "transposed", "ep", "bias", "optional", "unquantized", "attention", "nongated",
-		"when", "for",
-	};
-	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-		if (strlen(words[i]) == n && memcmp(words[i], word, n) == 0)
+	for (size_t i = 0; reserved[i]; i++)
+		if (strlen(reserved[i]) == n && memcmp(reserved[i], word, n) == 0)
 			return true;
 	return false;
 }
@@ -129,6 +130,24 @@ static size_t expression_at(const char *s)
 	return i;
 }
 
+/* A mistyped word of rules does not end an expression: it is what is wrong with it. */
+static int refuse_expression(const struct ws_map_line *l, const char *text, size_t n)
+{
+	ws_err_wrap(l->err, "%s:%u", l->file, l->number);
+	for (size_t i = 0, len; i < n; i += len ? len : 1) {
+		char word[16];
+		len = identifier(text + i);
+		if (len < 4 || len >= sizeof word)
+			continue;
+		memcpy(word, text + i, len);
+		word[len] = 0;
+		const struct ws_map_near near = ws_map_nearest(word, reserved);
+		if (near.text[0])
+			return ws_err_hint(l->err, "'%s' in it%s", word, near.text);
+	}
+	return -1;
+}
+
 int ws_map_expr(struct ws_map_line *l, const char *after, const struct ws_expr **out)
 {
 	skip_blanks(l);
@@ -143,7 +162,7 @@ int ws_map_expr(struct ws_map_line *l, const char *after, const struct ws_expr *
 	if (!e)
 		return ws_map_no_memory(l);
 	if (ws_expr_parse(text, n, e, l->err))
-		return ws_err_wrap(l->err, "%s:%u", l->file, l->number);
+		return refuse_expression(l, text, n);
 	*out = *e;
 	return 0;
 }

@@ -17,7 +17,20 @@ struct found {
 
 static size_t segment(const char *s)
 {
-	return strcspn(s, ".");
+	size_t n = 0;
+	while (s[n] && s[n] != '.')
+		n++;
+	return n;
+}
+
+/* Most patterns are not those of a name, and most of them differ in their first segment. */
+static bool may_begin(const char *pattern, const char *name)
+{
+	if (*pattern == '{' || *pattern == '*')
+		return true;
+	while (*pattern && *pattern == *name && *pattern != '.')
+		pattern++, name++;
+	return (!*pattern || *pattern == '.') && (!*name || *name == '.');
 }
 
 static bool is_any(const char *segment_at, size_t n)
@@ -76,22 +89,38 @@ static bool match_from(const char *pattern, const char *name, struct found *f)
 
 static bool match(const char *pattern, const char *name, struct found *f)
 {
+	f->n = 0;
 	if (strncmp(pattern, "**.", 3) != 0)
-		return match_from(pattern, name, f);
-	for (const char *at = name;; at += segment(at) + 1) {
+		return may_begin(pattern, name) && match_from(pattern, name, f);
+	const char *rest = pattern + 3;
+	for (const char *at = name;; at++) {
 		f->n = 0;
-		if (capture(f, "<**", 3, name, at == name ? 0 : (size_t)(at - name) - 1) &&
-		    match_from(pattern + 3, at, f))
-			return true;
-		if (!at[segment(at)])
+		if (may_begin(rest, at) && match_from(rest, at, f))
+			return capture(f, "<**", 3, name, at == name ? 0 : (size_t)(at - name) - 1);
+		at += segment(at);
+		if (!*at)
 			return false;
+	}
+}
+
+uint64_t ws_pattern_bits(const char *pattern)
+{
+	uint64_t bits = 0;
+	for (;; pattern++) {
+		const bool any = *pattern == '{' || *pattern == '*';
+		uint32_t hash = 2166136261u; /* FNV-1a */
+		for (; *pattern && *pattern != '.'; pattern++)
+			hash = (hash ^ (unsigned char)*pattern) * 16777619u;
+		if (!any)
+			bits |= UINT64_C(1) << ((hash ^ hash >> 16) & 63);
+		if (!*pattern)
+			return bits;
 	}
 }
 
 bool ws_pattern_match(const char *pattern, const char *name, struct ws_capture *caps, size_t n_caps)
 {
 	struct found f;
-	f.n = 0;
 	if (!match(pattern, name, &f))
 		return false;
 	for (size_t i = 0; caps && i < n_caps; i++)
@@ -150,7 +179,7 @@ const char *ws_pattern_fill(const char *pattern, const struct ws_capture *caps, 
 static bool is_wrapper(const struct ws_family *f, const char *at, size_t n)
 {
 	for (size_t i = 0; i < f->n_strips; i++)
-		if (strlen(f->strips[i]) == n && memcmp(f->strips[i], at, n) == 0)
+		if (f->strips[i][0] == at[0] && strncmp(f->strips[i], at, n) == 0 && !f->strips[i][n])
 			return true;
 	return false;
 }
@@ -184,9 +213,10 @@ const char *ws_family_rename(const struct ws_family *f, const char *name, char *
 	char before[MAX_NAME];
 	if (!unwrap(f, name, dst, n))
 		return NULL;
+	uint64_t bits = ws_pattern_bits(dst);
 	for (size_t i = 0; i < f->n_renames; i++) {
 		const struct ws_rename *r = &f->renames[i];
-		if (!ws_pattern_match(r->from, dst, NULL, 0))
+		if ((r->bits & ~bits) || !ws_pattern_match(r->from, dst, NULL, 0))
 			continue;
 		const size_t len = strlen(dst);
 		if (len >= sizeof before)
@@ -197,6 +227,7 @@ const char *ws_family_rename(const struct ws_family *f, const char *name, char *
 			return NULL;
 		if (!dst[0])
 			memcpy(dst, before, len + 1); /* nothing would be left of it */
+		bits = ws_pattern_bits(dst);
 	}
 	return dst;
 }

@@ -118,6 +118,7 @@ struct ws_rule {
 
 struct ws_rename {
 	const char *from, *to;
+	uint64_t bits;               /* ws_pattern_bits(from) */
 	unsigned line;
 };
 
@@ -155,6 +156,10 @@ struct ws_capture {
 	size_t n;
 };
 bool ws_pattern_match(const char *pattern, const char *name, struct ws_capture *caps, size_t n_caps);
+/* A bit for every segment that is itself. A name without one of a pattern's bits does not match it,
+ * which is known without looking again: names are many, and the most match nothing. A name's own bits
+ * are those of a pattern that is that name. */
+uint64_t ws_pattern_bits(const char *pattern);
 /* Replaces {x} and ** by what was captured. NULL: does not fit in n bytes, or was not captured. */
 const char *ws_pattern_fill(const char *pattern, const struct ws_capture *caps, size_t n_caps,
                             char *dst, size_t n);

@@ -234,7 +234,7 @@ static void lets_that_double_each_other_run_into_a_limit(void **state)
 	enum { N = 40 };
 	struct ws_expr *e[N];
 	struct ws_let lets[N];
-	char names[N][8], text[32];
+	char names[N][16], text[32];
 	for (int i = 0; i < N; i++) {
 		snprintf(names[i], sizeof names[i], "v%d", i);
 		snprintf(text, sizeof text, "v%d + v%d", i - 1, i - 1);

@@ -318,6 +318,11 @@ static void patterns_match_segments(void **state)
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
 		if (ws_pattern_match(cases[i].pattern, cases[i].name, NULL, 0) != cases[i].matches)
 			fail_msg("\"%s\" and \"%s\"", cases[i].pattern, cases[i].name);
+	/* Bits rule out nothing that matches. */
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+		if (cases[i].matches)
+			assert_false(ws_pattern_bits(cases[i].pattern) & ~ws_pattern_bits(cases[i].name));
+	assert_true(ws_pattern_bits("gate") & ~ws_pattern_bits("gate_proj"));
 }
 
 static void captures_fill_patterns(void **state)
@@ -565,6 +570,26 @@ static void refuses(const char *text, size_t n, const char *message)
 	assert_string_equal(err.msg, message);
 }
 
+static void a_mistyped_word_in_an_expression_has_a_hint(void **state)
+{
+	(void)state;
+	static const char text[] = F "column a in hidden_size haeds 2\n";
+	struct ws_namemap *m = NULL;
+	struct ws_err err = WS_ERR_INIT;
+	assert_int_equal(ws_namemap_parse(text, strlen(text), "m.map", &m, &err), -1);
+	assert_string_equal(err.msg, "m.map:2: expression \"hidden_size haeds 2\" has 'haeds' where an "
+	                    "operator or the end should be");
+	assert_string_equal(err.hint, "'haeds' in it: did you mean 'heads'?");
+}
+
+static void a_byte_order_mark_is_no_text(void **state)
+{
+	(void)state;
+	struct ws_namemap *m = parse("\xef\xbb\xbf" F);
+	assert_string_equal(ws_family_name(ws_namemap_at(m, 0)), "f");
+	ws_namemap_close(m);
+}
+
 static void no_nul_hides_text(void **state)
 {
 	(void)state;
@@ -639,6 +664,8 @@ int main(void)
 		cmocka_unit_test(captures_fill_patterns),
 		cmocka_unit_test(renames_follow_each_other),
 		cmocka_unit_test(malformed_text_is_told_where_and_why),
+		cmocka_unit_test(a_mistyped_word_in_an_expression_has_a_hint),
+		cmocka_unit_test(a_byte_order_mark_is_no_text),
 		cmocka_unit_test(no_nul_hides_text),
 		cmocka_unit_test(lists_have_limits),
 		cmocka_unit_test(copies_count_as_rules),
