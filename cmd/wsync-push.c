@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* wsync-push.c - options in, one library call, events out. */
 #include "main.h"
+#include "naming.h"
 #include "run.h"
 #include "targets.h"
 
@@ -17,11 +18,12 @@ static const char *const protocols[] = { "auto", "update", NULL };
 static const char *const formats[] = { "auto", "none", "flattened_bucket", NULL };
 static const char *const flushes[] = { "last", "never", "every", NULL };
 static const char *const pauses[] = { "abort", "retract", "in_place", "none", NULL };
-static const char *const verifies[] = { "none", "hash", NULL };
+static const char *const verifies[] = { "names", "hash", "none", NULL };
 static const char *const partials[] = { "resume", "pause", NULL };
 
 static struct {
 	struct opt_common common;
+	struct naming naming;
 	struct opt_list endpoints, include, exclude;
 	const char *pool, *master_address, *group_name, *weight_version;
 	uint64_t master_port, bucket_size;
@@ -43,6 +45,7 @@ static const struct opt opts[] = {
 	OPT_REGISTRY(&cfg.common),
 	OPT_API_KEY_FILE(&cfg.common),
 	OPT_GROUP("What"),
+	OPT_NAMING(&cfg.naming),
 	OPT_LIST(0, "include", "GLOB", &cfg.include, "only tensors whose name matches; may be repeated"),
 	OPT_LIST(0, "exclude", "GLOB", &cfg.exclude, "no tensor whose name matches; may be repeated"),
 	OPT_STRING(0, "weight-version", "V", &cfg.weight_version, "what the servers call these weights from then on"),
@@ -56,7 +59,7 @@ static const struct opt opts[] = {
 	OPT_CHOICE(0, "flush", flushes, &cfg.flush, "which request tells the servers to drop their cache (last)"),
 	OPT_CHOICE(0, "pause", pauses, &cfg.pause, "what becomes of requests in flight (abort)"),
 	OPT_CHOICE(0, "on-partial", partials, &cfg.partial, "a server left with old and new weights is resumed or stays paused (resume)"),
-	OPT_CHOICE(0, "verify", verifies, &cfg.verify, "compare the servers' checksums with what was sent (none)"),
+	OPT_CHOICE(0, "verify", verifies, &cfg.verify, "hold the names against the servers first (names), and their checksums against what was sent afterwards (hash)"),
 	OPT_STRING(0, "master-address", "ADDRESS", &cfg.master_address, "this machine as the servers reach it (default: found)"),
 	OPT_UINT(0, "master-port", "PORT", 0, 65535, &cfg.master_port, "port of the rendezvous (0: any)"),
 	OPT_STRING(0, "group-name", "NAME", &cfg.group_name, "name of the process group (default: wsync-<8 hex>, fresh)"),
@@ -178,6 +181,8 @@ static int push(const struct opt_args *args, const struct targets *targets, stru
 		.group_name = cfg.group_name, .bucket_size = cfg.bucket_size,
 		.include = cfg.include.items, .n_include = cfg.include.n,
 		.exclude = cfg.exclude.items, .n_exclude = cfg.exclude.n,
+		.map = cfg.naming.map, .config = cfg.naming.config,
+		.sharded_tp = cfg.naming.sharded_tp, .sharded_ep = cfg.naming.sharded_ep,
 		.weight_version = cfg.weight_version, .dry_run = cfg.dry_run,
 		.list_tensors = cfg.dry_run || cfg.common.verbose > 0, .api_key = targets->api_key,
 		.connect_ns = cfg.connect_ns, .init_ns = cfg.init_ns, .bucket_ns = cfg.bucket_ns,
@@ -196,6 +201,8 @@ static int check_usage(const struct opt_args *args)
 {
 	if (cfg.from_stdin && args->n)
 		return opt_usage(&program, "--stdin takes no SOURCE");
+	if (cfg.from_stdin && cfg.naming.sharded_tp)
+		return opt_usage(&program, "--stdin has one path a line, --sharded needs several");
 	if (!cfg.from_stdin && !args->n)
 		return opt_usage(&program, "missing SOURCE");
 	return OPT_GO;

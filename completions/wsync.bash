@@ -9,17 +9,25 @@ _wsync_options() {
 	case $1 in
 	wsync-push) echo "
 		--endpoint=URL -e=URL --pool=ANY --registry=FILE --api-key-file=FILE
+		--config=FILE --map=FILE --sharded=tp=2|tp=4|tp=8
 		--include=TENSOR --exclude=TENSOR --weight-version=ANY --stdin --dry-run
 		--backend=auto|gloo|nccl --protocol=auto|update --bucket-size=128MiB|256MiB|512MiB|1GiB
 		--load-format=auto|none|flattened_bucket --flush=last|never|every
-		--pause=abort|retract|in_place|none --on-partial=resume|pause --verify=none|hash
+		--pause=abort|retract|in_place|none --on-partial=resume|pause --verify=names|hash|none
 		--master-address=ANY --master-port=ANY --group-name=ANY
 		--connect-timeout=ANY --init-timeout=ANY --bucket-timeout=ANY --timeout=ANY -t=ANY
 		--progress=auto|none" ;;
 	wsync-list-weights) echo "
 		--include=TENSOR --exclude=TENSOR --format=table|names|tsv --hash
-		--endpoint=URL -e=URL --pool=ANY --rank=ANY --prefix=ANY --registry=FILE
+		--as-sent --runtime --config=FILE --map=FILE --sharded=tp=2|tp=4|tp=8
+		--tp=1|2|4|8 --ep=1|2|4|8 --attention-tp=1|2|4|8 --rank=ANY
+		--endpoint=URL -e=URL --pool=ANY --prefix=ANY --registry=FILE
 		--api-key-file=FILE --connect-timeout=ANY --timeout=ANY -t=ANY" ;;
+	wsync-verify) echo "
+		--config=FILE --map=FILE --sharded=tp=2|tp=4|tp=8 --include=TENSOR --exclude=TENSOR
+		--endpoint=URL -e=URL --pool=ANY --registry=FILE --api-key-file=FILE
+		--connect-timeout=ANY --timeout=ANY -t=ANY --tp=1|2|4|8 --ep=1|2|4|8
+		--attention-tp=1|2|4|8 --list=FILE --scan --limit=ANY" ;;
 	wsync-register) echo "
 		--world-size=ANY --no-check --pool=ANY --api-key-file=FILE --connect-timeout=ANY
 		--timeout=ANY -t=ANY --registry=FILE" ;;
@@ -37,6 +45,7 @@ _wsync_options() {
 _wsync_commands() {
 	case $1 in
 	wsync-register) echo add remove list check ;;
+	wsync-verify) echo names ;;
 	wsync-ctl) echo info health pause resume flush version ;;
 	esac
 }
@@ -122,12 +131,13 @@ _wsync_names() {
 _wsync_argument() {
 	case $1 in
 	wsync-push | wsync-list-weights) _wsync_sources "$2" ;;
-	wsync-register | wsync-ctl)
+	wsync-register | wsync-ctl | wsync-verify)
 		local w commands
 		commands=$(_wsync_commands "$1")
 		for w in "${words[@]:1:cword-1}"; do
 			[[ " $commands " == *" $w "* ]] || continue
 			[ "$w" = remove ] && _wsync_urls "$2"
+			[ "$1" = wsync-verify ] && _wsync_sources "$2"
 			return 0
 		done
 		_wsync_reply "$commands" "$2"
@@ -158,4 +168,4 @@ _wsync() {
 	fi
 }
 
-complete -F _wsync wsync-push wsync-list-weights wsync-register wsync-ctl wsync-endpoint
+complete -F _wsync wsync-push wsync-list-weights wsync-verify wsync-register wsync-ctl wsync-endpoint

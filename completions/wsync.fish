@@ -37,7 +37,7 @@ function __wsync
     end
 end
 
-set -l all push,list-weights,register,ctl,endpoint
+set -l all push,list-weights,verify,register,ctl,endpoint
 __wsync $all -l json -d 'one JSON object per line'
 __wsync $all -s q -l quiet -d 'nothing but errors'
 __wsync $all -s v -l verbose -d 'say what is asked of whom'
@@ -45,12 +45,15 @@ __wsync $all -l color -x -a 'auto always never' -d 'colour the output'
 __wsync $all -s h -l help -d 'print a summary of the options'
 __wsync $all -s V -l version -d 'print the version'
 
-__wsync push,list-weights,register,ctl -l pool -x -d "of the registry's endpoints, those of this pool"
-__wsync push,list-weights,register,ctl -l registry -r -F -d 'the registry'
+__wsync push,list-weights,verify,register,ctl -l pool -x -d "of the registry's endpoints, those of this pool"
+__wsync push,list-weights,verify,register,ctl -l registry -r -F -d 'the registry'
 __wsync $all -l api-key-file -r -F -d 'file with the API key'
-__wsync push,list-weights -l include -x -a '(__wsync_tensors)' -d 'only names like this'
-__wsync push,list-weights -l exclude -x -a '(__wsync_tensors)' -d 'no names like this'
-__wsync push,list-weights,register,ctl -l connect-timeout -x -d 'to reach an endpoint'
+__wsync push,list-weights,verify -l config -r -F -d 'the config.json of the model'
+__wsync push,list-weights,verify -l map -r -F -d 'more rules for names'
+__wsync push,list-weights,verify -l sharded -x -a 'tp=2 tp=4 tp=8' -d 'the sources are what ranks saved'
+__wsync push,list-weights,verify -l include -x -a '(__wsync_tensors)' -d 'only names like this'
+__wsync push,list-weights,verify -l exclude -x -a '(__wsync_tensors)' -d 'no names like this'
+__wsync push,list-weights,verify,register,ctl -l connect-timeout -x -d 'to reach an endpoint'
 __wsync push,list-weights -f -a '(__wsync_sources)'
 
 __wsync push -s e -l endpoint -x -a '(__wsync_urls)' -d 'push to this endpoint'
@@ -64,7 +67,7 @@ __wsync push -l load-format -x -a 'auto none flattened_bucket' -d 'how a bucket 
 __wsync push -l flush -x -a 'last never every' -d 'which requests drop the cache'
 __wsync push -l pause -x -a 'abort retract in_place none' -d 'what becomes of requests in flight'
 __wsync push -l on-partial -x -a 'resume pause' -d 'what becomes of half an update'
-__wsync push -l verify -x -a 'none hash' -d 'compare checksums afterwards'
+__wsync push -l verify -x -a 'names hash none' -d 'names first, checksums afterwards'
 __wsync push -l master-address -x -d 'this machine as the endpoints reach it'
 __wsync push -l master-port -x -d "the store's port"
 __wsync push -l group-name -x -d 'name of the process group'
@@ -75,7 +78,12 @@ __wsync push -l progress -x -a 'auto none' -d 'draw a progress line'
 
 __wsync list-weights -l format -x -a 'table names tsv' -d 'how to print the list'
 __wsync list-weights -l hash -d "add the XXH3-64 of each tensor's bytes"
-__wsync list-weights,ctl -s e -l endpoint -x -a '(__wsync_urls)' -d 'ask this endpoint'
+__wsync list-weights -l as-sent -d 'as they would be sent'
+__wsync list-weights -l runtime -d 'what a server should show'
+__wsync list-weights,verify -l tp -x -a '1 2 4 8' -d 'its tensor-parallel size'
+__wsync list-weights,verify -l ep -x -a '1 2 4 8' -d 'its expert-parallel size'
+__wsync list-weights,verify -l attention-tp -x -a '1 2 4 8' -d 'with data-parallel attention, tp / dp'
+__wsync list-weights,verify,ctl -s e -l endpoint -x -a '(__wsync_urls)' -d 'ask this endpoint'
 __wsync list-weights -l rank -x -d 'of this tensor-parallel rank'
 __wsync list-weights -l prefix -x -d 'only names that begin so'
 __wsync list-weights -s t -l timeout -x -d "for one endpoint's answer"
@@ -85,6 +93,13 @@ function __wsync_commands
     set -l commands $argv[2..-1]
     __wsync $argv[1] -f -n "not __fish_seen_subcommand_from $commands" -a "$commands"
 end
+
+__wsync_commands verify names
+__wsync verify -n '__fish_seen_subcommand_from names' -a '(__wsync_sources)'
+__wsync verify -s t -l timeout -x -d "for the endpoints' answers"
+__wsync verify -l list -r -F -d 'a saved listing'
+__wsync verify -l scan -d 'read every tensor'
+__wsync verify -l limit -x -d 'findings to show of a group'
 
 __wsync_commands register add remove list check
 __wsync register -f -n '__fish_seen_subcommand_from remove' -a '(__wsync_urls)'

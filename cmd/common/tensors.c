@@ -53,6 +53,8 @@ static void print_json(const struct tensors *t, const struct tensors_row *r, con
 		ws_jw_hex64(w, "hash", *hash);
 	if (t->from_key)
 		ws_jw_str(w, t->from_key, t->from);
+	if (t->made)
+		ws_jw_str(w, "made", r->made);
 	ui_line_end(t->ui);
 }
 
@@ -82,6 +84,8 @@ static void print_aligned(const struct tensors *t, const struct tensors_row *r,
 	       ui_shape(shape, sizeof shape, r->n_dims, r->dims), size);
 	if (hash)
 		printf("  %016llx", (unsigned long long)*hash);
+	if (r->made)
+		printf("  %s", ui_text(r->made));
 	putchar('\n');
 }
 

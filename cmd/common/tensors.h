@@ -18,6 +18,7 @@ struct tensors_row {
 	const int64_t *dims;
 	bool sized;
 	uint64_t bytes;
+	const char *made;         /* how it is made of the source; NULL: it is as it is there */
 	const void *origin;       /* the caller's */
 };
 
@@ -25,6 +26,7 @@ struct tensors {
 	struct ui *ui;
 	unsigned format;              /* enum tensors_format */
 	const char *from_key, *from;  /* one more member of JSON lines; from_key NULL: none */
+	bool made;                    /* JSON lines and the table say how each is made */
 	struct tensors_row *rows;     /* owned */
 	size_t n;
 	uint64_t bytes;

@@ -175,6 +175,7 @@ void ui_init(struct ui *ui, const char *program, const struct opt_common *common
 		.program = program,
 		.json = common->json,
 		.quiet = common->quiet,
+		.limit = 3,
 		.verbose = common->verbose,
 		.color = !common->json && wants_color(common, STDOUT_FILENO),
 		.color_err = wants_color(common, STDERR_FILENO),

@@ -9,6 +9,7 @@
 
 #include "opt.h"
 
+#include "wsync/audit.h"
 #include "wsync/buf.h"
 #include "wsync/clock.h"
 #include "wsync/err.h"
@@ -29,6 +30,8 @@ struct ui {
 	struct ws_buf line;
 	struct ws_jw jw;
 	bool begun, ended;     /* the JSON stream */
+	size_t limit;          /* of findings about names, how many of a group are shown; 0: all */
+	bool notes;            /* and whether that all is well is worth saying */
 	bool dry_run;
 	int64_t drawn_ns;      /* when the progress line was drawn last */
 };
@@ -67,6 +70,8 @@ struct ws_jw *ui_line(struct ui *ui, const char *type);
 void ui_line_end(struct ui *ui);
 struct ws_jw *ui_end_open(struct ui *ui, const struct ws_err *err);
 void ui_end(struct ui *ui, const struct ws_err *err);
+/* The outcome of a check of names, as member "names" of the object that is open. */
+void ui_json_audit(struct ws_jw *w, const struct ws_audit *a);
 /* Dimensions as a JSON array, and as "[151936, 1024]" into dst. */
 void ui_json_shape(struct ws_jw *w, const char *key, unsigned n_dims, const int64_t *dims);
 char *ui_shape(char *dst, size_t n, unsigned n_dims, const int64_t *dims);
@@ -75,5 +80,9 @@ char *ui_shape(char *dst, size_t n, unsigned n_dims, const int64_t *dims);
 void ui_json_event(struct ui *ui, const struct ws_event *ev);
 void ui_text_event(struct ui *ui, const struct ws_event *ev);
 void ui_progress(struct ui *ui, const char *text); /* NULL: erase */
+/* Every line of text begins with one word in a column of its own. */
+void ui_head(struct ui *ui, enum ui_color color, const char *word);
+void ui_text_names(struct ui *ui, const struct ws_ev_names *n);
+void ui_json_names(struct ui *ui, const struct ws_ev_names *n);
 
 #endif

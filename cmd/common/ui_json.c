@@ -205,6 +205,8 @@ static void put_totals(struct ws_jw *w, const struct ws_ev_end *e)
 	ws_jw_str(w, "weight_version", e->weight_version);
 	ws_jw_str(w, "verify", e->verify);
 	ws_jw_bool(w, "dry_run", e->dry_run);
+	if (e->names)
+		ui_json_audit(w, e->names);
 }
 
 static void json_start(struct ui *ui, const struct ws_ev_start *s)
@@ -257,6 +259,7 @@ void ui_json_event(struct ui *ui, const struct ws_event *ev)
 		put_tensor(ui_line(ui, "tensor"), &ev->tensor);
 		break;
 	case WS_EV_NAMES:
+		ui_json_names(ui, &ev->names);
 		return;
 	case WS_EV_MISMATCH:
 		put_mismatch(ui_line(ui, "mismatch"), &ev->mismatch);

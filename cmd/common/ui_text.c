@@ -12,8 +12,7 @@
 
 enum { NUM = 32 };
 
-/* Every line begins with one word in a column of its own. */
-static void head(struct ui *ui, enum ui_color color, const char *word)
+void ui_head(struct ui *ui, enum ui_color color, const char *word)
 {
 	ui_progress(ui, NULL);
 	printf("%s%-9s%s ", ui_on(ui, color), word, color == UI_PLAIN ? "" : ui_off(ui));
@@ -48,7 +47,7 @@ static void text_plan(struct ui *ui, const struct ws_ev_plan *p)
 {
 	char bytes[NUM], size[NUM];
 	ui->dry_run = p->dry_run;
-	head(ui, UI_PLAIN, "plan");
+	ui_head(ui, UI_PLAIN, "plan");
 	printf("%zu tensor%s, %s in %zu bucket%s of at most %s, %s by %s", p->tensors,
 	       plural(p->tensors), ws_format_size(bytes, NUM, p->bytes), p->buckets, plural(p->buckets),
 	       ws_format_size(size, NUM, p->bucket_size), p->load_format, p->backend);
@@ -63,7 +62,7 @@ static void text_endpoint(struct ui *ui, const struct ws_ev_endpoint *e)
 	/* All phases with -v; otherwise who is there, and what went wrong. */
 	if (e->ok && !ui->verbose && e->phase != WS_PHASE_CONNECT)
 		return;
-	head(ui, e->ok ? UI_PLAIN : UI_BAD, ws_phase_name(e->phase));
+	ui_head(ui, e->ok ? UI_PLAIN : UI_BAD, ws_phase_name(e->phase));
 	/* A failure mostly names its endpoint itself. */
 	const bool named = !e->ok && strstr(e->message, e->url);
 	if (!named)
@@ -88,7 +87,7 @@ static void text_bucket(struct ui *ui, const struct ws_ev_bucket *b)
 	char bytes[NUM], time[NUM], rate[NUM];
 	if (!b->planned && !ui->verbose)
 		return;
-	head(ui, UI_PLAIN, "bucket");
+	ui_head(ui, UI_PLAIN, "bucket");
 	printf("%zu of %zu, %zu tensor%s, %s", b->index + 1, b->count, b->tensors, plural(b->tensors),
 	       ws_format_size(bytes, NUM, b->bytes));
 	if (!b->planned)
@@ -100,7 +99,7 @@ static void text_bucket(struct ui *ui, const struct ws_ev_bucket *b)
 static void text_tensor(struct ui *ui, const struct ws_ev_tensor *t)
 {
 	char shape[256], bytes[NUM];
-	head(ui, UI_PLAIN, "tensor");
+	ui_head(ui, UI_PLAIN, "tensor");
 	printf("%s  %s %s, %s, %s\n", ui_text(t->name), ws_dtype_torch(t->dtype),
 	       ui_shape(shape, sizeof shape, t->n_dims, t->dims), ws_format_size(bytes, NUM, t->bytes),
 	       t->recipe);
@@ -108,7 +107,7 @@ static void text_tensor(struct ui *ui, const struct ws_ev_tensor *t)
 
 static void text_mismatch(struct ui *ui, const struct ws_ev_mismatch *m)
 {
-	head(ui, UI_BAD, "mismatch");
+	ui_head(ui, UI_BAD, "mismatch");
 	if (m->url && *m->url)
 		printf("%s", ui_text(m->url));
 	if (m->rank >= 0)
@@ -156,7 +155,7 @@ static void text_progress(struct ui *ui, const struct ws_ev_progress *p)
 
 static void text_endpoint_result(struct ui *ui, const struct ws_ev_endpoint_result *e)
 {
-	head(ui, e->ok ? UI_GOOD : e->state == WS_PARTIAL ? UI_BAD : UI_WARN,
+	ui_head(ui, e->ok ? UI_GOOD : e->state == WS_PARTIAL ? UI_BAD : UI_WARN,
 	     ws_endpoint_state_name(e->state));
 	printf("%s%s", ui_text(e->url), e->paused ? ", left paused" : "");
 	if (e->message && *e->message)
@@ -164,13 +163,11 @@ static void text_endpoint_result(struct ui *ui, const struct ws_ev_endpoint_resu
 	putchar('\n');
 }
 
-static const char *verified(const char *how)
+static const char *verified(const struct ws_ev_end *e)
 {
-	if (!how || strcmp(how, "none") == 0)
-		return "";
-	if (strcmp(how, "hash") == 0)
+	if (e->verify && strcmp(e->verify, "hash") == 0)
 		return ", verified by hash";
-	return strcmp(how, "meta") == 0 ? ", counts verified" : ", names verified";
+	return e->names && e->names->checked ? ", names verified" : "";
 }
 
 static void text_summary(struct ui *ui, const struct ws_ev_end *e)
@@ -186,7 +183,7 @@ static void text_summary(struct ui *ui, const struct ws_ev_end *e)
 		return;
 	}
 	printf(" in %s, %s%s", ws_format_duration(time, NUM, e->total_ns),
-	       ws_format_rate(rate, NUM, e->bytes, e->total_ns), verified(e->verify));
+	       ws_format_rate(rate, NUM, e->bytes, e->total_ns), verified(e));
 	if (e->weight_version)
 		printf(", weight version %s", ui_text(e->weight_version));
 	putchar('\n');
@@ -232,7 +229,8 @@ void ui_text_event(struct ui *ui, const struct ws_event *ev)
 		text_tensor(ui, &ev->tensor);
 		break;
 	case WS_EV_NAMES:
-		return;
+		ui_text_names(ui, &ev->names);
+		break;
 	case WS_EV_MISMATCH:
 		text_mismatch(ui, &ev->mismatch);
 		break;

@@ -71,6 +71,9 @@ int ws_audit_all(const struct ws_audit_opts *opts, const struct ws_audit_target 
 int ws_audit_layout(const struct ws_input *input, const struct ws_audit_target *t,
                     struct ws_layout **out, char *why, size_t n, struct ws_err *err);
 
+/* "there is no config.json", "no family is known for architecture 'X' of DIR/config.json". */
+void ws_audit_unknown(const struct ws_config *config, char *why, size_t n);
+
 #ifdef __cplusplus
 }
 #endif

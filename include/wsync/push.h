@@ -3,7 +3,8 @@
  *
  * A ws_push keeps the endpoints, their process group and the HTTP connections; ws_push_run moves one
  * source through it and may be called again (the group is kept). The life of one run: plan, connect,
- * init (first run only), pause, flush, transfer, verify, resume; ws_push_close destroys the group.
+ * the check of names, init (first run only), pause, flush, transfer, verify, resume; ws_push_close
+ * destroys the group.
  * Whatever fails, every endpoint that was paused by us is told to continue, within seconds. */
 #ifndef WSYNC_PUSH_H
 #define WSYNC_PUSH_H
@@ -28,7 +29,11 @@ enum ws_backend { WS_BACKEND_AUTO, WS_BACKEND_GLOO, WS_BACKEND_NCCL };
 enum ws_protocol { WS_PROTOCOL_AUTO, WS_PROTOCOL_UPDATE };
 enum ws_push_format { WS_PUSH_FORMAT_AUTO, WS_PUSH_FORMAT_NONE, WS_PUSH_FORMAT_FLATTENED };
 enum ws_push_flush { WS_FLUSH_LAST, WS_FLUSH_NEVER, WS_FLUSH_EVERY };
-enum ws_push_verify { WS_VERIFY_NONE, WS_VERIFY_HASH };
+enum ws_push_verify {
+	WS_VERIFY_NAMES, /* before the first byte: has each tensor a place, and each parameter a tensor? */
+	WS_VERIFY_HASH,  /* and afterwards: are the bytes there those that were sent? */
+	WS_VERIFY_NONE
+};
 enum ws_push_partial { WS_PARTIAL_RESUME, WS_PARTIAL_PAUSE };
 
 struct ws_push_opts {

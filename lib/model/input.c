@@ -31,19 +31,20 @@ static int open_sources(struct ws_input *in, const struct ws_input_opts *o, stru
 
 /* ---- config ---- */
 
-/* spec: MODEL or MODEL:SEED. */
-static int open_synthetic_config(const char *spec, struct ws_config **out, struct ws_err *err)
+/* source: synthetic:MODEL or synthetic:MODEL:SEED. */
+static int open_synthetic_config(const char *source, struct ws_config **out, struct ws_err *err)
 {
 	char name[128];
 	struct ws_buf text;
-	snprintf(name, sizeof name, "%.*s", (int)strcspn(spec, ":"), spec);
+	const char *model = strchr(source, ':') + 1;
+	snprintf(name, sizeof name, "%.*s", (int)strcspn(model, ":"), model);
 	const struct ws_model *m = ws_model_find(name, err);
 	if (!m)
 		return -1;
 	ws_buf_init(&text, 0);
 	int rc = ws_model_config(m, &text, err);
 	if (!rc)
-		rc = ws_config_parse(text.data, text.len, name, out, err);
+		rc = ws_config_parse(text.data, text.len, source, out, err);
 	ws_buf_free(&text);
 	return rc;
 }
@@ -57,7 +58,7 @@ int ws_source_config(const struct ws_source *s, struct ws_config **out, struct w
 	if (dir)
 		return ws_config_open(dir, out, err);
 	if (name && !strncmp(name, scheme, sizeof scheme - 1))
-		return open_synthetic_config(name + sizeof scheme - 1, out, err);
+		return open_synthetic_config(name, out, err);
 	return 0;
 }
 

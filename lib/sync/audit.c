@@ -44,10 +44,8 @@ static bool fuses_shared(const struct ws_audit_target *t)
 	return experts;
 }
 
-static void say_unknown(const struct ws_config *config, char *why, size_t n)
+void ws_audit_unknown(const struct ws_config *config, char *why, size_t n)
 {
-	if (!why)
-		return;
 	if (!config)
 		snprintf(why, n, "there is no config.json");
 	else
@@ -75,7 +73,8 @@ int ws_audit_layout(const struct ws_input *input, const struct ws_audit_target *
 	}
 	if (config && family)
 		return ws_layout_make(family, config, &opts, out, err);
-	say_unknown(config, why, n);
+	if (why)
+		ws_audit_unknown(config, why, n);
 	return 0;
 }
 
@@ -188,10 +187,20 @@ static void add(struct ws_audit *sum, const struct ws_audit *one)
 	f->parts = one->found.parts > f->parts ? one->found.parts : f->parts;
 }
 
+/* Errors come first; of those, what is missing is mostly the other side of something that is there and
+ * has the wrong name. */
+static const struct ws_finding_group *find_cause(const struct ws_findings *f)
+{
+	for (size_t i = 0; i < f->n_groups && f->groups[i].severity == WS_ERROR; i++)
+		if (f->groups[i].verdict != WS_NAME_MISSING)
+			return &f->groups[i];
+	return &f->groups[0];
+}
+
 /* The whole is said by the findings; this is what a script's log shows of them. */
 static void blame(const struct ws_audit *a, const struct ws_audit_target *t, struct ws_err *err)
 {
-	const struct ws_finding_group *g = &a->found.groups[0]; /* errors come first */
+	const struct ws_finding_group *g = find_cause(&a->found);
 	const struct ws_finding *f = &a->found.items[g->first];
 	ws_err_set(err, WS_EMISMATCH, "%s%s%zu error%s in the names, the first: %s: %s", t->url,
 	           *t->url ? ": " : "", a->found.errors, a->found.errors == 1 ? "" : "s", f->name,

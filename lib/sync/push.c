@@ -82,11 +82,13 @@ static int make_plan(struct ws_push *p, const struct ws_push_source *s, struct w
 		.exclude = p->opts.exclude,
 		.n_exclude = p->opts.n_exclude,
 	};
-	const struct ws_catalog_opts as_it_is = { .family = NULL };
-	if (ws_source_open(s->paths, s->n_paths, &p->source, err) ||
-	    ws_catalog_make((const struct ws_source *const *)&p->source, 1, &as_it_is, &p->catalog, err))
+	const struct ws_input_opts input = {
+		.paths = s->paths, .n_paths = s->n_paths, .map = p->opts.map, .config = p->opts.config,
+		.sharded_tp = p->opts.sharded_tp, .sharded_ep = p->opts.sharded_ep,
+	};
+	if (ws_input_open(&input, &p->input, err))
 		return -1;
-	return ws_plan_make(p->catalog, &opts, &p->plan, err);
+	return ws_plan_make(p->input.catalog, &opts, &p->plan, err);
 }
 
 static void emit_plan(struct ws_push *p)
@@ -222,6 +224,9 @@ static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct 
 	emit_plan(p);
 	if (push_check_plan(p, err))
 		return -1;
+	push_enter(p, WS_PHASE_VERIFY);
+	if (push_names(p, err))
+		return -1;
 	if (p->opts.dry_run)
 		return 0;
 	push_enter(p, WS_PHASE_INIT);
@@ -250,6 +255,7 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 	memset(p->ns, 0, sizeof p->ns);
 	p->sent_base = p->group ? sent(p) : 0;
 	p->spoilt = false;
+	p->names = (struct ws_audit){ 0 };
 	p->until = p->opts.timeout_ns > 0 ? ws_deadline_in(p->opts.timeout_ns) : WS_FOREVER;
 	p->weight_version = s->weight_version ? s->weight_version : p->opts.weight_version;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
@@ -267,10 +273,7 @@ static void forget_run(struct ws_push *p)
 	push_hash_end(p);
 	ws_plan_free(p->plan);
 	p->plan = NULL;
-	ws_catalog_free(p->catalog);
-	p->catalog = NULL;
-	ws_source_close(p->source);
-	p->source = NULL;
+	ws_input_close(&p->input);
 }
 
 /* Some have the new weights and some do not: that is what a scheduler must see, whatever the cause. */
@@ -298,6 +301,11 @@ static void list_endpoints(struct ws_push *p)
 	}
 }
 
+static const char *verify_name(enum ws_push_verify verify)
+{
+	return verify == WS_VERIFY_HASH ? "hash" : verify == WS_VERIFY_NAMES ? "names" : "none";
+}
+
 static void fill_result(struct ws_push *p, bool ok, const struct ws_err *err, struct ws_ev_end *r)
 {
 	p->failure = *err;
@@ -312,7 +320,8 @@ static void fill_result(struct ws_push *p, bool ok, const struct ws_err *err, st
 		.total_ns = ws_now_ns() - p->run_since,
 		.first_byte_ns = p->group ? first_byte(p) : 0,
 		.weight_version = p->weight_version,
-		.verify = p->opts.verify == WS_VERIFY_HASH ? "hash" : "none",
+		.verify = verify_name(p->opts.verify),
+		.names = *p->names.family ? &p->names : NULL,
 		.dry_run = p->opts.dry_run,
 	};
 	memcpy(r->ns, p->ns, sizeof r->ns);
@@ -379,10 +388,11 @@ static int take_opts(struct ws_push *p, const struct ws_push_opts *opts, struct 
 	p->errs = calloc(n + 1, sizeof *p->errs);
 	p->answers = calloc(n + 1, sizeof *p->answers);
 	p->results = calloc(n + 1, sizeof *p->results);
+	p->targets = calloc(n + 1, sizeof *p->targets);
 	p->urls = calloc(n + 1, sizeof *p->urls);
 	p->index = calloc(n + 1, sizeof *p->index);
 	if (!p->endpoints || !p->infos || !p->members || !p->errs || !p->answers || !p->results ||
-	    !p->urls || !p->index)
+	    !p->targets || !p->urls || !p->index)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	for (size_t i = 0; i < n; i++)
 		p->endpoints[i].url = opts->endpoints[i];
@@ -454,6 +464,8 @@ void ws_push_close(struct ws_push *p)
 	free(p->errs);
 	free(p->answers);
 	free(p->results);
+	push_names_forget(p);
+	free(p->targets);
 	free(p->urls);
 	free(p->index);
 	free(p);

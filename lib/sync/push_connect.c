@@ -57,6 +57,7 @@ int push_connect(struct ws_push *p, struct ws_err *err)
 	if (p->known && p->group)
 		return 0;
 	p->known = false;
+	push_names_forget(p);
 	push_select(p, NULL);
 	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.connect_ns));
 	const int rc = ws_endpoint_probe_all(p->http, p->urls, n, until, p->opts.cancel, p->infos,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_state.h - what the files of the push share: push.c (the life of a run), push_connect.c (who the
- * endpoints are and what is legal), push_transfer.c (buckets), push_verify.c (hashes). */
+ * endpoints are and what is legal), push_names.c (what the tensors are called), push_transfer.c
+ * (buckets), push_verify.c (hashes). */
 #ifndef WS_SYNC_PUSH_STATE_H
 #define WS_SYNC_PUSH_STATE_H
 
@@ -8,6 +9,7 @@
 #include "group.h"
 #include "hashes.h"
 #include "payloads.h"
+#include "wsync/audit.h"
 #include "wsync/push.h"
 
 struct push_endpoint {
@@ -32,11 +34,12 @@ struct ws_push {
 	const char **urls;                 /* scratch: the endpoints a call goes to */
 	size_t *index;                     /* scratch: urls[k] is endpoint index[k] */
 	bool known;                        /* infos are filled */
+	struct ws_audit_target *targets;   /* what each of them lists; n_targets 0: not asked yet */
+	size_t n_targets;
 	struct ws_group *group;            /* NULL: not initialised, or given up after a failure */
 
 	/* one run */
-	struct ws_source *source;
-	struct ws_catalog *catalog;
+	struct ws_input input;
 	struct ws_plan *plan;
 	char source_name[1024];
 	const char *weight_version;
@@ -49,6 +52,7 @@ struct ws_push {
 	bool spoilt;                       /* a transfer was begun and not finished */
 	size_t bucket;
 	int64_t ns[WS_PHASE_COUNT];
+	struct ws_audit names;             /* all endpoints together */
 	struct ws_hashes hashes;
 	struct ws_err failure;             /* what *result->err points to */
 };
@@ -69,6 +73,10 @@ int push_flush(struct ws_push *p, struct ws_err *err);
 /* Tells every endpoint that is paused to continue; has deadlines of its own and cannot be cancelled. -1:
  * one of them did not agree, and is warned about. */
 int push_resume(struct ws_push *p, struct ws_err *err);
+
+/* push_names.c */
+int push_names(struct ws_push *p, struct ws_err *err);
+void push_names_forget(struct ws_push *p); /* the endpoints may be others now */
 
 /* push_transfer.c */
 int push_transfer(struct ws_push *p, struct ws_err *err);

@@ -55,7 +55,7 @@ static void write_request(const struct ws_push *p, struct bucket *k)
 	ws_jw_bool(&w, "flush_cache", k->flush);
 	ws_jw_bool(&w, "abort_all_requests", false);
 	/* A version that is to be believed comes after the verification (push_set_version). */
-	if (k->last && p->weight_version && p->opts.verify == WS_VERIFY_NONE)
+	if (k->last && p->weight_version && p->opts.verify != WS_VERIFY_HASH)
 		ws_jw_str(&w, "weight_version", p->weight_version);
 	if (p->plan->format == WS_FORMAT_FLATTENED)
 		ws_jw_str(&w, "load_format", "flattened_bucket");

@@ -81,7 +81,7 @@ int push_verify(struct ws_push *p, struct ws_err *err)
 
 int push_set_version(struct ws_push *p, struct ws_err *err)
 {
-	if (!p->weight_version || p->opts.verify == WS_VERIFY_NONE)
+	if (!p->weight_version || p->opts.verify != WS_VERIFY_HASH)
 		return 0; /* it travelled with the last bucket */
 	const size_t n = push_select(p, NULL);
 	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.connect_ns));

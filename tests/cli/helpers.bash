@@ -113,6 +113,29 @@ eventually() {
 # safetensors FILE NAME:DTYPE:DIMS...: a file with random but reproducible bytes.
 safetensors() { /usr/bin/python3 "$repo/tests/peers/mkst.py" "$@"; }
 
+# llama DIR [SED]: a checkpoint of a tiny Llama with its config.json; SED edits its NAME:DTYPE:DIMS lines.
+llama() {
+	local dir=$1 l
+	mkdir -p "$dir"
+	cat >"$dir/config.json" <<-END
+		{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64,
+		 "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+		 "num_key_value_heads": 2, "vocab_size": 128, "tie_word_embeddings": false}
+	END
+	{
+		echo model.embed_tokens.weight:BF16:128,64
+		for l in 0 1; do
+			printf "model.layers.$l.%s\n" input_layernorm.weight:BF16:64 \
+				self_attn.q_proj.weight:BF16:64,64 self_attn.k_proj.weight:BF16:32,64 \
+				self_attn.v_proj.weight:BF16:32,64 self_attn.o_proj.weight:BF16:64,64 \
+				post_attention_layernorm.weight:BF16:64 mlp.gate_proj.weight:BF16:128,64 \
+				mlp.up_proj.weight:BF16:128,64 mlp.down_proj.weight:BF16:64,128
+		done
+		printf '%s\n' model.norm.weight:BF16:64 lm_head.weight:BF16:128,64
+	} | sed -E "${2:-}" >"$dir.names"
+	xargs -a "$dir.names" -d '\n' /usr/bin/python3 "$repo/tests/peers/mkst.py" "$dir/model.safetensors"
+}
+
 # canned NAME PATH=STATUS:TEXT...: a server with canned answers; sets $url. Its requests: NAME.out.
 canned() {
 	local name=$1

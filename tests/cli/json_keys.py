@@ -20,7 +20,7 @@ def documented(path):
         elif line.startswith("## "):
             kind = line[3:].strip()
         elif part and kind:
-            keys.setdefault((part, kind), set()).update(re.findall(r"\*([a-z_0-9.]+)\*", line))
+            keys.setdefault((part, kind), set()).update(re.findall(r"\*([a-z_0-9.-]+)\*", line))
     return keys
 
 

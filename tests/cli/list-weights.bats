@@ -164,6 +164,63 @@ hint: fetch the file with git lfs pull"
 		"('unreachable', 'http://127.0.0.1:$port')" ]
 }
 
+@test "what a server should show is derived from a config, for any rank of any size" {
+	llama ckpt
+	try wsync-list-weights --runtime ckpt --tp 2
+	expect_status 0
+	golden list-weights-runtime
+	try wsync-list-weights --runtime --config ckpt --tp 4 --rank 3 --include '*qkv*' --format tsv
+	expect_status 0
+	expect_out $'model.layers.0.self_attn.qkv_proj.weight\t-\t48,64\t-\nmodel.layers.1.self_attn.qkv_proj.weight\t-\t48,64\t-'
+	try wsync-list-weights --runtime ckpt --tp 2 --json
+	expect_status 0
+	[ "$(json 'lines[-1]["tensors"]')" = 15 ] || explain "count"
+	/usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" wsync-list-weights <<<"$out"
+}
+
+@test "sizes that no server could run at, and a family that nobody knows" {
+	llama ckpt
+	try wsync-list-weights --runtime ckpt --tp 3
+	expect_status 1
+	err_has "no server runs so: "
+	try wsync-list-weights --runtime ckpt --tp 2 --rank 2
+	expect_status 2
+	err_has "ranks 0 to 1"
+	sed -i 's/LlamaForCausalLM/FooForCausalLM/; s/"llama"/"foo"/' ckpt/config.json
+	try wsync-list-weights --runtime ckpt
+	expect_status 3
+	err_has "no family is known for architecture 'FooForCausalLM'"
+	echo '{"architectures": ["LlamaForCausalLM"]}' >ckpt/config.json
+	try wsync-list-weights --runtime ckpt
+	expect_status 3
+	rm ckpt/config.json
+	try wsync-list-weights --runtime ckpt
+	expect_status 3
+	err_has "there is no config.json"
+}
+
+@test "as sent, names are unwrapped and fused tensors split" {
+	llama ckpt '/self_attn.[kv]_proj/d; s/^(.*self_attn.)q_proj.weight:BF16:64,64/\1qkv_proj.weight:BF16:128,64/;
+		s/^model.norm/model._orig_mod.norm/'
+	try wsync-list-weights --as-sent ckpt
+	expect_status 0
+	golden list-weights-as-sent
+	try wsync-list-weights --as-sent ckpt --hash --json
+	expect_status 0
+	/usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" wsync-list-weights <<<"$out"
+}
+
+@test "options that need another one are refused" {
+	llama ckpt
+	for words in "ckpt --tp 2" "ckpt --config ckpt" "ckpt --map x" "ckpt --sharded tp=2" "--as-sent" \
+		"--as-sent --runtime ckpt" "--runtime" "--runtime ckpt --hash" "--runtime --config ckpt -e localhost:1"; do
+		# shellcheck disable=SC2086 # words
+		try wsync-list-weights $words
+		expect_status 2
+		expect_out ""
+	done
+}
+
 @test "colour is on when asked for, and off with NO_COLOR" {
 	checkpoint
 	try wsync-list-weights --color always ckpt

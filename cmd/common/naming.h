@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* naming.h - the options that say how a source's tensors are named: its config, its rules, its shards. */
+#ifndef WSYNC_CMD_NAMING_H
+#define WSYNC_CMD_NAMING_H
+
+#include "opt.h"
+
+#include "wsync/input.h"
+
+struct naming {
+	const char *config, *map;      /* NULL: not given */
+	unsigned sharded_tp, sharded_ep; /* 0: not sharded */
+};
+
+#define OPT_NAMING(n) \
+	OPT_STRING(0, "config", "DIR", &(n)->config, \
+		"the model's config.json, or the directory that holds it (the one beside the source)"), \
+	OPT_STRING(0, "map", "FILE", &(n)->map, "more rules for names, see wsync-map(5)"), \
+	OPT_CALL(0, "sharded", "tp=N[,ep=M]", naming_sharded, n, \
+		"the SOURCEs are what N tensor-parallel ranks saved, rank 0 first: join them")
+
+int naming_sharded(void *naming, const char *value, struct ws_err *err);
+struct ws_input_opts naming_input(const struct naming *n, const struct opt_args *args);
+
+#endif

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ui_names.c - what a check of names found: groups for people, one JSON line for each finding. */
+#include "ui.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- text ---- */
+
+enum { INDENT = 22 }; /* the column in which a group's reason begins */
+
+static enum ui_color color_of(enum ws_severity severity)
+{
+	return severity == WS_ERROR ? UI_BAD : severity == WS_WARN ? UI_WARN : UI_PLAIN;
+}
+
+static void print_finding(const struct ws_finding *it, bool reason)
+{
+	printf("%*s%s", INDENT, "", ui_text(it->name));
+	if (*it->near && it->verdict == WS_NAME_MISSING)
+		printf(": the nearest that is sent is %s", ui_text(it->near));
+	else if (*it->near)
+		printf(": did you mean %s?", ui_text(it->near));
+	putchar('\n');
+	if (reason)
+		printf("%*s  %s\n", INDENT, "", ui_text(it->reason));
+}
+
+/* Whether each has something of its own to say. */
+static bool reasons_differ(const struct ws_finding *items, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(items[i].reason, items[0].reason) != 0 &&
+		    !(*items[i].near && strstr(items[i].reason, items[i].near)))
+			return true;
+	return false;
+}
+
+/* Numbers are worth a line even when all findings have the same ones. */
+static bool has_numbers(const struct ws_finding *it)
+{
+	return it->verdict == WS_NAME_SHAPE || it->verdict == WS_NAME_DTYPE ||
+	       it->verdict == WS_NAME_SERVER;
+}
+
+static void print_group(struct ui *ui, const struct ws_findings *f, const struct ws_finding_group *g)
+{
+	const struct ws_finding *items = &f->items[g->first];
+	const bool all = reasons_differ(items, g->n);
+	const bool first = has_numbers(&items[0]) && !strstr(g->reason, items[0].reason);
+	const size_t shown = ui->limit && g->n > ui->limit ? ui->limit : g->n;
+	ui_head(ui, color_of(g->severity), ws_severity_name(g->severity));
+	printf("%-11s %s\n", ws_verdict_name(g->verdict), ui_text(g->reason));
+	if (*g->remedy)
+		printf("%*sremedy: %s\n", INDENT, "", ui_text(g->remedy));
+	for (size_t i = 0; i < shown; i++)
+		print_finding(&items[i], all || (first && i == 0));
+	if (shown < g->n)
+		printf("%*sand %zu more\n", INDENT, "", g->n - shown);
+}
+
+static void print_count(size_t n, const char *what, const char *before)
+{
+	if (n)
+		printf("%s%zu %s%s", before, n, what, n == 1 ? "" : "s");
+}
+
+static void print_verdict(struct ui *ui, const struct ws_ev_names *n)
+{
+	const struct ws_audit *a = n->audit;
+	const struct ws_findings *f = &a->found;
+	ui_head(ui, f->errors ? UI_BAD : UI_GOOD, "names");
+	if (*n->url)
+		printf("%s: ", ui_text(n->url));
+	printf("%zu tensor%s, ", f->sent, f->sent == 1 ? "" : "s");
+	print_count(f->errors, "error", "");
+	if (!f->errors)
+		printf("no errors");
+	print_count(f->warnings, "warning", ", ");
+	print_count(f->notes, "note", ", ");
+	printf(", held against %s", ui_text(a->against));
+	if (n->alike)
+		printf(" (the same at %zu more)", n->alike);
+	putchar('\n');
+}
+
+void ui_text_names(struct ui *ui, const struct ws_ev_names *n)
+{
+	const struct ws_audit *a = n->audit;
+	const struct ws_findings *f = &a->found;
+	if (!a->checked) {
+		if (!ui->verbose)
+			return;
+		ui_head(ui, UI_PLAIN, "names");
+		printf("%s%snot checked: %s\n", ui_text(n->url), *n->url ? ": " : "", ui_text(a->why));
+		return;
+	}
+	/* Notes explain what looks odd and is right: for those who ask. */
+	for (size_t i = 0; i < f->n_groups; i++)
+		if (f->groups[i].severity != WS_NOTE || ui->notes || ui->verbose)
+			print_group(ui, f, &f->groups[i]);
+	if (f->errors || f->warnings || ui->notes || ui->verbose)
+		print_verdict(ui, n);
+}
+
+/* ---- JSON ---- */
+
+static void put_text(struct ws_jw *w, const char *key, const char *text)
+{
+	ws_jw_str(w, key, *text ? text : NULL);
+}
+
+static void put_finding(struct ws_jw *w, const struct ws_ev_names *n, const struct ws_finding *f)
+{
+	put_text(w, "url", n->url);
+	ws_jw_str(w, "name", f->name);
+	ws_jw_str(w, "kind", ws_verdict_name(f->verdict));
+	ws_jw_str(w, "severity", ws_severity_name(f->severity));
+	ws_jw_str(w, "reason", f->reason);
+	put_text(w, "param", f->param);
+	put_text(w, "near", f->near);
+	put_text(w, "rule", f->rule);
+	put_text(w, "remedy", n->audit->found.groups[f->group].remedy);
+	ws_jw_uint(w, "group", f->group);
+}
+
+void ui_json_names(struct ui *ui, const struct ws_ev_names *n)
+{
+	const struct ws_findings *f = &n->audit->found;
+	for (size_t i = 0; i < f->n; i++) {
+		put_finding(ui_line(ui, "mismatch"), n, &f->items[i]);
+		ui_line_end(ui);
+	}
+}
+
+void ui_json_audit(struct ws_jw *w, const struct ws_audit *a)
+{
+	const struct ws_findings *f = &a->found;
+	ws_jw_object(w, "names");
+	ws_jw_bool(w, "checked", a->checked);
+	put_text(w, "why", a->why);
+	put_text(w, "against", a->against);
+	put_text(w, "family", a->family);
+	ws_jw_uint(w, "sent", f->sent);
+	ws_jw_uint(w, "params", f->params);
+	ws_jw_uint(w, "parts", f->parts);
+	ws_jw_uint(w, "errors", f->errors);
+	ws_jw_uint(w, "warnings", f->warnings);
+	ws_jw_uint(w, "notes", f->notes);
+	ws_jw_object(w, "verdicts");
+	for (int v = 0; v < WS_NAME_VERDICTS; v++)
+		ws_jw_uint(w, ws_verdict_name((enum ws_verdict)v), f->count[v]);
+	ws_jw_end_object(w);
+	ws_jw_end_object(w);
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* list.h - what the files of wsync-list-weights share. */
+#ifndef WSYNC_CMD_LIST_H
+#define WSYNC_CMD_LIST_H
+
+#include "naming.h"
+#include "tensors.h"
+
+struct list_config {
+	struct opt_common common;
+	struct naming naming;
+	struct opt_list include, exclude, endpoints;
+	unsigned format;
+	bool hash, as_sent, runtime;
+	const char *prefix, *pool;
+	uint64_t rank, tp, ep, attention_tp; /* 0: not given, for tp, ep and attention_tp */
+	int64_t connect_ns, timeout_ns;
+};
+
+struct list_job {
+	const struct list_config *cfg;
+	struct ui *ui;
+	struct tensors list;
+	size_t tensors; /* of every listing so far */
+	uint64_t bytes;
+};
+
+/* Adds it unless --include or --exclude leave it out. */
+void list_add(struct list_job *job, const struct tensors_row *row);
+/* Below the rows: the sum, which counts for the whole run too. */
+void list_finish(struct list_job *job);
+
+int list_source(struct list_job *job, const struct opt_args *args, struct ws_err *err);
+/* As they would be sent: wrappers' segments gone, fused tensors split, shards joined. */
+int list_as_sent(struct list_job *job, const struct opt_args *args, struct ws_err *err);
+/* What a server started on that config would show. */
+int list_runtime(struct list_job *job, const struct opt_args *args, struct ws_err *err);
+int list_endpoints(struct list_job *job, struct ws_err *err);
+
+#endif

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sources.c - the tensors of a checkpoint: as its files have them, or as they would be sent. Headers
+ * alone are read; --hash reads the tensors. */
+#include "list.h"
+
+#include "run.h"
+
+static int print_source(struct list_job *job, const struct ws_source *s, struct ws_err *err)
+{
+	struct tensors *list = &job->list;
+	for (size_t i = 0; i < list->n; i++) {
+		const struct ws_tensor *t = list->rows[i].origin;
+		uint64_t hash;
+		if (ws_cancelled(&run_cancel))
+			return ws_err_set(err, WS_ECANCELLED, "interrupted");
+		if (job->cfg->hash && ws_source_hash(s, t, &hash, err))
+			return -1;
+		list->from = ws_source_file_name(s, t->file);
+		tensors_print(list, &list->rows[i], job->cfg->hash ? &hash : NULL);
+	}
+	list_finish(job);
+	return 0;
+}
+
+int list_source(struct list_job *job, const struct opt_args *args, struct ws_err *err)
+{
+	struct ws_source *s = NULL;
+	if (ws_source_open(args->v, args->n, &s, err))
+		return -1;
+	int rc = tensors_start(&job->list, ws_source_count(s), err);
+	for (size_t i = 0; rc == 0 && i < ws_source_count(s); i++) {
+		const struct ws_tensor *t = ws_source_tensor(s, i);
+		list_add(job, &(struct tensors_row){
+			.name = t->name, .dtype = ws_dtype_torch(t->dtype), .n_dims = t->n_dims,
+			.dims = t->dims, .sized = true, .bytes = t->bytes, .origin = t,
+		});
+	}
+	job->list.from_key = "file";
+	if (rc == 0)
+		rc = print_source(job, s, err);
+	ws_source_close(s);
+	return rc;
+}
+
+/* ---- as sent ---- */
+
+static int print_items(struct list_job *job, struct ws_err *err)
+{
+	struct tensors *list = &job->list;
+	for (size_t i = 0; i < list->n; i++) {
+		const struct ws_item *item = list->rows[i].origin;
+		uint64_t hash;
+		if (ws_cancelled(&run_cancel))
+			return ws_err_set(err, WS_ECANCELLED, "interrupted");
+		if (job->cfg->hash && ws_item_hash(item, &hash, err))
+			return -1;
+		list->from = ws_source_file_name(item->source, item->from->file);
+		tensors_print(list, &list->rows[i], job->cfg->hash ? &hash : NULL);
+	}
+	list_finish(job);
+	return 0;
+}
+
+static int list_catalog(struct list_job *job, const struct ws_catalog *c, struct ws_err *err)
+{
+	if (tensors_start(&job->list, ws_catalog_count(c), err))
+		return -1;
+	job->list.from_key = "file";
+	job->list.made = true;
+	for (size_t i = 0; i < ws_catalog_count(c); i++) {
+		const struct ws_item *item = ws_catalog_item(c, i);
+		list_add(job, &(struct tensors_row){
+			.name = item->name, .dtype = ws_dtype_torch(item->dtype),
+			.n_dims = item->n_dims, .dims = item->dims, .sized = true,
+			.bytes = item->bytes, .made = item->made, .origin = item,
+		});
+	}
+	return print_items(job, err);
+}
+
+int list_as_sent(struct list_job *job, const struct opt_args *args, struct ws_err *err)
+{
+	const struct ws_input_opts opts = naming_input(&job->cfg->naming, args);
+	struct ws_input in;
+	if (ws_input_open(&opts, &in, err))
+		return -1;
+	if (in.why.code)
+		ui_warn(job->ui, NULL, "names are taken as they are: %s", in.why.msg);
+	const int rc = list_catalog(job, in.catalog, err);
+	ws_input_close(&in);
+	return rc;
+}

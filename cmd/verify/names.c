@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* names.c - will every parameter of that server get exactly the right bytes from this source?
+ *
+ * A server that is named is asked what it is and what it lists; otherwise a config.json and sizes, or a
+ * saved listing, stand for it. */
+#include "verify.h"
+
+#include "run.h"
+
+#include "wsync/audit.h"
+
+#include <stdlib.h>
+
+/* What stands for the servers. */
+struct against {
+	struct targets to;
+	struct ws_http *http;
+	struct ws_endpoint_info *infos;
+	struct ws_err *errs;
+	struct ws_audit_target *targets;
+	size_t n;
+};
+
+static void free_against(struct against *a)
+{
+	for (size_t i = 0; a->targets && i < a->n; i++)
+		ws_audit_target_free(&a->targets[i]);
+	free(a->targets);
+	free(a->infos);
+	free(a->errs);
+	ws_client_close(a->http);
+	targets_free(&a->to);
+}
+
+static int ask(struct verify_job *job, struct against *a, struct ws_err *err)
+{
+	const struct verify_config *cfg = job->cfg;
+	const ws_deadline until = ws_deadline_in(cfg->timeout_ns);
+	const size_t n = a->to.n;
+	if (targets_connect(&a->to, cfg->connect_ns, job->ui, &a->http, err) ||
+	    ws_endpoint_probe_all(a->http, a->to.urls, n, until, &run_cancel, a->infos, a->errs, err) ||
+	    ws_audit_ask(a->http, a->infos, n, true, until, &run_cancel, a->targets, err))
+		return -1;
+	a->n = n;
+	return 0;
+}
+
+static int describe(struct verify_job *job, struct against *a, struct ws_err *err)
+{
+	const struct verify_config *cfg = job->cfg;
+	a->n = 1;
+	a->targets[0] = (struct ws_audit_target){
+		.tp = (unsigned)cfg->tp, .ep = (unsigned)cfg->ep,
+		.attention_tp = (unsigned)cfg->attention_tp,
+	};
+	return cfg->list ? ws_audit_read(cfg->list, &a->targets[0], err) : 0;
+}
+
+/* Whoever describes a server does not mean the registered ones. */
+static bool is_described(const struct verify_config *cfg)
+{
+	return cfg->list || cfg->naming.config || cfg->tp || cfg->ep || cfg->attention_tp;
+}
+
+static int find_against(struct verify_job *job, struct against *a, struct ws_err *err)
+{
+	const struct verify_config *cfg = job->cfg;
+	const bool named = cfg->endpoints.n || cfg->pool || cfg->common.registry;
+	if ((named || !is_described(cfg)) &&
+	    targets_find(&a->to, &cfg->endpoints, cfg->pool, &cfg->common, !named, job->ui, err))
+		return -1;
+	a->infos = calloc(a->to.n + 1, sizeof *a->infos);
+	a->errs = calloc(a->to.n + 1, sizeof *a->errs);
+	a->targets = calloc(a->to.n + 1, sizeof *a->targets);
+	if (!a->infos || !a->errs || !a->targets)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	return a->to.n ? ask(job, a, err) : describe(job, a, err);
+}
+
+/* In which buckets partners travel: as wsync-push would send them by default. */
+static int make_plan(const struct verify_config *cfg, const struct ws_input *in,
+                     struct ws_plan **plan, struct ws_err *err)
+{
+	const struct ws_plan_opts opts = {
+		.format = WS_FORMAT_FLATTENED,
+		.include = cfg->include.items, .n_include = cfg->include.n,
+		.exclude = cfg->exclude.items, .n_exclude = cfg->exclude.n,
+	};
+	return ws_plan_make(in->catalog, &opts, plan, err);
+}
+
+static int refuse_unchecked(const struct ws_audit *sum, struct ws_err *err)
+{
+	ws_err_set(err, WS_EINPUT, "nothing to hold the names against: %s", sum->why);
+	return ws_err_hint(err, "--config DIR names a config.json, --map FILE describes a family, --list "
+	                        "FILE is a saved listing, --endpoint URL asks a server");
+}
+
+static int check(struct verify_job *job, const struct ws_input *in, const struct ws_plan *plan,
+                 struct ws_audit *sum, struct ws_err *err)
+{
+	const struct verify_config *cfg = job->cfg;
+	const struct ws_audit_opts opts = {
+		.input = in, .plan = plan, .scan = cfg->scan, .cancel = &run_cancel,
+		.include = cfg->include.items, .n_include = cfg->include.n,
+		.exclude = cfg->exclude.items, .n_exclude = cfg->exclude.n,
+	};
+	struct against a = { 0 };
+	int rc = find_against(job, &a, err);
+	if (!rc)
+		rc = ws_audit_all(&opts, a.targets, a.n, &job->ui->sink, sum, err);
+	if (!rc && !sum->checked)
+		rc = refuse_unchecked(sum, err);
+	free_against(&a);
+	return rc;
+}
+
+int verify_names(void *ctx, const struct opt_args *args, struct ws_err *err)
+{
+	struct verify_job *job = ctx;
+	const struct ws_input_opts opts = naming_input(&job->cfg->naming, args);
+	struct ws_audit sum = { 0 };
+	struct ws_input in;
+	struct ws_plan *plan = NULL;
+	job->ui->limit = (size_t)job->cfg->limit;
+	job->ui->notes = true;
+	if (ws_input_open(&opts, &in, err))
+		return -1;
+	int rc = make_plan(job->cfg, &in, &plan, err);
+	if (!rc)
+		rc = check(job, &in, plan, &sum, err);
+	struct ws_jw *w = ui_end_open(job->ui, err);
+	if (w) {
+		ui_json_audit(w, &sum);
+		ui_line_end(job->ui);
+	}
+	ws_plan_free(plan);
+	ws_input_close(&in);
+	return rc;
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* wsync-verify - answers yes or no, with a reason. One file for each command, in cmd/verify/. */
+#include "verify/verify.h"
+
+#include "main.h"
+#include "run.h"
+
+static struct verify_config cfg = {
+	.limit = 3, .connect_ns = 10 * WS_NS_PER_S, .timeout_ns = 60 * WS_NS_PER_S,
+};
+
+static const struct opt_command commands[] = {
+	{ "names", "SOURCE...", "would every parameter of the server get its bytes from this source?", 1,
+	  OPT_MANY, verify_names },
+	{ 0 },
+};
+
+static const struct opt opts[] = {
+	OPT_GROUP("The source"),
+	OPT_NAMING(&cfg.naming),
+	OPT_LIST(0, "include", "GLOB", &cfg.include, "only tensors whose name matches; repeatable"),
+	OPT_LIST(0, "exclude", "GLOB", &cfg.exclude, "no tensor whose name matches; repeatable"),
+	OPT_GROUP("The server"),
+	OPT_LIST('e', "endpoint", "URL", &cfg.endpoints,
+	         "ask this endpoint (every registered one, unless another option describes the server); "
+	         "repeatable"),
+	OPT_STRING(0, "pool", "NAME", &cfg.pool, "of the registered endpoints, only those of this pool"),
+	OPT_REGISTRY(&cfg.common),
+	OPT_API_KEY_FILE(&cfg.common),
+	OPT_DURATION(0, "connect-timeout", &cfg.connect_ns, "to connect (10s)"),
+	OPT_DURATION('t', "timeout", &cfg.timeout_ns, "for the endpoints' answers (60s)"),
+	OPT_GROUP_FOR("A server that is not asked", "names"),
+	OPT_UINT(0, "tp", "N", 1, 1024, &cfg.tp, "its tensor-parallel size (1)"),
+	OPT_UINT(0, "ep", "N", 1, 1024, &cfg.ep, "its expert-parallel size (1)"),
+	OPT_UINT(0, "attention-tp", "N", 1, 1024, &cfg.attention_tp,
+	         "with data-parallel attention, tp / dp (tp)"),
+	OPT_STRING(0, "list", "FILE", &cfg.list, "what it listed once, saved; - is standard input"),
+	OPT_GROUP_FOR("Names", "names"),
+	OPT_FLAG(0, "scan", &cfg.scan, "read every tensor: all zeros, NaN and infinity are found"),
+	OPT_UINT(0, "limit", "N", 0, 1000000, &cfg.limit,
+	         "findings to show of those with one reason; 0: all (3)"),
+	OPT_COMMON(&cfg.common),
+	OPT_END,
+};
+
+static const struct opt_program program = {
+	.name = "wsync-verify",
+	.args = "COMMAND SOURCE...",
+	.summary = "Answer yes or no, with a reason, before or after weights are pushed.",
+	.examples = { "wsync-verify names ckpt/ --endpoint gpu7:30000",
+	              "wsync-verify names ckpt/ --tp 8 --ep 8",
+	              "wsync-verify names ckpt/ --list saved-listing.json --json" },
+	.commands = commands,
+	.opts = opts,
+};
+
+static int check_usage(const struct opt_args *args)
+{
+	(void)args;
+	if (cfg.endpoints.n && (cfg.list || cfg.tp || cfg.ep || cfg.attention_tp))
+		return opt_usage(&program, "--%s: --endpoint tells that itself",
+		                 cfg.list ? "list" : cfg.tp ? "tp" : cfg.ep ? "ep" : "attention-tp");
+	return OPT_GO;
+}
+
+static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
+{
+	struct verify_job job = { .cfg = &cfg, .ui = ui };
+	ui_begin(ui);
+	args->command->run(&job, args, err);
+}
+
+int main(int argc, char **argv)
+{
+	return main_run(&(struct main_program){ &program, &cfg.common, check_usage, run }, argc, argv);
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push_names.c - before anything at the endpoints changes: will each of them find a place for every
+ * tensor, and bytes for every parameter?
+ *
+ * What an endpoint lists is asked for once and kept as long as it is known who the endpoint is. Its
+ * checksums are not asked for: a server reads all of its weights to make them. */
+#include "push_state.h"
+
+#include <stdlib.h>
+
+void push_names_forget(struct ws_push *p)
+{
+	for (size_t i = 0; i < p->n_targets; i++)
+		ws_audit_target_free(&p->targets[i]);
+	p->n_targets = 0;
+}
+
+static int find_targets(struct ws_push *p, struct ws_err *err)
+{
+	const size_t n = p->opts.n_endpoints;
+	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.connect_ns));
+	if (p->n_targets)
+		return 0;
+	if (n == 0) /* a dry run: the config alone, at tp 1 */
+		p->targets[0] = (struct ws_audit_target){ 0 };
+	else if (ws_audit_ask(p->http, p->infos, n, false, until, p->opts.cancel, p->targets, err))
+		return -1;
+	p->n_targets = n ? n : 1;
+	return 0;
+}
+
+int push_names(struct ws_push *p, struct ws_err *err)
+{
+	const struct ws_audit_opts opts = {
+		.input = &p->input, .plan = p->plan, .cancel = p->opts.cancel,
+		.include = p->opts.include, .n_include = p->opts.n_include,
+		.exclude = p->opts.exclude, .n_exclude = p->opts.n_exclude,
+	};
+	if (p->opts.verify == WS_VERIFY_NONE)
+		return 0;
+	return find_targets(p, err) ||
+	       ws_audit_all(&opts, p->targets, p->n_targets, &p->opts.sink, &p->names, err) ? -1 : 0;
+}

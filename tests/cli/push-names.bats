@@ -1,0 +1,140 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# What wsync-push does about names before its first byte: what it refuses, and when it goes on.
+load helpers
+
+# asked ROUTE: whether the endpoint was asked for it.
+asked() { curl -s "$url/wsync/journal" | grep -q "$1"; }
+
+@test "a wrong prefix is refused before anything at the endpoint changes" {
+	llama ckpt 's/^model\./transformer./'
+	endpoint one --tp 2
+	try wsync-push ckpt -e "$url"
+	expect_status 1
+	timeless
+	golden push-names-prefix
+	golden_err push-names-prefix-err
+	for route in init_weights_update_group pause_generation update_weights; do
+		! asked $route || explain "$route was asked for"
+	done
+	try wsync-push ckpt -e "$url" --verify none
+	expect_status 0
+	asked update_weights_from_distributed || explain "nothing was sent"
+}
+
+@test "names that fit are sent, and the summary says that they were compared" {
+	llama ckpt
+	endpoint one --tp 2
+	try wsync-push ckpt -e "$url" --weight-version 5
+	expect_status 0
+	out_has ", names verified, weight version 5"
+	out_lacks "names  "
+	try wsync-push ckpt -e "$url" --verify hash -v
+	expect_status 0
+	out_has "21 tensors, no errors, held against llama at tp 2 by ckpt/config.json"
+	out_has ", verified by hash"
+}
+
+@test "JSON has a mismatch line for each finding, and the names in the end" {
+	llama ckpt 's/^model\./transformer./'
+	endpoint one --tp 2
+	try wsync-push ckpt -e "$url" --json
+	expect_status 1
+	[ "$(json 'lines[-1]["names"]["checked"], lines[-1]["names"]["errors"] > 0, lines[-1]["verify"]')" = \
+		"(True, True, 'names')" ] || explain "end"
+	[ "$(json '{l["url"] for l in lines if l["type"] == "mismatch"}')" = "{'$url'}" ] || explain "url"
+	[ "$(json 'lines[-1]["endpoints"][0]["state"], lines[-1]["error"]["phase"]')" = \
+		"('untouched', 'verify')" ] || explain "state"
+	/usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" wsync-push <<<"$out"
+}
+
+@test "with nothing to compare with the push goes on and says so under -v" {
+	llama ckpt
+	rm ckpt/config.json
+	endpoint one
+	try wsync-push ckpt -e "$url" -v
+	expect_status 0
+	out_has "not checked: there is no config.json, and the endpoint lists only what it received"
+	out_lacks "names verified"
+	try wsync-push ckpt -e "$url" --json
+	expect_status 0
+	[ "$(json 'lines[-1]["names"]["checked"], lines[-1]["names"]["family"]')" = "(False, 'generic')" ] ||
+		explain "names"
+}
+
+@test "a config that merely lies there and does not suit is no error of the push" {
+	llama ckpt
+	echo '{"architectures": ["LlamaForCausalLM"]}' >ckpt/config.json
+	try wsync-push -n ckpt -v
+	expect_status 0
+	out_has 'not checked: '
+	try wsync-push -n ckpt --config ckpt
+	expect_status 3
+}
+
+@test "a dry run checks names with endpoints and without" {
+	llama ckpt 's/^model\./transformer./'
+	try wsync-push -n ckpt
+	expect_status 1
+	out_has "llama at tp 1"
+	endpoint one --tp 2
+	try wsync-push -n ckpt -e "$url"
+	expect_status 1
+	out_has "llama at tp 2"
+	! asked init_weights_update_group
+	llama good
+	try wsync-push -n good
+	expect_status 0
+}
+
+@test "--config stands in for a missing one" {
+	llama ckpt 's/^model\.norm/model.form/'
+	mv ckpt/config.json .
+	try wsync-push -n ckpt
+	expect_status 0
+	try wsync-push -n ckpt --config config.json
+	expect_status 1
+	out_has "did you mean model.norm.weight?"
+}
+
+@test "what --include leaves out is not missing" {
+	llama ckpt
+	endpoint one
+	try wsync-push ckpt -e "$url" --include '*layers.1*'
+	expect_status 0
+	out_has "9 tensors"
+}
+
+@test "the same source line after line is checked each time, the list is asked for once" {
+	llama good
+	llama bad 's/^model\./transformer./'
+	endpoint one
+	out=$(printf 'good\nbad\ngood\n' | wsync-push -e "$url" --stdin --json 2>/dev/null) || true
+	[ "$(json '[l["ok"] for l in lines if l["type"] == "result"]')" = "[True, False, True]" ] ||
+		explain "results"
+	[ "$(curl -s "$url/wsync/journal" | grep -o list_weights | wc -l)" = 1 ] || explain "asked again"
+}
+
+@test "names that wrappers lengthened are sent without that" {
+	llama ckpt 's/^model\.layers\.1\./model.layers.1._orig_mod./'
+	endpoint one
+	try wsync-push ckpt -e "$url" --verify hash
+	expect_status 0
+	try wsync-list-weights -e "$url" --format names
+	out_has model.layers.1.mlp.up_proj.weight
+	out_lacks _orig_mod
+}
+
+@test "usage" {
+	try wsync-push --stdin --sharded tp=2 -e localhost:1
+	expect_status 2
+	try wsync-push x --sharded 2 -e localhost:1
+	expect_status 2
+	err_has "must be like tp=8"
+	try wsync-push x --verify nothing -e localhost:1
+	expect_status 2
+	llama ckpt
+	try wsync-push -n ckpt --map missing.map
+	expect_status 3
+	err_has missing.map
+}
