@@ -264,7 +264,8 @@ int ws_report_finish(struct ws_report *r, struct ws_findings *out, struct ws_err
 	out->n = r->n;
 	out->n_groups = r->n_groups;
 	if (!r->failed && place && out->items && out->groups) {
-		qsort(r->groups, r->n_groups, sizeof *r->groups, by_weight);
+		if (r->n_groups) /* or there is no array */
+			qsort(r->groups, r->n_groups, sizeof *r->groups, by_weight);
 		arrange(r, out, place);
 		count_up(out);
 	}
