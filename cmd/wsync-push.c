@@ -2,6 +2,7 @@
 /* wsync-push.c - options in, one library call, events out. */
 #include "main.h"
 #include "naming.h"
+#include "pushing.h"
 #include "run.h"
 #include "targets.h"
 
@@ -12,29 +13,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Indexes are the values of the library's enums. */
-static const char *const backends[] = { "auto", "gloo", "nccl", NULL };
-static const char *const protocols[] = { "auto", "update", NULL };
-static const char *const formats[] = { "auto", "none", "flattened_bucket", NULL };
-static const char *const flushes[] = { "last", "never", "every", NULL };
-static const char *const pauses[] = { "abort", "retract", "in_place", "none", NULL };
+/* Indexes are the values of the library's enum. */
 static const char *const verifies[] = { "names", "hash", "none", NULL };
-static const char *const partials[] = { "resume", "pause", NULL };
 
 static struct {
 	struct opt_common common;
 	struct naming naming;
 	struct opt_list endpoints, include, exclude;
-	const char *pool, *master_address, *group_name, *weight_version;
-	uint64_t master_port, bucket_size;
-	unsigned backend, protocol, format, flush, pause, verify, partial;
+	struct pushing pushing;
+	const char *pool, *weight_version;
+	unsigned verify;
 	bool from_stdin, dry_run;
-	int64_t connect_ns, init_ns, bucket_ns, timeout_ns;
+	int64_t connect_ns, timeout_ns;
 } cfg = {
-	.bucket_size = UINT64_C(512) << 20,
+	.pushing = PUSHING_DEFAULTS,
 	.connect_ns = 10 * WS_NS_PER_S,
-	.init_ns = 600 * WS_NS_PER_S,
-	.bucket_ns = 600 * WS_NS_PER_S,
 	.timeout_ns = WS_FOREVER,
 };
 
@@ -52,21 +45,11 @@ static const struct opt opts[] = {
 	OPT_FLAG(0, "stdin", &cfg.from_stdin, "read sources from stdin, one a line (with a tab: its weight version); the group is kept"),
 	OPT_FLAG('n', "dry-run", &cfg.dry_run, "print the plan that the real run executes, change nothing"),
 	OPT_GROUP("How"),
-	OPT_CHOICE(0, "backend", backends, &cfg.backend, "the data plane (auto: gloo; nccl: where it is built in)"),
-	OPT_CHOICE(0, "protocol", protocols, &cfg.protocol, "the servers' routes (auto: update)"),
-	OPT_SIZE(0, "bucket-size", &cfg.bucket_size, "most bytes of one request (512MiB)"),
-	OPT_CHOICE(0, "load-format", formats, &cfg.format, "none: a broadcast for each tensor; auto: flattened_bucket"),
-	OPT_CHOICE(0, "flush", flushes, &cfg.flush, "which request tells the servers to drop their cache (last)"),
-	OPT_CHOICE(0, "pause", pauses, &cfg.pause, "what becomes of requests in flight (abort)"),
-	OPT_CHOICE(0, "on-partial", partials, &cfg.partial, "a server left with old and new weights is resumed or stays paused (resume)"),
+	OPT_PUSHING(&cfg.pushing),
 	OPT_CHOICE(0, "verify", verifies, &cfg.verify, "hold the names against the servers first (names), and their checksums against what was sent afterwards (hash)"),
-	OPT_STRING(0, "master-address", "ADDRESS", &cfg.master_address, "this machine as the servers reach it (default: found)"),
-	OPT_UINT(0, "master-port", "PORT", 0, 65535, &cfg.master_port, "port of the rendezvous (0: any)"),
-	OPT_STRING(0, "group-name", "NAME", &cfg.group_name, "name of the process group (default: wsync-<8 hex>, fresh)"),
 	OPT_GROUP("How long"),
 	OPT_DURATION(0, "connect-timeout", &cfg.connect_ns, "to reach the servers (10s)"),
-	OPT_DURATION(0, "init-timeout", &cfg.init_ns, "to form the group (10m)"),
-	OPT_DURATION(0, "bucket-timeout", &cfg.bucket_ns, "for one bucket, pause or flush (10m)"),
+	OPT_PUSHING_TIMES(&cfg.pushing),
 	OPT_DURATION('t', "timeout", &cfg.timeout_ns, "for the whole push (none)"),
 	OPT_COMMON(&cfg.common),
 	OPT_PROGRESS(&cfg.common),
@@ -173,23 +156,21 @@ static int push_lines(struct ws_push *p, struct ui *ui, struct ws_err *err)
 static int push(const struct opt_args *args, const struct targets *targets, struct ui *ui,
                 struct ws_err *err)
 {
-	const struct ws_push_opts o = {
+	struct ws_push_opts o = {
 		.endpoints = targets->urls, .n_endpoints = targets->n,
-		.backend = cfg.backend, .protocol = cfg.protocol, .format = cfg.format,
-		.flush = cfg.flush, .pause = cfg.pause, .verify = cfg.verify, .on_partial = cfg.partial,
-		.master_address = cfg.master_address, .master_port = (uint16_t)cfg.master_port,
-		.group_name = cfg.group_name, .bucket_size = cfg.bucket_size,
+		.verify = cfg.verify,
 		.include = cfg.include.items, .n_include = cfg.include.n,
 		.exclude = cfg.exclude.items, .n_exclude = cfg.exclude.n,
 		.map = cfg.naming.map, .config = cfg.naming.config,
 		.sharded_tp = cfg.naming.sharded_tp, .sharded_ep = cfg.naming.sharded_ep,
 		.weight_version = cfg.weight_version, .dry_run = cfg.dry_run,
 		.list_tensors = cfg.dry_run || cfg.common.verbose > 0, .api_key = targets->api_key,
-		.connect_ns = cfg.connect_ns, .init_ns = cfg.init_ns, .bucket_ns = cfg.bucket_ns,
+		.connect_ns = cfg.connect_ns,
 		.timeout_ns = cfg.timeout_ns == WS_FOREVER ? 0 : cfg.timeout_ns,
 		.sink = ui->sink, .log = &ui->log, .cancel = &run_cancel,
 	};
 	struct ws_push *p = NULL;
+	pushing_apply(&cfg.pushing, &o);
 	if (ws_push_open(&o, &p, err))
 		return -1;
 	const int rc = cfg.from_stdin ? push_lines(p, ui, err) : push_once(p, args, ui, err);

@@ -142,12 +142,13 @@ static void text_progress(struct ui *ui, const struct ws_ev_progress *p)
 	char line[256], done[NUM], total[NUM], rate[NUM], left[NUM];
 	size_t used = (size_t)snprintf(line, sizeof line, "%s", ws_phase_name(p->phase));
 	if (p->total)
-		snprintf(line + used, sizeof line - used,
-		         " %3.0f %%  %10s of %s %9s%s  bucket %zu of %zu",
+		used += (size_t)snprintf(line + used, sizeof line - used,
+		         " %3.0f %%  %10s of %s %9s%s",
 		         (double)p->done / (double)p->total * 100,
 		         ws_format_size(done, NUM, p->done), ws_format_size(total, NUM, p->total),
-		         ws_format_rate(rate, NUM, p->done, p->ns), format_left(left, NUM, p),
-		         p->bucket + 1, p->buckets);
+		         ws_format_rate(rate, NUM, p->done, p->ns), format_left(left, NUM, p));
+	if (p->buckets && used < sizeof line)
+		snprintf(line + used, sizeof line - used, "  bucket %zu of %zu", p->bucket + 1, p->buckets);
 	ui_progress(ui, line);
 }
 

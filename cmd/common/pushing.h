@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pushing.h - the options of how a push is made, for every command that makes one. */
+#ifndef WSYNC_CMD_PUSHING_H
+#define WSYNC_CMD_PUSHING_H
+
+#include "opt.h"
+
+#include "wsync/push.h"
+
+struct pushing {
+	const char *master_address, *group_name;
+	uint64_t master_port, bucket_size;
+	unsigned backend, protocol, format, flush, pause, partial; /* the library's enums */
+	int64_t init_ns, bucket_ns;
+};
+
+#define PUSHING_DEFAULTS { .bucket_size = UINT64_C(512) << 20, .init_ns = 600 * WS_NS_PER_S, \
+	                   .bucket_ns = 600 * WS_NS_PER_S }
+
+extern const char *const pushing_backends[], *const pushing_protocols[], *const pushing_formats[];
+extern const char *const pushing_flushes[], *const pushing_pauses[], *const pushing_partials[];
+
+#define OPT_PUSHING(p) \
+	OPT_CHOICE(0, "backend", pushing_backends, &(p)->backend, \
+		"the data plane (auto: gloo; nccl: where it is built in)"), \
+	OPT_CHOICE(0, "protocol", pushing_protocols, &(p)->protocol, "the servers' routes (auto: update)"), \
+	OPT_SIZE(0, "bucket-size", &(p)->bucket_size, "most bytes of one request (512MiB)"), \
+	OPT_CHOICE(0, "load-format", pushing_formats, &(p)->format, \
+		"none: a broadcast for each tensor; auto: flattened_bucket"), \
+	OPT_CHOICE(0, "flush", pushing_flushes, &(p)->flush, \
+		"which request tells the servers to drop their cache (last)"), \
+	OPT_CHOICE(0, "pause", pushing_pauses, &(p)->pause, "what becomes of requests in flight (abort)"), \
+	OPT_CHOICE(0, "on-partial", pushing_partials, &(p)->partial, \
+		"a server left with old and new weights is resumed or stays paused (resume)"), \
+	OPT_STRING(0, "master-address", "ADDRESS", &(p)->master_address, \
+		"this machine as the servers reach it (default: found)"), \
+	OPT_UINT(0, "master-port", "PORT", 0, 65535, &(p)->master_port, "port of the rendezvous (0: any)"), \
+	OPT_STRING(0, "group-name", "NAME", &(p)->group_name, \
+		"name of the process group (default: wsync-<8 hex>, fresh)")
+#define OPT_PUSHING_TIMES(p) \
+	OPT_DURATION(0, "init-timeout", &(p)->init_ns, "to form the group (10m)"), \
+	OPT_DURATION(0, "bucket-timeout", &(p)->bucket_ns, "for one bucket, pause or flush (10m)")
+
+/* Only what these options say; the rest of *opts is the caller's. */
+void pushing_apply(const struct pushing *p, struct ws_push_opts *opts);
+
+#endif
