@@ -6,12 +6,15 @@
 #include "run.h"
 
 static struct verify_config cfg = {
-	.limit = 3, .connect_ns = 10 * WS_NS_PER_S, .timeout_ns = 60 * WS_NS_PER_S,
+	.limit = 3, .connect_ns = 10 * WS_NS_PER_S, .timeout_ns = VERIFY_NO_TIMEOUT, .samples = 32,
+	.pushing = PUSHING_DEFAULTS,
 };
 
 static const struct opt_command commands[] = {
 	{ "names", "SOURCE...", "would every parameter of the server get its bytes from this source?", 1,
 	  OPT_MANY, verify_names },
+	{ "weights", "SOURCE...", "do the endpoints hold the bytes of this source?", 1, OPT_MANY,
+	  verify_weights },
 	{ 0 },
 };
 
@@ -28,7 +31,7 @@ static const struct opt opts[] = {
 	OPT_REGISTRY(&cfg.common),
 	OPT_API_KEY_FILE(&cfg.common),
 	OPT_DURATION(0, "connect-timeout", &cfg.connect_ns, "to connect (10s)"),
-	OPT_DURATION('t', "timeout", &cfg.timeout_ns, "for the endpoints' answers (60s)"),
+	OPT_DURATION('t', "timeout", &cfg.timeout_ns, "for the endpoints' answers (names: 60s, weights: none)"),
 	OPT_GROUP_FOR("A server that is not asked", "names"),
 	OPT_UINT(0, "tp", "N", 1, 1024, &cfg.tp, "its tensor-parallel size (1)"),
 	OPT_UINT(0, "ep", "N", 1, 1024, &cfg.ep, "its expert-parallel size (1)"),
@@ -37,9 +40,24 @@ static const struct opt opts[] = {
 	OPT_STRING(0, "list", "FILE", &cfg.list, "what it listed once, saved; - is standard input"),
 	OPT_GROUP_FOR("Names", "names"),
 	OPT_FLAG(0, "scan", &cfg.scan, "read every tensor: all zeros, NaN and infinity are found"),
+	OPT_GROUP_FOR("Weights", "weights"),
+	OPT_UINT(0, "samples", "N", 0, 100000, &cfg.samples,
+	         "parameters to compare number by number where checksums cannot be (32)"),
+	OPT_UINT(0, "seed", "N", 0, UINT64_MAX, &cfg.seed, "chooses them (0)"),
+	OPT_UINT(0, "threads", "N", 1, 16, &cfg.threads,
+	         "that read the source (one for each processor, at most 8)"),
+	OPT_FLAG(0, "twice", &cfg.twice, "push the source once more: no checksum may change"),
+	OPT_FLAG(0, "reset", &cfg.reset,
+	         "push onto random numbers: the server finds what was not written; needs --yes"),
+	OPT_FLAG(0, "yes", &cfg.yes, "the endpoints may be without weights meanwhile"),
+	OPT_GROUP_FOR("Pushing (--twice, --reset)", "weights"),
+	OPT_PUSHING(&cfg.pushing),
+	OPT_PUSHING_TIMES(&cfg.pushing),
+	OPT_GROUP("Findings"),
 	OPT_UINT(0, "limit", "N", 0, 1000000, &cfg.limit,
-	         "findings to show of those with one reason; 0: all (3)"),
+	         "to show of those with one reason; 0: all (3)"),
 	OPT_COMMON(&cfg.common),
+	OPT_PROGRESS(&cfg.common),
 	OPT_END,
 };
 
@@ -49,7 +67,8 @@ static const struct opt_program program = {
 	.summary = "Answer yes or no, with a reason, before or after weights are pushed.",
 	.examples = { "wsync-verify names ckpt/ --endpoint gpu7:30000",
 	              "wsync-verify names ckpt/ --tp 8 --ep 8",
-	              "wsync-verify names ckpt/ --list saved-listing.json --json" },
+	              "wsync-verify names ckpt/ --list saved-listing.json --json",
+	              "wsync-verify weights ckpt/ --endpoint gpu7:30000" },
 	.commands = commands,
 	.opts = opts,
 };

@@ -27,7 +27,13 @@ _wsync_options() {
 		--config=FILE --map=FILE --sharded=tp=2|tp=4|tp=8 --include=TENSOR --exclude=TENSOR
 		--endpoint=URL -e=URL --pool=ANY --registry=FILE --api-key-file=FILE
 		--connect-timeout=ANY --timeout=ANY -t=ANY --tp=1|2|4|8 --ep=1|2|4|8
-		--attention-tp=1|2|4|8 --list=FILE --scan --limit=ANY" ;;
+		--attention-tp=1|2|4|8 --list=FILE --scan --limit=ANY
+		--samples=ANY --seed=ANY --threads=1|2|4|8 --twice --reset --yes
+		--backend=auto|gloo|nccl --protocol=auto|update --bucket-size=128MiB|256MiB|512MiB|1GiB
+		--load-format=auto|none|flattened_bucket --flush=last|never|every
+		--pause=abort|retract|in_place|none --on-partial=resume|pause
+		--master-address=ANY --master-port=ANY --group-name=ANY
+		--init-timeout=ANY --bucket-timeout=ANY --progress=auto|none" ;;
 	wsync-register) echo "
 		--world-size=ANY --no-check --pool=ANY --api-key-file=FILE --connect-timeout=ANY
 		--timeout=ANY -t=ANY --registry=FILE" ;;
@@ -45,7 +51,7 @@ _wsync_options() {
 _wsync_commands() {
 	case $1 in
 	wsync-register) echo add remove list check ;;
-	wsync-verify) echo names ;;
+	wsync-verify) echo names weights ;;
 	wsync-ctl) echo info health pause resume flush version ;;
 	esac
 }

@@ -60,21 +60,21 @@ __wsync push -s e -l endpoint -x -a '(__wsync_urls)' -d 'push to this endpoint'
 __wsync push -l weight-version -x -d 'what the endpoints call these weights'
 __wsync push -l stdin -d 'read sources from standard input'
 __wsync push -s n -l dry-run -d 'print the plan, change nothing'
-__wsync push -l backend -x -a 'auto gloo nccl' -d 'the data plane'
-__wsync push -l protocol -x -a 'auto update' -d "the servers' routes"
-__wsync push -l bucket-size -x -a '128MiB 256MiB 512MiB 1GiB' -d 'most bytes of one request'
-__wsync push -l load-format -x -a 'auto none flattened_bucket' -d 'how a bucket is broadcast'
-__wsync push -l flush -x -a 'last never every' -d 'which requests drop the cache'
-__wsync push -l pause -x -a 'abort retract in_place none' -d 'what becomes of requests in flight'
-__wsync push -l on-partial -x -a 'resume pause' -d 'what becomes of half an update'
+__wsync push,verify -l backend -x -a 'auto gloo nccl' -d 'the data plane'
+__wsync push,verify -l protocol -x -a 'auto update' -d "the servers' routes"
+__wsync push,verify -l bucket-size -x -a '128MiB 256MiB 512MiB 1GiB' -d 'most bytes of one request'
+__wsync push,verify -l load-format -x -a 'auto none flattened_bucket' -d 'how a bucket is broadcast'
+__wsync push,verify -l flush -x -a 'last never every' -d 'which requests drop the cache'
+__wsync push,verify -l pause -x -a 'abort retract in_place none' -d 'what becomes of requests in flight'
+__wsync push,verify -l on-partial -x -a 'resume pause' -d 'what becomes of half an update'
 __wsync push -l verify -x -a 'names hash none' -d 'names first, checksums afterwards'
-__wsync push -l master-address -x -d 'this machine as the endpoints reach it'
-__wsync push -l master-port -x -d "the store's port"
-__wsync push -l group-name -x -d 'name of the process group'
-__wsync push -l init-timeout -x -d 'to form the group'
-__wsync push -l bucket-timeout -x -d 'for one bucket'
+__wsync push,verify -l master-address -x -d 'this machine as the endpoints reach it'
+__wsync push,verify -l master-port -x -d "the store's port"
+__wsync push,verify -l group-name -x -d 'name of the process group'
+__wsync push,verify -l init-timeout -x -d 'to form the group'
+__wsync push,verify -l bucket-timeout -x -d 'for one bucket'
 __wsync push -s t -l timeout -x -d 'for the whole push'
-__wsync push -l progress -x -a 'auto none' -d 'draw a progress line'
+__wsync push,verify -l progress -x -a 'auto none' -d 'draw a progress line'
 
 __wsync list-weights -l format -x -a 'table names tsv' -d 'how to print the list'
 __wsync list-weights -l hash -d "add the XXH3-64 of each tensor's bytes"
@@ -94,11 +94,17 @@ function __wsync_commands
     __wsync $argv[1] -f -n "not __fish_seen_subcommand_from $commands" -a "$commands"
 end
 
-__wsync_commands verify names
-__wsync verify -n '__fish_seen_subcommand_from names' -a '(__wsync_sources)'
+__wsync_commands verify names weights
+__wsync verify -n '__fish_seen_subcommand_from names weights' -a '(__wsync_sources)'
 __wsync verify -s t -l timeout -x -d "for the endpoints' answers"
 __wsync verify -l list -r -F -d 'a saved listing'
 __wsync verify -l scan -d 'read every tensor'
+__wsync verify -l samples -x -d 'parameters to compare number by number'
+__wsync verify -l seed -x -d 'chooses them'
+__wsync verify -l threads -x -a '1 2 4 8' -d 'that read the source'
+__wsync verify -l twice -d 'push once more: nothing may change'
+__wsync verify -l reset -d 'push onto random numbers'
+__wsync verify -l yes -d 'the endpoints may be without weights meanwhile'
 __wsync verify -l limit -x -d 'findings to show of a group'
 
 __wsync_commands register add remove list check

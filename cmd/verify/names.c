@@ -35,7 +35,8 @@ static void free_against(struct against *a)
 static int ask(struct verify_job *job, struct against *a, struct ws_err *err)
 {
 	const struct verify_config *cfg = job->cfg;
-	const ws_deadline until = ws_deadline_in(cfg->timeout_ns);
+	const int64_t timeout_ns = cfg->timeout_ns == VERIFY_NO_TIMEOUT ? 60 * WS_NS_PER_S : cfg->timeout_ns;
+	const ws_deadline until = ws_deadline_in(timeout_ns);
 	const size_t n = a->to.n;
 	if (targets_connect(&a->to, cfg->connect_ns, job->ui, &a->http, err) ||
 	    ws_endpoint_probe_all(a->http, a->to.urls, n, until, &run_cancel, a->infos, a->errs, err) ||

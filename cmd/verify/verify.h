@@ -4,7 +4,11 @@
 #define WSYNC_CMD_VERIFY_H
 
 #include "naming.h"
+#include "pushing.h"
 #include "targets.h"
+
+/* --timeout was not given: each command has its own idea. */
+#define VERIFY_NO_TIMEOUT INT64_C(-1)
 
 struct verify_config {
 	struct opt_common common;
@@ -14,6 +18,9 @@ struct verify_config {
 	uint64_t tp, ep, attention_tp; /* 0: not given */
 	uint64_t limit;
 	bool scan;
+	uint64_t samples, seed, threads; /* weights; threads 0: as many as there are processors */
+	bool twice, reset, yes;
+	struct pushing pushing;          /* with twice and reset */
 	int64_t connect_ns, timeout_ns;
 };
 
@@ -24,5 +31,6 @@ struct verify_job {
 
 /* The commands: ctx is a verify_job. They end the stream of JSON lines themselves. */
 int verify_names(void *ctx, const struct opt_args *args, struct ws_err *err);
+int verify_weights(void *ctx, const struct opt_args *args, struct ws_err *err);
 
 #endif

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* weights.c - do the endpoints hold the bytes of this source?
+ *
+ * Of many differences of one kind the first few are shown to people; programs get all of them. */
+#include "verify.h"
+
+#include "run.h"
+
+#include "wsync/str.h"
+#include "wsync/verify.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const kinds[] = { "hash", "missing", "unexpected", "value", "shape", "changed" };
+enum { KINDS = sizeof kinds / sizeof kinds[0] };
+
+struct shown {
+	const struct verify_job *job;
+	const struct targets *to;
+	size_t (*counts)[KINDS]; /* of each endpoint */
+};
+
+/* ---- differences ---- */
+
+static size_t *count_of(struct shown *s, const struct ws_ev_mismatch *m)
+{
+	for (size_t i = 0; i < s->to->n; i++)
+		for (size_t k = 0; k < KINDS; k++)
+			if (!strcmp(s->to->urls[i], m->url) && !strcmp(kinds[k], m->kind))
+				return &s->counts[i][k];
+	return NULL;
+}
+
+/* What a push tells of its phases and buckets is of interest to those only who ask for it. */
+static bool is_wanted(struct shown *s, const struct ws_event *ev)
+{
+	const struct ui *ui = s->job->ui;
+	switch (ev->type) {
+	case WS_EV_MISMATCH: {
+		size_t *count = count_of(s, &ev->mismatch);
+		return !count || (*count)++ < s->job->cfg->limit || !s->job->cfg->limit || ui->json;
+	}
+	case WS_EV_WARNING:
+	case WS_EV_PROGRESS:
+		return true;
+	default:
+		return ui->verbose && !ui->json;
+	}
+}
+
+static void take_event(void *ctx, const struct ws_event *ev)
+{
+	struct shown *s = ctx;
+	const struct ws_sink *sink = &s->job->ui->sink;
+	if (is_wanted(s, ev))
+		sink->event(sink->ctx, ev);
+}
+
+static void say_what_was_left_out(const struct shown *s, size_t i)
+{
+	const size_t limit = (size_t)s->job->cfg->limit;
+	for (size_t k = 0; limit && k < KINDS; k++)
+		if (s->counts[i][k] > limit)
+			ui_say(s->job->ui, "          ... and %zu more of kind %s; --limit 0 shows all\n",
+			       s->counts[i][k] - limit, kinds[k]);
+}
+
+/* ---- answers ---- */
+
+static const char *answer_of(const struct ws_verify_result *r)
+{
+	return r->err.code == WS_OK ? "yes" : r->err.code == WS_EMISMATCH ? "no" : "unknown";
+}
+
+static const char *describe(const struct ws_verify_result *r, char *dst, size_t n)
+{
+	char ranks[48] = "";
+	if (r->ranks)
+		snprintf(ranks, sizeof ranks, " of %u rank%s", r->ranks, r->ranks == 1 ? "" : "s");
+	switch (r->means) {
+	case WS_MEANS_CHECKSUMS:
+		snprintf(dst, n, "%zu checksums%s are those of the source", r->equal, ranks);
+		break;
+	case WS_MEANS_SAMPLES:
+		snprintf(dst, n, "%zu sampled parameters are those of the source, %zu not shown, %zu "
+		         "quantized", r->equal, r->unanswered, r->incomparable);
+		break;
+	case WS_MEANS_TWICE:
+		snprintf(dst, n, "a second push changed none of %zu checksums%s", r->equal, ranks);
+		break;
+	case WS_MEANS_RESET:
+		snprintf(dst, n, "a push onto random weights restored every parameter");
+		break;
+	default:
+		dst[0] = '\0';
+	}
+	return dst;
+}
+
+static void print_result(const struct shown *s, const struct ws_verify_result *r)
+{
+	struct ui *ui = s->job->ui;
+	char text[256];
+	const bool yes = r->err.code == WS_OK, no = r->err.code == WS_EMISMATCH;
+	if (ui->json || ui->quiet)
+		return;
+	ui_head(ui, yes ? UI_GOOD : no ? UI_BAD : UI_WARN, answer_of(r));
+	if (yes)
+		printf("%s: %s\n", ui_text(r->url), describe(r, text, sizeof text));
+	else
+		printf("%s%s%s\n", strstr(r->err.msg, r->url) ? "" : ui_text(r->url),
+		       strstr(r->err.msg, r->url) ? "" : ": ", ui_text(r->err.msg));
+}
+
+static void put_counts(struct ws_jw *w, const struct ws_verify_result *r)
+{
+	ws_jw_uint(w, "equal", r->equal);
+	ws_jw_uint(w, "different", r->different);
+	ws_jw_uint(w, "missing", r->missing);
+	ws_jw_uint(w, "unexpected", r->unexpected);
+	ws_jw_uint(w, "unanswered", r->unanswered);
+	ws_jw_uint(w, "incomparable", r->incomparable);
+}
+
+static void put_result(struct ui *ui, const struct ws_verify_result *r)
+{
+	struct ws_jw *w = ui_line(ui, "weights");
+	if (!w)
+		return;
+	ws_jw_str(w, "url", r->url);
+	ws_jw_str(w, "answer", answer_of(r));
+	ws_jw_str(w, "means", ws_verify_means_name(r->means));
+	ws_jw_str(w, "algorithm", r->algorithm[0] ? r->algorithm : NULL);
+	ws_jw_uint(w, "ranks", r->ranks);
+	put_counts(w, r);
+	ws_jw_str(w, "message", r->err.code == WS_OK ? NULL : r->err.msg);
+	ui_line_end(ui);
+}
+
+static void put_end(struct ui *ui, const struct ws_verify_result *results, size_t n, int64_t ns,
+                    const struct ws_err *err)
+{
+	struct ws_verify_result sum = { .url = NULL };
+	for (size_t i = 0; i < n; i++) {
+		sum.equal += results[i].equal;
+		sum.different += results[i].different;
+		sum.missing += results[i].missing;
+		sum.unexpected += results[i].unexpected;
+		sum.unanswered += results[i].unanswered;
+		sum.incomparable += results[i].incomparable;
+	}
+	struct ws_jw *w = ui_end_open(ui, err);
+	if (!w)
+		return;
+	ws_jw_uint(w, "endpoints", n);
+	put_counts(w, &sum);
+	ws_jw_int(w, "ns", ns);
+	ui_line_end(ui);
+}
+
+/* ---- asking ---- */
+
+static int64_t timeout_of(const struct verify_config *cfg)
+{
+	return cfg->timeout_ns == VERIFY_NO_TIMEOUT || cfg->timeout_ns == WS_FOREVER ? 0 : cfg->timeout_ns;
+}
+
+static int look(struct shown *s, const struct opt_args *args, struct ws_verify_result *results,
+                struct ws_err *err)
+{
+	const struct verify_config *cfg = s->job->cfg;
+	const struct ws_input_opts source = naming_input(&cfg->naming, args);
+	struct ws_input in;
+	if (ws_input_open(&source, &in, err))
+		return -1;
+	const struct ws_verify_opts opts = {
+		.endpoints = s->to->urls, .n_endpoints = s->to->n, .items = in.catalog,
+		.include = cfg->include.items, .n_include = cfg->include.n,
+		.exclude = cfg->exclude.items, .n_exclude = cfg->exclude.n,
+		.samples = (size_t)cfg->samples, .seed = cfg->seed, .threads = (unsigned)cfg->threads,
+		.api_key = s->to->api_key, .connect_ns = cfg->connect_ns, .timeout_ns = timeout_of(cfg),
+		.sink = { take_event, s }, .log = &s->job->ui->log, .cancel = &run_cancel,
+	};
+	const int rc = ws_verify_weights(&opts, results, err);
+	ws_input_close(&in);
+	return rc;
+}
+
+static int push_again(struct shown *s, const struct opt_args *args, struct ws_verify_result *results,
+                      struct ws_err *err)
+{
+	const struct verify_config *cfg = s->job->cfg;
+	struct ws_push_opts opts = {
+		.endpoints = s->to->urls, .n_endpoints = s->to->n,
+		.include = cfg->include.items, .n_include = cfg->include.n,
+		.exclude = cfg->exclude.items, .n_exclude = cfg->exclude.n,
+		.map = cfg->naming.map, .config = cfg->naming.config,
+		.sharded_tp = cfg->naming.sharded_tp, .sharded_ep = cfg->naming.sharded_ep,
+		.verify = WS_VERIFY_NONE, .api_key = s->to->api_key, .connect_ns = cfg->connect_ns,
+		.timeout_ns = timeout_of(cfg), .sink = { take_event, s }, .log = &s->job->ui->log,
+		.cancel = &run_cancel,
+	};
+	const struct ws_push_source source = { .paths = args->v, .n_paths = args->n };
+	pushing_apply(&cfg->pushing, &opts);
+	return cfg->twice ? ws_verify_twice(&opts, &source, results, err)
+	                  : ws_verify_reset(&opts, &source, results, err);
+}
+
+static int check_choice(const struct verify_config *cfg, struct ws_err *err)
+{
+	if (cfg->twice && cfg->reset)
+		return ws_err_set(err, WS_EUSAGE, "--twice and --reset: one at a time");
+	if (!cfg->reset || cfg->yes)
+		return 0;
+	ws_err_set(err, WS_EUSAGE, "--reset overwrites all weights of the endpoints with random numbers "
+	           "before it pushes the source");
+	return ws_err_hint(err, "say --yes as well where they may be without weights for the time of a push");
+}
+
+static int ask(struct shown *s, const struct opt_args *args, struct ws_err *err)
+{
+	const struct verify_config *cfg = s->job->cfg;
+	const int64_t since = ws_now_ns();
+	struct ws_verify_result *results = calloc(s->to->n, sizeof *results);
+	s->counts = calloc(s->to->n, sizeof *s->counts);
+	int rc = results && s->counts ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	if (!rc)
+		rc = cfg->twice || cfg->reset ? push_again(s, args, results, err) : look(s, args, results, err);
+	for (size_t i = 0; results && s->counts && i < s->to->n; i++) {
+		if (!results[i].url)
+			continue; /* it did not come to that */
+		say_what_was_left_out(s, i);
+		print_result(s, &results[i]);
+		put_result(s->job->ui, &results[i]);
+	}
+	if (results)
+		put_end(s->job->ui, results, s->to->n, ws_now_ns() - since, err);
+	free(s->counts);
+	free(results);
+	return rc;
+}
+
+int verify_weights(void *ctx, const struct opt_args *args, struct ws_err *err)
+{
+	struct verify_job *job = ctx;
+	const struct verify_config *cfg = job->cfg;
+	struct targets to = { 0 };
+	struct shown s = { .job = job, .to = &to };
+	int rc = check_choice(cfg, err);
+	if (!rc)
+		rc = targets_find(&to, &cfg->endpoints, cfg->pool, &cfg->common, false, job->ui, err);
+	if (!rc)
+		rc = ask(&s, args, err);
+	targets_free(&to);
+	return rc;
+}

@@ -1,0 +1,326 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# wsync-verify weights: do the endpoints hold the bytes of this source?
+load helpers
+
+prepare() {
+	safetensors a.safetensors m.layers.0.up.weight:BF16:64,32 m.layers.1.up.weight:BF16:64,32 \
+		m.norm.weight:F32:100 c:U8:7 >/dev/null
+	safetensors b.safetensors --seed 2 m.layers.0.up.weight:BF16:64,32 \
+		m.layers.1.up.weight:BF16:64,32 m.norm.weight:F32:100 c:U8:7 >/dev/null
+}
+
+expect_json() { local got; got=$(json "$1"); [ "$got" = "$2" ] || explain "expected $1 = $2, got $got"; }
+
+# journal URL FILTER: an expression over the endpoint's journal j.
+journal() {
+	/usr/bin/python3 -c 'import json, sys, urllib.request
+j = json.load(urllib.request.urlopen(sys.argv[1] + "/wsync/journal", timeout=10))
+paths = [r["path"] for r in j["requests"]]
+print(eval(sys.argv[2]))' "$1" "$2"
+}
+expect_journal() {
+	local got
+	got=$(journal "$1" "$2")
+	[ "$got" = "$3" ] || explain "expected of $1: $2 = $3, got $got"
+}
+
+# pushed NAME OPTION...: an endpoint that holds a.safetensors; its URL is in $url.
+pushed() {
+	endpoint "$@"
+	try wsync-push a.safetensors -e "$url"
+	expect_status 0
+}
+
+# numbers FILE: what a server with these weights answers for m.norm.weight, the only F32 tensor.
+numbers() {
+	/usr/bin/python3 -c 'import json, struct, sys
+f = open(sys.argv[1], "rb"); size, = struct.unpack("<Q", f.read(8)); t = json.loads(f.read(size))["m.norm.weight"]
+begin, end = t["data_offsets"]; f.seek(8 + size + begin)
+print(json.dumps(struct.unpack("<100f", f.read(end - begin))))' "$1"
+}
+
+# shows NAME TEXT: a server without checksums that answers every name with this; its URL is in $url.
+shows() {
+	canned "$1" '/server_info=200:{"tp_size":1,"dtype":"auto"}' '/model_info=200:{"model_path":"m"}' \
+		"/get_weights_by_name=200:$2"
+}
+
+@test "endpoints that hold the weights are a yes, whatever their sizes" {
+	pushed one --tp 1
+	urls=(-e "$url")
+	pushed two --tp 2 --keep hash
+	urls+=(-e "$url")
+	try wsync-verify weights a.safetensors "${urls[@]}"
+	expect_status 0
+	[ "$(grep -c '^yes ' <<<"$out")" = 2 ] || explain "two lines of yes"
+	out_has '8 checksums of 2 ranks are those of the source'
+	[ -z "$err" ] || explain "silence on stderr"
+	try wsync-verify weights a.safetensors "${urls[@]}" --json
+	expect_json '[(l["answer"], l["means"], l["ranks"], l["equal"]) for l in lines if l["type"] == "weights"]' \
+		"[('yes', 'checksums', 1, 4), ('yes', 'checksums', 2, 8)]"
+	expect_json 'lines[-1]["ok"], lines[-1]["endpoints"], lines[-1]["equal"]' "(True, 2, 12)"
+	try wsync-verify weights a.safetensors "${urls[@]}" -q
+	expect_status 0
+	expect_out ''
+}
+
+@test "registered endpoints and pools are asked like those on the command line" {
+	pushed one
+	wsync-register add "$url" --pool good >/dev/null
+	endpoint two
+	wsync-register add "$url" --pool empty >/dev/null
+	try wsync-verify weights a.safetensors --pool good
+	expect_status 0
+	try wsync-verify weights a.safetensors --pool empty
+	expect_status 1
+	try wsync-verify weights a.safetensors --json
+	expect_status 1
+	expect_json '[l["answer"] for l in lines if l["type"] == "weights"]' "['yes', 'no']"
+}
+
+@test "a flipped byte is found by name, with both values" {
+	endpoint one --tp 2 --fault flip:update_weights_from_distributed:1
+	try wsync-push a.safetensors -e "$url"
+	expect_status 0
+	try wsync-verify weights a.safetensors -e "$url" --json
+	expect_status 1
+	expect_json '[(l["kind"], len(l["expected"]), len(l["found"])) for l in lines if l["type"] == "mismatch"]' "[('hash', 16, 16)]"
+	expect_json 'lines[-1]["exit"], lines[-1]["error"]["code"], lines[-1]["different"], lines[-1]["equal"]' "(1, 'mismatch', 1, 7)"
+	err_has 'it does not hold these weights: 7 tensors equal, 1 different, 0 missing, 0 unexpected'
+}
+
+@test "what is missing and what is too much are told apart, and a part of the source expects no more" {
+	pushed one
+	safetensors other.safetensors m.layers.0.up.weight:BF16:64,32 d:U8:3 >/dev/null
+	try wsync-verify weights other.safetensors -e "$url" --json
+	expect_status 1
+	expect_json 'sorted((l["kind"], l["name"]) for l in lines if l["type"] == "mismatch")' \
+		"[('missing', 'd'), ('unexpected', 'c'), ('unexpected', 'm.layers.1.up.weight'), ('unexpected', 'm.norm.weight')]"
+	try wsync-verify weights other.safetensors -e "$url" --exclude d
+	expect_status 0
+	try wsync-verify weights a.safetensors -e "$url" --include 'm.*' --json
+	expect_status 0
+	expect_json 'lines[-1]["equal"], lines[-1]["unexpected"]' '(3, 0)'
+}
+
+@test "people see the first differences of each kind, programs all of them" {
+	pushed one --tp 2
+	try wsync-verify weights b.safetensors -e "$url" --limit 2
+	expect_status 1
+	[ "$(grep -c '^mismatch' <<<"$out")" = 2 ] || explain "two mismatches"
+	out_has '... and 6 more of kind hash; --limit 0 shows all'
+	try wsync-verify weights b.safetensors -e "$url" --limit 0
+	[ "$(grep -c '^mismatch' <<<"$out")" = 8 ] || explain "eight mismatches"
+	try wsync-verify weights b.safetensors -e "$url" --limit 1 --json
+	expect_json 'len([l for l in lines if l["type"] == "mismatch"])' 8
+}
+
+@test "without checksums the numbers that a server shows are compared" {
+	shows server "$(numbers a.safetensors)"
+	try wsync-verify weights a.safetensors -e "$url" --include m.norm.weight --json
+	expect_status 0
+	expect_json '[(l["answer"], l["means"], l["equal"], l["algorithm"]) for l in lines if l["type"] == "weights"]' \
+		"[('yes', 'samples', 1, None)]"
+	try wsync-verify weights b.safetensors -e "$url" --include m.norm.weight
+	expect_status 1
+	out_has 'm.norm.weight: value, expected '
+	out_has ' at [0], found '
+	err_has '1 of 1 sampled parameters differ'
+	# The other tensors are not vectors of 100.
+	try wsync-verify weights a.safetensors -e "$url" --json
+	expect_status 1
+	expect_json 'sorted({l["kind"] for l in lines if l["type"] == "mismatch"})' "['shape']"
+}
+
+@test "samples are as many as asked for and the same for the same seed" {
+	shows server '[]'
+	# Which names were asked for since the last look.
+	looked=0
+	sampled() {
+		tail -n +$((looked + 1)) server.out | grep -o '"name":"[^"]*"' | sort >names
+		looked=$(wc -l <server.out)
+	}
+	safetensors many.safetensors $(for i in {0..39}; do echo "m.layers.$i.w:F32:4"; done) >/dev/null
+	try wsync-verify weights many.safetensors -e "$url" --samples 5
+	expect_status 5
+	err_has 'it showed none of 5 sampled parameters'
+	sampled
+	mv names first
+	[ "$(uniq first | wc -l)" = 5 ]
+	try wsync-verify weights many.safetensors -e "$url" --samples 5
+	sampled
+	diff first names >&2
+	try wsync-verify weights many.safetensors -e "$url" --samples 5 --seed 7
+	sampled
+	run ! diff -q first names
+	try wsync-verify weights many.safetensors -e "$url"
+	err_has 'none of 32 sampled parameters'
+	try wsync-verify weights many.safetensors -e "$url" --samples 0
+	expect_status 5
+	err_has 'no parameter was sampled'
+}
+
+@test "an endpoint that offers nothing to compare with is never a yes" {
+	shows server '["one", "two"]'
+	try wsync-verify weights a.safetensors -e "$url" --json
+	expect_status 5
+	expect_json '[(l["answer"], l["means"], l["unanswered"]) for l in lines if l["type"] == "weights"]' "[('unknown', 'none', 4)]"
+	err_has 'nothing can be compared: it reports no checksums'
+	err_has 'hint: --twice'
+	endpoint two --keep none
+	try wsync-verify weights a.safetensors -e "$url"
+	expect_status 5
+	out_has 'unknown '
+}
+
+@test "a no is the answer, whoever else keeps silent" {
+	pushed one
+	try wsync-verify weights a.safetensors -e "$url" -e "127.0.0.1:$(free_port)" --json
+	expect_status 4
+	expect_json '[l["answer"] for l in lines if l["type"] == "weights"]' "['yes', 'unknown']"
+	try wsync-verify weights b.safetensors -e "127.0.0.1:$(free_port)" -e "$url"
+	expect_status 1
+}
+
+@test "an endpoint that does not answer ends with the deadline" {
+	endpoint one --fault hang:weights_checker:1
+	before=$SECONDS
+	try wsync-verify weights a.safetensors -e "$url" --timeout 1
+	expect_status 10
+	[ $((SECONDS - before)) -le 5 ]
+}
+
+@test "pushed twice: no checksum changes, and nobody stays paused" {
+	pushed one --tp 2
+	first=$url
+	pushed two
+	try wsync-verify weights a.safetensors -e "$first" -e "$url" --twice --json
+	expect_status 0
+	expect_json '[(l["answer"], l["means"], l["equal"]) for l in lines if l["type"] == "weights"]' "[('yes', 'twice', 8), ('yes', 'twice', 4)]"
+	expect_json 'sorted({l["type"] for l in lines})' "['end', 'start', 'weights']"
+	expect_journal "$first" '[p for p in paths if p in ("/weights_checker", "/update_weights_from_distributed")]' \
+		"['/update_weights_from_distributed', '/weights_checker', '/update_weights_from_distributed', '/weights_checker']"
+	expect_journal "$first" 'j["state"]["paused"], j["state"]["groups"]' '(False, [])'
+	try wsync-verify weights a.safetensors -e "$url" --twice --load-format none --bucket-size 1KiB --pause retract --flush never
+	expect_status 0
+	out_has 'a second push changed none of 4 checksums'
+}
+
+@test "what the second push changes is named" {
+	pushed one --fault flip:update_weights_from_distributed:2
+	try wsync-verify weights a.safetensors -e "$url" --twice --json
+	expect_status 1
+	expect_json '[(l["kind"], len(l["expected"]), len(l["found"])) for l in lines if l["type"] == "mismatch"]' "[('changed', 16, 16)]"
+	err_has 'a push of the same weights changed 1 of 4 parameters'
+	err_lacks 'most of it changed'
+	try wsync-verify weights b.safetensors -e "$url" --twice
+	expect_status 1
+	err_has 'hint: most of it changed'
+}
+
+@test "a second push that fails is its own failure, and nobody stays paused" {
+	pushed one --fault refuse:update_weights_from_distributed:2
+	try wsync-verify weights a.safetensors -e "$url" --twice --json
+	expect_status 5
+	expect_json '[l["answer"] for l in lines if l["type"] == "weights"], lines[-1]["error"]["phase"]' "(['unknown'], 'transfer')"
+	expect_journal "$url" 'j["state"]["paused"], j["state"]["groups"]' '(False, [])'
+}
+
+@test "weights are destroyed only for who says so" {
+	pushed one
+	try wsync-verify weights a.safetensors -e "$url" --reset
+	expect_status 2
+	err_has 'random numbers'
+	err_has '--yes'
+	try wsync-verify weights a.safetensors -e "$url" --reset --twice --yes
+	expect_status 2
+	expect_journal "$url" '"/weights_checker" in paths' False
+}
+
+# model NAME OPTION...: an endpoint with the parameters of the model in ck, which it holds.
+model() {
+	endpoint "$1" --model ck --tp 2 "${@:2}"
+	try wsync-push ck -e "$url"
+	expect_status 0
+}
+small() { /usr/bin/python3 "$repo/tests/cli/small_model.py" "$@"; }
+
+@test "a push onto random weights restores every parameter, and nobody answers meanwhile" {
+	small qwen3 ck
+	model one
+	first=$url
+	model two
+	try wsync-verify weights ck -e "$first" -e "$url" --reset --yes --json
+	expect_status 0
+	expect_json '[(l["answer"], l["means"]) for l in lines if l["type"] == "weights"]' "[('yes', 'reset'), ('yes', 'reset')]"
+	expect_journal "$url" '[p for p in paths if p in ("/weights_checker", "/pause_generation", "/update_weights_from_distributed", "/continue_generation")][3:]' \
+		"['/weights_checker', '/pause_generation', '/weights_checker', '/update_weights_from_distributed', '/weights_checker', '/continue_generation']"
+	try wsync-verify weights ck -e "$url"
+	expect_status 0
+	out_has 'are those of the source'
+	try wsync-verify weights ck -e "$url" --twice
+	expect_status 0
+}
+
+@test "a parameter that a push leaves out is named by the server" {
+	small qwen3 ck
+	model one
+	try wsync-verify weights ck -e "$url" --reset --yes --exclude '*.1.input_layernorm.*'
+	expect_status 1
+	err_has 'after a push onto random weights it is not what it was'
+	err_has 'model.layers.1.input_layernorm.weight'
+	expect_journal "$url" 'j["state"]["paused"]' False
+}
+
+@test "a reset that is not made good is said, and on demand nobody answers with random weights" {
+	small qwen3 ck
+	model one --fault refuse:update_weights_from_distributed:2
+	try wsync-verify weights ck -e "$url" --reset --yes --json
+	expect_status 5
+	expect_json '[l["answer"] for l in lines if l["type"] == "weights"]' "['unknown']"
+	err_has 'may hold random weights'
+	expect_journal "$url" 'j["state"]["paused"], j["state"]["groups"]' '(False, [])'
+	model two --fault refuse:update_weights_from_distributed:2
+	try wsync-verify weights ck -e "$url" --reset --yes --on-partial pause
+	expect_status 5
+	err_has 'left paused: it may hold random weights'
+	expect_journal "$url" 'j["state"]["paused"]' True
+	model three --fault refuse:weights_checker:2
+	try wsync-verify weights ck -e "$url" --reset --yes
+	expect_status 5
+	expect_journal "$url" 'j["state"]["paused"]' False
+	model five
+	try wsync-verify weights a.safetensors -e "$url" --reset --yes --pause in_place
+	expect_status 2
+	try wsync-verify weights missing -e "$url" --reset --yes
+	expect_status 3
+	expect_journal "$url" '"/weights_checker" in paths' False
+	endpoint four --keep hash
+	try wsync-verify weights ck -e "$url" --reset --yes
+	expect_status 5
+	err_lacks 'random'
+	err_has 'snapshot'
+	expect_journal "$url" '"/pause_generation" in paths' False
+}
+
+@test "options of other commands are refused" {
+	try wsync-verify weights a.safetensors --tp 2 -e 127.0.0.1:9
+	expect_status 2
+	try wsync-verify names a.safetensors --samples 3
+	expect_status 2
+	try wsync-verify weights
+	expect_status 2
+	try wsync-verify weights missing.safetensors -e 127.0.0.1:9
+	expect_status 3
+}
+
+@test "every JSON key of wsync-verify weights is documented" {
+	documented() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" wsync-verify; }
+	pushed one
+	for options in "a.safetensors" "b.safetensors" "a.safetensors --twice" "a.safetensors --reset --yes" "a.safetensors -e 127.0.0.1:9"; do
+		# shellcheck disable=SC2086 # words
+		try wsync-verify weights $options -e "$url" --json
+		documented <<<"$out"
+	done
+}
