@@ -190,11 +190,11 @@ def push_env():
 
 
 class Running:
-    """A wsync-push under way."""
+    """A wsync-push under way, or the program of that command line."""
 
-    def __init__(self, endpoints, paths, *options):
+    def __init__(self, endpoints, paths, *options, argv=None):
         self.began = time.monotonic()
-        self.child = start(push_argv(endpoints, paths, options), push_env(),
+        self.child = start(argv or push_argv(endpoints, paths, options), push_env(),
                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                            text=True)
 
@@ -203,7 +203,7 @@ class Running:
         try:
             out, err = self.child.communicate(timeout=seconds)
         except subprocess.TimeoutExpired as e:
-            raise AssertionError("wsync-push still ran after %g s" % seconds) from e
+            raise AssertionError("it still ran after %g s" % seconds) from e
         finally:
             stop(self.child)
         return Push(self.child.returncode, out, err, time.monotonic() - self.began)
@@ -211,6 +211,14 @@ class Running:
 
 def push(endpoints, paths, *options, seconds=60):
     return Running(endpoints, paths, *options).wait(seconds)
+
+
+def run_program(name, args, endpoints, seconds=60):
+    """Another of the programs, with --json among args; the outcome is like a push's."""
+    argv = [os.path.join(BUILD, "bin", name), *args]
+    for e in endpoints:
+        argv += ["--endpoint", e.url]
+    return Running(endpoints, [], argv=argv).wait(seconds)
 
 
 class Session:

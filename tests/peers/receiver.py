@@ -10,6 +10,7 @@ One line of JSON per endpoint on stdout says that it is ready: {"url", "tp", "pi
 Torch is imported once; endpoints and ranks are forks. Everything dies with the process above it,
 and an endpoint dies with any of its ranks, as a server does. Python 3.11 to 3.14, torch 1.13 up.
 
+POST /get_weights_by_name   numbers of the first rank, with --keep memory
 GET /received   what each rank holds since the last group was formed
 GET /journal    the requests in order of arrival, with the status that they got
 """
@@ -101,6 +102,11 @@ class Rank:
         return {name: {k: v for k, v in entry.items() if k != "tensor"}
                 for name, entry in self.held.items()}
 
+    def get_weights_by_name(self, body):
+        """The first rows as SGLang's models show them: in float32, of this rank; None: it is not kept."""
+        tensor = self.held.get(body["name"], {}).get("tensor")
+        return None if tensor is None else tensor[:body["truncate_size"]].float().tolist()
+
     def serve(self, pipe):
         die_with_parent()
         torch.set_num_threads(1)
@@ -183,11 +189,16 @@ class Endpoint:
 
     def weights_checker(self, _body):
         ranks = [{"checksums": {name: t["sha256"] for name, t in held.items()},
-                  "algorithm": "sha256",
                   "parallelism_info": {"tp_rank": i, "tp_size": self.tp, "rank": i,
                                        "size": self.tp}}
                  for i, (_, held) in enumerate(self.ask_ranks("received", {}))]
-        return 200, {"success": True, "message": "checksum", "ranks": ranks}
+        return 200, {"success": True, "message": "checksum", "algorithm": "sha256", "ranks": ranks}
+
+    def get_weights_by_name(self, body):
+        ok, values = self.ask_ranks("get_weights_by_name", body)[0]
+        if not ok or values is None:
+            return 400, {"error": {"message": "Get parameter by name failed"}}
+        return 200, values
 
     def health(self, _body):
         return 200, ""
@@ -217,7 +228,7 @@ ROUTES = collections.OrderedDict(
         "health", "model_info", "server_info", "init_weights_update_group",
         "destroy_weights_update_group", "update_weights_from_distributed", "pause_generation",
         "continue_generation", "flush_cache", "update_weight_version", "weights_checker",
-        "received"))
+        "get_weights_by_name", "received"))
 ROUTES.update({"/journal": "read_journal", "/openapi.json": "openapi_json"})
 LISTS = ("names", "dtypes", "shapes")
 
