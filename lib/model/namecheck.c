@@ -3,7 +3,7 @@
  * config, what does not divide, and partners in different buckets. */
 #include "wsync/namecheck.h"
 
-#include "namecheck_core.h"
+#include "namecheck_listing.h"
 #include "wsync/str.h"
 
 #include <inttypes.h>
@@ -160,6 +160,22 @@ const struct ws_item *ws_check_sent(const struct ws_check *c, const char *name)
 	return item && is_chosen(c->opts, name) ? item : NULL;
 }
 
+/* What the server shows is what it has: the layout becomes one of the sizes that it shows. */
+static int relate_server(struct ws_check *c, struct ws_shown *server)
+{
+	c->report = ws_report_new();
+	if (!c->report)
+		return ws_err_set(c->err, WS_ESYSTEM, "check of names: out of memory");
+	if (!c->layout || !c->listing || !c->listing->n)
+		return 0;
+	*server = (struct ws_shown){ .c = c, .layout = c->layout };
+	c->server = server;
+	if (ws_shown_guess(server))
+		return -1;
+	c->layout = server->layout;
+	return 0;
+}
+
 static int begin(struct ws_check *c)
 {
 	const struct ws_namecheck_opts *o = c->opts;
@@ -172,8 +188,7 @@ static int begin(struct ws_check *c)
 	c->part_item = malloc((c->n_parts + 1) * sizeof *c->part_item);
 	c->part_meant = malloc((c->n_parts + 1) * sizeof *c->part_meant);
 	c->part_said = calloc(c->n_parts + 1, sizeof *c->part_said);
-	c->report = ws_report_new();
-	if (!c->sent || !c->sent_known || !c->part_item || !c->part_meant || !c->part_said || !c->report)
+	if (!c->sent || !c->sent_known || !c->part_item || !c->part_meant || !c->part_said)
 		return ws_err_set(c->err, WS_ESYSTEM, "check of names: out of memory");
 	for (size_t i = 0; i < c->n_parts; i++)
 		c->part_item[i] = c->part_meant[i] = WS_NONE;
@@ -194,6 +209,8 @@ static int begin(struct ws_check *c)
 
 static void end(struct ws_check *c)
 {
+	if (c->server)
+		ws_shown_fini(c->server);
 	ws_names_fini(&c->shown);
 	ws_suggest_free(c->suggest);
 	ws_report_free(c->report);
@@ -227,7 +244,10 @@ int ws_namecheck(const struct ws_namecheck_opts *opts, struct ws_findings *out, 
 		                  "known, so there is nothing to hold them against");
 	/* What a server without a model shows is what was sent to it, which proves nothing. */
 	c.listing = opts->listing && !opts->listing->received ? opts->listing : NULL;
-	int rc = begin(&c);
+	struct ws_shown server;
+	int rc = relate_server(&c, &server);
+	if (!rc)
+		rc = begin(&c);
 	if (!rc)
 		rc = run(&c);
 	if (!rc)

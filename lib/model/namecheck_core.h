@@ -47,6 +47,7 @@ struct ws_check {
 	size_t n_parts;
 	const struct ws_weight_list *listing; /* NULL: none that says anything */
 	struct ws_names shown;               /* of the listing */
+	struct ws_shown *server;             /* the listing related to the layout; NULL: not both are there */
 	struct ws_report *report;
 	struct ws_suggest *suggest;          /* part names, or those of the listing; made when asked for */
 	const char **suggest_names;

@@ -4,7 +4,7 @@
  * Names are related by the stacked tensors that most servers have (q, k and v; gate and up; experts'
  * w1, w2 and w3), whole segments at a time, and shapes by the number of elements: a server shows one
  * rank's share, so what is sent must be a multiple of it. That finds less than rules do, and says so. */
-#include "namecheck_core.h"
+#include "namecheck_relate.h"
 #include "rules.h"
 
 #include <inttypes.h>
@@ -12,118 +12,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_STRIPPED = 3 };
-
-/* A tensor of the checkpoint, the one it is stacked into, and which of its shares it is. */
-static const struct stacked {
-	const char *part, *fused;
-	unsigned share, of;   /* a bit, and the bits of all */
-} stacks[] = {
-	{ "q_proj", "qkv_proj", 1, 7 },   { "k_proj", "qkv_proj", 2, 7 },
-	{ "v_proj", "qkv_proj", 4, 7 },   { "gate_proj", "gate_up_proj", 1, 3 },
-	{ "up_proj", "gate_up_proj", 2, 3 },
-	{ "w1", "gate_up_proj", 1, 3 },   { "w3", "gate_up_proj", 2, 3 },
-	{ "w2", "down_proj", 1, 1 },
-	{ "q_a_proj", "fused_qkv_a_proj_with_mqa", 1, 3 },
-	{ "kv_a_proj_with_mqa", "fused_qkv_a_proj_with_mqa", 2, 3 },
-	{ "in_proj_qkv", "in_proj_qkvz", 1, 3 }, { "in_proj_z", "in_proj_qkvz", 2, 3 },
-	{ "in_proj_b", "in_proj_ba", 1, 3 }, { "in_proj_a", "in_proj_ba", 2, 3 },
-};
-
-static const struct stacked expert_stacks[] = {
-	{ "gate_proj", "w13", 1, 3 }, { "w1", "w13", 1, 3 },
-	{ "up_proj", "w13", 2, 3 },   { "w3", "w13", 2, 3 },
-	{ "down_proj", "w2", 1, 1 },  { "w2", "w2", 1, 1 },
-};
-
-enum { N_STACKS = sizeof stacks / sizeof stacks[0],
-       N_EXPERT_STACKS = sizeof expert_stacks / sizeof expert_stacks[0] };
+enum { MAX_STRIPPED = 3, MAX_LAYERS = 4096 };
 
 /* What is sent for one shown parameter. */
 struct cover {
 	size_t n, direct;            /* tensors; those of its own name among them */
-	unsigned shares, of;         /* of stacks[] */
+	unsigned shares, of;         /* of the stack */
 	int64_t elements;            /* -1: too many to count */
-	const struct stacked *stack;
+	const struct ws_stacked *stack;
 	bool experts;
 };
 
 struct generic {
 	struct ws_check *c;
 	struct cover *covers;        /* by entry of the listing */
+	bool shown[MAX_LAYERS], sent[MAX_LAYERS];
+	bool unshown[MAX_LAYERS], unsent[MAX_LAYERS]; /* layers that only the other side has */
+	struct ws_text not_shown, not_sent;           /* as ranges */
+	int64_t layers;              /* num_hidden_layers; -1: not known */
 };
-
-struct relation {
-	size_t shown;                /* WS_NONE: none */
-	const struct stacked *stack; /* NULL: under its own name */
-	bool experts;
-};
-
-static size_t find_shown(const struct ws_check *c, const char *name)
-{
-	const struct ws_weight *w = ws_names_find(&c->shown, name);
-	return w ? (size_t)(w - c->listing->items) : WS_NONE;
-}
-
-static size_t segment_length(const char *p)
-{
-	return strcspn(p, ".");
-}
-
-static bool is_segment(const char *p, size_t n, const char *word)
-{
-	return strlen(word) == n && !memcmp(p, word, n);
-}
-
-/* "mlp.experts.7.up_proj.weight" in "mlp.experts.w13_weight"; p is at "experts". */
-static bool relate_expert(const struct ws_check *c, const char *name, const char *p, struct relation *r)
-{
-	const char *number = p + strlen("experts.");
-	const char *leaf = number + strspn(number, "0123456789");
-	char fused[WS_CHECK_NAME];
-	if (leaf == number || *leaf != '.')
-		return false;
-	leaf++;
-	const size_t n = segment_length(leaf);
-	for (size_t i = 0; i < N_EXPERT_STACKS; i++) {
-		const struct stacked *s = &expert_stacks[i];
-		if (!is_segment(leaf, n, s->part) || leaf[n] != '.' ||
-		    snprintf(fused, sizeof fused, "%.*sexperts.%s_%s", (int)(p - name), name, s->fused,
-		             leaf + n + 1) >= WS_CHECK_NAME)
-			continue;
-		*r = (struct relation){ find_shown(c, fused), s, true };
-		return r->shown != WS_NONE;
-	}
-	return false;
-}
-
-static bool relate_segment(const struct ws_check *c, const char *name, const char *p, struct relation *r)
-{
-	const size_t n = segment_length(p);
-	char fused[WS_CHECK_NAME];
-	for (size_t i = 0; i < N_STACKS; i++) {
-		if (!is_segment(p, n, stacks[i].part) ||
-		    snprintf(fused, sizeof fused, "%.*s%s%s", (int)(p - name), name, stacks[i].fused, p + n) >=
-		    WS_CHECK_NAME)
-			continue;
-		*r = (struct relation){ find_shown(c, fused), &stacks[i], false };
-		if (r->shown != WS_NONE)
-			return true;
-	}
-	return false;
-}
-
-static struct relation relate(const struct ws_check *c, const char *name)
-{
-	struct relation r = { find_shown(c, name), NULL, false };
-	for (const char *p = name; r.shown == WS_NONE && *p; p += segment_length(p), p += *p == '.') {
-		if (!strncmp(p, "experts.", 8) && relate_expert(c, name, p, &r))
-			return r;
-		if (relate_segment(c, name, p, &r))
-			return r;
-	}
-	return r;
-}
 
 static int64_t elements(unsigned n, const int64_t *dims)
 {
@@ -134,7 +41,7 @@ static int64_t elements(unsigned n, const int64_t *dims)
 	return count;
 }
 
-static void cover(struct generic *g, const struct relation *r, const struct ws_item *item)
+static void cover(struct generic *g, const struct ws_relation *r, const struct ws_item *item)
 {
 	struct cover *v = &g->covers[r->shown];
 	const int64_t more = elements(item->n_dims, item->dims);
@@ -171,7 +78,7 @@ static bool is_left_aside(struct ws_check *c, const struct ws_item *item)
 static bool is_tied_head(struct ws_check *c, const struct ws_item *item)
 {
 	const char *embedding = "model.embed_tokens.weight";
-	if (strcmp(item->name, "lm_head.weight") || find_shown(c, embedding) == WS_NONE)
+	if (strcmp(item->name, "lm_head.weight") || ws_find_shown(c, embedding) == WS_NONE)
 		return false;
 	const bool sent = ws_check_sent(c, embedding) != NULL;
 	const struct ws_said said = { WS_NAME_TIED, sent ? WS_NOTE : WS_ERROR, item->name, embedding, embedding,
@@ -181,18 +88,47 @@ static bool is_tied_head(struct ws_check *c, const struct ws_item *item)
 	return true;
 }
 
+/* A layer behind the last is what predicts further tokens, which a draft model has. */
+static bool is_next_token(const struct generic *g, int64_t layer)
+{
+	char name[96];
+	snprintf(name, sizeof name, "model.layers.%" PRId64 ".eh_proj.weight", layer);
+	return g->layers >= 0 ? layer >= g->layers : ws_check_sent(g->c, name) != NULL;
+}
+
+static bool is_of_other_layer(const struct generic *g, const struct ws_item *item)
+{
+	const int64_t layer = ws_layer_of(item->name);
+	if (layer < 0 || layer >= MAX_LAYERS || !g->unshown[layer])
+		return false;
+	const bool next = is_next_token(g, layer);
+	const struct ws_text shared = next
+		? ws_textf("names are left aside by servers: a next-token layer: only a draft model has it")
+		: ws_textf("names are of layers that the server does not show: %.400s", g->not_shown.s);
+	const struct ws_said said = {
+		WS_NAME_UNEXPECTED, next ? WS_NOTE : WS_ERROR, item->name, NULL, NULL, NULL, shared.s,
+		next ? NULL : "another pipeline stage has them, or the checkpoint is another model's", false,
+	};
+	if (next)
+		ws_report_add(g->c->report, &said, "servers leave it aside: a next-token layer: only a draft "
+		              "model has it");
+	else
+		ws_report_add(g->c->report, &said, "of layer %" PRId64 ", which the server does not show", layer);
+	return true;
+}
+
 static bool has_wrong_prefix(struct ws_check *c, const struct ws_item *item)
 {
 	const char *rest = item->name;
 	for (unsigned k = 0; k <= MAX_STRIPPED && *rest; k++) {
 		char longer[WS_CHECK_NAME];
-		struct relation r = { WS_NONE, NULL, false };
+		struct ws_relation r = { WS_NONE, NULL, false };
 		const int n = (int)(rest - item->name);
 		if (k)
-			r = relate(c, rest);
+			r = ws_relate(c, rest);
 		const bool plain = r.shown != WS_NONE;
 		if (!plain && snprintf(longer, sizeof longer, "model.%s", rest) < WS_CHECK_NAME)
-			r = relate(c, longer);
+			r = ws_relate(c, longer);
 		if (r.shown != WS_NONE) {
 			const struct ws_text how = plain
 				? ws_textf("%.*s, and without it", n, item->name)
@@ -207,15 +143,19 @@ static bool has_wrong_prefix(struct ws_check *c, const struct ws_item *item)
 			              k ? " with" : "", how.s);
 			return true;
 		}
-		rest += segment_length(rest);
+		if (*rest >= '0' && *rest <= '9')
+			break; /* what stands in a layer stands there for a reason */
+		rest += strcspn(rest, ".");
 		rest += *rest == '.';
 	}
 	return false;
 }
 
-static void explain(struct ws_check *c, const struct ws_item *item)
+static void explain(const struct generic *g, const struct ws_item *item)
 {
-	if (is_left_aside(c, item) || is_tied_head(c, item) || has_wrong_prefix(c, item))
+	struct ws_check *c = g->c;
+	if (is_left_aside(c, item) || is_tied_head(c, item) || is_of_other_layer(g, item) ||
+	    has_wrong_prefix(c, item))
 		return;
 	const char *near = ws_check_near(c, item->name);
 	const struct ws_text shared = ws_textf("names like %.400s are none that the server shows: it drops or refuses "
@@ -226,20 +166,6 @@ static void explain(struct ws_check *c, const struct ws_item *item)
 }
 
 /* ---- what the server shows ---- */
-
-static struct ws_text lacking(const struct cover *v)
-{
-	const struct stacked *table = v->experts ? expert_stacks : stacks;
-	const size_t n = v->experts ? N_EXPERT_STACKS : N_STACKS;
-	struct ws_text t = { "" };
-	size_t used = 0;
-	for (size_t i = 0; i < n && used < sizeof t.s; i++)
-		if (!strcmp(table[i].fused, v->stack->fused) && !(v->shares & table[i].share) &&
-		    table[i].part[0] != 'w')
-			used += (size_t)snprintf(t.s + used, sizeof t.s - used, "%s%s", used ? " and " : "",
-			                         table[i].part);
-	return t;
-}
 
 static void say(struct ws_check *c, enum ws_verdict verdict, enum ws_severity severity,
                 const struct ws_weight *w, const char *shared, const char *why)
@@ -273,16 +199,33 @@ static void check_elements(struct ws_check *c, const struct ws_weight *w, const 
 		             v->elements).s);
 }
 
-static void check_shown(struct ws_check *c, const struct ws_weight *w, const struct cover *v)
+static bool is_of_unsent_layer(const struct generic *g, const struct ws_weight *w)
 {
+	const int64_t layer = ws_layer_of(w->name);
+	if (layer < 0 || layer >= MAX_LAYERS || !g->unsent[layer])
+		return false;
+	const struct ws_text shared = ws_textf("parameters are of layers that nothing is sent for: %.400s",
+	                                       g->not_sent.s);
+	const struct ws_said said = {
+		WS_NAME_MISSING, g->c->opts->subset ? WS_NOTE : WS_ERROR, w->name, w->name, NULL, NULL, shared.s,
+		"name the files of every pipeline stage as sources", false,
+	};
+	ws_report_add(g->c->report, &said, "nothing is sent for layer %" PRId64, layer);
+	return true;
+}
+
+static void check_shown(const struct generic *g, const struct ws_weight *w, const struct cover *v)
+{
+	struct ws_check *c = g->c;
 	const char *why = v->n ? NULL : ws_own_affair(w->name);
 	if (why) {
 		say(c, WS_NAME_SERVER, WS_NOTE, w, "are none that is sent", why);
 		return;
 	}
 	if (v->n == 0) {
-		say(c, WS_NAME_MISSING, WS_ERROR, w, "get nothing: the server keeps what it has",
-		    "the server shows it, and nothing is sent for it");
+		if (!is_of_unsent_layer(g, w))
+			say(c, WS_NAME_MISSING, WS_ERROR, w, "get nothing: the server keeps what it has",
+			    "the server shows it, and nothing is sent for it");
 		return;
 	}
 	if (v->direct && v->direct < v->n)
@@ -290,7 +233,7 @@ static void check_shown(struct ws_check *c, const struct ws_weight *w, const str
 		    "sent whole and in parts: the server takes one after the other");
 	if (!v->direct && v->shares != v->of)
 		say(c, WS_NAME_PARTIAL, WS_ERROR, w, "get a part only",
-		    ws_textf("a part only is sent, without %.200s", lacking(v).s).s);
+		    ws_textf("a part only is sent, without %.200s", ws_text_lacking(v->stack, v->experts, v->shares).s).s);
 	else
 		check_elements(c, w, v);
 }
@@ -300,30 +243,72 @@ static void warn(struct ws_check *c)
 	const struct ws_config *config = c->opts->config;
 	const char *arch = config ? ws_config_architecture(config) : "";
 	const struct ws_said said = { WS_NAME_CONFIG, WS_WARN, *arch ? arch : "config.json", NULL, NULL, NULL,
-		                      NULL, "describe the family in a --map FILE (wsync-map(5)) to check shapes too", false };
+		                      NULL, *arch ? "describe the family in a --map FILE (wsync-map(5))"
+		                                  : "give the server's config.json (--config)", false };
 	ws_report_add(c->report, &said, "%s%s: names are related by the stacked tensors that most servers have, "
 	              "and shapes by their number of elements only",
 	              *arch ? "no rules are known for " : "the server's config.json is not known", arch);
 }
 
+static void mark_layer(bool *layers, const char *name)
+{
+	const int64_t layer = ws_layer_of(name);
+	if (layer >= 0 && layer < MAX_LAYERS)
+		layers[layer] = true;
+}
+
+/* Layers that only one side has, when both have some. */
+static void compare_layers(struct generic *g)
+{
+	const struct ws_check *c = g->c;
+	bool both = false;
+	for (size_t i = 0; i < c->n_sent; i++)
+		mark_layer(g->sent, c->sent[i]->name);
+	for (size_t i = 0; i < c->listing->n; i++)
+		mark_layer(g->shown, c->listing->items[i].name);
+	for (size_t i = 0; i < MAX_LAYERS; i++)
+		both |= g->sent[i] && g->shown[i];
+	for (size_t i = 0; both && i < MAX_LAYERS; i++) {
+		g->unshown[i] = g->sent[i] && !g->shown[i];
+		g->unsent[i] = g->shown[i] && !g->sent[i];
+	}
+	g->not_shown = ws_text_ranges(g->unshown, MAX_LAYERS);
+	g->not_sent = ws_text_ranges(g->unsent, MAX_LAYERS);
+	if (!c->opts->config || !ws_config_int(c->opts->config, "num_hidden_layers", &g->layers))
+		g->layers = -1;
+}
+
+static void compare(struct generic *g)
+{
+	struct ws_check *c = g->c;
+	compare_layers(g);
+	for (size_t i = 0; i < c->n_sent; i++) {
+		const struct ws_relation r = ws_relate(c, c->sent[i]->name);
+		if (r.shown != WS_NONE)
+			cover(g, &r, c->sent[i]);
+		else
+			explain(g, c->sent[i]);
+	}
+	for (size_t i = 0; i < c->listing->n; i++)
+		check_shown(g, &c->listing->items[i], &g->covers[i]);
+}
+
 int ws_check_generic(struct ws_check *c)
 {
-	struct generic g = { .c = c };
 	warn(c);
 	if (!c->listing || !c->listing->n)
 		return 0;
-	g.covers = calloc(c->listing->n, sizeof *g.covers);
-	if (!g.covers)
-		return ws_err_set(c->err, WS_ESYSTEM, "out of memory");
-	for (size_t i = 0; i < c->n_sent; i++) {
-		const struct relation r = relate(c, c->sent[i]->name);
-		if (r.shown != WS_NONE)
-			cover(&g, &r, c->sent[i]);
-		else
-			explain(c, c->sent[i]);
+	struct generic *g = calloc(1, sizeof *g);
+	struct cover *covers = calloc(c->listing->n, sizeof *covers);
+	int rc = 0;
+	if (g && covers) {
+		g->c = c;
+		g->covers = covers;
+		compare(g);
+	} else {
+		rc = ws_err_set(c->err, WS_ESYSTEM, "out of memory");
 	}
-	for (size_t i = 0; i < c->listing->n; i++)
-		check_shown(c, &c->listing->items[i], &g.covers[i]);
-	free(g.covers);
-	return 0;
+	free(covers);
+	free(g);
+	return rc;
 }

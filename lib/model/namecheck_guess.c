@@ -22,7 +22,7 @@ struct witness {
 
 struct sizes {
 	struct witness dense, attention, ep, inner; /* inner: experts' tp / ep */
-	const char *no_scales, *fused;              /* a name that shows it; NULL */
+	const char *scales, *fused;                 /* a name that shows it to be otherwise; NULL */
 	bool fuse_shared, unquantized;
 };
 
@@ -154,9 +154,13 @@ static void read_sizes(const struct ws_shown *s, struct sizes *z)
 		z->fused = apart;
 	}
 	/* Checksums are of dequantized weights in some servers: names alone prove nothing. */
-	if (!list->items[0].shapeless && !o->unquantized && !first_with(list, scale)) {
-		z->no_scales = first_param_with(s->layout, scale);
-		z->unquantized = z->no_scales != NULL;
+	const char *scales = first_with(list, scale);
+	if (!list->items[0].shapeless && !o->unquantized && !scales) {
+		z->scales = first_param_with(s->layout, scale);
+		z->unquantized = z->scales != NULL;
+	} else if (scales && o->unquantized) {
+		z->scales = scales;
+		z->unquantized = false;
 	}
 }
 
@@ -229,12 +233,13 @@ static void say_sizes(struct ws_shown *s, const struct sizes *z, const struct ws
 		              ? "the server shows the shared experts as further experts behind the routed ones"
 		              : "the server shows the shared experts as layers of their own");
 	}
-	if (z->no_scales) {
-		const struct ws_said said = { WS_NAME_SERVER, WS_ERROR, z->no_scales, z->no_scales, NULL, NULL,
-			                      NULL, "start the server from the FP8 checkpoint, or send it "
-			                      "unquantized weights with an unquantized config.json", false };
-		ws_report_add(c->report, &said, "the server shows no FP8 scale, though config.json says that "
-		              "weights are in FP8: it was started unquantized");
+	if (z->scales) {
+		const struct ws_said said = { WS_NAME_SERVER, WS_WARN, z->scales, z->scales, NULL, NULL,
+			                      NULL, NULL, false };
+		ws_report_add(c->report, &said, new->unquantized
+		              ? "the server shows no FP8 scale, though config.json says that weights are in FP8: "
+		                "it was started unquantized"
+		              : "the server shows FP8 scales, though it was taken to be unquantized");
 	}
 }
 
@@ -272,6 +277,13 @@ static int guess_once(struct ws_shown *s)
 	s->made = made;
 	ws_layout_free(before);
 	return 0;
+}
+
+void ws_shown_fini(struct ws_shown *s)
+{
+	free(s->param_shown);
+	free(s->shown_param);
+	ws_layout_free(s->made);
 }
 
 int ws_shown_guess(struct ws_shown *s)

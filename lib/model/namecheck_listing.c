@@ -154,38 +154,26 @@ static void check_hidden(struct ws_shown *s, size_t i, const struct absent *a, c
 
 int ws_check_listing(struct ws_check *c)
 {
-	struct ws_shown s = { .c = c, .layout = c->layout };
-	struct absent *a = calloc(1, sizeof *a);
-	int rc = -1;
-	if (!c->listing || !c->listing->n) {
-		free(a);
+	struct ws_shown *s = c->server;
+	struct absent *a = s ? calloc(1, sizeof *a) : NULL;
+	if (!s)
 		return 0;
-	}
-	if (!a) {
-		ws_err_set(c->err, WS_ESYSTEM, "out of memory");
-		goto out;
-	}
-	if (ws_shown_guess(&s))
-		goto out;
-	const struct ws_text layers = absent_layers(&s, a);
+	if (!a)
+		return ws_err_set(c->err, WS_ESYSTEM, "out of memory");
+	const struct ws_text layers = absent_layers(s, a);
 	for (size_t i = 0; i < c->listing->n; i++) {
 		const struct ws_weight *w = &c->listing->items[i];
-		if (s.shown_param[i] == WS_NONE) {
-			check_extra(&s, w);
+		if (s->shown_param[i] == WS_NONE) {
+			check_extra(s, w);
 			continue;
 		}
-		const struct ws_param *p = ws_layout_param(s.layout, s.shown_param[i]);
-		compare_shape(&s, p, w);
-		compare_dtype(&s, p, w);
+		const struct ws_param *p = ws_layout_param(s->layout, s->shown_param[i]);
+		compare_shape(s, p, w);
+		compare_dtype(s, p, w);
 	}
-	for (size_t i = 0; i < ws_layout_param_count(s.layout); i++)
-		if (s.param_shown[i] == WS_NONE)
-			check_hidden(&s, i, a, &layers);
-	rc = 0;
-out:
+	for (size_t i = 0; i < ws_layout_param_count(s->layout); i++)
+		if (s->param_shown[i] == WS_NONE)
+			check_hidden(s, i, a, &layers);
 	free(a);
-	free(s.param_shown);
-	free(s.shown_param);
-	ws_layout_free(s.made);
-	return rc;
+	return 0;
 }

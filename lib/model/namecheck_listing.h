@@ -8,7 +8,7 @@
 
 struct ws_shown {
 	struct ws_check *c;
-	const struct ws_layout *layout;  /* the check's, or `made` */
+	const struct ws_layout *layout;  /* the caller's, or `made` */
 	struct ws_layout *made;          /* with the sizes that the listing is of; NULL: as assumed */
 	char prefix[128];                /* of every name shown, and of none in the layout */
 	bool sizes_unknown;              /* the listing is of other sizes, and no layout of them could be made */
@@ -18,6 +18,7 @@ struct ws_shown {
 
 /* Finds prefix and sizes, and says each difference once. -1: memory. */
 int ws_shown_guess(struct ws_shown *s);
+void ws_shown_fini(struct ws_shown *s);
 /* Relates the listing's entries to the params of s->layout. -1: memory. */
 int ws_shown_relate(struct ws_shown *s);
 /* The server's name without the prefix. */

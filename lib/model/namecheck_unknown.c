@@ -277,6 +277,8 @@ static bool has_wrong_prefix(struct search *s)
 			say_prefix(s, rest, true, part);
 			return true;
 		}
+		if (is_number(rest))
+			break; /* what stands in a layer stands there for a reason */
 		rest += segment_length(rest);
 		rest += *rest == '.';
 	}
