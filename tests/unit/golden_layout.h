@@ -12,6 +12,8 @@
 
 #include <cmocka.h>
 
+enum { GOLDEN_LAYERS = 6 }; /* of the lists of parameters */
+
 static struct ws_namemap *map;
 
 static inline int open_map(void **state)

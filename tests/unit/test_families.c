@@ -9,7 +9,7 @@ static const char *const models[] = {
 	"llama-3.1-8b", "mistral-7b-v0.3", "deepseek-v2-lite", "deepseek-v3", "deepseek-v3.2", "kimi-k2",
 	"glm-4.5-air", "gpt-oss-20b", "gpt-oss-20b-bf16",
 };
-enum { N_MODELS = sizeof models / sizeof models[0], GOLDEN_LAYERS = 6 /* of *.runtime */ };
+enum { N_MODELS = sizeof models / sizeof models[0] };
 
 static const char *find_trouble(const struct ws_layout *l)
 {

@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Checkpoints as they are published, and as trainers save them, raise no false alarm: not against a
+ * server's config, and not against what the server shows. */
+#include "golden_layout.h"
+#include "hollow.h"
+#include "wsync/catalog.h"
+#include "wsync/namecheck.h"
+
+static const struct model {
+	const char *name;
+	unsigned ep;              /* at 8 ranks */
+	int64_t experts;          /* that a trainer may stack; 0: none, or stacked already */
+} models[] = {
+	{ "qwen3-0.6b", 1, 0 }, { "qwen3-30b-a3b", 1, 128 }, { "qwen3-30b-a3b-fp8", 4, 128 },
+	{ "qwen1.5-moe-a2.7b", 2, 60 }, { "llama-3.1-8b", 1, 0 }, { "mistral-7b-v0.3", 1, 0 },
+	{ "deepseek-v2-lite", 8, 64 }, { "deepseek-v3", 1, 256 }, { "deepseek-v3.2", 8, 256 },
+	{ "kimi-k2", 8, 384 }, { "glm-4.5-air", 1, 128 }, { "gpt-oss-20b", 2, 0 },
+	{ "gpt-oss-20b-bf16", 1, 0 },
+};
+enum { N_MODELS = sizeof models / sizeof models[0], LAYERS = GOLDEN_LAYERS };
+
+static const struct model *find_model(const char *name)
+{
+	for (size_t i = 0; i < N_MODELS; i++)
+		if (strcmp(models[i].name, name) == 0)
+			return &models[i];
+	fail_msg("no model %s", name);
+	return NULL;
+}
+
+/* ---- lists -----------------------------------------------------------------------------------*/
+
+/* What a trainer calls the tensors whose names end so; {e} is an expert. Those that get the same name
+ * are one tensor, their rows one below the other. */
+struct saying {
+	const char *end, *said;
+};
+
+struct trainer {
+	const char *prefix, *layers; /* "module.", "decoder.layers" */
+	const struct saying *sayings; /* ended by a NULL end */
+	bool turned;              /* stacked experts have their input first */
+};
+
+struct tensor {
+	char name[320], dtype[16];
+	unsigned n_dims;
+	int64_t dims[WS_MAX_DIMS];
+	bool stacked;
+};
+
+struct list {
+	const struct model *model;
+	const struct trainer *trainer;
+	int layers, depth;        /* those of the model; those wanted, 0: all */
+	struct tensor *t;
+	size_t n, cap;
+};
+
+/* Where the ending begins in name; NULL: it ends otherwise. */
+static const char *find_end(const char *name, const char *end)
+{
+	const char *mark = strstr(end, "{e}"), *tail = mark ? mark + 3 : end;
+	if (strlen(name) < strlen(tail))
+		return NULL;
+	const char *at = name + strlen(name) - strlen(tail);
+	if (strcmp(at, tail) != 0 || !mark)
+		return strcmp(at, tail) == 0 ? at : NULL;
+	while (at > name && at[-1] >= '0' && at[-1] <= '9')
+		at--;
+	const size_t head = (size_t)(mark - end);
+	return (size_t)(at - name) >= head && memcmp(at - head, end, head) == 0 ? at - head : NULL;
+}
+
+static const struct saying *find_saying(const struct trainer *t, const char *name, const char **at)
+{
+	for (const struct saying *s = t->sayings; s && s->end; s++)
+		if ((*at = find_end(name, s->end)))
+			return s;
+	*at = name + strlen(name);
+	return NULL;
+}
+
+/* The layer's number in a model of fewer layers, whose next-token layers are behind; -1: not there. */
+static int place_layer(const struct list *l, int layer)
+{
+	if (!l->depth || layer < l->depth)
+		return layer;
+	return layer < l->layers ? -1 : layer - l->layers + l->depth;
+}
+
+static struct tensor *find_or_add(struct list *l, const char *name)
+{
+	for (size_t i = l->n; l->trainer->sayings && i-- > 0;)
+		if (strcmp(l->t[i].name, name) == 0)
+			return &l->t[i];
+	if (l->n == l->cap) {
+		l->cap = l->cap ? l->cap * 2 : 1024;
+		l->t = realloc(l->t, l->cap * sizeof *l->t);
+		assert_non_null(l->t);
+	}
+	struct tensor *t = &l->t[l->n++];
+	*t = (struct tensor){ 0 };
+	snprintf(t->name, sizeof t->name, "%s", name);
+	return t;
+}
+
+static bool add_tensor(void *ctx, const struct golden_name *g)
+{
+	struct list *l = ctx;
+	char name[320], layers[64] = "";
+	const char *rest = g->name, *at;
+	int layer = 0, n = 0;
+	if (sscanf(g->name, "model.layers.%d%n", &layer, &n) == 1 && n) {
+		layer = place_layer(l, layer);
+		if (layer < 0)
+			return true;
+		snprintf(layers, sizeof layers, "%s.%d", l->trainer->layers, layer);
+		rest += n;
+	}
+	const struct saying *s = find_saying(l->trainer, rest, &at);
+	snprintf(name, sizeof name, "%s%s%.*s%s", l->trainer->prefix, layers, (int)(at - rest), rest,
+	         s ? s->said : "");
+	struct tensor *t = find_or_add(l, name);
+	const int64_t rows = t->dims[0];
+	t->n_dims = g->n_dims;
+	memcpy(t->dims, g->dims, sizeof t->dims);
+	t->dims[0] += rows;
+	t->stacked = s && strstr(s->end, "{e}");
+	snprintf(t->dtype, sizeof t->dtype, "%s", g->dtype);
+	return true;
+}
+
+static bool add_line(char *line, void *ctx)
+{
+	return golden_line(line, add_tensor, ctx);
+}
+
+/* [experts * rows, columns] to [experts, rows, columns], or its other form. */
+static void stack_tensor(const struct list *l, struct tensor *t)
+{
+	const int64_t rows = t->dims[0] / l->model->experts, cols = t->dims[1];
+	t->n_dims = 3;
+	t->dims[0] = l->model->experts;
+	t->dims[1] = l->trainer->turned ? cols : rows;
+	t->dims[2] = l->trainer->turned ? rows : cols;
+}
+
+static void write_list(const struct model *m, const struct trainer *trainer, int depth,
+                       const char *path)
+{
+	char file[128];
+	int64_t layers;
+	struct list l = { .model = m, .trainer = trainer, .depth = depth };
+	struct hollow h;
+	struct ws_config *config = read_config(m->name, 0);
+	assert_true(ws_config_int(config, "num_hidden_layers", &layers));
+	ws_config_free(config);
+	l.layers = (int)layers;
+	snprintf(file, sizeof file, "%s.hf", m->name);
+	assert_true(golden_each(file, add_line, &l));
+	assert_true(hollow_begin(&h, path));
+	for (size_t i = 0; i < l.n; i++) {
+		if (l.t[i].stacked)
+			stack_tensor(&l, &l.t[i]);
+		assert_true(hollow_add(&h, l.t[i].name, l.t[i].dtype, l.t[i].n_dims, l.t[i].dims));
+	}
+	assert_true(hollow_end(&h));
+	free(l.t);
+}
+
+/* ---- checks ----------------------------------------------------------------------------------*/
+
+/* A checkpoint in a catalog, to be held against several servers. */
+struct checkpoint {
+	const struct model *model;
+	int depth;
+	char path[64];
+	struct ws_config *config;
+	struct ws_layout *whole;
+	struct ws_source *source;
+	struct ws_catalog *items;
+	/* while the servers of a list are read */
+	struct ws_layout_opts opts;
+	struct ws_weight *shown;
+	size_t n_shown, cap_shown;
+	bool impossible;
+	unsigned checks;
+};
+
+static void open_checkpoint(struct checkpoint *c, const struct model *m,
+                            const struct trainer *trainer, int depth)
+{
+	struct ws_err err = WS_ERR_INIT;
+	*c = (struct checkpoint){ .model = m, .depth = depth };
+	snprintf(c->path, sizeof c->path, "/tmp/wsync-test-%d.safetensors", (int)getpid());
+	write_list(m, trainer, depth, c->path);
+	c->config = read_config(m->name, depth);
+	c->whole = make_layout(m->name, depth, &(struct ws_layout_opts){ .tp = 1 });
+	const char *const paths[] = { c->path };
+	if (ws_source_open(paths, 1, &c->source, &err))
+		fail_msg("%s: %s", m->name, err.msg);
+	const struct ws_source *const sources[] = { c->source };
+	const struct ws_catalog_opts opts = { .family = ws_namemap_find(map, c->config),
+		                              .layout = c->whole };
+	if (ws_catalog_make(sources, 1, &opts, &c->items, &err))
+		fail_msg("%s: %s", m->name, err.msg);
+}
+
+static void forget_shown(struct checkpoint *c)
+{
+	for (size_t i = 0; i < c->n_shown; i++)
+		free((char *)(uintptr_t)c->shown[i].name);
+	c->n_shown = 0;
+}
+
+static void close_checkpoint(struct checkpoint *c)
+{
+	forget_shown(c);
+	free(c->shown);
+	ws_catalog_free(c->items);
+	ws_source_close(c->source);
+	ws_layout_free(c->whole);
+	ws_config_free(c->config);
+	unlink(c->path);
+}
+
+static void expect_nothing(const struct checkpoint *c, const struct ws_findings *f)
+{
+	if (!f->errors && !f->warnings)
+		return;
+	const struct ws_finding *first = &f->items[0];
+	fail_msg("%s at tp %u ep %u: %zu errors, %zu warnings; %s: %s", c->model->name, c->opts.tp,
+	         c->opts.ep, f->errors, f->warnings, first->name, first->reason);
+}
+
+static void check(struct checkpoint *c, const struct ws_weight_list *listing)
+{
+	struct ws_findings f;
+	struct ws_err err = WS_ERR_INIT;
+	struct ws_layout *server = make_layout(c->model->name, c->depth, &c->opts);
+	const struct ws_namecheck_opts opts = { .items = c->items, .layout = server, .listing = listing,
+		                                .family = ws_namemap_find(map, c->config),
+		                                .config = c->config };
+	if (ws_namecheck(&opts, &f, &err))
+		fail_msg("%s: %s", c->model->name, err.msg);
+	expect_nothing(c, &f);
+	ws_findings_free(&f);
+	ws_layout_free(server);
+	c->checks++;
+}
+
+/* Against the config alone, and with what the server would show. */
+static void check_shown(struct checkpoint *c)
+{
+	const struct ws_weight_list listing = { .items = c->shown, .n = c->n_shown };
+	if (!c->n_shown || c->impossible)
+		return;
+	check(c, NULL);
+	check(c, &listing);
+}
+
+static bool show(void *ctx, const struct golden_name *g)
+{
+	struct checkpoint *c = ctx;
+	if (c->n_shown == c->cap_shown) {
+		c->cap_shown = c->cap_shown ? c->cap_shown * 2 : 256;
+		c->shown = realloc(c->shown, c->cap_shown * sizeof *c->shown);
+		assert_non_null(c->shown);
+	}
+	struct ws_weight *w = &c->shown[c->n_shown++];
+	*w = (struct ws_weight){ .name = strdup(g->name), .n_dims = g->n_dims, .dtype = "" };
+	memcpy(w->dims, g->dims, sizeof w->dims);
+	return true;
+}
+
+static bool read_server(char *line, void *ctx)
+{
+	struct checkpoint *c = ctx;
+	struct ws_layout_opts opts = { 0 };
+	if (sscanf(line, "tp %u ep %u attention %u", &opts.tp, &opts.ep, &opts.attention_tp) != 3) {
+		c->impossible |= strncmp(line, "impossible ", 11) == 0;
+		return c->impossible || golden_line(line, show, c);
+	}
+	check_shown(c);
+	forget_shown(c);
+	opts.fuse_shared = strstr(line, "fused") != NULL;
+	c->opts = opts;
+	c->impossible = false;
+	return true;
+}
+
+static const struct trainer published = { .prefix = "", .layers = "model.layers" };
+
+static void published_checkpoints_fit_every_division_of_their_servers(void **state)
+{
+	(void)state;
+	unsigned checks = 0;
+	for (size_t i = 0; i < N_MODELS; i++) {
+		struct checkpoint c;
+		char file[128];
+		open_checkpoint(&c, &models[i], &published, LAYERS);
+		snprintf(file, sizeof file, "%s.runtime", models[i].name);
+		assert_true(golden_each(file, read_server, &c));
+		check_shown(&c);
+		checks += c.checks;
+		close_checkpoint(&c);
+	}
+	assert_in_range(checks, 200, 400);
+}
+
+static void published_checkpoints_fit_at_their_full_depth(void **state)
+{
+	static const char *const names[] = {
+		"qwen3-0.6b", "qwen3-30b-a3b", "qwen3-30b-a3b-fp8", "llama-3.1-8b", "deepseek-v3",
+		"mistral-7b-v0.3", "glm-4.5-air", "gpt-oss-20b",
+	};
+	(void)state;
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+		struct checkpoint c;
+		const struct model *m = find_model(names[i]);
+		open_checkpoint(&c, m, &published, 0);
+		assert_int_equal(ws_catalog_views(c.items, NULL), 0);
+		c.opts = (struct ws_layout_opts){ .tp = 8, .ep = m->ep };
+		check(&c, NULL);
+		close_checkpoint(&c);
+	}
+}
+
+/* ---- trainers --------------------------------------------------------------------------------*/
+
+static const struct saying fused[] = {
+	{ ".q_proj.weight", ".qkv_proj.weight" }, { ".k_proj.weight", ".qkv_proj.weight" },
+	{ ".v_proj.weight", ".qkv_proj.weight" }, { ".q_proj.bias", ".qkv_proj.bias" },
+	{ ".k_proj.bias", ".qkv_proj.bias" }, { ".v_proj.bias", ".qkv_proj.bias" },
+	{ "mlp.gate_proj.weight", "mlp.gate_up_proj.weight" },
+	{ "mlp.up_proj.weight", "mlp.gate_up_proj.weight" }, { NULL, NULL }
+};
+
+static const struct saying megatron[] = {
+	{ "model.embed_tokens.weight", "embedding.word_embeddings.weight" },
+	{ "model.norm.weight", "decoder.final_layernorm.weight" },
+	{ "lm_head.weight", "output_layer.weight" },
+	{ ".self_attn.q_proj.weight", ".self_attention.linear_qkv.weight" },
+	{ ".self_attn.k_proj.weight", ".self_attention.linear_qkv.weight" },
+	{ ".self_attn.v_proj.weight", ".self_attention.linear_qkv.weight" },
+	{ ".self_attn.q_proj.bias", ".self_attention.linear_qkv.bias" },
+	{ ".self_attn.k_proj.bias", ".self_attention.linear_qkv.bias" },
+	{ ".self_attn.v_proj.bias", ".self_attention.linear_qkv.bias" },
+	{ ".self_attn.o_proj.weight", ".self_attention.linear_proj.weight" },
+	{ ".self_attn.q_norm.weight", ".self_attention.q_layernorm.weight" },
+	{ ".self_attn.k_norm.weight", ".self_attention.k_layernorm.weight" },
+	{ ".input_layernorm.weight", ".self_attention.linear_qkv.layer_norm_weight" },
+	{ ".post_attention_layernorm.weight", ".pre_mlp_layernorm.weight" },
+	{ ".mlp.gate_proj.weight", ".mlp.linear_fc1.weight" },
+	{ ".mlp.up_proj.weight", ".mlp.linear_fc1.weight" },
+	{ ".mlp.down_proj.weight", ".mlp.linear_fc2.weight" },
+	{ ".mlp.gate.weight", ".mlp.router.weight" },
+	{ ".mlp.gate.e_score_correction_bias", ".mlp.router.expert_bias" },
+	{ ".shared_experts.gate_proj.weight", ".shared_experts.linear_fc1.weight" },
+	{ ".shared_experts.up_proj.weight", ".shared_experts.linear_fc1.weight" },
+	{ ".shared_experts.down_proj.weight", ".shared_experts.linear_fc2.weight" },
+	{ ".shared_expert.gate_proj.weight", ".shared_experts.linear_fc1.weight" },
+	{ ".shared_expert.up_proj.weight", ".shared_experts.linear_fc1.weight" },
+	{ ".shared_expert.down_proj.weight", ".shared_experts.linear_fc2.weight" },
+	{ ".shared_expert_gate.weight", ".shared_experts.gate_weight" }, { NULL, NULL }
+};
+
+static const struct saying stacked[] = {
+	{ ".experts.{e}.gate_proj.weight", ".experts.gate_up_proj" },
+	{ ".experts.{e}.up_proj.weight", ".experts.gate_up_proj" },
+	{ ".experts.{e}.down_proj.weight", ".experts.down_proj" },
+	{ ".experts.{e}.gate_proj.weight_scale_inv", ".experts.gate_up_proj_scale_inv" },
+	{ ".experts.{e}.up_proj.weight_scale_inv", ".experts.gate_up_proj_scale_inv" },
+	{ ".experts.{e}.down_proj.weight_scale_inv", ".experts.down_proj_scale_inv" }, { NULL, NULL }
+};
+
+static void expect_fit(const struct model *m, const struct trainer *trainer)
+{
+	struct checkpoint c;
+	open_checkpoint(&c, m, trainer, LAYERS);
+	c.opts = (struct ws_layout_opts){ .tp = 8, .ep = m->ep };
+	check(&c, NULL);
+	close_checkpoint(&c);
+}
+
+static void wrapped_and_fused_checkpoints_fit(void **state)
+{
+	(void)state;
+	static const struct trainer trainers[] = {
+		{ "_orig_mod.", "model.layers", NULL, false },
+		{ "module._fsdp_wrapped_module.", "model._orig_mod.layers", NULL, false },
+		{ "", "model.layers", fused, false },
+	};
+	static const char *const names[] = { "llama-3.1-8b", "qwen3-30b-a3b", "glm-4.5-air",
+		                             "gpt-oss-20b", "qwen1.5-moe-a2.7b" };
+	for (size_t i = 0; i < sizeof trainers / sizeof trainers[0]; i++)
+		for (size_t k = 0; k < sizeof names / sizeof names[0]; k++)
+			expect_fit(find_model(names[k]), &trainers[i]);
+}
+
+static void megatrons_checkpoints_fit(void **state)
+{
+	(void)state;
+	static const struct trainer core = { "module.module.", "decoder.layers", megatron, false };
+	static const char *const names[] = { "llama-3.1-8b", "mistral-7b-v0.3", "qwen3-0.6b",
+		                             "qwen3-30b-a3b", "qwen1.5-moe-a2.7b", "glm-4.5-air" };
+	for (size_t k = 0; k < sizeof names / sizeof names[0]; k++)
+		expect_fit(find_model(names[k]), &core);
+}
+
+static void stacked_experts_fit_in_both_orders(void **state)
+{
+	(void)state;
+	static const struct trainer rows = { "", "model.layers", stacked, false },
+	                            turned = { "", "model.layers", stacked, true };
+	for (size_t i = 0; i < N_MODELS; i++) {
+		if (!models[i].experts)
+			continue;
+		expect_fit(&models[i], &rows);
+		/* The order of scales is never turned. */
+		if (strncmp(models[i].name, "q", 1) == 0 && !strstr(models[i].name, "fp8"))
+			expect_fit(&models[i], &turned);
+	}
+	expect_fit(find_model("glm-4.5-air"), &turned);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(published_checkpoints_fit_every_division_of_their_servers),
+		cmocka_unit_test(published_checkpoints_fit_at_their_full_depth),
+		cmocka_unit_test(wrapped_and_fused_checkpoints_fit),
+		cmocka_unit_test(megatrons_checkpoints_fit),
+		cmocka_unit_test(stacked_experts_fit_in_both_orders),
+	};
+	return cmocka_run_group_tests_name("true lists", tests, open_map, close_map);
+}
