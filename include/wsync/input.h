@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 struct ws_input_opts {
-	const char *const *paths; /* several are one checkpoint, or with sharded_tp one of each rank */
+	const char *const *paths; /* several are one checkpoint; with sharded_tp see shards.h */
 	size_t n_paths;
 	const char *map;          /* rules in front of the built-in ones; NULL: none */
 	const char *config;       /* config.json or its directory; NULL: the one beside the checkpoint, or
@@ -21,8 +21,9 @@ struct ws_input_opts {
 };
 
 struct ws_input {
-	struct ws_source **sources;
+	struct ws_source **sources;     /* one, or with shards one of each rank */
 	size_t n_sources;
+	unsigned sharded_tp, sharded_ep; /* of the ranks that saved it; 0: it is whole */
 	struct ws_namemap *map;
 	struct ws_config *config;       /* NULL: none was found */
 	const struct ws_family *family; /* the generic one where the config is of none, or there is none */
@@ -33,8 +34,9 @@ struct ws_input {
 	                                 * there is no config or no family of ours */
 };
 
-/* No path at all: config and rules alone, and no catalog. A config or map that was asked for and cannot be used is an error; one that merely lies beside a
- * checkpoint and does not suit is not: names are then taken as they are. */
+/* No path at all: config and rules alone, and no catalog. A config or map that was asked for and cannot
+ * be used is an error; one that merely lies beside a checkpoint and does not suit is not: names are then
+ * taken as they are. */
 int ws_input_open(const struct ws_input_opts *opts, struct ws_input *out, struct ws_err *err);
 void ws_input_close(struct ws_input *in); /* NULL and all zero are fine */
 /* It is of a family of ours. */

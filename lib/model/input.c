@@ -3,6 +3,7 @@
 #include "wsync/input.h"
 
 #include "models.h"
+#include "wsync/shards.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -11,21 +12,32 @@
 
 /* ---- sources ---- */
 
-static int open_sources(struct ws_input *in, const struct ws_input_opts *o, struct ws_err *err)
+/* config_dir: to free; NULL: as the sources say. */
+static int open_shards(struct ws_input *in, const struct ws_input_opts *o, char **config_dir,
+                       struct ws_err *err)
 {
-	const size_t n = o->sharded_tp ? o->sharded_tp : o->n_paths ? 1 : 0;
-	if (o->sharded_tp && o->n_paths != o->sharded_tp) {
-		ws_err_set(err, WS_EUSAGE, "a source sharded by tp %u is %u paths, not %zu", o->sharded_tp,
-		           o->sharded_tp, o->n_paths);
-		return ws_err_hint(err, "name what each rank saved, rank 0 first");
-	}
-	in->sources = calloc(n + 1, sizeof *in->sources);
+	struct ws_shards shards;
+	if (ws_shards_open(o->paths, o->n_paths, o->sharded_tp, o->sharded_ep, &shards, err))
+		return -1;
+	in->sources = shards.sources;
+	in->n_sources = shards.n;
+	in->sharded_tp = shards.tp;
+	in->sharded_ep = shards.ep;
+	*config_dir = shards.config_dir;
+	return 0;
+}
+
+static int open_sources(struct ws_input *in, const struct ws_input_opts *o, char **config_dir,
+                        struct ws_err *err)
+{
+	if (o->sharded_tp)
+		return open_shards(in, o, config_dir, err);
+	in->sources = calloc(1, sizeof *in->sources);
 	if (!in->sources)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	for (; in->n_sources < n; in->n_sources++)
-		if (ws_source_open(&o->paths[in->n_sources], o->sharded_tp ? 1 : o->n_paths,
-		                   &in->sources[in->n_sources], err))
-			return -1;
+	if (o->n_paths && ws_source_open(o->paths, o->n_paths, &in->sources[0], err))
+		return -1;
+	in->n_sources = o->n_paths > 0;
 	return 0;
 }
 
@@ -62,11 +74,13 @@ int ws_source_config(const struct ws_source *s, struct ws_config **out, struct w
 	return 0;
 }
 
-static int find_config(struct ws_input *in, const struct ws_input_opts *o, struct ws_err *err)
+static int find_config(struct ws_input *in, const struct ws_input_opts *o, const char *dir,
+                       struct ws_err *err)
 {
 	if (o->config)
 		return ws_config_open(o->config, &in->config, err);
-	if (in->n_sources && ws_source_config(in->sources[0], &in->config, &in->why))
+	if (dir ? ws_config_open(dir, &in->config, &in->why) :
+	          in->n_sources && ws_source_config(in->sources[0], &in->config, &in->why))
 		in->config = NULL;
 	return 0;
 }
@@ -101,8 +115,7 @@ static int refuse_shards(const struct ws_input *in, struct ws_err *err)
 static int make_layouts(struct ws_input *in, const struct ws_input_opts *o, struct ws_err *err)
 {
 	const struct ws_layout_opts whole = { .tp = 1, .ep = 1 };
-	const struct ws_layout_opts sharded = { .tp = o->sharded_tp,
-		                                .ep = o->sharded_ep ? o->sharded_ep : 1 };
+	const struct ws_layout_opts sharded = { .tp = in->sharded_tp, .ep = in->sharded_ep };
 	if (ws_input_known(in) && ws_layout_make(in->family, in->config, &whole, &in->layout, &in->why)) {
 		in->layout = NULL;
 		if (o->config) {
@@ -110,7 +123,7 @@ static int make_layouts(struct ws_input *in, const struct ws_input_opts *o, stru
 			return -1;
 		}
 	}
-	if (!o->sharded_tp)
+	if (!in->sharded_tp)
 		return 0;
 	return in->layout ? ws_layout_make(in->family, in->config, &sharded, &in->sharded, err)
 	                  : refuse_shards(in, err);
@@ -128,9 +141,13 @@ static int make_items(struct ws_input *in, struct ws_err *err)
 
 int ws_input_open(const struct ws_input_opts *opts, struct ws_input *out, struct ws_err *err)
 {
+	char *config_dir = NULL;
 	*out = (struct ws_input){ 0 };
-	if (open_sources(out, opts, err) || find_config(out, opts, err) ||
-	    find_family(out, opts, err) || make_layouts(out, opts, err) ||
+	int rc = open_sources(out, opts, &config_dir, err);
+	if (rc == 0)
+		rc = find_config(out, opts, config_dir, err);
+	free(config_dir);
+	if (rc || find_family(out, opts, err) || make_layouts(out, opts, err) ||
 	    (out->n_sources && make_items(out, err))) {
 		ws_input_close(out);
 		return -1;

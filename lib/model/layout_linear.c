@@ -111,6 +111,8 @@ static const char *find_replicated_trouble(struct ws_build *b, const struct ws_l
 static const char *find_mixture(struct ws_build *b, const struct ws_linear *l, bool fp8)
 {
 	const char *first = last_segment(l->parts[0].module);
+	if (!ws_build_quantized(b, l->name))
+		return NULL;
 	for (size_t i = 1; i < l->n_parts; i++) {
 		const char *other = last_segment(l->parts[i].module);
 		if (ws_build_quantized(b, l->parts[i].module) != fp8)
@@ -205,7 +207,8 @@ static int build_bias(struct ws_build *b, const struct ws_linear *l, const struc
 
 int ws_build_linear(struct ws_build *b, const struct ws_linear *l)
 {
-	const bool fp8 = ws_build_quantized(b, l->parts[0].module);
+	/* Lists of what is left out may name what servers stack, too. */
+	const bool fp8 = ws_build_quantized(b, l->parts[0].module) && ws_build_quantized(b, l->name);
 	const char *trouble = find_trouble(b, l, fp8);
 	const unsigned tp = l->kind == WS_RULE_REPLICATED ? 1 : ws_build_tp(b);
 	const struct ws_division d = { .form = WS_FORM_ROWS, .tp = tp, .ep = 1 };

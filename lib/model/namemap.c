@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* namemap.c - the set of families: read, put in order, looked up.
  *
- * Built-in text goes through the same reader as a file's, at every opening: it takes well under a
+ * Built-in text goes through the same reader as a file's, at every opening: all of it takes less than a
  * millisecond, and what is wrong with a rule is said in one place. */
 #include "namemap_read.h"
 

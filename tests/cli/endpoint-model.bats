@@ -189,3 +189,23 @@ updates() {
 	out=$(<two.out)
 	[ "$(json 'sorted(lines[1])')" = "['bytes', 'family', 'params', 'type', 'url']" ]
 }
+
+# Name and shape of every tensor in $out, sorted.
+rows() { json '"\n".join(sorted(str((t["name"], t["shape"])) for t in lines if t["type"] == "tensor"))'; }
+
+@test "every rank shows what its model implies" {
+	for family in "llama 4 1" "qwen3 8 1" "qwen3_moe 4 2" "deepseek_v3 4 4" "qwen3 2 1 --fp8"; do
+		read -r name tp ep more <<<"$family"
+		# shellcheck disable=SC2086 # a word or none
+		small "$name" ck $more
+		endpoint "$name-$tp" --model ck --tp "$tp" --ep "$ep"
+		for rank in 0 $((tp - 1)); do
+			try wsync-list-weights -e "$url" --rank "$rank" --json
+			expect_status 0
+			shown=$(rows)
+			try wsync-list-weights --runtime --config ck --tp "$tp" --ep "$ep" --rank "$rank" --json
+			expect_status 0
+			diff <(rows) <(echo "$shown") >&2
+		done
+	done
+}

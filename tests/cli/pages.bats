@@ -131,7 +131,8 @@ documented() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-
 }
 
 @test "every JSON key of wsync-register, wsync-ctl and wsync-endpoint is documented" {
-	endpoint one --tp 2
+	/usr/bin/python3 "$repo/tests/cli/small_model.py" qwen3 small
+	endpoint one --tp 2 --model small
 	for command in "add $url" "add --no-check 127.0.0.1:9" list check "remove 127.0.0.1:9"; do
 		# shellcheck disable=SC2086 # words
 		try wsync-register $command --json

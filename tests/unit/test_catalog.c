@@ -1,19 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What trainers keep, in many layouts, comes to the checkpoint that it was made of, byte by byte. */
-#include "tensors.h"
+#include "tiny_moe.h"
 
 #include "wsync/clock.h"
 #include "wsync/plan.h"
-
-/* A layer with dense and one with sparse experts, and attention with groups. */
-enum { HIDDEN = 32, HEADS = 8, KV = 2, DIM = 6, INNER = 40, MID = 12, EXPERTS = 4, VOCAB = 100 };
-
-static const char moe[] =
-	"{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\",\"hidden_size\":32,"
-	"\"intermediate_size\":40,\"moe_intermediate_size\":12,\"num_hidden_layers\":2,"
-	"\"num_attention_heads\":8,\"num_key_value_heads\":2,\"head_dim\":6,\"num_experts\":4,"
-	"\"mlp_only_layers\":[0],\"decoder_sparse_step\":1,\"vocab_size\":100,"
-	"\"attention_bias\":true,\"tie_word_embeddings\":false}";
 
 static struct ws_namemap *maps;
 static struct ws_config *config;
@@ -49,62 +39,6 @@ static int leave(void **state)
 	return scratch_leave(state);
 }
 
-/* ---- the checkpoint ---- */
-
-static void add_attention(struct tensors *set, const char *layer)
-{
-	static const struct {
-		const char *name;
-		int n;
-		int64_t rows, cols;
-	} all[] = {
-		{ "input_layernorm.weight", 1, HIDDEN, 0 },
-		{ "self_attn.q_proj.weight", 2, HEADS * DIM, HIDDEN },
-		{ "self_attn.k_proj.weight", 2, KV * DIM, HIDDEN },
-		{ "self_attn.v_proj.weight", 2, KV * DIM, HIDDEN },
-		{ "self_attn.q_proj.bias", 1, HEADS * DIM, 0 },
-		{ "self_attn.k_proj.bias", 1, KV * DIM, 0 },
-		{ "self_attn.v_proj.bias", 1, KV * DIM, 0 },
-		{ "self_attn.o_proj.weight", 2, HIDDEN, HEADS * DIM },
-		{ "self_attn.q_norm.weight", 1, DIM, 0 },
-		{ "self_attn.k_norm.weight", 1, DIM, 0 },
-		{ "post_attention_layernorm.weight", 1, HIDDEN, 0 },
-	};
-	char name[128];
-	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-		snprintf(name, sizeof name, "%s.%s", layer, all[i].name);
-		tensors_random(set, name, all[i].n, all[i].rows, all[i].cols, 0);
-	}
-}
-
-static void add_mlp(struct tensors *set, const char *module, int64_t inner)
-{
-	char name[128];
-	snprintf(name, sizeof name, "%s.gate_proj.weight", module);
-	tensors_random(set, name, 2, inner, HIDDEN, 0);
-	snprintf(name, sizeof name, "%s.up_proj.weight", module);
-	tensors_random(set, name, 2, inner, HIDDEN, 0);
-	snprintf(name, sizeof name, "%s.down_proj.weight", module);
-	tensors_random(set, name, 2, HIDDEN, inner, 0);
-}
-
-static void make_checkpoint(struct tensors *set)
-{
-	char name[128];
-	set->n = 0;
-	tensors_random(set, "model.embed_tokens.weight", 2, VOCAB, HIDDEN, 0);
-	add_attention(set, "model.layers.0");
-	add_mlp(set, "model.layers.0.mlp", INNER);
-	add_attention(set, "model.layers.1");
-	tensors_random(set, "model.layers.1.mlp.gate.weight", 2, EXPERTS, HIDDEN, 0);
-	for (int e = 0; e < EXPERTS; e++) {
-		snprintf(name, sizeof name, "model.layers.1.mlp.experts.%d", e);
-		add_mlp(set, name, MID);
-	}
-	tensors_random(set, "model.norm.weight", 1, HIDDEN, 0, 0);
-	tensors_random(set, "lm_head.weight", 2, VOCAB, HIDDEN, 0);
-}
-
 /* ---- trainers ---- */
 
 static const struct tensor *get(const struct tensors *set, const char *prefix, const char *rest)
@@ -112,26 +46,6 @@ static const struct tensor *get(const struct tensors *set, const char *prefix, c
 	char name[160];
 	snprintf(name, sizeof name, "%s%s", prefix, rest);
 	return tensors_find(set, name);
-}
-
-static void copy_row(const struct tensor *to, int64_t row, const struct tensor *from, int64_t x)
-{
-	for (int64_t k = 0; k < (to->n > 1 ? to->dims[1] : 1); k++)
-		copy_element(to, row, k, 0, from, x, k, 0);
-}
-
-/* Rows of all, one after the other, or so many groups of each in turn. */
-static void stack(struct tensors *out, const char *name, const struct tensor *const *parts, int n,
-                  int64_t groups)
-{
-	int64_t rows = 0, row = 0;
-	for (int i = 0; i < n; i++)
-		rows += parts[i]->dims[0];
-	const struct tensor *to = tensors_add(out, name, parts[0]->n, rows, parts[0]->dims[1], 0);
-	for (int64_t g = 0; g < groups; g++)
-		for (int i = 0; i < n; i++)
-			for (int64_t r = 0; r < parts[i]->dims[0] / groups; r++)
-				copy_row(to, row++, parts[i], g * (parts[i]->dims[0] / groups) + r);
 }
 
 static void fuse_attention(struct tensors *out, const struct tensors *set, const char *layer,
@@ -148,13 +62,6 @@ static void fuse_attention(struct tensors *out, const struct tensors *set, const
 			                               get(set, layer, v) };
 		stack(out, to, parts, 3, groups);
 	}
-}
-
-static const struct tensor *expert(const struct tensors *set, int64_t e, const char *which)
-{
-	char name[128];
-	snprintf(name, sizeof name, "model.layers.1.mlp.experts.%d.%s_proj.weight", (int)e, which);
-	return tensors_find(set, name);
 }
 
 /* [E, H, 2I] and [E, I, H], or as servers have them: [E, 2I, H] and [E, H, I]. */
@@ -290,7 +197,7 @@ static void servers_own_fused_names_are_taken_apart(void **state)
 	assert_string_equal(ws_catalog_find(o.catalog, "model.layers.0.self_attn.k_proj.weight")->made,
 	                    "rows 48..59 of model.layers.0.self_attn.qkv_proj.weight");
 	assert_string_equal(ws_catalog_find(o.catalog, "model.layers.1.mlp.experts.3.up_proj.weight")->made,
-	                    "[3, 12..23, 0..31] of model.layers.1.mlp.experts.w13_weight");
+	                    "[3, 24..47, 0..31] of model.layers.1.mlp.experts.w13_weight");
 	size_t copied;
 	assert_int_equal(ws_catalog_views(o.catalog, &copied), 12 + 2 + EXPERTS * 3);
 	assert_int_equal(copied, 0);
@@ -314,7 +221,7 @@ static void transposed_experts_and_query_groups_are_taken_apart(void **state)
 	assert_same(&trainer);
 	assert_int_equal(open_catalog(&trainer, &o, &err), 0);
 	assert_string_equal(ws_catalog_find(o.catalog, "model.layers.1.mlp.experts.3.up_proj.weight")->made,
-	                    "[3, 0..31, 12..23] of model.layers.1.mlp.experts.gate_up_proj, transposed");
+	                    "[3, 0..31, 24..47] of model.layers.1.mlp.experts.gate_up_proj, transposed");
 	assert_string_equal(ws_catalog_find(o.catalog, "model.layers.0.self_attn.v_proj.bias")->made,
 	                    "rows of model.layers.0.self_attn.linear_qkv.bias, where they are interleaved "
 	                    "in 2 groups");
@@ -388,7 +295,7 @@ static void a_shape_that_does_not_decide_is_refused(void **state)
 	leave(state);
 	scratch_enter(state);
 	strcpy(square, moe);
-	memcpy(strstr(square, "\"moe_intermediate_size\":12"), "\"moe_intermediate_size\":16", 26);
+	memcpy(strstr(square, "\"moe_intermediate_size\":24"), "\"moe_intermediate_size\":16", 26);
 	open_family(square);
 	tensors_random(&trainer, "model.layers.1.mlp.experts.gate_up_proj", 3, EXPERTS, HIDDEN, HIDDEN);
 	assert_refused("tensor 'model.layers.1.mlp.experts.gate_up_proj' of shape [4, 32, 32] may be "

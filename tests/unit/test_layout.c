@@ -366,6 +366,10 @@ static void modules_left_out_of_quantization_have_no_scales(void **state)
 	make_layout(LLAMA("128", FP8 ",\"modules_to_not_convert\":[\"" LAYER0 "mlp.up_proj\"]}"),
 	            (struct ws_layout_opts){ 0 });
 	expect_trouble(LAYER0 "mlp.gate_up_proj.weight", "gate_proj is in FP8 and up_proj is not");
+	make_layout(LLAMA("128", FP8 ",\"modules_to_not_convert\":[\"" LAYER0 "mlp.gate_up_proj\"]}"),
+	            (struct ws_layout_opts){ 0 });
+	expect_param(LAYER0 "mlp.gate_up_proj.weight", "2048 512");
+	assert_null(ws_layout_find_param(layout, LAYER0 "mlp.gate_up_proj.weight_scale_inv"));
 }
 
 static void next_token_layers_are_the_drafts(void **state)

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* namemap_draft.h - a family under construction, between the files that read its lines.
+ *
+ * A draft is lists that grow, and a stack of open groups. It becomes a struct ws_family when the next
+ * family begins or the text ends. */
+#ifndef WS_MODEL_NAMEMAP_DRAFT_H
+#define WS_MODEL_NAMEMAP_DRAFT_H
+
+#include "namemap_read.h"
+
+struct ws_block {
+	struct ws_list rules;        /* struct ws_rule */
+	struct ws_rule group;        /* what becomes of the block at its end; the family's own: unused */
+	struct ws_list parts;        /* struct ws_rule_part, of the last rule */
+	bool open;                   /* the last rule may get "+" lines */
+};
+
+struct ws_draft {
+	struct ws_family *family;    /* NULL: none begun */
+	unsigned line;
+	const struct ws_family *base;
+	struct ws_list archs, types, lets, strips, renames, joins;
+	struct ws_block blocks[WS_MAP_MAX_GROUPS + 1];
+	unsigned n_groups;
+	struct ws_map_vars vars;     /* of the open groups */
+};
+
+struct ws_map_reader {
+	struct ws_map_line line;
+	size_t first;                /* families of this reading begin there in the set */
+	struct ws_draft draft;
+};
+
+void *ws_draft_add(struct ws_map_reader *rd, struct ws_list *l, size_t size);
+/* Lists are searched from end to end, so they are kept short: -1 where one more is too many. */
+int ws_draft_full(struct ws_map_reader *rd, const struct ws_list *l, const char *what);
+
+/* The rest of a line that began with that word. */
+int ws_draft_rename(struct ws_map_reader *rd);
+int ws_draft_join(struct ws_map_reader *rd);
+int ws_draft_group(struct ws_map_reader *rd);
+int ws_draft_end(struct ws_map_reader *rd);
+int ws_draft_rule(struct ws_map_reader *rd, const char *word);
+int ws_draft_part(struct ws_map_reader *rd);
+/* A rule is whole when the next line is no "+" line. */
+int ws_draft_close_rule(struct ws_map_reader *rd);
+
+#endif

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wsync/shards.h"
+
+#include "shards.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { THREADS = 8 };
+
+/* ---- which paths -------------------------------------------------------------------------------- */
+
+int ws_shard_make_ranks(struct ws_shard_list *list, struct ws_err *err)
+{
+	list->ranks = ws_arena_alloc(&list->arena, list->tp * sizeof *list->ranks);
+	return list->ranks ? 0 : ws_err_set(err, WS_ESYSTEM, "shards: out of memory");
+}
+
+int ws_shard_add(struct ws_shard_list *list, size_t rank, const char *dir, const char *name,
+                 struct ws_err *err)
+{
+	const size_t n = dir ? strlen(dir) : 0, size = n + strlen(name) + 2;
+	char *path = ws_arena_alloc(&list->arena, size);
+	const char **place = path ? ws_list_add(&list->arena, &list->ranks[rank], sizeof *place) : NULL;
+	if (!place)
+		return ws_err_set(err, WS_ESYSTEM, "shards: out of memory");
+	snprintf(path, size, "%s%s%s", dir ? dir : "", n && dir[n - 1] != '/' ? "/" : "", name);
+	*place = path;
+	return 0;
+}
+
+static bool is_directory(const char *path)
+{
+	struct stat st;
+	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static bool ends_with(const char *s, const char *end)
+{
+	const size_t n = strlen(s), k = strlen(end);
+	return n >= k && strcmp(s + n - k, end) == 0;
+}
+
+static int list_paths(const char *const *paths, size_t n, struct ws_shard_list *list, struct ws_err *err)
+{
+	if (n == 1 && ends_with(paths[0], ".json") && !ends_with(paths[0], ".safetensors.index.json"))
+		return ws_shard_manifest(paths[0], list, err);
+	if (list->tp == 0)
+		return ws_err_set(err, WS_EUSAGE, "how many ranks saved it is not said");
+	if (n == 1 && list->tp > 1 && is_directory(paths[0]))
+		return ws_shard_names(paths[0], list, err);
+	if (n != list->tp) {
+		ws_err_set(err, WS_EUSAGE, "a checkpoint sharded by tp %u is %u paths, or one directory or "
+		           "manifest, not %zu paths", list->tp, list->tp, n);
+		return ws_err_hint(err, "name what each rank saved, rank 0 first");
+	}
+	if (ws_shard_make_ranks(list, err))
+		return -1;
+	for (size_t i = 0; i < n; i++)
+		if (ws_shard_add(list, i, NULL, paths[i], err))
+			return -1;
+	return 0;
+}
+
+/* ---- opening them ------------------------------------------------------------------------------- */
+
+struct opening {
+	const struct ws_shard_list *list;
+	struct ws_source **sources;
+	atomic_size_t next;
+	atomic_bool failed;
+	pthread_mutex_t lock;  /* guards what follows */
+	size_t bad;            /* lowest rank that failed */
+	struct ws_err err;
+};
+
+static void *open_some(void *arg)
+{
+	struct opening *o = arg;
+	size_t r;
+	while (!atomic_load(&o->failed) && (r = atomic_fetch_add(&o->next, 1)) < o->list->tp) {
+		const struct ws_list *paths = &o->list->ranks[r];
+		struct ws_err err = WS_ERR_INIT;
+		if (ws_source_open(paths->items, paths->n, &o->sources[r], &err) == 0)
+			continue;
+		atomic_store(&o->failed, true);
+		pthread_mutex_lock(&o->lock);
+		if (r < o->bad) {
+			o->bad = r;
+			o->err = err;
+		}
+		pthread_mutex_unlock(&o->lock);
+	}
+	return NULL;
+}
+
+/* A thread that cannot be had is done without. */
+static int open_all(const struct ws_shard_list *list, struct ws_source **sources, struct ws_err *err)
+{
+	struct opening o = { .list = list, .sources = sources, .bad = SIZE_MAX, .err = WS_ERR_INIT };
+	pthread_t threads[THREADS];
+	size_t n = 0;
+	pthread_mutex_init(&o.lock, NULL);
+	while (n + 1 < list->tp && n < THREADS - 1 && !pthread_create(&threads[n], NULL, open_some, &o))
+		n++;
+	open_some(&o);
+	while (n > 0)
+		pthread_join(threads[--n], NULL);
+	pthread_mutex_destroy(&o.lock);
+	if (o.bad == SIZE_MAX)
+		return 0;
+	if (err)
+		*err = o.err;
+	return ws_err_wrap(err, "rank %zu", o.bad);
+}
+
+/* dir, when there is a config.json in it. */
+static int find_config(const char *dir, char **out, struct ws_err *err)
+{
+	char *config = NULL;
+	*out = NULL;
+	if (!dir)
+		return 0;
+	if (asprintf(&config, "%s/config.json", dir) < 0)
+		return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", dir);
+	if (access(config, F_OK) == 0)
+		*out = strdup(dir);
+	free(config);
+	return 0;
+}
+
+static int open_list(const struct ws_shard_list *list, struct ws_shards *out, struct ws_err *err)
+{
+	out->tp = list->tp;
+	out->ep = list->ep ? list->ep : 1;
+	out->sources = calloc(list->tp, sizeof *out->sources);
+	if (!out->sources)
+		return ws_err_set(err, WS_ESYSTEM, "shards: out of memory");
+	out->n = list->tp;
+	return find_config(list->dir, &out->config_dir, err) || open_all(list, out->sources, err) ? -1 : 0;
+}
+
+int ws_shards_open(const char *const *paths, size_t n_paths, unsigned tp, unsigned ep,
+                   struct ws_shards *out, struct ws_err *err)
+{
+	struct ws_shard_list list = { .tp = tp, .ep = ep };
+	*out = (struct ws_shards){ 0 };
+	if (tp > WS_SHARDS_MAX)
+		return ws_err_set(err, WS_EUSAGE, "tp %u: more than %d ranks", tp, WS_SHARDS_MAX);
+	int rc = list_paths(paths, n_paths, &list, err);
+	if (rc == 0)
+		rc = open_list(&list, out, err);
+	ws_arena_free(&list.arena);
+	if (rc)
+		ws_shards_close(out);
+	return rc;
+}
+
+void ws_shards_close(struct ws_shards *s)
+{
+	if (!s)
+		return;
+	for (size_t i = 0; i < s->n; i++)
+		ws_source_close(s->sources[i]);
+	free(s->sources);
+	free(s->config_dir);
+	*s = (struct ws_shards){ 0 };
+}

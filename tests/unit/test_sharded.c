@@ -1,0 +1,512 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What ranks saved one by one comes to the checkpoint again; shards are made here element by element. */
+#include "tiny_moe.h"
+
+#include "shards.h"
+#include "wsync/input.h"
+#include "wsync/shards.h"
+
+#include <sys/stat.h>
+
+static struct tensors checkpoint, rank_tensors;
+
+/* How a trainer saves. */
+struct trainer {
+	int tp, ep;
+	bool fused;          /* under servers' names: qkv_proj, gate_up_proj, w13_weight */
+	bool grouped;        /* linear_qkv, by query groups */
+	int64_t vocab;       /* rows of the padded vocabulary; 0: the last rank has fewer */
+	bool first_only;     /* what is replicated is saved by rank 0 alone */
+	bool whole_vocab;    /* the embedding is not divided */
+};
+
+/* ---- cutting ---- */
+
+static const struct tensor *cut(const char *name, const struct tensor *t, int axis, int64_t at,
+                                int64_t size)
+{
+	int64_t dims[2] = { t->dims[0], t->dims[1] };
+	dims[axis] = size;
+	const struct tensor *to = tensors_add(&rank_tensors, name, t->n, dims[0], dims[1], 0);
+	for (int64_t i = 0; i < dims[0]; i++)
+		for (int64_t k = 0; k < (t->n > 1 ? dims[1] : 1); k++) {
+			const int64_t x = i + (axis == 0 ? at : 0), y = k + (axis == 1 ? at : 0);
+			if (x < t->dims[0])
+				copy_element(to, i, k, 0, t, x, y, 0);
+			else
+				memset(element(to, i, k, 0), 0x7f, ELEMENT); /* padding */
+		}
+	return to;
+}
+
+static void cut_vocab(const struct trainer *how, const char *name, int rank)
+{
+	const struct tensor *t = tensors_find(&checkpoint, name);
+	const int64_t rows = how->vocab ? how->vocab / how->tp : (VOCAB + how->tp - 1) / how->tp;
+	int64_t mine = rows;
+	if (how->whole_vocab) {
+		cut(name, t, 0, 0, VOCAB);
+		return;
+	}
+	if (!how->vocab && rank * rows + mine > VOCAB)
+		mine = VOCAB > rank * rows ? VOCAB - rank * rows : 0;
+	cut(name, t, 0, rank * rows, mine);
+}
+
+/* Heads of keys and values: with fewer than ranks several have the same. */
+static const struct tensor *cut_heads(const char *name, int heads, int tp, int rank)
+{
+	const struct tensor *t = tensors_find(&checkpoint, name);
+	const int mine = heads >= tp ? heads / tp : 1;
+	const int first = heads >= tp ? rank * mine : rank / (tp / heads);
+	return cut(name, t, 0, first * DIM, mine * DIM);
+}
+
+static void cut_attention(const struct trainer *how, const char *layer, int rank)
+{
+	static const char *const names[] = { "q_proj.weight", "k_proj.weight", "v_proj.weight",
+		                             "q_proj.bias", "k_proj.bias", "v_proj.bias" };
+	static const char *const kinds[] = { "weight", "bias" };
+	char name[160];
+	for (int kind = 0; kind < 2; kind++) {
+		const struct tensor *parts[3];
+		const size_t before = rank_tensors.n;
+		for (int i = 0; i < 3; i++) {
+			snprintf(name, sizeof name, "%s.self_attn.%s", layer, names[kind * 3 + i]);
+			parts[i] = cut_heads(name, i ? KV : HEADS, how->tp, rank);
+		}
+		if (!how->fused && !how->grouped)
+			continue;
+		const int groups = how->grouped ? KV > how->tp ? KV / how->tp : 1 : 1;
+		snprintf(name, sizeof name, "%s.self_attn.%s.%s", layer,
+		         how->grouped ? "linear_qkv" : "qkv_proj", kinds[kind]);
+		stack(&rank_tensors, name, parts, 3, groups);
+		for (size_t i = before; i < before + 3; i++)
+			free(rank_tensors.v[i].bytes);
+		rank_tensors.v[before] = rank_tensors.v[before + 3];
+		rank_tensors.n = before + 1;
+	}
+	snprintf(name, sizeof name, "%s.self_attn.o_proj.weight", layer);
+	cut(name, tensors_find(&checkpoint, name), 1, rank * (HEADS * DIM / how->tp), HEADS * DIM / how->tp);
+}
+
+/* A gated linear unit over so many ranks; gate and up as one where they are fused. */
+static void cut_mlp(const char *module, int64_t inner, int ranks, int rank, bool fused)
+{
+	const int64_t mine = inner / ranks;
+	char name[3][160];
+	static const char *const which[] = { "gate", "up", "down" };
+	for (int i = 0; i < 3; i++)
+		snprintf(name[i], sizeof name[i], "%s.%s_proj.weight", module, which[i]);
+	const struct tensor *const parts[] = {
+		cut(name[0], tensors_find(&checkpoint, name[0]), 0, rank * mine, mine),
+		cut(name[1], tensors_find(&checkpoint, name[1]), 0, rank * mine, mine),
+	};
+	if (fused) {
+		snprintf(name[0], sizeof name[0], "%s.gate_up_proj.weight", module);
+		stack(&rank_tensors, name[0], parts, 2, 1);
+		struct tensor *v = &rank_tensors.v[rank_tensors.n - 3];
+		free(v[0].bytes);
+		free(v[1].bytes);
+		v[0] = v[2];
+		rank_tensors.n -= 2;
+	}
+	cut(name[2], tensors_find(&checkpoint, name[2]), 1, rank * mine, mine);
+}
+
+/* [e, 2i, H] and [e, H, i] of a rank's own experts. */
+static void stack_local_experts(int64_t first, int64_t n, int64_t at, int64_t size)
+{
+	const struct tensor *w13 = tensors_add(&rank_tensors, "model.layers.1.mlp.experts.w13_weight", 3, n,
+	                                       2 * size, HIDDEN);
+	const struct tensor *w2 = tensors_add(&rank_tensors, "model.layers.1.mlp.experts.w2_weight", 3, n,
+	                                      HIDDEN, size);
+	for (int64_t e = 0; e < n; e++)
+		for (int64_t i = 0; i < size; i++)
+			for (int64_t h = 0; h < HIDDEN; h++) {
+				copy_element(w13, e, i, h, expert(&checkpoint, first + e, "gate"), at + i, h, 0);
+				copy_element(w13, e, size + i, h, expert(&checkpoint, first + e, "up"), at + i, h, 0);
+				copy_element(w2, e, h, i, expert(&checkpoint, first + e, "down"), h, at + i, 0);
+			}
+}
+
+static void cut_experts(const struct trainer *how, int rank)
+{
+	const int within = how->tp / how->ep, owner = rank / within, t = rank % within;
+	const int n = EXPERTS / how->ep;
+	char module[128];
+	if (how->fused) {
+		stack_local_experts(owner * n, n, t * (MID / within), MID / within);
+		return;
+	}
+	for (int e = owner * n; e < owner * n + n; e++) {
+		snprintf(module, sizeof module, "model.layers.1.mlp.experts.%d", e);
+		cut_mlp(module, MID, within, t, false);
+	}
+}
+
+static void make_shard(const struct trainer *how, int rank)
+{
+	tensors_free(&rank_tensors);
+	cut_vocab(how, "model.embed_tokens.weight", rank);
+	cut_attention(how, "model.layers.0", rank);
+	cut_attention(how, "model.layers.1", rank);
+	cut_mlp("model.layers.0.mlp", INNER, how->tp, rank, how->fused || how->grouped);
+	cut_experts(how, rank);
+	cut_vocab(how, "lm_head.weight", rank);
+	for (size_t i = 0; i < checkpoint.n; i++) {
+		const struct tensor *t = &checkpoint.v[i];
+		if ((strstr(t->name, "norm") || strstr(t->name, "mlp.gate.")) && (rank == 0 || !how->first_only))
+			cut(t->name, t, 0, 0, t->dims[0]);
+	}
+}
+
+/* ---- joining ---- */
+
+static int open_ranks(const struct trainer *how, struct ws_input *in, struct ws_err *err)
+{
+	static char names[16][32];
+	const char *paths[16];
+	for (int r = 0; r < how->tp; r++) {
+		snprintf(names[r], sizeof names[r], "rank%d.safetensors", r);
+		paths[r] = names[r];
+	}
+	FILE *f = fopen("config.json", "w");
+	assert_non_null(f);
+	fputs(moe, f);
+	fclose(f);
+	const struct ws_input_opts opts = { .paths = paths, .n_paths = (size_t)how->tp,
+		                            .sharded_tp = (unsigned)how->tp,
+		                            .sharded_ep = (unsigned)how->ep };
+	return ws_input_open(&opts, in, err);
+}
+
+static void save(const struct trainer *how)
+{
+	char path[32];
+	tensors_free(&checkpoint);
+	make_checkpoint(&checkpoint);
+	for (int r = 0; r < how->tp; r++) {
+		make_shard(how, r);
+		snprintf(path, sizeof path, "rank%d.safetensors", r);
+		tensors_write(&rank_tensors, path);
+	}
+}
+
+static void assert_joined(const struct trainer *how)
+{
+	struct ws_err err = WS_ERR_INIT;
+	struct ws_input in;
+	if (open_ranks(how, &in, &err))
+		fail_msg("tp %d ep %d fused %d grouped %d: %s", how->tp, how->ep, how->fused, how->grouped,
+		         err.msg);
+	assert_int_equal(ws_catalog_count(in.catalog), checkpoint.n);
+	for (size_t i = 0; i < checkpoint.n; i++)
+		assert_item(in.catalog, &checkpoint.v[i]);
+	ws_input_close(&in);
+}
+
+static void shards_of_any_trainer_are_joined(void **state)
+{
+	(void)state;
+	for (int tp = 1; tp <= 8; tp *= 2)
+		for (int ep = 1; ep <= tp && ep <= EXPERTS; ep *= 2)
+			for (int kind = 0; kind < 3; kind++) {
+				const struct trainer how = { .tp = tp, .ep = ep, .fused = kind == 1,
+					                     .grouped = kind == 2, .vocab = kind ? 128 : 0,
+					                     .first_only = tp == 4, .whole_vocab = tp == 2 };
+				save(&how);
+				assert_joined(&how);
+			}
+}
+
+static void vocabularies_are_padded_as_trainers_like(void **state)
+{
+	(void)state;
+	for (int64_t vocab = 104; vocab < 300; vocab += 56) {
+		const struct trainer how = { .tp = 8, .ep = 1, .vocab = vocab };
+		save(&how);
+		assert_joined(&how);
+	}
+}
+
+static void experts_that_are_whole_need_no_ep(void **state)
+{
+	(void)state;
+	struct trainer how = { .tp = 4, .ep = 4, .vocab = 128 };
+	save(&how);
+	how.ep = 1;
+	assert_joined(&how);
+}
+
+static void what_is_one_run_of_a_rank_is_not_copied(void **state)
+{
+	(void)state;
+	const struct trainer how = { .tp = 4, .ep = 1, .vocab = 128 };
+	struct ws_err err = WS_ERR_INIT;
+	struct ws_input in;
+	save(&how);
+	assert_int_equal(open_ranks(&how, &in, &err), 0);
+	size_t copied;
+	const size_t views = ws_catalog_views(in.catalog, &copied);
+	/* Norms and the router are whole; only what is divided along its columns is copied. */
+	assert_int_equal(views, checkpoint.n - 9 - 1);
+	assert_int_equal(copied, 2 + 1 + EXPERTS);
+	const struct ws_item *item = ws_catalog_find(in.catalog, "model.layers.0.self_attn.q_proj.weight");
+	assert_int_equal(item->view->n_pieces, 4);
+	assert_string_equal(item->made,
+	                    "joined of 4 ranks' model.layers.0.self_attn.q_proj.weight along axis 0");
+	item = ws_catalog_find(in.catalog, "model.layers.0.self_attn.k_proj.weight");
+	assert_int_equal(item->view->n_pieces, KV);
+	ws_input_close(&in);
+}
+
+/* ---- what is wrong with shards ---- */
+
+static void assert_refused(const struct trainer *how, const char *message)
+{
+	struct ws_err err = WS_ERR_INIT;
+	struct ws_input in;
+	assert_int_equal(open_ranks(how, &in, &err), -1);
+	assert_int_equal(err.code, WS_EINPUT);
+	assert_string_equal(err.msg, message);
+}
+
+/* Saves rank r again with one tensor under another name, or without it. */
+static void spoil(const struct trainer *how, int rank, const char *name, const char *other)
+{
+	char path[32];
+	make_shard(how, rank);
+	for (size_t i = 0; i < rank_tensors.n; i++) {
+		struct tensor *t = &rank_tensors.v[i];
+		if (strcmp(t->name, name) != 0)
+			continue;
+		if (other) {
+			strcpy(t->name, other);
+		} else {
+			free(t->bytes);
+			*t = rank_tensors.v[--rank_tensors.n];
+		}
+	}
+	snprintf(path, sizeof path, "rank%d.safetensors", rank);
+	tensors_write(&rank_tensors, path);
+}
+
+static void missing_shards_are_named(void **state)
+{
+	(void)state;
+	struct trainer how = { .tp = 4, .ep = 1, .vocab = 128 };
+	save(&how);
+	spoil(&how, 2, "model.layers.0.self_attn.q_proj.weight", NULL);
+	assert_refused(&how, "rank 2: tensor 'model.layers.0.self_attn.q_proj.weight' of shape [12, 32], its "
+	               "share of [48, 32], is missing");
+	spoil(&how, 2, "model.layers.0.self_attn.q_proj.weight", "what.is.this");
+	assert_refused(&how, "rank 2: tensor 'what.is.this' is none that the qwen3_moe rules know, so nobody "
+	               "can say how it is divided");
+	/* One of two that have the same head may lack it. */
+	spoil(&how, 2, "model.layers.0.self_attn.k_proj.weight", NULL);
+	assert_joined(&how);
+	/* Somebody else's rank 2. */
+	how.tp = 2;
+	spoil(&how, 1, "", NULL);
+	rename("rank1.safetensors", "rank2.safetensors");
+	how.tp = 4;
+	spoil(&how, 1, "", NULL);
+	assert_refused(&how, "rank 2: tensor 'model.layers.0.self_attn.q_proj.weight' is [24, 32], and its "
+	               "share of [48, 32] at tp 4 is [12, 32]");
+	how.fused = true;
+	save(&how);
+	spoil(&how, 3, "model.layers.0.mlp.down_proj.weight", "model.layers.0.mlp.gate_up_proj.bias");
+	assert_refused(&how, "rank 3: tensor 'model.layers.0.mlp.gate_up_proj.bias' is none that the qwen3_moe "
+	               "rules know, so nobody can say how it is divided");
+	spoil(&how, 3, "model.layers.0.mlp.down_proj.weight", "model.layers.0.mlp.gate_proj.weight");
+	assert_refused(&how, "rank 3: tensor 'model.layers.0.mlp.gate_proj.weight' is there twice: as "
+	               "'model.layers.0.mlp.gate_proj.weight' and within "
+	               "'model.layers.0.mlp.gate_up_proj.weight'");
+	spoil(&how, 3, "model.layers.0.self_attn.qkv_proj.weight", "model.layers.1.mlp.experts.gate_up_proj");
+	assert_refused(&how, "rank 3: tensor 'model.layers.1.mlp.experts.gate_up_proj' is [24, 32], and "
+	               "model.layers.1.mlp.experts.w13_weight at tp 4 is [4, 12, 32]");
+}
+
+static void another_ep_is_noticed(void **state)
+{
+	(void)state;
+	struct trainer how = { .tp = 4, .ep = 2, .vocab = 128 };
+	save(&how);
+	how.ep = 1;
+	assert_refused(&how, "rank 0: tensor 'model.layers.1.mlp.experts.0.gate_proj.weight' is [12, 32], and "
+	               "its share of [24, 32] at tp 4 is [6, 32]");
+	how.ep = 4;
+	assert_refused(&how, "rank 1: tensor 'model.layers.1.mlp.experts.0.gate_proj.weight' [12, 32] is of an "
+	               "expert that at tp 4, ep 4 another rank has");
+}
+
+/* ---- which files are whose ---- */
+
+static void write_one(const char *path, const char *name)
+{
+	static struct tensors one;
+	char dir[128];
+	snprintf(dir, sizeof dir, "%s", path);
+	for (char *slash = strchr(dir, '/'); slash; slash = strchr(slash + 1, '/')) {
+		*slash = 0;
+		mkdir(dir, 0700);
+		*slash = '/';
+	}
+	tensors_free(&one);
+	tensors_random(&one, name, 1, 4, 0, 0);
+	tensors_write(&one, path);
+	tensors_free(&one);
+}
+
+/* "a+b c": tensors of rank 0 and of rank 1. */
+static void assert_ranks(const char *path, unsigned tp, const char *want)
+{
+	struct ws_err err = WS_ERR_INIT;
+	struct ws_shards s;
+	char got[256] = "";
+	if (ws_shards_open(&path, 1, tp, 0, &s, &err))
+		fail_msg("%s", err.msg);
+	for (size_t r = 0; r < s.n; r++)
+		for (size_t i = 0; i < ws_source_count(s.sources[r]); i++)
+			sprintf(got + strlen(got), "%s%s", i ? "+" : r ? " " : "",
+			        ws_source_tensor(s.sources[r], i)->name);
+	assert_string_equal(got, want);
+	ws_shards_close(&s);
+}
+
+static void assert_unclear(const char *path, unsigned tp, const char *message)
+{
+	struct ws_err err = WS_ERR_INIT;
+	struct ws_shards s;
+	assert_int_equal(ws_shards_open(&path, 1, tp, 0, &s, &err), -1);
+	assert_string_equal(err.msg, message);
+}
+
+static void numbers_in_names_are_ranks(void **state)
+{
+	(void)state;
+	write_one("a/rank_00/model.safetensors", "zero");
+	write_one("a/rank_01/model.safetensors", "one");
+	write_one("a/step_100/model.safetensors", "other");
+	assert_ranks("a", 2, "zero one");
+	assert_unclear("a", 3, "a: there are not all of the 3 ranks among rank_00, rank_01, step_100");
+	write_one("b/mp_rank_00_000/x.safetensors", "a");
+	write_one("b/mp_rank_00_001/x.safetensors", "b");
+	write_one("b/mp_rank_01_000/x.safetensors", "c");
+	write_one("b/mp_rank_01_001/x.safetensors", "d");
+	assert_ranks("b", 2, "a+b c+d");
+	for (int r = 0; r < 12; r++) {
+		char path[64], name[16];
+		snprintf(path, sizeof path, "c/model-rank-%d-part-0.safetensors", r);
+		snprintf(name, sizeof name, "t%d", r);
+		write_one(path, name);
+	}
+	assert_ranks("c", 12, "t0 t1 t2 t3 t4 t5 t6 t7 t8 t9 t10 t11");
+	assert_unclear("c", 8, "c: there are more than the 8 ranks among model-rank-0-part-0.safetensors, "
+	               "model-rank-1-part-0.safetensors, model-rank-10-part-0.safetensors, "
+	               "model-rank-11-part-0.safetensors and 8 more");
+	write_one("d/shard0.safetensors", "a");
+	write_one("d/shard1.safetensors", "b");
+	assert_ranks("d", 2, "a b");
+	write_one("e/dp0_tp1/x.safetensors", "b");
+	write_one("e/dp0_tp0/x.safetensors", "a");
+	assert_ranks("e", 2, "a b");
+}
+
+static void names_that_say_two_things_are_refused(void **state)
+{
+	(void)state;
+	write_one("a/model-00001-of-00002.safetensors", "a");
+	write_one("a/model-00002-of-00002.safetensors", "b");
+	assert_unclear("a", 2, "a: cannot tell the 2 ranks among model-00001-of-00002.safetensors, "
+	               "model-00002-of-00002.safetensors");
+	write_one("b/0-1.safetensors", "a");
+	write_one("b/1-0.safetensors", "b");
+	assert_unclear("b", 2, "b: cannot tell the 2 ranks among 0-1.safetensors, 1-0.safetensors");
+	mkdir("c", 0700);
+	assert_unclear("c", 2, "c: cannot tell the 2 ranks among no names with numbers");
+	write_one("d/rank0.safetensors", "a");
+	write_one("d/rank1/x.safetensors", "b");
+	assert_unclear("d", 2, "d: both files and directories may be the 2 ranks among rank0.safetensors, "
+	               "rank1");
+	write_one("e/rank0.safetensors", "a");
+	write_one("e/1.safetensors", "b");
+	assert_unclear("e", 2, "e: cannot tell the 2 ranks among 1.safetensors, rank0.safetensors");
+}
+
+static void write_text(const char *path, const char *text)
+{
+	FILE *f = fopen(path, "w");
+	assert_non_null(f);
+	fputs(text, f);
+	fclose(f);
+}
+
+static void manifests_say_it_all(void **state)
+{
+	(void)state;
+	struct ws_err err = WS_ERR_INIT;
+	struct ws_shards s;
+	const char *path = "m/shards.json";
+	write_one("m/x/one.safetensors", "a");
+	write_one("m/x/two.safetensors", "b");
+	write_one("m/y.safetensors", "c");
+	write_text(path, "{\"tp\":2,\"ep\":2,\"shards\":[[\"x/one.safetensors\",\"x/two.safetensors\"],"
+	           "\"y.safetensors\"]}");
+	assert_ranks(path, 2, "a+b c");
+	write_text("m/config.json", "{}");
+	assert_int_equal(ws_shards_open(&path, 1, 0, 0, &s, &err), 0);
+	assert_int_equal(s.tp, 2);
+	assert_int_equal(s.ep, 2);
+	assert_string_equal(s.config_dir, "m");
+	ws_shards_close(&s);
+	ws_shards_close(NULL);
+	assert_unclear(path, 4, "m/shards.json: it was saved with tp 2, and 4 was asked for");
+	static const struct {
+		const char *text, *message;
+	} bad[] = {
+		{ "{\"tp\":2}", "m/shards.json: no list of \"shards\" in this manifest" },
+		{ "{\"tp\":0,\"shards\":[]}", "m/shards.json: \"tp\" is no number from 1 to 65536" },
+		{ "{\"tp\":2,\"shards\":[[\"y\"]]}", "m/shards.json: 1 shards of 2 ranks" },
+		{ "{\"shards\":[]}", "m/shards.json: 0 shards of 0 ranks" },
+		{ "{\"shards\":[[]]}", "m/shards.json: rank 0 has no list of files" },
+		{ "{\"shards\":[[1]]}", "m/shards.json: shard '' of rank 0 is no string" },
+		{ "{\"shards\":[\"/etc/passwd\"]}", "m/shards.json: shard '/etc/passwd' of rank 0 is no path "
+		  "below the manifest" },
+		{ "{\"shards\":[\"x/../../y\"]}", "m/shards.json: shard 'x/../../y' of rank 0 is no path "
+		  "below the manifest" },
+		{ "{\"shards\":[\"a\\u0007\"]}", "m/shards.json: shard 'a?' of rank 0 has a control character" },
+		{ "{\"shards\":[\"y.safetensors\",\"z.safetensors\"]}", "rank 1: open m/z.safetensors: "
+		  "No such file or directory" },
+	};
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+		write_text(path, bad[i].text);
+		assert_unclear(path, 0, bad[i].message);
+	}
+}
+
+static int forget(void **state)
+{
+	tensors_free(&checkpoint);
+	tensors_free(&rank_tensors);
+	return scratch_leave(state);
+}
+
+#define WITH_SHARDS(test) cmocka_unit_test_setup_teardown(test, scratch_enter, forget)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		WITH_SHARDS(shards_of_any_trainer_are_joined),
+		WITH_SHARDS(vocabularies_are_padded_as_trainers_like),
+		WITH_SHARDS(experts_that_are_whole_need_no_ep),
+		WITH_SHARDS(what_is_one_run_of_a_rank_is_not_copied),
+		WITH_SHARDS(missing_shards_are_named),
+		WITH_SHARDS(another_ep_is_noticed),
+		WITH_SHARDS(numbers_in_names_are_ranks),
+		WITH_SHARDS(names_that_say_two_things_are_refused),
+		WITH_SHARDS(manifests_say_it_all),
+	};
+	return cmocka_run_group_tests_name("sharded", tests, NULL, NULL);
+}
