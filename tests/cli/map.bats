@@ -56,10 +56,10 @@ prepare() {
 }
 
 @test "a malformed map is answered with its line and a remedy" {
-	printf 'family x\ncolum y in 1 out 2\n' >bad.map
+	printf 'family x\nkolumn y in 1 out 2\n' >bad.map
 	try wsync-list-weights ckpt --as-sent --map bad.map
 	expect_status 3
-	err_has "bad.map:2: unknown rule 'colum': did you mean 'column'?"
+	err_has "bad.map:2: unknown rule 'kolumn': did you mean 'column'?"
 	printf 'family x\ncolumn y in hidden_size haeds 2\n' >bad.map
 	try wsync-list-weights ckpt --as-sent --map bad.map
 	expect_status 3
