@@ -93,7 +93,7 @@ _wsync_sources() {
 	if [[ $1 == synthetic* ]]; then
 		_wsync_reply "synthetic:qwen3-0.6b synthetic:qwen3-8b synthetic:qwen3-30b-a3b
 			synthetic:qwen3-235b-a22b synthetic:deepseek-v3 synthetic:llama-3.1-8b
-			synthetic:glm-4.5-air" "$1"
+			synthetic:glm-4.5-air synthetic:gpt-oss-20b" "$1"
 		return
 	fi
 	compopt -o filenames 2>/dev/null

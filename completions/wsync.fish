@@ -18,7 +18,7 @@ function __wsync_tensors # of the sources on the line: reads headers only
 end
 
 function __wsync_sources
-    printf 'synthetic:%s\n' qwen3-0.6b qwen3-8b qwen3-30b-a3b qwen3-235b-a22b deepseek-v3 llama-3.1-8b glm-4.5-air
+    printf 'synthetic:%s\n' qwen3-0.6b qwen3-8b qwen3-30b-a3b qwen3-235b-a22b deepseek-v3 llama-3.1-8b glm-4.5-air gpt-oss-20b
     __fish_complete_suffix .safetensors
 end
 

@@ -67,17 +67,47 @@ static void glm4_moe(struct ws_jw *w, const struct ws_model *m)
 	ws_jw_double(w, "routed_scaling_factor", 1.0);
 }
 
+static void yarn(struct ws_jw *w, const char *key, int factor)
+{
+	ws_jw_str(w, key, "yarn");
+	ws_jw_int(w, "factor", factor);
+	ws_jw_int(w, "beta_fast", 32);
+	ws_jw_int(w, "beta_slow", 1);
+	ws_jw_int(w, "original_max_position_embeddings", 4096);
+}
+
+static void gpt_oss(struct ws_jw *w, const struct ws_model *m)
+{
+	static const char *const skip[] = { "model.layers.*.self_attn", "model.layers.*.mlp.router",
+		                            "model.embed_tokens", "lm_head" };
+	ws_jw_int(w, "num_key_value_heads", m->kv_heads);
+	ws_jw_int(w, "head_dim", m->head_dim);
+	ws_jw_bool(w, "attention_bias", true);
+	ws_jw_int(w, "num_local_experts", m->experts);
+	ws_jw_int(w, "num_experts_per_tok", 4);
+	ws_jw_double(w, "swiglu_limit", 7.0);
+	ws_jw_int(w, "sliding_window", 128);
+	ws_jw_int(w, "rope_theta", 150000);
+	ws_jw_object(w, "rope_scaling");
+	yarn(w, "rope_type", 32);
+	ws_jw_bool(w, "truncate", false);
+	ws_jw_end_object(w);
+	ws_jw_object(w, "quantization_config");
+	ws_jw_str(w, "quant_method", "mxfp4");
+	ws_jw_array(w, "modules_to_not_convert");
+	for (size_t i = 0; i < sizeof skip / sizeof skip[0]; i++)
+		ws_jw_str(w, NULL, skip[i]);
+	ws_jw_end_array(w);
+	ws_jw_end_object(w);
+}
+
 static void deepseek_rope(struct ws_jw *w)
 {
 	ws_jw_int(w, "rope_theta", 10000);
 	ws_jw_object(w, "rope_scaling");
-	ws_jw_str(w, "type", "yarn");
-	ws_jw_int(w, "factor", 40);
-	ws_jw_int(w, "beta_fast", 32);
-	ws_jw_int(w, "beta_slow", 1);
+	yarn(w, "type", 40);
 	ws_jw_int(w, "mscale", 1);
 	ws_jw_int(w, "mscale_all_dim", 1);
-	ws_jw_int(w, "original_max_position_embeddings", 4096);
 	ws_jw_end_object(w);
 }
 
@@ -118,6 +148,7 @@ int ws_model_config(const struct ws_model *m, struct ws_buf *out, struct ws_err 
 		[WS_FAMILY_QWEN3_MOE] = { "Qwen3MoeForCausalLM", "qwen3_moe", qwen3 },
 		[WS_FAMILY_DEEPSEEK_V3] = { "DeepseekV3ForCausalLM", "deepseek_v3", deepseek_v3 },
 		[WS_FAMILY_GLM4_MOE] = { "Glm4MoeForCausalLM", "glm4_moe", glm4_moe },
+		[WS_FAMILY_GPT_OSS] = { "GptOssForCausalLM", "gpt_oss", gpt_oss },
 	};
 	struct ws_jw w;
 	ws_jw_init(&w, out);

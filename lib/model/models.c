@@ -36,6 +36,9 @@ static const struct ws_model models[] = {
 	  .intermediate = 10944, .layers = 46, .heads = 96, .kv_heads = 8, .head_dim = 128,
 	  .vocab = 151552, .experts = 128, .moe_intermediate = 1408, .dense_layers = 1,
 	  .nextn_layers = 1, .position = 131072, .eos = 151329 },
+	{ .name = "gpt-oss-20b", .family = WS_FAMILY_GPT_OSS, .hidden = 2880, .intermediate = 2880,
+	  .layers = 24, .heads = 64, .kv_heads = 8, .head_dim = 64, .vocab = 201088, .experts = 32,
+	  .moe_intermediate = 2880, .position = 131072, .eos = 200002 },
 };
 
 enum { N_MODELS = sizeof models / sizeof models[0] };
@@ -103,10 +106,19 @@ static void enter(struct walk *w, const char *fmt, ...)
 	va_end(ap);
 }
 
+/* Dimensions end at the first 0. */
+static void put_dims(struct walk *w, const char *leaf, enum ws_dtype dtype, const int64_t dims[4])
+{
+	unsigned n = 0;
+	while (n < 4 && dims[n])
+		n++;
+	snprintf(w->name + w->prefix, sizeof w->name - w->prefix, "%s", leaf);
+	w->emit(w->ctx, w->name, dtype, n, dims);
+}
+
 static void put(struct walk *w, const char *leaf, enum ws_dtype dtype, int rows, int cols)
 {
-	snprintf(w->name + w->prefix, sizeof w->name - w->prefix, "%s", leaf);
-	w->emit(w->ctx, w->name, dtype, rows, cols);
+	put_dims(w, leaf, dtype, (const int64_t[4]){ rows, cols });
 }
 
 static void put_bf16(struct walk *w, const char *leaf, int rows, int cols)
@@ -168,11 +180,33 @@ static void walk_attention(struct walk *w)
 	if (m->family == WS_FAMILY_QWEN3 || m->family == WS_FAMILY_QWEN3_MOE) {
 		put_bf16(w, "self_attn.q_norm.weight", m->head_dim, 0);
 		put_bf16(w, "self_attn.k_norm.weight", m->head_dim, 0);
-	} else if (m->family == WS_FAMILY_GLM4_MOE) {
+	} else if (m->family == WS_FAMILY_GLM4_MOE || m->family == WS_FAMILY_GPT_OSS) {
 		put_bf16(w, "self_attn.q_proj.bias", q, 0);
 		put_bf16(w, "self_attn.k_proj.bias", kv, 0);
 		put_bf16(w, "self_attn.v_proj.bias", kv, 0);
 	}
+	if (m->family == WS_FAMILY_GPT_OSS) {
+		put_bf16(w, "self_attn.o_proj.bias", m->hidden, 0);
+		put_bf16(w, "self_attn.sinks", m->heads, 0);
+	}
+}
+
+/* All experts of a layer in one tensor, in MXFP4: 16 bytes for 32 weights, and their scale. */
+static void walk_mxfp4_experts(struct walk *w)
+{
+	const struct ws_model *m = w->m;
+	const int64_t e = m->experts, h = m->hidden, i = m->moe_intermediate;
+	put_bf16(w, "mlp.router.weight", m->experts, m->hidden);
+	put_bf16(w, "mlp.router.bias", m->experts, 0);
+	put_dims(w, "mlp.experts.gate_up_proj_blocks", WS_DTYPE_U8,
+	         (const int64_t[4]){ e, 2 * i, h / 32, 16 });
+	put_dims(w, "mlp.experts.gate_up_proj_scales", WS_DTYPE_U8,
+	         (const int64_t[4]){ e, 2 * i, h / 32 });
+	put_bf16(w, "mlp.experts.gate_up_proj_bias", m->experts, 2 * m->moe_intermediate);
+	put_dims(w, "mlp.experts.down_proj_blocks", WS_DTYPE_U8,
+	         (const int64_t[4]){ e, h, i / 32, 16 });
+	put_dims(w, "mlp.experts.down_proj_scales", WS_DTYPE_U8, (const int64_t[4]){ e, h, i / 32 });
+	put_bf16(w, "mlp.experts.down_proj_bias", m->experts, m->hidden);
 }
 
 static void walk_latent_attention(struct walk *w)
@@ -209,7 +243,9 @@ static void walk_layer(struct walk *w, int layer)
 	else
 		walk_attention(w);
 	put_bf16(w, "post_attention_layernorm.weight", m->hidden, 0);
-	if (m->experts && layer >= m->dense_layers)
+	if (m->family == WS_FAMILY_GPT_OSS)
+		walk_mxfp4_experts(w);
+	else if (m->experts && layer >= m->dense_layers)
 		walk_experts(w);
 	else
 		walk_gated_mlp(w, "mlp", m->intermediate);

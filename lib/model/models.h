@@ -12,7 +12,7 @@
 
 enum ws_model_family {
 	WS_FAMILY_LLAMA, WS_FAMILY_QWEN3, WS_FAMILY_QWEN3_MOE, WS_FAMILY_DEEPSEEK_V3,
-	WS_FAMILY_GLM4_MOE
+	WS_FAMILY_GLM4_MOE, WS_FAMILY_GPT_OSS
 };
 
 struct ws_model {
@@ -31,8 +31,9 @@ struct ws_model {
 const struct ws_model *ws_model_at(size_t i); /* NULL past the end */
 const struct ws_model *ws_model_find(const char *name, struct ws_err *err); /* or WS_EUSAGE */
 
-/* Called for every tensor of a checkpoint of that model; cols 0: one dimension. */
-typedef void ws_model_emit_fn(void *ctx, const char *name, enum ws_dtype dtype, int rows, int cols);
+/* Called for every tensor of a checkpoint of that model; dims are 1 to 4. */
+typedef void ws_model_emit_fn(void *ctx, const char *name, enum ws_dtype dtype, unsigned n_dims,
+                              const int64_t *dims);
 void ws_model_walk(const struct ws_model *m, ws_model_emit_fn *emit, void *ctx);
 
 /* Appends the model's config.json. */

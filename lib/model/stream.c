@@ -45,10 +45,16 @@ struct ws_stream ws_stream_make(uint64_t seed, const char *name, enum ws_dtype d
 		s.keep = UINT64_C(0x803fffffffffffff);
 		s.set = UINT64_C(0x3f80000000000000);
 		break;
+	case WS_DTYPE_U8: /* scales of MXFP4 are exponents; anything else may have any bits */
+		if (len > 7 && strcmp(name + len - 7, "_scales") == 0) {
+			s.keep = UINT64_C(0x0707070707070707);
+			s.set = UINT64_C(0x7070707070707070);
+		}
+		break;
 	case WS_DTYPE_F8_E4M3:
 		s.keep = UINT64_C(0xf7f7f7f7f7f7f7f7);
 		break;
-	default: /* no synthetic model has other types; integers may have any bits */
+	default: /* no synthetic model has other types */
 		break;
 	}
 	return s;

@@ -12,10 +12,11 @@ struct count {
 	size_t tensors, text;
 };
 
-static void count(void *ctx, const char *name, enum ws_dtype dtype, int rows, int cols)
+static void count(void *ctx, const char *name, enum ws_dtype dtype, unsigned n_dims,
+                  const int64_t *dims)
 {
 	struct count *c = ctx;
-	(void)dtype, (void)rows, (void)cols;
+	(void)dtype, (void)n_dims, (void)dims;
 	c->tensors++;
 	c->text += strlen(name) + 1;
 }
@@ -27,7 +28,8 @@ struct fill {
 	uint64_t at;   /* stream position of the next tensor */
 };
 
-static void fill(void *ctx, const char *name, enum ws_dtype dtype, int rows, int cols)
+static void fill(void *ctx, const char *name, enum ws_dtype dtype, unsigned n_dims,
+                 const int64_t *dims)
 {
 	struct fill *f = ctx;
 	const size_t len = strlen(name) + 1, i = f->syn->n++;
@@ -35,10 +37,10 @@ static void fill(void *ctx, const char *name, enum ws_dtype dtype, int rows, int
 	*t = (struct ws_tensor){
 		.name = memcpy(f->text, name, len),
 		.dtype = dtype,
-		.n_dims = cols ? 2 : 1,
-		.dims = { rows, cols },
+		.n_dims = n_dims,
 		.offset = f->at,
 	};
+	memcpy(t->dims, dims, n_dims * sizeof *dims);
 	(void)ws_dtype_bytes(dtype, t->n_dims, t->dims, &t->bytes);
 	f->syn->streams[i] = ws_stream_make(f->seed, name, dtype);
 	f->text += len;

@@ -61,6 +61,7 @@ static void counts_and_sizes_are_those_of_the_real_models(void **state)
 		  UINT64_C(688574839360) },
 		{ "synthetic:llama-3.1-8b", 291, UINT64_C(16060522496) },
 		{ "synthetic:glm-4.5-air", 18329, UINT64_C(220937661440) },
+		{ "synthetic:gpt-oss-20b", 459, UINT64_C(13761264768) },
 	};
 	size_t n = 0;
 	while (ws_synthetic_name(n))
@@ -134,7 +135,7 @@ static void deepseek_v3_has_its_names_and_shapes(void **state)
 }
 
 #define KNOWN "qwen3-0.6b, qwen3-8b, qwen3-30b-a3b, qwen3-235b-a22b, deepseek-v3, llama-3.1-8b, " \
-              "glm-4.5-air"
+              "glm-4.5-air, gpt-oss-20b"
 
 static void what_is_unknown_is_answered_with_what_is_known(void **state)
 {
@@ -283,6 +284,11 @@ static void values_are_small_and_finite(void **state)
 	for (size_t i = 0; i < N; i++)
 		assert_int_not_equal(bytes[i] & 0x7f, 0x7f);
 	ws_source_close(s);
+	s = open_model("synthetic:gpt-oss-20b");
+	read_bytes(s, "model.layers.23.mlp.experts.down_proj_scales", 3, bytes, N);
+	for (size_t i = 0; i < N; i++)
+		assert_in_range(bytes[i], 127 - 15, 127 - 8);
+	ws_source_close(s);
 }
 
 static void configs_are_those_of_the_real_models(void **state)
@@ -300,6 +306,7 @@ static void configs_are_those_of_the_real_models(void **state)
 		{ "deepseek-v3", "first_k_dense_replace", 3 }, { "deepseek-v3", "n_routed_experts", 256 },
 		{ "deepseek-v3", "num_nextn_predict_layers", 1 }, { "deepseek-v3", "vocab_size", 129280 },
 		{ "llama-3.1-8b", "num_key_value_heads", 8 }, { "glm-4.5-air", "n_routed_experts", 128 },
+		{ "gpt-oss-20b", "num_local_experts", 32 },
 	};
 	for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++) {
 		struct ws_buf text;
