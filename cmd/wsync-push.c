@@ -182,8 +182,6 @@ static int check_usage(const struct opt_args *args)
 {
 	if (cfg.from_stdin && args->n)
 		return opt_usage(&program, "--stdin takes no SOURCE");
-	if (cfg.from_stdin && cfg.naming.sharded_tp)
-		return opt_usage(&program, "--stdin has one path a line, --sharded needs several");
 	if (!cfg.from_stdin && !args->n)
 		return opt_usage(&program, "missing SOURCE");
 	return OPT_GO;

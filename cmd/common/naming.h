@@ -9,7 +9,7 @@
 
 struct naming {
 	const char *config, *map;      /* NULL: not given */
-	unsigned sharded_tp, sharded_ep; /* 0: not sharded */
+	unsigned sharded_tp, sharded_ep; /* 0: not sharded; not said */
 };
 
 #define OPT_NAMING(n) \
@@ -17,7 +17,7 @@ struct naming {
 		"the model's config.json, or the directory that holds it (the one beside the source)"), \
 	OPT_STRING(0, "map", "FILE", &(n)->map, "more rules for names, see wsync-map(5)"), \
 	OPT_CALL(0, "sharded", "tp=N[,ep=M]", naming_sharded, n, \
-		"the SOURCEs are what N tensor-parallel ranks saved, rank 0 first: join them")
+		"SOURCE is what N ranks of a trainer saved, a path of each, rank 0 first, or one of all")
 
 int naming_sharded(void *naming, const char *value, struct ws_err *err);
 struct ws_input_opts naming_input(const struct naming *n, const struct opt_args *args);

@@ -144,16 +144,20 @@ static int unclear(const char *dir, const struct seen *s, unsigned tp, const cha
                    struct ws_err *err)
 {
 	struct ws_buf names;
+	static const char remedy[] = "name what each rank saved, rank 0 first, or write a manifest: "
+	                             "{\"tp\": %u, \"shards\": [[\"FILE\", ...], ...]}";
+	if (s->n == 0) {
+		ws_err_set(err, WS_EINPUT, "%s: no name there has the number of one of %u ranks", dir, tp);
+		return ws_err_hint(err, remedy, tp);
+	}
 	ws_buf_init(&names, 4096);
 	for (size_t i = 0; i < s->n && i < NAMES_SHOWN; i++)
 		ws_buf_printf(&names, "%s%s", i ? ", " : "", ws_quote(s->v[i].name).text);
 	if (s->n > NAMES_SHOWN)
 		ws_buf_printf(&names, " and %zu more", s->n - NAMES_SHOWN);
-	ws_err_set(err, WS_EINPUT, "%s: %s the %u ranks among %s", dir, what, tp,
-	           s->n ? ws_buf_str(&names) : "no names with numbers");
+	ws_err_set(err, WS_EINPUT, "%s: %s the %u ranks among %s", dir, what, tp, ws_buf_str(&names));
 	ws_buf_free(&names);
-	return ws_err_hint(err, "name what each rank saved, rank 0 first, or write a manifest: "
-	                        "{\"tp\": %u, \"shards\": [[\"FILE\", ...], ...]}", tp);
+	return ws_err_hint(err, remedy, tp);
 }
 
 /* ---- which number ------------------------------------------------------------------------------- */

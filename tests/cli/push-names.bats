@@ -126,8 +126,6 @@ asked() { curl -s "$url/wsync/journal" | grep -q "$1"; }
 }
 
 @test "usage" {
-	try wsync-push --stdin --sharded tp=2 -e localhost:1
-	expect_status 2
 	try wsync-push x --sharded 2 -e localhost:1
 	expect_status 2
 	err_has "must be like tp=8"

@@ -249,8 +249,11 @@ print(json.dumps({"weights": [{"name": r["name"], "shape": r["shape"]} for r in 
 	try wsync-verify nams ckpt
 	err_has "did you mean 'names'?"
 	try wsync-verify names ckpt --sharded tp=4
+	expect_status 3
+	err_has "no name there has the number of one of 4 ranks"
+	try wsync-verify names ckpt ckpt --sharded tp=4
 	expect_status 2
-	err_has "4 paths, not 1"
+	err_has "not 2 paths"
 }
 
 @test "an endpoint that does not answer is status 4" {

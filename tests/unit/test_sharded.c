@@ -425,7 +425,7 @@ static void names_that_say_two_things_are_refused(void **state)
 	write_one("b/1-0.safetensors", "b");
 	assert_unclear("b", 2, "b: cannot tell the 2 ranks among 0-1.safetensors, 1-0.safetensors");
 	mkdir("c", 0700);
-	assert_unclear("c", 2, "c: cannot tell the 2 ranks among no names with numbers");
+	assert_unclear("c", 2, "c: no name there has the number of one of 2 ranks");
 	write_one("d/rank0.safetensors", "a");
 	write_one("d/rank1/x.safetensors", "b");
 	assert_unclear("d", 2, "d: both files and directories may be the 2 ranks among rank0.safetensors, "
