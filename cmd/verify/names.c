@@ -97,8 +97,8 @@ static int refuse_unchecked(const struct ws_audit *sum, struct ws_err *err)
 	                        "FILE is a saved listing, --endpoint URL asks a server");
 }
 
-static int check(struct verify_job *job, const struct ws_input *in, const struct ws_plan *plan,
-                 struct ws_audit *sum, struct ws_err *err)
+static int check(struct verify_job *job, const struct against *a, const struct ws_input *in,
+                 const struct ws_plan *plan, struct ws_audit *sum, struct ws_err *err)
 {
 	const struct verify_config *cfg = job->cfg;
 	const struct ws_audit_opts opts = {
@@ -106,30 +106,36 @@ static int check(struct verify_job *job, const struct ws_input *in, const struct
 		.include = cfg->include.items, .n_include = cfg->include.n,
 		.exclude = cfg->exclude.items, .n_exclude = cfg->exclude.n,
 	};
-	struct against a = { 0 };
-	int rc = find_against(job, &a, err);
-	if (!rc)
-		rc = ws_audit_all(&opts, a.targets, a.n, &job->ui->sink, sum, err);
-	if (!rc && !sum->checked)
-		rc = refuse_unchecked(sum, err);
-	free_against(&a);
-	return rc;
+	if (ws_audit_all(&opts, a->targets, a->n, &job->ui->sink, sum, err))
+		return -1;
+	return sum->checked ? 0 : refuse_unchecked(sum, err);
+}
+
+static int open_input(struct verify_job *job, const struct opt_args *args, const struct against *a,
+                      struct ws_input *in, struct ws_err *err)
+{
+	struct ws_input_opts opts = naming_input(&job->cfg->naming, args);
+	for (size_t i = 0; !opts.fallback && i < a->to.n; i++)
+		opts.fallback = ws_audit_model_dir(&a->infos[i]);
+	return ws_input_open(&opts, in, err);
 }
 
 int verify_names(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	struct verify_job *job = ctx;
-	const struct ws_input_opts opts = naming_input(&job->cfg->naming, args);
+	struct against a = { 0 };
 	struct ws_audit sum = { 0 };
-	struct ws_input in;
+	struct ws_input in = { 0 };
 	struct ws_plan *plan = NULL;
 	job->ui->limit = (size_t)job->cfg->limit;
 	job->ui->notes = true;
-	if (ws_input_open(&opts, &in, err))
-		return -1;
-	int rc = make_plan(job->cfg, &in, &plan, err);
+	int rc = find_against(job, &a, err);
 	if (!rc)
-		rc = check(job, &in, plan, &sum, err);
+		rc = open_input(job, args, &a, &in, err);
+	if (!rc)
+		rc = make_plan(job->cfg, &in, &plan, err);
+	if (!rc)
+		rc = check(job, &a, &in, plan, &sum, err);
 	struct ws_jw *w = ui_end_open(job->ui, err);
 	if (w) {
 		ui_json_audit(w, &sum);
@@ -137,5 +143,6 @@ int verify_names(void *ctx, const struct opt_args *args, struct ws_err *err)
 	}
 	ws_plan_free(plan);
 	ws_input_close(&in);
+	free_against(&a);
 	return rc;
 }

@@ -26,6 +26,10 @@ struct ws_audit_target {
 	char unlisted[256];            /* why there is none */
 };
 
+/* The directory of the model that an endpoint says it runs, where a config.json can be read there on
+ * this machine; else NULL. */
+const char *ws_audit_model_dir(const struct ws_endpoint_info *info);
+
 /* What n endpoints are and list, all asked at once. thorough: one without a list of weights is asked
  * for the names of its checksums, for which it reads all of its weights. -1: cancelled, or the system. */
 int ws_audit_ask(struct ws_http *http, const struct ws_endpoint_info *infos, size_t n, bool thorough,
@@ -66,8 +70,8 @@ void ws_audit_free(struct ws_audit *a); /* NULL is fine */
 int ws_audit_all(const struct ws_audit_opts *opts, const struct ws_audit_target *targets, size_t n,
                  const struct ws_sink *sink, struct ws_audit *sum, struct ws_err *err);
 
-/* The layout of that server for this input: the input's config, else the server's own. *out NULL: no
- * config, or no family is known by it; why (or NULL) then says which. */
+/* The layout of that server for this input: by the config that was given or lies with the source, else by
+ * the server's own. *out NULL: no config, or no family is known by it; why (or NULL) then says which. */
 int ws_audit_layout(const struct ws_input *input, const struct ws_audit_target *t,
                     struct ws_layout **out, char *why, size_t n, struct ws_err *err);
 

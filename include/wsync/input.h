@@ -7,6 +7,8 @@
 
 #include "wsync/catalog.h"
 
+#include <stdbool.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -17,6 +19,7 @@ struct ws_input_opts {
 	const char *map;          /* rules in front of the built-in ones; NULL: none */
 	const char *config;       /* config.json or its directory; NULL: the one beside the checkpoint, or
 	                           * that of the synthetic model */
+	const char *fallback;     /* likewise, where there is none of these: the server's; NULL: none */
 	unsigned sharded_tp, sharded_ep; /* saved by so many ranks; 0: it is whole */
 };
 
@@ -26,6 +29,7 @@ struct ws_input {
 	unsigned sharded_tp, sharded_ep; /* of the ranks that saved it; 0: it is whole */
 	struct ws_namemap *map;
 	struct ws_config *config;       /* NULL: none was found */
+	bool fallback;                  /* it is that of the options' fallback */
 	const struct ws_family *family; /* the generic one where the config is of none, or there is none */
 	struct ws_layout *layout;       /* at tp 1, to unfuse with; NULL: see `why` */
 	struct ws_layout *sharded;      /* of the ranks that saved it; NULL: it is whole */
@@ -35,8 +39,8 @@ struct ws_input {
 };
 
 /* No path at all: config and rules alone, and no catalog. A config or map that was asked for and cannot
- * be used is an error; one that merely lies beside a checkpoint and does not suit is not: names are then
- * taken as they are. */
+ * be used is an error; one that merely lies beside a checkpoint or at a server and does not suit is not:
+ * names are then taken as they are. */
 int ws_input_open(const struct ws_input_opts *opts, struct ws_input *out, struct ws_err *err);
 void ws_input_close(struct ws_input *in); /* NULL and all zero are fine */
 /* It is of a family of ours. */

@@ -82,6 +82,11 @@ static int find_config(struct ws_input *in, const struct ws_input_opts *o, const
 	if (dir ? ws_config_open(dir, &in->config, &in->why) :
 	          in->n_sources && ws_source_config(in->sources[0], &in->config, &in->why))
 		in->config = NULL;
+	if (in->config || in->why.code || !o->fallback)
+		return 0;
+	in->fallback = true;
+	if (ws_config_open(o->fallback, &in->config, &in->why))
+		in->config = NULL;
 	return 0;
 }
 

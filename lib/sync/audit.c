@@ -12,14 +12,15 @@
 
 static const struct ws_config *config_of(const struct ws_input *in, const struct ws_audit_target *t)
 {
-	return in->config ? in->config : t->config;
+	return in->config && !(in->fallback && t->config) ? in->config : t->config;
 }
 
 static const struct ws_family *family_of(const struct ws_input *in, const struct ws_audit_target *t)
 {
-	if (in->config || !t->config)
+	const struct ws_config *config = config_of(in, t);
+	if (config == in->config)
 		return ws_input_known(in) ? in->family : NULL;
-	return ws_namemap_find(in->map, t->config);
+	return ws_namemap_find(in->map, config);
 }
 
 static bool has_segment(const char *name, const char *segment)

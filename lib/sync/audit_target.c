@@ -8,12 +8,12 @@
 #include <sys/stat.h>
 
 /* A model_path is a path of the server's machine, or a name on a hub: mostly not here. */
-static bool is_here(const char *model_path)
+const char *ws_audit_model_dir(const struct ws_endpoint_info *info)
 {
 	char path[1100];
 	struct stat st;
-	snprintf(path, sizeof path, "%s/config.json", model_path);
-	return model_path[0] == '/' && stat(path, &st) == 0;
+	snprintf(path, sizeof path, "%s/config.json", info->model_path);
+	return info->model_path[0] == '/' && stat(path, &st) == 0 ? info->model_path : NULL;
 }
 
 static void describe(struct ws_audit_target *t, const struct ws_endpoint_info *info)
@@ -23,7 +23,8 @@ static void describe(struct ws_audit_target *t, const struct ws_endpoint_info *i
 	if (info->dp_attention && info->dp_size > 1 && info->tp_size % info->dp_size == 0)
 		t->attention_tp = info->tp_size / info->dp_size;
 	/* Malformed, it is none: it is not what the operator named. */
-	if (is_here(info->model_path) && ws_config_open(info->model_path, &t->config, NULL))
+	const char *dir = ws_audit_model_dir(info);
+	if (dir && ws_config_open(dir, &t->config, NULL))
 		t->config = NULL;
 }
 

@@ -72,7 +72,9 @@ static void name_source(struct ws_push *p, const struct ws_push_source *s)
 	}
 }
 
-static int make_plan(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
+/* fallback: a config for a source without one; NULL. */
+static int make_plan(struct ws_push *p, const struct ws_push_source *s, const char *fallback,
+                     struct ws_err *err)
 {
 	const struct ws_plan_opts opts = {
 		.bucket_size = p->opts.bucket_size,
@@ -84,11 +86,29 @@ static int make_plan(struct ws_push *p, const struct ws_push_source *s, struct w
 	};
 	const struct ws_input_opts input = {
 		.paths = s->paths, .n_paths = s->n_paths, .map = p->opts.map, .config = p->opts.config,
+		.fallback = fallback,
 		.sharded_tp = p->opts.sharded_tp, .sharded_ep = p->opts.sharded_ep,
 	};
 	if (ws_input_open(&input, &p->input, err))
 		return -1;
 	return ws_plan_make(p->input.catalog, &opts, &p->plan, err);
+}
+
+/* A source that says nothing of its model is of the model that the endpoints run, where their config can
+ * be read here. */
+static int plan_again(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
+{
+	const char *dir = NULL;
+	if (p->input.config || p->input.why.code)
+		return 0;
+	for (size_t i = 0; !dir && i < p->opts.n_endpoints; i++)
+		dir = ws_audit_model_dir(&p->infos[i]);
+	if (!dir)
+		return 0;
+	ws_plan_free(p->plan);
+	p->plan = NULL;
+	ws_input_close(&p->input);
+	return make_plan(p, s, dir, err);
 }
 
 static void emit_plan(struct ws_push *p)
@@ -211,7 +231,7 @@ static int64_t first_byte(const struct ws_push *p)
 
 static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
-	if (make_plan(p, s, err))
+	if (make_plan(p, s, NULL, err))
 		return -1;
 	if (p->opts.n_endpoints) {
 		push_enter(p, WS_PHASE_DESTROY);
@@ -221,6 +241,8 @@ static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct 
 			return -1;
 	}
 	push_enter(p, WS_PHASE_PLAN);
+	if (plan_again(p, s, err))
+		return -1;
 	emit_plan(p);
 	if (push_check_plan(p, err))
 		return -1;

@@ -97,6 +97,41 @@ asked() { curl -s "$url/wsync/journal" | grep -q "$1"; }
 	out_has "did you mean model.norm.weight?"
 }
 
+@test "a source without a config is of the model that the endpoint runs, where that is here" {
+	llama model
+	llama fused '/self_attn.[kv]_proj/d; s/^(.*self_attn.)q_proj.weight:BF16:64,64/\1qkv_proj.weight:BF16:128,64/'
+	rm fused/config.json
+	endpoint one --model-path "$PWD/model"
+	try wsync-push fused -e "$url" -v
+	expect_status 0
+	out_has "plan      21 tensors"
+	out_has "21 tensors, no errors, held against llama at tp 1 by $PWD/model/config.json"
+	try wsync-verify names fused -e "$url"
+	expect_status 0
+	out_has "21 tensors, no errors"
+	try wsync-push fused -n
+	expect_status 0
+	out_has "plan      17 tensors"
+}
+
+@test "what each rank saved is joined on the way" {
+	llama ckpt
+	sizes='s/(q_proj.*|[kv]_proj.*|gate_proj.*|up_proj.*|embed_tokens.*|lm_head.*):([0-9]+),64$/\1:HALF\2,64/;
+		s/(o_proj.*|down_proj.*):64,([0-9]+)/\1:64,HALF\2/;
+		s/HALF128/64/; s/HALF64/32/; s/HALF32/16/'
+	for rank in 0 1; do
+		llama shards/tp_rank_$rank "$sizes"
+		mv shards/tp_rank_$rank/config.json shards/
+	done
+	endpoint one
+	try wsync-push shards --sharded tp=2 -e "$url"
+	expect_status 0
+	out_has "21 tensors, 176.6 KiB"
+	out_has "names verified"
+	try wsync-push shards/tp_rank_0 shards/tp_rank_1 --sharded tp=2 -e "$url" --config shards --verify hash
+	expect_status 0
+}
+
 @test "what --include leaves out is not missing" {
 	llama ckpt
 	endpoint one
