@@ -75,8 +75,9 @@ struct ws_namecheck_opts {
 	const struct ws_catalog *items;
 	const struct ws_layout *layout;       /* of the server; NULL: its config is not known */
 	const struct ws_weight_list *listing; /* NULL: it shows none */
-	const struct ws_family *family;       /* without a layout: generic rules to relate names with */
-	const struct ws_config *config;       /* for contradictions; NULL */
+	const struct ws_family *family;       /* the layout's; without one: whose skip rules hold; NULL */
+	const struct ws_config *config;       /* the layout's; for contradictions, and with the family to make
+	                                       * a layout of the sizes that a listing turns out to be of; NULL */
 	const struct ws_plan *plan;           /* for partners and buckets; NULL */
 	const char *const *include;           /* globs, as of ws_plan_opts: an item that they leave out */
 	size_t n_include;                     /* is not sent, and nothing is said of it */
@@ -88,7 +89,8 @@ struct ws_namecheck_opts {
 };
 
 /* 0: the check was done, whatever it found. Without layout and listing there is nothing to hold the
- * names against: WS_EUSAGE. */
+ * names against: WS_EUSAGE. A listing of what was received says nothing, and is not looked at. Findings
+ * own their strings. */
 int ws_namecheck(const struct ws_namecheck_opts *opts, struct ws_findings *out, struct ws_err *err);
 void ws_findings_free(struct ws_findings *f); /* NULL is fine */
 

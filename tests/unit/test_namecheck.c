@@ -1,0 +1,529 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The check of names against what servers show, with and without rules, and how findings are grouped. */
+#include "name_list.h"
+#include "wsync/clock.h"
+
+static char root[4096];
+
+/* ---- a server that shows the parameters of a layout ---- */
+
+struct server {
+	struct ws_weight_list list;
+	struct ws_layout *layout;
+	struct ws_config *config;
+};
+
+/* What the model shows at these sizes; tied duplicates are not shown. */
+static struct server server_of(const struct checked *k, const char *model, int depth,
+                               const struct ws_layout_opts *sizes, const char *const *edits)
+{
+	struct server s = { .config = config_read(root, model, depth, edits) };
+	struct ws_err err;
+	if (ws_layout_make(k->family, s.config, sizes, &s.layout, &err))
+		fail_msg("%s", err.msg);
+	const size_t n = ws_layout_param_count(s.layout);
+	s.list.items = calloc(n + 1, sizeof *s.list.items);
+	for (size_t i = 0; i < n; i++) {
+		const struct ws_param *p = ws_layout_param(s.layout, i);
+		if (p->tied_to)
+			continue;
+		struct ws_weight *w = &s.list.items[s.list.n++];
+		*w = (struct ws_weight){ .name = p->name, .dtype = "", .n_dims = p->n_dims };
+		memcpy(w->dims, p->dims, sizeof p->dims);
+	}
+	return s;
+}
+
+static void server_free(struct server *s)
+{
+	free(s->list.items);
+	ws_layout_free(s->layout);
+	ws_config_free(s->config);
+}
+
+static struct ws_weight *shown(struct server *s, const char *name)
+{
+	for (size_t i = 0; i < s->list.n; i++)
+		if (!strcmp(s->list.items[i].name, name))
+			return &s->list.items[i];
+	fail_msg("the server does not show %s", name);
+	return NULL;
+}
+
+static void hide(struct server *s, const char *text)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < s->list.n; i++)
+		if (!strstr(s->list.items[i].name, text))
+			s->list.items[n++] = s->list.items[i];
+	s->list.n = n;
+}
+
+struct scene {
+	const char *model;
+	int depth;
+	struct ws_layout_opts assumed, real;
+	const char *const *edits;    /* of the real config */
+	void (*spoil)(struct server *s);
+	bool no_layout;              /* nor is the config known */
+	struct checked k;
+	struct list l;
+	struct server s;
+};
+
+static struct ws_findings *play(struct scene *c)
+{
+	struct ws_namecheck_opts o = { 0 };
+	struct ws_err err = WS_ERR_INIT;
+	c->l = list_read(root, c->model, c->depth);
+	checked_open(&c->k, &c->l, config_read(root, c->model, c->depth, NULL), &c->assumed);
+	c->s = server_of(&c->k, c->model, c->depth, &c->real, c->edits);
+	if (c->spoil)
+		c->spoil(&c->s);
+	o.listing = &c->s.list;
+	if (!c->no_layout) {
+		checked_run(&c->k, &o);
+		return &c->k.f;
+	}
+	o.items = c->k.items;
+	o.family = ws_namemap_generic(c->k.map);
+	if (ws_namecheck(&o, &c->k.f, &err))
+		fail_msg("%s", err.msg);
+	return &c->k.f;
+}
+
+static void leave(struct scene *c)
+{
+	server_free(&c->s);
+	checked_free(&c->k);
+	list_free(&c->l);
+}
+
+static const struct ws_finding_group *group_with(const struct ws_findings *f, const char *reason)
+{
+	for (size_t i = 0; i < f->n_groups; i++)
+		if (!strcmp(f->groups[i].reason, reason))
+			return &f->groups[i];
+	print_findings(f);
+	fail_msg("nothing says: %s", reason);
+	return NULL;
+}
+
+static void expect(const struct ws_findings *f, size_t errors, size_t warnings)
+{
+	if (f->errors == errors && f->warnings == warnings)
+		return;
+	print_findings(f);
+	fail_msg("%zu errors and %zu warnings, not %zu and %zu", f->errors, f->warnings, errors, warnings);
+}
+
+/* ---- with a layout ---- */
+
+static void a_server_that_shows_what_its_config_gives_is_fine(void **state)
+{
+	static const char *const models[] = { "qwen3-0.6b", "qwen3-30b-a3b-fp8", "deepseek-v3",
+		                              "gpt-oss-20b", "glm-4.5-air" };
+	(void)state;
+	for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+		struct scene c = { .model = models[i], .depth = 4, .assumed = { .tp = 2 }, .real = { .tp = 2 } };
+		expect(play(&c), 0, 0);
+		leave(&c);
+	}
+}
+
+static void a_server_at_another_tp_is_one_warning(void **state)
+{
+	struct scene c = { .model = "llama-3.1-8b", .depth = 4, .assumed = { .tp = 2 }, .real = { .tp = 4 } };
+	(void)state;
+	const struct ws_findings *f = play(&c);
+	expect(f, 0, 1);
+	group_with(f, "what the server shows is of tp 4, not 2: [4096, 3584] shown = 14336 / 4 columns");
+	leave(&c);
+}
+
+static void expert_parallelism_is_read_off_the_experts(void **state)
+{
+	struct scene c = { .model = "qwen3-30b-a3b", .depth = 2, .assumed = { .tp = 8 },
+		           .real = { .tp = 8, .ep = 4 } };
+	(void)state;
+	const struct ws_findings *f = play(&c);
+	expect(f, 0, 1);
+	group_with(f, "what the server shows is of ep 4, not 1: [32, 2048, 384] shown = 128 / 4 experts");
+	leave(&c);
+}
+
+static void attention_of_its_own_tp_is_read_off_its_outputs(void **state)
+{
+	struct scene c = { .model = "deepseek-v3", .depth = 4, .assumed = { .tp = 8 },
+		           .real = { .tp = 8, .attention_tp = 2 } };
+	(void)state;
+	const struct ws_findings *f = play(&c);
+	expect(f, 0, 1);
+	group_with(f, "what the server shows is of attention tp 2, not 8: [7168, 8192] shown = 16384 / 2 columns");
+	leave(&c);
+}
+
+static void fused_shared_experts_are_a_note(void **state)
+{
+	struct scene c = { .model = "deepseek-v3", .depth = 4, .assumed = { .tp = 2 },
+		           .real = { .tp = 2, .fuse_shared = true } };
+	(void)state;
+	const struct ws_findings *f = play(&c);
+	expect(f, 0, 0);
+	group_with(f, "the server shows the shared experts as further experts behind the routed ones");
+	leave(&c);
+}
+
+static void a_server_without_scales_is_checked_as_unquantized(void **state)
+{
+	struct scene c = { .model = "deepseek-v3", .depth = 4, .assumed = { .tp = 2 },
+		           .real = { .tp = 2, .unquantized = true } };
+	(void)state;
+	const struct ws_findings *f = play(&c);
+	group_with(f, "the server shows no FP8 scale, though config.json says that weights are in FP8: it was "
+	           "started unquantized");
+	group_with(f, "800 weights are sent in float8_e4m3fn, and the server keeps them unquantized: it would copy "
+	           "them without their scales");
+	expect(f, 1600, 1);
+	leave(&c);
+}
+
+static void shapes_are_multiplied_back(void **state)
+{
+	static const char *const edits[] = { "num_attention_heads", "24", NULL };
+	struct scene c = { .model = "qwen3-30b-a3b", .depth = 2, .assumed = { .tp = 2 }, .real = { .tp = 2 },
+		           .edits = edits };
+	(void)state;
+	const struct ws_findings *f = play(&c);
+	expect(f, 4, 0);
+	assert_string_equal(f->items[0].reason,
+	                    "[2048, 2048] shown = 16 heads * 128 rows; config.json at tp 2 gives [2560, 2048]: "
+	                    "(16 q_proj + 2 k_proj + 2 v_proj) heads * 128 = 2560 rows");
+	leave(&c);
+}
+
+static void pad_otherwise(struct server *s)
+{
+	shown(s, "model.embed_tokens.weight")->dims[0] = 9500;
+}
+
+static void another_padding_of_the_vocabulary_is_a_warning(void **state)
+{
+	struct scene c = { .model = "qwen3-0.6b", .depth = 2, .assumed = { .tp = 16 }, .real = { .tp = 16 },
+		           .spoil = pad_otherwise };
+	(void)state;
+	const struct ws_findings *f = play(&c);
+	expect(f, 0, 1);
+	group_with(f, "[9500, 1024] shown * tp 16 = 152000 rows, and vocab_size 151936 padded to a multiple of 64 "
+	           "is 151936: the server pads otherwise");
+	leave(&c);
+}
+
+static void cut_vocabulary(struct server *s)
+{
+	shown(s, "model.embed_tokens.weight")->dims[0] = 9400;
+}
+
+static void a_smaller_vocabulary_is_an_error(void **state)
+{
+	struct scene c = { .model = "qwen3-0.6b", .depth = 2, .assumed = { .tp = 16 }, .real = { .tp = 16 },
+		           .spoil = cut_vocabulary };
+	(void)state;
+	expect(play(&c), 1, 0);
+	leave(&c);
+}
+
+static void hide_stage(struct server *s)
+{
+	hide(s, "layers.2.");
+	hide(s, "layers.3.");
+}
+
+static void layers_of_another_stage_are_one_group(void **state)
+{
+	struct scene c = { .model = "llama-3.1-8b", .depth = 4, .assumed = { .tp = 2 }, .real = { .tp = 2 },
+		           .spoil = hide_stage };
+	(void)state;
+	group_with(play(&c), "12 parameters are of layers that the server does not show: 2 and 3");
+	leave(&c);
+}
+
+static void show_more(struct server *s)
+{
+	shown(s, "model.layers.3.mlp.down_proj.weight")->name = "model.layers.0.self_attn.attn.k_scale";
+	shown(s, "model.norm.weight")->name = "model.layers.0.mlp.extra";
+}
+
+static void what_only_the_server_has_is_missing(void **state)
+{
+	struct scene c = { .model = "llama-3.1-8b", .depth = 4, .assumed = { .tp = 2 }, .real = { .tp = 2 },
+		           .spoil = show_more };
+	(void)state;
+	const struct ws_findings *f = play(&c);
+	expect(f, 3, 0);
+	group_with(f, "the server shows it as [4096], the rules of llama do not have it, and nothing is sent for it");
+	group_with(f, "shown by the server, and none that is sent: a scale of the server's own KV cache");
+	leave(&c);
+}
+
+static void show_names_alone(struct server *s)
+{
+	for (size_t i = 0; i < s->list.n; i++)
+		s->list.items[i].shapeless = true;
+	hide(s, "_scale_inv"); /* checksums are of dequantized weights in some servers */
+}
+
+static void names_alone_are_compared_as_names(void **state)
+{
+	struct scene c = { .model = "qwen3-30b-a3b-fp8", .depth = 2, .assumed = { .tp = 2 },
+		           .real = { .tp = 4, .unquantized = true }, .spoil = show_names_alone };
+	(void)state;
+	expect(play(&c), 0, 0);
+	leave(&c);
+}
+
+static char prefixed[256][128];
+
+static void show_as_part_of_more(struct server *s)
+{
+	for (size_t i = 0; i < s->list.n; i++) {
+		snprintf(prefixed[i], sizeof prefixed[i], "language_model.%s", s->list.items[i].name);
+		s->list.items[i].name = prefixed[i];
+	}
+}
+
+static void a_prefix_of_all_that_is_shown_is_a_note(void **state)
+{
+	struct scene c = { .model = "qwen3-0.6b", .depth = 2, .assumed = { .tp = 2 }, .real = { .tp = 2 },
+		           .spoil = show_as_part_of_more };
+	(void)state;
+	const struct ws_findings *f = play(&c);
+	expect(f, 0, 0);
+	group_with(f, "the server's own names begin with language_model., which is left out in the comparison");
+	leave(&c);
+}
+
+static void say_types(struct server *s)
+{
+	for (size_t i = 0; i < s->list.n; i++)
+		s->list.items[i].dtype = "float8_e4m3fn";
+}
+
+static void types_that_the_server_shows_are_compared(void **state)
+{
+	struct scene c = { .model = "qwen3-0.6b", .depth = 1, .assumed = { .tp = 2 }, .real = { .tp = 2 },
+		           .spoil = say_types };
+	(void)state;
+	group_with(play(&c), "10 parameters are float8_e4m3fn at the server, and config.json gives unquantized ones");
+	leave(&c);
+}
+
+/* ---- without one ---- */
+
+static const char generic_warning[] =
+	"the server's config.json is not known: names are related by the stacked tensors that most servers have, "
+	"and shapes by their number of elements only";
+
+static void unknown_families_are_related_by_common_stacks(void **state)
+{
+	static const char *const models[] = { "qwen3-0.6b", "llama-3.1-8b", "qwen3-30b-a3b", "qwen3-30b-a3b-fp8",
+		                              "deepseek-v3", "gpt-oss-20b-bf16", "glm-4.5-air" };
+	(void)state;
+	for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+		struct scene c = { .model = models[i], .depth = 4, .assumed = { .tp = 1 }, .real = { .tp = 2 },
+			           .no_layout = true };
+		const struct ws_findings *f = play(&c);
+		expect(f, 0, 1);
+		group_with(f, generic_warning);
+		leave(&c);
+	}
+}
+
+static void grow(struct server *s)
+{
+	shown(s, "model.layers.0.mlp.down_proj.weight")->dims[1] = 15000;
+	shown(s, "model.layers.1.mlp.down_proj.weight")->dims[1] = 10000;
+	shown(s, "model.norm.weight")->name = "model.final_norm.weight";
+}
+
+static void elements_are_counted_where_nothing_else_is_known(void **state)
+{
+	struct scene c = { .model = "llama-3.1-8b", .depth = 2, .assumed = { .tp = 1 }, .real = { .tp = 2 },
+		           .no_layout = true, .spoil = grow };
+	(void)state;
+	const struct ws_findings *f = play(&c);
+	expect(f, 3, 2);
+	group_with(f, "[4096, 15000] shown = 61440000 elements at one rank, and 58720256 are sent for all");
+	group_with(f, "[4096, 10000] shown = 40960000 elements at one rank, and the 58720256 sent are no multiple");
+	group_with(f, "the server shows no parameter that this could be or be a part of");
+	group_with(f, "the server shows it, and nothing is sent for it");
+	leave(&c);
+}
+
+static void generic_layers_of_another_stage_are_one_group(void **state)
+{
+	struct scene c = { .model = "llama-3.1-8b", .depth = 4, .assumed = { .tp = 2 }, .real = { .tp = 2 },
+		           .no_layout = true, .spoil = hide_stage };
+	(void)state;
+	group_with(play(&c), "18 names are of layers that the server does not show: 2 and 3");
+	leave(&c);
+}
+
+/* Sent without up_proj, with a name that is nowhere near, and with another prefix. */
+static void generic_parts_and_prefixes_are_told(void **state)
+{
+	struct list l = list_read(root, "llama-3.1-8b", 2);
+	struct ws_namecheck_opts o = { 0 };
+	struct ws_err err;
+	struct checked k;
+	(void)state;
+	list_drop(&l, "layers.0.mlp.up_proj");
+	list_replace(&l, "model.layers.1.mlp", "transformer.layers.1.mlp");
+	checked_open(&k, &l, config_read(root, "llama-3.1-8b", 2, NULL), NULL);
+	struct server s = server_of(&k, "llama-3.1-8b", 2, &(struct ws_layout_opts){ .tp = 2 }, NULL);
+	o.items = k.items;
+	o.listing = &s.list;
+	assert_int_equal(ws_namecheck(&o, &k.f, &err), 0);
+	group_with(&k.f, "a part only is sent, without up_proj");
+	group_with(&k.f, "3 names begin with transformer. where the server has model., and with that they match");
+	server_free(&s);
+	checked_free(&k);
+	list_free(&l);
+}
+
+static void without_anything_to_compare_with_it_is_refused(void **state)
+{
+	struct list l = list_read(root, "qwen3-0.6b", 1);
+	struct ws_namecheck_opts o = { 0 };
+	struct ws_err err;
+	struct checked k;
+	(void)state;
+	checked_open(&k, &l, config_read(root, "qwen3-0.6b", 1, NULL), NULL);
+	o.items = k.items;
+	assert_int_equal(ws_namecheck(&o, &k.f, &err), -1);
+	assert_int_equal(err.code, WS_EUSAGE);
+	checked_free(&k);
+	list_free(&l);
+}
+
+/* ---- what is chosen ---- */
+
+static void what_was_not_chosen_is_a_note(void **state)
+{
+	static const char *const include[] = { "*.q_proj.weight" };
+	struct list l = list_read(root, "llama-3.1-8b", 2);
+	struct ws_namecheck_opts o = { .include = include, .n_include = 1, .subset = true };
+	const struct ws_layout_opts sizes = { .tp = 2 };
+	struct checked k;
+	(void)state;
+	checked_open(&k, &l, config_read(root, "llama-3.1-8b", 2, NULL), &sizes);
+	checked_run(&k, &o);
+	expect(&k.f, 0, 0);
+	assert_int_equal(k.f.sent, 2);
+	assert_int_equal(k.f.notes, l.n - 2);
+	checked_free(&k);
+	list_free(&l);
+}
+
+/* ---- groups ---- */
+
+static void ninety_thousand_wrong_names_are_one_group(void **state)
+{
+	struct list l = list_read(root, "deepseek-v3", 0);
+	const struct ws_layout_opts sizes = { .tp = 8 };
+	struct ws_namecheck_opts o = { 0 };
+	struct checked k;
+	(void)state;
+	for (size_t i = 0; i < l.n; i++) {
+		char old[256];
+		memcpy(old, l.e[i].name, sizeof old);
+		snprintf(l.e[i].name, sizeof old, "language_model.%.200s", old);
+		l.e[i].n_dims = 0; /* a file of 670 GB, even a hole, is too large for some systems */
+	}
+	checked_open(&k, &l, config_read(root, "deepseek-v3", 0, NULL), &sizes);
+	const int64_t start = ws_now_ns();
+	checked_run(&k, &o);
+	print_message("# %zu wrong names in %.0f ms\n", k.f.sent, (double)(ws_now_ns() - start) / 1e6);
+	assert_int_equal(k.f.n_groups, 2);
+	assert_string_equal(k.f.groups[0].reason,
+	                    "91,991 names begin with language_model., and without it they match");
+	assert_int_equal(k.f.groups[0].verdict, WS_NAME_UNEXPECTED);
+	assert_int_equal(k.f.groups[1].verdict, WS_NAME_MISSING);
+	assert_int_equal(k.f.count[WS_NAME_UNEXPECTED], 91991);
+	checked_free(&k);
+	list_free(&l);
+}
+
+static void groups_are_by_severity_and_size(void **state)
+{
+	struct list l = list_read(root, "deepseek-v3", 4);
+	const struct ws_layout_opts sizes = { .tp = 2 };
+	struct ws_namecheck_opts o = { 0 };
+	struct checked k;
+	(void)state;
+	list_drop(&l, "layers.1.");
+	list_drop(&l, "lm_head");
+	checked_open(&k, &l, config_read(root, "deepseek-v3", 4, NULL), &sizes);
+	checked_run(&k, &o);
+	const struct ws_findings *f = &k.f;
+	size_t at = 0, sum = 0;
+	for (size_t g = 0; g < f->n_groups; g++) {
+		assert_int_equal(f->groups[g].first, at);
+		at += f->groups[g].n;
+		for (size_t i = f->groups[g].first; i < at; i++)
+			assert_int_equal(f->items[i].group, g);
+		if (g && f->groups[g].severity == f->groups[g - 1].severity)
+			assert_true(f->groups[g].n <= f->groups[g - 1].n);
+		else if (g)
+			assert_true(f->groups[g].severity < f->groups[g - 1].severity);
+	}
+	for (size_t v = 0; v < WS_NAME_VERDICTS; v++)
+		sum += f->count[v];
+	assert_int_equal(at, f->n);
+	assert_int_equal(sum, f->n);
+	assert_int_equal(f->errors + f->warnings + f->notes, f->n);
+	checked_free(&k);
+	list_free(&l);
+}
+
+static void names_of_verdicts_are_distinct(void **state)
+{
+	(void)state;
+	for (int i = 0; i < WS_NAME_VERDICTS; i++)
+		for (int j = 0; j < i; j++)
+			assert_string_not_equal(ws_verdict_name((enum ws_verdict)i),
+			                        ws_verdict_name((enum ws_verdict)j));
+	assert_string_equal(ws_severity_name(WS_WARN), "warning");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		IN_SCRATCH(a_server_that_shows_what_its_config_gives_is_fine),
+		IN_SCRATCH(a_server_at_another_tp_is_one_warning),
+		IN_SCRATCH(expert_parallelism_is_read_off_the_experts),
+		IN_SCRATCH(attention_of_its_own_tp_is_read_off_its_outputs),
+		IN_SCRATCH(fused_shared_experts_are_a_note),
+		IN_SCRATCH(a_server_without_scales_is_checked_as_unquantized),
+		IN_SCRATCH(shapes_are_multiplied_back),
+		IN_SCRATCH(another_padding_of_the_vocabulary_is_a_warning),
+		IN_SCRATCH(a_smaller_vocabulary_is_an_error),
+		IN_SCRATCH(layers_of_another_stage_are_one_group),
+		IN_SCRATCH(what_only_the_server_has_is_missing),
+		IN_SCRATCH(names_alone_are_compared_as_names),
+		IN_SCRATCH(a_prefix_of_all_that_is_shown_is_a_note),
+		IN_SCRATCH(types_that_the_server_shows_are_compared),
+		IN_SCRATCH(unknown_families_are_related_by_common_stacks),
+		IN_SCRATCH(elements_are_counted_where_nothing_else_is_known),
+		IN_SCRATCH(generic_layers_of_another_stage_are_one_group),
+		IN_SCRATCH(generic_parts_and_prefixes_are_told),
+		IN_SCRATCH(without_anything_to_compare_with_it_is_refused),
+		IN_SCRATCH(what_was_not_chosen_is_a_note),
+		IN_SCRATCH(ninety_thousand_wrong_names_are_one_group),
+		IN_SCRATCH(groups_are_by_severity_and_size),
+		cmocka_unit_test(names_of_verdicts_are_distinct),
+	};
+	if (!getcwd(root, sizeof root))
+		return 1;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
