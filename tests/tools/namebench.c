@@ -33,7 +33,7 @@ static void lap(const char *what)
 static _Noreturn void die(const struct ws_err *err)
 {
 	fprintf(stderr, "namebench: %s\n", err->msg);
-	exit(err->code);
+	exit((int)err->code);
 }
 
 int main(int argc, char **argv)
