@@ -43,7 +43,7 @@ struct ws_input {
  * names are then taken as they are. */
 int ws_input_open(const struct ws_input_opts *opts, struct ws_input *out, struct ws_err *err);
 void ws_input_close(struct ws_input *in); /* NULL and all zero are fine */
-/* It is of a family of ours. */
+/* It is of a family of ours, which says what parameters servers have. */
 bool ws_input_known(const struct ws_input *in);
 
 /* The config beside a source, or that of a synthetic model; *out NULL: it has none. */

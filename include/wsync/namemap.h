@@ -12,6 +12,7 @@
 #include "wsync/config.h"
 #include "wsync/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #ifdef __cplusplus
@@ -33,6 +34,8 @@ const struct ws_family *ws_namemap_named(const struct ws_namemap *m, const char 
 const struct ws_family *ws_namemap_generic(const struct ws_namemap *m);
 const struct ws_family *ws_namemap_at(const struct ws_namemap *m, size_t i); /* NULL past the end */
 const char *ws_family_name(const struct ws_family *f);
+/* Does it say what parameters a server has? Of some only the trainers' names are known. */
+bool ws_family_has_params(const struct ws_family *f);
 
 #ifdef __cplusplus
 }

@@ -102,7 +102,7 @@ static int find_family(struct ws_input *in, const struct ws_input_opts *o, struc
 
 bool ws_input_known(const struct ws_input *in)
 {
-	return in->config && in->family != ws_namemap_generic(in->map);
+	return in->config && ws_family_has_params(in->family);
 }
 
 static int refuse_shards(const struct ws_input *in, struct ws_err *err)

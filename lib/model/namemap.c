@@ -156,3 +156,17 @@ const char *ws_family_name(const struct ws_family *f)
 {
 	return f->name;
 }
+
+static bool any_param(const struct ws_rule *rules, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (rules[i].kind == WS_RULE_GROUP ? any_param(rules[i].inner, rules[i].n_inner) :
+		    rules[i].kind != WS_RULE_ALIAS && rules[i].kind != WS_RULE_SKIP)
+			return true;
+	return false;
+}
+
+bool ws_family_has_params(const struct ws_family *f)
+{
+	return any_param(f->rules, f->n_rules);
+}

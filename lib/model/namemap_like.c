@@ -175,6 +175,35 @@ static int append_rules(struct ws_map_line *l, const struct ws_rule *rules, size
 	return 0;
 }
 
+static struct ws_rule *find_group(const struct ws_list *rules, const struct ws_rule *like)
+{
+	struct ws_rule *r = rules->items;
+	for (size_t i = 0; like->kind == WS_RULE_GROUP && i < rules->n; i++)
+		if (r[i].kind == WS_RULE_GROUP && strcmp(r[i].text, like->text) == 0)
+			return &r[i];
+	return NULL;
+}
+
+/* A group in the same words is the same group, so that a layer's rules stay together. */
+static int add_own(struct ws_map_line *l, const struct ws_rule *rules, size_t n, struct ws_list *out)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct ws_rule *group = find_group(out, &rules[i]);
+		struct ws_list inner = { 0 };
+		if (!group) {
+			if (append_rules(l, &rules[i], 1, out))
+				return -1;
+			continue;
+		}
+		if (append_rules(l, group->inner, group->n_inner, &inner) ||
+		    append_rules(l, rules[i].inner, rules[i].n_inner, &inner))
+			return -1;
+		group->inner = inner.items;
+		group->n_inner = inner.n;
+	}
+	return 0;
+}
+
 static int own_names(struct ws_map_line *l, const struct ws_family *f, struct full_name *full,
                      struct ws_list *own)
 {
@@ -200,7 +229,7 @@ int ws_map_inherit(struct ws_map_line *l, struct ws_family *f, const struct ws_f
 		f->tied = base->tied;
 	if (own_names(l, f, &full, &own) ||
 	    copy_rules(l, base->rules, base->n_rules, &own, &full, &rules) ||
-	    append_rules(l, f->rules, f->n_rules, &rules))
+	    add_own(l, f->rules, f->n_rules, &rules))
 		return -1;
 	f->rules = rules.items;
 	f->n_rules = rules.n;

@@ -12,7 +12,8 @@
  *   like FAMILY                        all rules of that family, which comes earlier, first; rules of
  *                                      a name (prefixes included, whatever their variables are called
  *                                      and their loops run over) that this family has too are left out;
- *                                      lets, strips, renames and joins likewise, not arch and type
+ *                                      lets, strips, renames and joins likewise, not arch and type;
+ *                                      groups in the same words are one
  *   let NAME = EXPR                    NAME within EXPR is what it was before ("let I = I / 2")
  *   tied EXPR                          lm_head is the embedding when it is not 0
  *   strip SEGMENT...                   taken out of names wherever it stands, but as the last

@@ -72,7 +72,7 @@ int ws_audit_layout(const struct ws_input *input, const struct ws_audit_target *
 			snprintf(why, n, "%s", input->why.msg);
 		return 0;
 	}
-	if (config && family)
+	if (config && family && ws_family_has_params(family))
 		return ws_layout_make(family, config, &opts, out, err);
 	if (why)
 		ws_audit_unknown(config, why, n);

@@ -41,7 +41,7 @@ static int choose_dtype(struct ws_serve_model *m, const char *name, struct ws_er
 static int make_layout(struct ws_serve_model *m, struct ws_err *err)
 {
 	const struct ws_family *f = ws_namemap_find(m->map, m->config);
-	if (!f)
+	if (!f || !ws_family_has_params(f))
 		return ws_err_set(err, WS_EINPUT, "%s: no rules for architecture '%.100s'",
 		                  ws_config_path(m->config), ws_config_architecture(m->config));
 	const struct ws_layout_opts opts = { .tp = m->tp, .ep = m->ep };

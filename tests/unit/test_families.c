@@ -238,6 +238,25 @@ static void what_does_not_divide_is_said_with_its_numbers(void **state)
 	}
 }
 
+/* Families are written in pieces; what they come to is in the order of the model. */
+static void the_parameters_of_a_layer_stand_together(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < N_MODELS; i++) {
+		struct ws_layout *l = make_layout(models[i], GOLDEN_LAYERS, &(struct ws_layout_opts){ .tp = 1 });
+		const size_t n = ws_layout_param_count(l);
+		int last = 0, layer;
+		assert_string_equal(ws_layout_param(l, 0)->name, "model.embed_tokens.weight");
+		assert_string_equal(ws_layout_param(l, n - 1)->name, "lm_head.weight");
+		for (size_t k = 1; k < n - 2; k++) {
+			assert_int_equal(sscanf(ws_layout_param(l, k)->name, "model.layers.%d.", &layer), 1);
+			assert_in_range(layer, last, last + 1);
+			last = layer;
+		}
+		ws_layout_free(l);
+	}
+}
+
 /* ---- synthetic checkpoints -------------------------------------------------------------------*/
 
 static void note(void *ctx, const char *name, enum ws_dtype dtype, unsigned n_dims,
@@ -280,6 +299,7 @@ int main(void)
 		cmocka_unit_test(parameters_are_those_of_the_server_at_every_division),
 		cmocka_unit_test(many_ranks_are_no_trouble_where_the_server_starts_with_them),
 		cmocka_unit_test(what_does_not_divide_is_said_with_its_numbers),
+		cmocka_unit_test(the_parameters_of_a_layer_stand_together),
 		cmocka_unit_test(synthetic_checkpoints_have_the_tensors_of_real_ones),
 	};
 	return cmocka_run_group_tests_name("families", tests, open_map, close_map);

@@ -124,6 +124,8 @@ static void some_families_are_only_their_trainers_names(void **state)
 	const struct ws_family *next = ws_namemap_find(map, c);
 	struct ws_layout *l = NULL;
 	struct ws_err err = WS_ERR_INIT;
+	assert_false(ws_family_has_params(next));
+	assert_true(ws_family_has_params(ws_namemap_named(map, "glm4_moe")));
 	assert_int_equal(next->n_joins, 2);
 	assert_int_equal(next->joins[0].n_parts, 3);
 	assert_int_equal(ws_layout_make(next, c, &opts, &l, &err), 0);
