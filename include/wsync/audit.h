@@ -52,7 +52,7 @@ struct ws_audit_opts {
 
 struct ws_audit {
 	bool checked;
-	char why[512];                 /* it was not: "no config.json, and ..." */
+	char why[640];                 /* it was not: "no config.json, and ..." */
 	char against[1536];            /* "qwen3 at tp 2 by ckpt/config.json" */
 	char family[64];               /* "generic" where none is known */
 	struct ws_findings found;
