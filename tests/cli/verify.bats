@@ -239,14 +239,14 @@ print(json.dumps({"weights": [{"name": r["name"], "shape": r["shape"]} for r in 
 
 @test "usage" {
 	llama ckpt
-	for words in "" "nams ckpt" "names" "names ckpt --tp 0" "names ckpt --tp x" \
+	for words in "" "name ckpt" "names" "names ckpt --tp 0" "names ckpt --tp x" \
 		"names ckpt -e localhost:1 --tp 2" "names ckpt --sharded tp=x" "names ckpt --sharded tp=4,ep=3"; do
 		# shellcheck disable=SC2086 # words
 		try wsync-verify $words
 		expect_status 2
 		expect_out ""
 	done
-	try wsync-verify nams ckpt
+	try wsync-verify name ckpt
 	err_has "did you mean 'names'?"
 	try wsync-verify names ckpt --sharded tp=4
 	expect_status 3
