@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* listing.c - listings of parameters that somebody saved:
  *
- *   {"success":..,"weights":[{"name":..,"shape":[..],"dtype"?},..]}   GET /list_weights
- *   {"ranks":[{"checksums":{NAME:..}},..]}                            POST /weights_checker: names only
- *   {"type":"tensor","name":..,"dtype":..,"shape":[..],..}            wsync-list-weights --json, by line
- *   NAME  DTYPE  [4096, 2048]  16.0 MiB                               its table
- *   NAME<TAB>DTYPE<TAB>4096,2048<TAB>16777216                         --format tsv
- *   NAME                                                              --format names: no shapes
+ *   {"weights":[{"name":..,"shape":[..],"dtype"?},..],..}    GET /list_weights
+ *   {"ranks":[{"checksums":{NAME:..}},..],..}                POST /weights_checker: names alone
+ *   {"type":"tensor","name":..,"dtype":..,"shape":[..],..}   lines of wsync-list-weights --json
+ *   NAME  DTYPE  [4096, 2048]  16.0 MiB                      its table
+ *   NAME<TAB>DTYPE<TAB>4096,2048<TAB>16777216                its --format tsv
+ *   NAME                                                     its --format names: no shapes
  *
  * Whatever is read, names and types end up in one block behind the entries. */
 #include "listing.h"
@@ -159,8 +159,8 @@ static int read_weights(struct reading *r, const struct ws_json *weights, struct
 	size_t i = 0;
 	for (const struct ws_json *n = ws_json_first(weights); n; n = ws_json_next(n), i++) {
 		if (ws_weight_from_json(n, &w))
-			return ws_err_set(err, WS_EINPUT,
-			                  "%s: weights[%zu] has no proper name and shape", r->what, i);
+			return ws_err_set(err, WS_EINPUT, "%s: weights[%zu] has no proper name and "
+			                  "shape", r->what, i);
 		if (add(r, &w, err))
 			return -1;
 	}
@@ -201,8 +201,9 @@ static int read_json_line(struct reading *r, const char *s, size_t n, size_t lin
 	const char *type = ws_json_get_string(root, "type", "");
 	int rc = 0;
 	if (!strcmp(type, "tensor"))
-		rc = ws_weight_from_json(root, &w) ? bad_line(r, line, "no proper name and shape", err)
-		                                   : add(r, &w, err);
+		rc = ws_weight_from_json(root, &w)
+		             ? bad_line(r, line, "no proper name and shape", err)
+		             : add(r, &w, err);
 	else if (!*type)
 		rc = bad_line(r, line, "an object without \"type\" is no line of "
 		              "wsync-list-weights --json", err);
@@ -279,8 +280,8 @@ static int read_text_line(struct reading *r, char *s, size_t line, struct ws_err
 	if (*w.dtype && !ws_dtype_from_torch(w.dtype, &dtype))
 		return bad_line(r, line, "NAME [DTYPE] SHAPE: there is no such type", err);
 	if (!w.shapeless && !(p = read_shape(p, &w)))
-		return bad_line(r, line, "NAME [DTYPE] SHAPE: the shape is not like [4096, 2048] or "
-		                "4096,2048", err);
+		return bad_line(r, line, "NAME [DTYPE] SHAPE: the shape is not like [4096, 2048] "
+		                "or 4096,2048", err);
 	if (!w.shapeless && *p && !strchr(" \t", *p))
 		return bad_line(r, line, "NAME [DTYPE] SHAPE: text behind the shape", err);
 	return add(r, &w, err);
@@ -318,8 +319,8 @@ static int read_any(struct reading *r, const char *text, size_t n, struct ws_err
 	size_t blank = 0;
 	while (blank < n && memchr(" \t\r\n", text[blank], 4))
 		blank++;
-	struct ws_json *root = blank < n && text[blank] == '{' ? ws_json_parse(text, n, r->what, &why)
-	                                                      : NULL;
+	const bool object = blank < n && text[blank] == '{';
+	struct ws_json *root = object ? ws_json_parse(text, n, r->what, &why) : NULL;
 	const struct ws_json *weights = ws_json_get(root, "weights");
 	const struct ws_json *ranks = ws_json_get(root, "ranks");
 	int rc;

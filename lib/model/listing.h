@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* listing.h - one entry of a listing as it stands in JSON, for replies of servers and saved files. */
+/* listing.h - a listing as servers reply it and people save it. */
 #ifndef WS_MODEL_LISTING_H
 #define WS_MODEL_LISTING_H
 

@@ -33,30 +33,39 @@ const char *ws_severity_name(enum ws_severity s)
 
 /* ---- what does not divide ---- */
 
+/* The head that one level drops may be the one that was trained. */
+static void check_tie_flag(struct ws_check *c)
+{
+	const struct ws_item *head = ws_check_sent(c, "lm_head.weight");
+	const bool lost = head && c->layout && ws_layout_tied(c->layout);
+	const char *then = lost ? "servers that read \"true\" drop the lm_head.weight that is sent"
+	                        : "servers differ in which of them they read";
+	const struct ws_said said = {
+		.verdict = WS_NAME_CONFIG, .severity = lost ? WS_ERROR : WS_WARN,
+		.name = lost ? head->name : "tie_word_embeddings",
+		.remedy = "make both levels of config.json say the same",
+	};
+	ws_report_add(c->report, &said, "tie_word_embeddings is one thing in text_config and "
+	              "another at the top of config.json: %s", then);
+}
+
 int ws_check_config(struct ws_check *c)
 {
 	const struct ws_config *config = c->opts->config;
-	if (config && ws_config_disagrees(config, "tie_word_embeddings")) {
-		/* A head that one level wants and the other drops is the one that was trained, or not. */
-		const struct ws_item *head = ws_check_sent(c, "lm_head.weight");
-		const bool lost = head && c->layout && ws_layout_tied(c->layout);
-		const struct ws_said said = {
-			WS_NAME_CONFIG, lost ? WS_ERROR : WS_WARN, lost ? head->name : "tie_word_embeddings",
-			NULL, NULL, NULL, "tie_word_embeddings", "make both levels of config.json say the same", false,
-	};
-		ws_report_add(c->report, &said, "tie_word_embeddings is one thing in text_config and another "
-		              "at the top of config.json: %s",
-		              lost ? "servers that read \"true\" drop the lm_head.weight that is sent"
-		                   : "servers differ in which of them they read");
-	}
+	if (config && ws_config_disagrees(config, "tie_word_embeddings"))
+		check_tie_flag(c);
 	for (size_t i = 0; c->layout && i < ws_layout_param_count(c->layout); i++) {
 		const struct ws_param *p = ws_layout_param(c->layout, i);
 		if (!p->trouble)
 			continue;
-		const struct ws_text shared = ws_textf("parameters cannot be divided so: %s", p->trouble);
-		const struct ws_said said = { WS_NAME_DIVISION, WS_ERROR, p->name, p->name, NULL,
-			                      ws_layout_rule(c->layout, p->rule), shared.s,
-			                      "choose tp and ep that divide what config.json gives", false };
+		const struct ws_text shared = ws_textf("parameters cannot be divided so: %s",
+		                                       p->trouble);
+		const struct ws_said said = {
+			.verdict = WS_NAME_DIVISION, .severity = WS_ERROR, .name = p->name,
+			.param = p->name, .rule = ws_layout_rule(c->layout, p->rule),
+			.shared = shared.s,
+			.remedy = "choose tp and ep that divide what config.json gives",
+		};
 		ws_report_add(c->report, &said, "%s", p->trouble);
 	}
 	return 0;
@@ -95,14 +104,16 @@ static bool latent_partner(const char *name, char *dst, size_t n)
 	                             p + sizeof half - 1) < n;
 }
 
-static void check_pair(struct ws_check *c, const struct buckets *b, const char *name, const char *partner,
-                       enum ws_severity severity, const char *shared)
+static void check_pair(struct ws_check *c, const struct buckets *b, const char *name,
+                       const char *partner, enum ws_severity severity, const char *shared)
 {
 	const size_t i = bucket_of(b, name), k = bucket_of(b, partner);
 	if (i == WS_NONE || k == WS_NONE || i == k)
 		return;
-	const struct ws_said said = { WS_NAME_PAIR, severity, name, NULL, partner, NULL, shared,
-		                      "make --bucket-size larger, or send both in one source", false };
+	const struct ws_said said = {
+		.verdict = WS_NAME_PAIR, .severity = severity, .name = name, .near = partner,
+		.shared = shared, .remedy = "make --bucket-size larger, or send both in one source",
+	};
 	ws_report_add(c->report, &said, "in bucket %zu, and %s in bucket %zu: %s", i, partner, k,
 	              strchr(shared, ':') + 2);
 }
@@ -111,16 +122,18 @@ static void check_partners(struct ws_check *c, const struct buckets *b, const ch
 {
 	char partner[WS_CHECK_NAME];
 	if (latent_partner(name, partner, sizeof partner))
-		check_pair(c, b, name, partner, WS_ERROR, "pairs of q_a_proj and kv_a_proj_with_mqa are in "
-		           "different buckets: loaders pair them within one request and lose the first");
+		check_pair(c, b, name, partner, WS_ERROR, "pairs of q_a_proj and "
+		           "kv_a_proj_with_mqa are in different buckets: loaders pair them within "
+		           "one request and lose the first");
 	if (!ws_scaled_name(name, partner, sizeof partner))
 		return;
 	if (strstr(name, ".kv_b_proj."))
-		check_pair(c, b, name, partner, WS_ERROR, "scales of kv_b_proj are in other buckets than their "
-		           "weights: loaders make w_kc and w_vc of both at each request");
+		check_pair(c, b, name, partner, WS_ERROR, "scales of kv_b_proj are in other "
+		           "buckets than their weights: loaders make w_kc and w_vc of both at each "
+		           "request");
 	else
-		check_pair(c, b, name, partner, WS_WARN, "scales are in other buckets than their weights: "
-		           "between the requests the server has one of them old");
+		check_pair(c, b, name, partner, WS_WARN, "scales are in other buckets than their "
+		           "weights: between the requests the server has one of them old");
 }
 
 int ws_check_plan(struct ws_check *c)
@@ -129,8 +142,8 @@ int ws_check_plan(struct ws_check *c)
 	size_t twice[2];
 	if (!b.plan || !b.plan->n_buckets)
 		return 0;
-	if (ws_names_init(&b.names, b.plan->tensors, sizeof *b.plan->tensors, b.plan->n_tensors, twice,
-	                  c->err) < 0)
+	if (ws_names_init(&b.names, b.plan->tensors, sizeof *b.plan->tensors, b.plan->n_tensors,
+	                  twice, c->err) < 0)
 		return -1;
 	for (size_t i = 0; i < b.plan->n_tensors; i++)
 		check_partners(c, &b, b.plan->tensors[i].name);
@@ -225,7 +238,8 @@ static void end(struct ws_check *c)
 static int run(struct ws_check *c)
 {
 	static int (*const steps[])(struct ws_check *) = {
-		ws_check_config, ws_check_unknown, ws_check_shapes, ws_check_missing, ws_check_listing,
+		ws_check_config, ws_check_unknown, ws_check_shapes, ws_check_missing,
+		ws_check_listing,
 	};
 	for (size_t i = 0; c->layout && i < sizeof steps / sizeof steps[0]; i++)
 		if (steps[i](c))
@@ -237,11 +251,12 @@ static int run(struct ws_check *c)
 
 int ws_namecheck(const struct ws_namecheck_opts *opts, struct ws_findings *out, struct ws_err *err)
 {
-	struct ws_check c = { .opts = opts, .items = opts->items, .layout = opts->layout, .err = err };
+	struct ws_check c = { .opts = opts, .items = opts->items, .layout = opts->layout, .err =
+	                      err };
 	*out = (struct ws_findings){ 0 };
 	if (!opts->layout && !opts->listing)
-		return ws_err_set(err, WS_EUSAGE, "names: neither the server's config nor what it shows is "
-		                  "known, so there is nothing to hold them against");
+		return ws_err_set(err, WS_EUSAGE, "names: neither the server's config nor what it "
+		                  "shows is known, so there is nothing to hold them against");
 	/* What a server without a model shows is what was sent to it, which proves nothing. */
 	c.listing = opts->listing && !opts->listing->received ? opts->listing : NULL;
 	struct ws_shown server;

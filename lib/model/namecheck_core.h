@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* namecheck_core.h - between the files of the check of names.
  *
- * namecheck.c runs the steps below one after the other; each looks at one kind of trouble and leaves in
- * struct check what the later ones must not say again. namecheck_report.c collects what they say. */
+ * namecheck.c runs the steps below one after the other; each looks at one kind of trouble and leaves
+ * in struct ws_check what the later ones must not say again. namecheck_report.c collects what they
+ * say. */
 #ifndef WS_MODEL_NAMECHECK_CORE_H
 #define WS_MODEL_NAMECHECK_CORE_H
 
@@ -21,8 +22,8 @@ struct ws_said {
 	enum ws_verdict verdict;
 	enum ws_severity severity;
 	const char *name, *param, *near, *rule; /* copied; NULL: "" */
-	/* What findings of one group have in common, as the plural behind their number ("names begin with
-	 * ..."). Findings of equal verdict, severity and `shared` are one group. */
+	/* What findings of one group have in common, as the plural behind their number ("names
+	 * begin with ..."). Findings of equal verdict, severity and `shared` are one group. */
 	const char *shared;
 	const char *remedy;                     /* of the group; NULL: "" */
 	bool follows;                           /* from what other groups say: comes behind them */
@@ -47,17 +48,17 @@ struct ws_check {
 	size_t n_parts;
 	const struct ws_weight_list *listing; /* NULL: none that says anything */
 	struct ws_names shown;               /* of the listing */
-	struct ws_shown *server;             /* the listing related to the layout; NULL: not both are there */
+	struct ws_shown *server;             /* listing and layout, related; NULL: not both */
 	struct ws_report *report;
-	struct ws_suggest *suggest;          /* part names, or those of the listing; made when asked for */
+	struct ws_suggest *suggest;          /* of parts, or of the listing; made when asked */
 	const char **suggest_names;
 	size_t n_suggestions;
 	const struct ws_item **sent;         /* the items that the caller's choice leaves */
 	size_t n_sent;
 	size_t *part_item;                   /* by part: the sent item of its name, or WS_NONE */
-	size_t *part_meant;                  /* by part: the sent item that was meant for it by a wrong name */
+	size_t *part_meant;                  /* by part: the one that a wrong name hides */
 	bool *part_said;                     /* by part: that it is missing is said already */
-	bool *sent_known;                    /* by sent item: it has a part, or is left aside rightly */
+	bool *sent_known;                    /* by sent item: has a part, or is left aside */
 	struct ws_err *err;
 };
 
@@ -103,7 +104,7 @@ const char *ws_own_affair(const char *name);
 
 size_t ws_check_part(const struct ws_check *c, const char *name); /* index, or WS_NONE */
 const struct ws_item *ws_check_sent(const struct ws_check *c, const char *name); /* NULL: is not */
-/* The nearest part, or name of the listing where there is no layout; NULL: none, or enough asked. */
+/* The nearest part, or, without a layout, name of the listing; NULL: none, or enough asked. */
 const char *ws_check_near(struct ws_check *c, const char *name);
 const char *ws_check_rule(const struct ws_check *c, const struct ws_part *p);
 

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* namecheck_generic.c - what is sent against what the server shows, when no family's rules are known.
+/* namecheck_generic.c - what is sent against what the server shows, when no family's rules are
+ * known.
  *
- * Names are related by the stacked tensors that most servers have (q, k and v; gate and up; experts'
- * w1, w2 and w3), whole segments at a time, and shapes by the number of elements: a server shows one
- * rank's share, so what is sent must be a multiple of it. That finds less than rules do, and says so. */
+ * Names are related by the stacked tensors that most servers have (q, k and v; gate and up;
+ * experts' w1, w2 and w3), whole segments at a time, and shapes by the number of elements: a
+ * server shows one rank's share, so what is sent must be a multiple of it. That finds less than
+ * rules do, and says so. */
 #include "namecheck_relate.h"
 #include "rules.h"
 
@@ -64,11 +66,15 @@ static bool is_left_aside(struct ws_check *c, const struct ws_item *item)
 	const struct ws_family *f = c->opts->family;
 	for (size_t i = 0; f && i < f->n_rules; i++) {
 		const struct ws_rule *r = &f->rules[i];
-		if (r->kind != WS_RULE_SKIP || r->when || !ws_pattern_match(r->name, item->name, NULL, 0))
+		if (r->kind != WS_RULE_SKIP || r->when ||
+		    !ws_pattern_match(r->name, item->name, NULL, 0))
 			continue;
-		const struct ws_text shared = ws_textf("names are left aside by servers: %.400s", r->of);
-		const struct ws_said said = { WS_NAME_UNEXPECTED, WS_NOTE, item->name, NULL, NULL, r->text,
-			                      shared.s, NULL, false };
+		const struct ws_text shared = ws_textf("names are left aside by servers: %.400s",
+		                                       r->of);
+		const struct ws_said said = {
+			.verdict = WS_NAME_UNEXPECTED, .severity = WS_NOTE, .name = item->name,
+			.rule = r->text, .shared = shared.s,
+		};
 		ws_report_add(c->report, &said, "servers leave it aside: %s", r->of);
 		return true;
 	}
@@ -81,10 +87,15 @@ static bool is_tied_head(struct ws_check *c, const struct ws_item *item)
 	if (strcmp(item->name, "lm_head.weight") || ws_find_shown(c, embedding) == WS_NONE)
 		return false;
 	const bool sent = ws_check_sent(c, embedding) != NULL;
-	const struct ws_said said = { WS_NAME_TIED, sent ? WS_NOTE : WS_ERROR, item->name, embedding, embedding,
-		                      NULL, NULL, sent ? NULL : "send the embedding too: it is the head", false };
-	ws_report_add(c->report, &said, "the server shows no head of its own: it is tied to the embedding%s",
-	              sent ? ", and this is left aside" : ", which is not sent, so neither changes");
+	const struct ws_said said = {
+		.verdict = WS_NAME_TIED, .severity = sent ? WS_NOTE : WS_ERROR, .name = item->name,
+		.param = embedding, .near = embedding,
+		.remedy = sent ? NULL : "send the embedding too: it is the head",
+	};
+	ws_report_add(c->report, &said, "the server shows no head of its own: it is tied to the "
+	              "embedding%s",
+	              sent ? ", and this is left aside"
+	                   : ", which is not sent, so neither changes");
 	return true;
 }
 
@@ -102,18 +113,23 @@ static bool is_of_other_layer(const struct generic *g, const struct ws_item *ite
 	if (layer < 0 || layer >= MAX_LAYERS || !g->unshown[layer])
 		return false;
 	const bool next = is_next_token(g, layer);
-	const struct ws_text shared = next
-		? ws_textf("names are left aside by servers: a next-token layer: only a draft model has it")
-		: ws_textf("names are of layers that the server does not show: %.400s", g->not_shown.s);
+	const struct ws_text shared =
+		next ? ws_textf("names are left aside by servers: a next-token layer: only a draft "
+		                "model has it")
+		     : ws_textf("names are of layers that the server does not show: %.400s",
+		                g->not_shown.s);
 	const struct ws_said said = {
-		WS_NAME_UNEXPECTED, next ? WS_NOTE : WS_ERROR, item->name, NULL, NULL, NULL, shared.s,
-		next ? NULL : "another pipeline stage has them, or the checkpoint is another model's", false,
+		.verdict = WS_NAME_UNEXPECTED, .severity = next ? WS_NOTE : WS_ERROR,
+		.name = item->name, .shared = shared.s,
+		.remedy = next ? NULL
+		        : "another pipeline stage has them, or the checkpoint is another model's",
 	};
 	if (next)
-		ws_report_add(g->c->report, &said, "servers leave it aside: a next-token layer: only a draft "
-		              "model has it");
+		ws_report_add(g->c->report, &said, "servers leave it aside: a next-token layer: "
+		              "only a draft model has it");
 	else
-		ws_report_add(g->c->report, &said, "of layer %" PRId64 ", which the server does not show", layer);
+		ws_report_add(g->c->report, &said, "of layer %" PRId64 ", which the server does "
+		              "not show", layer);
 	return true;
 }
 
@@ -130,17 +146,24 @@ static bool has_wrong_prefix(struct ws_check *c, const struct ws_item *item)
 		if (!plain && snprintf(longer, sizeof longer, "model.%s", rest) < WS_CHECK_NAME)
 			r = ws_relate(c, longer);
 		if (r.shown != WS_NONE) {
-			const struct ws_text how = plain
-				? ws_textf("%.*s, and without it", n, item->name)
-				: k ? ws_textf("%.*s where the server has model., and with that", n, item->name)
-				    : ws_textf("%s", "model., and with it");
+			struct ws_text how = ws_textf("%s", "model., and with it");
+			if (plain)
+				how = ws_textf("%.*s, and without it", n, item->name);
+			else if (k)
+				how = ws_textf("%.*s where the server has model., and with that", n,
+				               item->name);
 			const char *word = k ? "begin with" : "lack";
-			const struct ws_text shared = ws_textf("names %s %.400s they match", word, how.s);
+			const struct ws_text shared = ws_textf("names %s %.400s they match", word,
+			                                       how.s);
 			const char *shown = c->listing->items[r.shown].name;
-			const struct ws_said said = { WS_NAME_UNEXPECTED, WS_ERROR, item->name, shown, shown, NULL,
-				                      shared.s, "rename them by a --map (wsync-map(5))", false };
-			ws_report_add(c->report, &said, "%ss%s %.400s the name matches", k ? "begin" : "lack",
-			              k ? " with" : "", how.s);
+			const struct ws_said said = {
+				.verdict = WS_NAME_UNEXPECTED, .severity = WS_ERROR,
+				.name = item->name, .param = shown, .near = shown,
+				.shared = shared.s,
+				.remedy = "rename them by a --map (wsync-map(5))",
+			};
+			ws_report_add(c->report, &said, "%s %.400s the name matches",
+			              k ? "begins with" : "lacks", how.s);
 			return true;
 		}
 		if (*rest >= '0' && *rest <= '9')
@@ -158,11 +181,16 @@ static void explain(const struct generic *g, const struct ws_item *item)
 	    has_wrong_prefix(c, item))
 		return;
 	const char *near = ws_check_near(c, item->name);
-	const struct ws_text shared = ws_textf("names like %.400s are none that the server shows: it drops or refuses "
-	                                       "them", ws_text_kind(item->name).s);
-	const struct ws_said said = { WS_NAME_UNEXPECTED, WS_ERROR, item->name, NULL, near, NULL, shared.s,
-		                      "give the server's config.json (--config), or its rules (--map)", false };
-	ws_report_add(c->report, &said, "the server shows no parameter that this could be or be a part of");
+	const struct ws_text shared = ws_textf("names like %.400s are none that the server shows: "
+	                                       "it drops or refuses them",
+	                                       ws_text_kind(item->name).s);
+	const struct ws_said said = {
+		.verdict = WS_NAME_UNEXPECTED, .severity = WS_ERROR, .name = item->name,
+		.near = near, .shared = shared.s,
+		.remedy = "give the server's config.json (--config), or its rules (--map)",
+	};
+	ws_report_add(c->report, &said, "the server shows no parameter that this could be or be a "
+	              "part of");
 }
 
 /* ---- what the server shows ---- */
@@ -171,9 +199,12 @@ static void say(struct ws_check *c, enum ws_verdict verdict, enum ws_severity se
                 const struct ws_weight *w, const char *shared, const char *why)
 {
 	const bool missing = verdict == WS_NAME_MISSING || verdict == WS_NAME_PARTIAL;
-	const struct ws_text like = ws_textf("parameters like %.400s %s", ws_text_kind(w->name).s, shared);
-	const struct ws_said said = { verdict, missing && c->opts->subset ? WS_NOTE : severity, w->name, w->name,
-		                      NULL, NULL, like.s, NULL, false };
+	const struct ws_text like = ws_textf("parameters like %.400s %s", ws_text_kind(w->name).s,
+	                                     shared);
+	const struct ws_said said = {
+		.verdict = verdict, .severity = missing && c->opts->subset ? WS_NOTE : severity,
+		.name = w->name, .param = w->name, .shared = like.s,
+	};
 	ws_report_add(c->report, &said, "%s", why);
 }
 
@@ -189,8 +220,9 @@ static void check_elements(struct ws_check *c, const struct ws_weight *w, const 
 		return;
 	if (v->elements < shown)
 		say(c, WS_NAME_SHAPE, WS_ERROR, w, "get fewer elements than they have",
-		    ws_textf("%.200s shown = %" PRId64 " elements at one rank, and %" PRId64 " are sent for all",
-		             ws_text_shape(w->n_dims, w->dims).s, shown, v->elements).s);
+		    ws_textf("%.200s shown = %" PRId64 " elements at one rank, and %" PRId64 " are "
+		             "sent for all", ws_text_shape(w->n_dims, w->dims).s, shown,
+		             v->elements).s);
 	/* Keys and values may be on several ranks. */
 	else if (v->elements % shown && !strstr(w->name, "qkv_proj"))
 		say(c, WS_NAME_SHAPE, WS_WARN, w, "get no multiple of the elements that they have",
@@ -204,11 +236,12 @@ static bool is_of_unsent_layer(const struct generic *g, const struct ws_weight *
 	const int64_t layer = ws_layer_of(w->name);
 	if (layer < 0 || layer >= MAX_LAYERS || !g->unsent[layer])
 		return false;
-	const struct ws_text shared = ws_textf("parameters are of layers that nothing is sent for: %.400s",
-	                                       g->not_sent.s);
+	const struct ws_text shared = ws_textf("parameters are of layers that nothing is sent for: "
+	                                       "%.400s", g->not_sent.s);
 	const struct ws_said said = {
-		WS_NAME_MISSING, g->c->opts->subset ? WS_NOTE : WS_ERROR, w->name, w->name, NULL, NULL, shared.s,
-		"name the files of every pipeline stage as sources", false,
+		.verdict = WS_NAME_MISSING, .severity = g->c->opts->subset ? WS_NOTE : WS_ERROR,
+		.name = w->name, .param = w->name, .shared = shared.s,
+		.remedy = "name the files of every pipeline stage as sources",
 	};
 	ws_report_add(g->c->report, &said, "nothing is sent for layer %" PRId64, layer);
 	return true;
@@ -224,16 +257,17 @@ static void check_shown(const struct generic *g, const struct ws_weight *w, cons
 	}
 	if (v->n == 0) {
 		if (!is_of_unsent_layer(g, w))
-			say(c, WS_NAME_MISSING, WS_ERROR, w, "get nothing: the server keeps what it has",
-			    "the server shows it, and nothing is sent for it");
+			say(c, WS_NAME_MISSING, WS_ERROR, w, "get nothing: the server keeps what "
+			    "it has", "the server shows it, and nothing is sent for it");
 		return;
 	}
 	if (v->direct && v->direct < v->n)
 		say(c, WS_NAME_TWICE, WS_ERROR, w, "are sent whole and in parts",
 		    "sent whole and in parts: the server takes one after the other");
 	if (!v->direct && v->shares != v->of)
-		say(c, WS_NAME_PARTIAL, WS_ERROR, w, "get a part only",
-		    ws_textf("a part only is sent, without %.200s", ws_text_lacking(v->stack, v->experts, v->shares).s).s);
+		say(c, WS_NAME_PARTIAL, WS_ERROR, w, "get a part only", ws_textf("a part only is "
+		                "sent, without %.200s", ws_text_lacking(v->stack, v->experts,
+		                v->shares).s).s);
 	else
 		check_elements(c, w, v);
 }
@@ -242,12 +276,16 @@ static void warn(struct ws_check *c)
 {
 	const struct ws_config *config = c->opts->config;
 	const char *arch = config ? ws_config_architecture(config) : "";
-	const struct ws_said said = { WS_NAME_CONFIG, WS_WARN, *arch ? arch : "config.json", NULL, NULL, NULL,
-		                      NULL, *arch ? "describe the family in a --map FILE (wsync-map(5))"
-		                                  : "give the server's config.json (--config)", false };
-	ws_report_add(c->report, &said, "%s%s: names are related by the stacked tensors that most servers have, "
-	              "and shapes by their number of elements only",
-	              *arch ? "no rules are known for " : "the server's config.json is not known", arch);
+	const struct ws_said said = {
+		.verdict = WS_NAME_CONFIG, .severity = WS_WARN,
+		.name = *arch ? arch : "config.json",
+		.remedy = *arch ? "describe the family in a --map FILE (wsync-map(5))"
+		        : "give the server's config.json (--config)",
+	};
+	ws_report_add(c->report, &said, "%s%s: names are related by the stacked tensors that most "
+	              "servers have, and shapes by their number of elements only",
+	              *arch ? "no rules are known for "
+	                    : "the server's config.json is not known", arch);
 }
 
 static void mark_layer(bool *layers, const char *name)

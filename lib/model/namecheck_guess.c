@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* namecheck_guess.c - how the server was really started, read off the shapes that it shows.
  *
- * A server at another tp than was assumed shows other shapes in every layer. That is one finding: the
- * sizes are read off parameters that are divided evenly, a layout of these sizes is made, and what is
- * left to say is said against that one. */
+ * A server at another tp than was assumed shows other shapes in every layer. That is one
+ * finding: the sizes are read off parameters that are divided evenly, a layout of these sizes is
+ * made, and what is left to say is said against that one. */
 #include "namecheck_listing.h"
 
 #include <inttypes.h>
@@ -72,10 +72,12 @@ static void find_prefix(struct ws_shown *s)
 			if (n >= sizeof s->prefix || !ws_layout_find_param(s->layout, rest))
 				continue;
 			snprintf(s->prefix, sizeof s->prefix, "%.*s", (int)n, name);
-			const struct ws_said said = { WS_NAME_SERVER, WS_NOTE, name, NULL, rest, NULL, NULL,
-				                      NULL, false };
-			ws_report_add(s->c->report, &said, "the server's own names begin with %s, which is "
-			              "left out in the comparison", s->prefix);
+			const struct ws_said said = {
+				.verdict = WS_NAME_SERVER, .severity = WS_NOTE, .name = name,
+				.near = rest,
+			};
+			ws_report_add(s->c->report, &said, "the server's own names begin with %s, "
+			              "which is left out in the comparison", s->prefix);
 			return;
 		}
 	}
@@ -90,8 +92,8 @@ static void witness(struct witness *w, const struct ws_weight *shown, int64_t fu
 		return;
 	w->size = (unsigned)(full / local);
 	w->name = shown->name;
-	w->why = ws_textf("%.200s shown = %" PRId64 " / %u %s", ws_text_shape(shown->n_dims, shown->dims).s,
-	                  full, w->size, word);
+	w->why = ws_textf("%.200s shown = %" PRId64 " / %u %s", ws_text_shape(shown->n_dims,
+	                shown->dims).s, full, w->size, word);
 }
 
 static void read_param(struct sizes *z, const struct ws_layout *l, const struct ws_param *p,
@@ -101,12 +103,14 @@ static void read_param(struct sizes *z, const struct ws_layout *l, const struct 
 	const char *word = part->axis == 0 ? "rows" : "columns";
 	if (part->split == WS_SPLIT_EXPERT) {
 		/* w2 has one part of each expert: [experts, outputs, inputs]. */
-		const bool one = p->n_parts < 2 || ws_layout_part(l, p->first + 1)->expert != part->expert;
+		const bool one = p->n_parts < 2 || ws_layout_part(l,
+		                p->first + 1)->expert != part->expert;
 		if (!one || w->n_dims != 3 || part->axis != 1 || part->n_dims != 2)
 			return;
 		witness(&z->ep, w, (int64_t)p->n_parts, w->dims[0], "experts");
 		witness(&z->inner, w, part->dims[1], w->dims[2], word);
-	} else if (p->n_parts == 1 && part->n_dims == w->n_dims && part->axis >= 0 && part->n_dims == 2) {
+	} else if (p->n_parts == 1 && part->n_dims == w->n_dims && part->axis >= 0 &&
+	           part->n_dims == 2) {
 		const int64_t full = part->dims[part->axis], local = w->dims[part->axis];
 		if (part->split == WS_SPLIT_EVEN)
 			witness(&z->dense, w, full, local, word);
@@ -139,7 +143,8 @@ static void read_sizes(const struct ws_shown *s, struct sizes *z)
 	*z = (struct sizes){ .fuse_shared = o->fuse_shared, .unquantized = o->unquantized };
 	for (size_t i = 0; i < list->n; i++) {
 		const size_t p = s->shown_param[i];
-		if (p == WS_NONE || list->items[i].shapeless || ws_ends_with(list->items[i].name, "_scale_inv"))
+		if (p == WS_NONE || list->items[i].shapeless ||
+		    ws_ends_with(list->items[i].name, "_scale_inv"))
 			continue;
 		const struct ws_param *param = ws_layout_param(s->layout, p);
 		if (param->n_parts && !param->trouble)
@@ -196,9 +201,10 @@ static size_t misfits(const struct ws_shown *s)
 	size_t n = 0;
 	for (size_t i = 0; i < list->n; i++) {
 		const struct ws_weight *w = &list->items[i];
-		const struct ws_param *p =
-			s->shown_param[i] == WS_NONE ? NULL : ws_layout_param(s->layout, s->shown_param[i]);
-		n += !p || (!w->shapeless && !ws_dims_equal(w->n_dims, w->dims, p->n_dims, p->dims));
+		const size_t at = s->shown_param[i];
+		const struct ws_param *p = at == WS_NONE ? NULL : ws_layout_param(s->layout, at);
+		n += !p || (!w->shapeless && !ws_dims_equal(w->n_dims, w->dims, p->n_dims,
+		                                            p->dims));
 	}
 	for (size_t i = 0; i < ws_layout_param_count(s->layout); i++)
 		n += s->param_shown[i] == WS_NONE;
@@ -208,17 +214,21 @@ static size_t misfits(const struct ws_shown *s)
 static void say_size(struct ws_check *c, const struct witness *w, const char *what, unsigned real,
                      unsigned assumed)
 {
-	const struct ws_said said = { WS_NAME_SERVER, WS_WARN, w->name ? w->name : what, w->name, NULL, NULL,
-		                      what, "tell the check what the server was started with (--tp, --ep)", false };
+	const struct ws_said said = {
+		.verdict = WS_NAME_SERVER, .severity = WS_WARN, .name = w->name ? w->name : what,
+		.param = w->name, .shared = what,
+		.remedy = "tell the check what the server was started with (--tp, --ep)",
+	};
 	if (real != assumed)
-		ws_report_add(c->report, &said, "what the server shows is of %s %u, not %u: %s", what, real,
-		              assumed, w->why.s);
+		ws_report_add(c->report, &said, "what the server shows is of %s %u, not %u: %s",
+		              what, real, assumed, w->why.s);
 }
 
 static void say_sizes(struct ws_shown *s, const struct sizes *z, const struct ws_layout_opts *old,
                       const struct ws_layout_opts *new)
 {
-	const struct witness *w = z->dense.size ? &z->dense : z->inner.size ? &z->inner : &z->attention;
+	const struct witness *w =
+		z->dense.size ? &z->dense : z->inner.size ? &z->inner : &z->attention;
 	struct ws_check *c = s->c;
 	say_size(c, w, "tp", new->tp, old->tp);
 	say_size(c, &z->ep, "ep", new->ep ? new->ep : 1, old->ep ? old->ep : 1);
@@ -227,19 +237,25 @@ static void say_sizes(struct ws_shown *s, const struct sizes *z, const struct ws
 	if (a != new->tp || b != old->tp)
 		say_size(c, &z->attention, "attention tp", a, b);
 	if (z->fused) {
-		const struct ws_said said = { WS_NAME_SERVER, WS_NOTE, z->fused, z->fused, NULL, NULL, NULL,
-			                      NULL, false };
+		const struct ws_said said = {
+			.verdict = WS_NAME_SERVER, .severity = WS_NOTE, .name = z->fused,
+			.param = z->fused,
+		};
 		ws_report_add(c->report, &said, "%s", new->fuse_shared
-		              ? "the server shows the shared experts as further experts behind the routed ones"
+		              ? "the server shows the shared experts as further experts behind the "
+		              "routed ones"
 		              : "the server shows the shared experts as layers of their own");
 	}
 	if (z->scales) {
-		const struct ws_said said = { WS_NAME_SERVER, WS_WARN, z->scales, z->scales, NULL, NULL,
-			                      NULL, NULL, false };
+		const struct ws_said said = {
+			.verdict = WS_NAME_SERVER, .severity = WS_WARN, .name = z->scales,
+			.param = z->scales,
+		};
 		ws_report_add(c->report, &said, new->unquantized
-		              ? "the server shows no FP8 scale, though config.json says that weights are in FP8: "
-		                "it was started unquantized"
-		              : "the server shows FP8 scales, though it was taken to be unquantized");
+		              ? "the server shows no FP8 scale, though config.json says that "
+		              "weights are in FP8: it was started unquantized"
+		              : "the server shows FP8 scales, though it was taken to be "
+		              "unquantized");
 	}
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* namecheck_listing.c - what the server shows against what its config gives: shapes multiplied back,
- * parameters that only one side has. */
+/* namecheck_listing.c - what the server shows against what its config gives: shapes multiplied
+ * back, parameters that only one side has. */
 #include "namecheck_listing.h"
 
 #include <inttypes.h>
@@ -12,7 +12,8 @@ enum { MAX_LAYERS = 4096 };
 
 /* ---- shapes ---- */
 
-static bool is_other_padding(struct ws_shown *s, const struct ws_param *p, const struct ws_weight *w)
+static bool is_other_padding(struct ws_shown *s, const struct ws_param *p,
+                             const struct ws_weight *w)
 {
 	const struct ws_part *part = ws_layout_part(s->layout, p->first);
 	const struct ws_layout_opts *o = ws_layout_options(s->layout);
@@ -22,17 +23,21 @@ static bool is_other_padding(struct ws_shown *s, const struct ws_param *p, const
 		return false;
 	const int64_t rows = w->dims[0] * tp;
 	const bool less = rows < part->dims[0];
-	const struct ws_text why = ws_textf("%.100s shown * tp %" PRId64 " = %" PRId64 " rows, and vocab_size %"
-	                                    PRId64 " padded to a multiple of 64 is %" PRId64,
-	                                    ws_text_shape(w->n_dims, w->dims).s, tp, rows, part->dims[0],
-	                                    p->dims[0] * tp);
+	const struct ws_text why = ws_textf("%.100s shown * tp %" PRId64 " = %" PRId64 " rows, and "
+	                                    "vocab_size %" PRId64 " padded to a multiple of 64 is %"
+	                                    PRId64, ws_text_shape(w->n_dims, w->dims).s, tp, rows,
+	                                    part->dims[0], p->dims[0] * tp);
 	const struct ws_said said = {
-		WS_NAME_SERVER, less ? WS_ERROR : WS_WARN, w->name, p->name, NULL,
-		ws_layout_rule(s->layout, p->rule), less ? "parameters have fewer rows than vocab_size"
-		: "parameters have the vocabulary padded otherwise than to a multiple of 64",
-		less ? "compare vocab_size of the server's config.json with this one" : NULL, false,
+		.verdict = WS_NAME_SERVER, .severity = less ? WS_ERROR : WS_WARN, .name = w->name,
+		.param = p->name, .rule = ws_layout_rule(s->layout, p->rule),
+		.shared = less ? "parameters have fewer rows than vocab_size"
+		        : "parameters have the vocabulary padded otherwise than to a multiple of "
+		        "64",
+		.remedy = less ? "compare vocab_size of the server's config.json with this one"
+		        : NULL,
 	};
-	ws_report_add(s->c->report, &said, "%s%s", why.s, less ? "" : ": the server pads otherwise");
+	ws_report_add(s->c->report, &said, "%s%s", why.s,
+	              less ? "" : ": the server pads otherwise");
 	return true;
 }
 
@@ -43,14 +48,17 @@ static void compare_shape(struct ws_shown *s, const struct ws_param *p, const st
 	    ws_dims_equal(w->n_dims, w->dims, p->n_dims, p->dims) || is_other_padding(s, p, w))
 		return;
 	const struct ws_text kind = ws_text_kind(p->name);
-	const struct ws_text shared = ws_textf("parameters like %.300s have another shape at the server than "
-	                                       "config.json gives", kind.s);
-	const struct ws_said said = { WS_NAME_SERVER, WS_ERROR, w->name, p->name, NULL,
-		                      ws_layout_rule(s->layout, p->rule), shared.s,
-		                      "compare the config.json of the server with this one", false };
-	ws_report_add(s->c->report, &said, "%.200s shown%.100s; config.json at tp %u gives %.200s: %.300s",
-	              ws_text_shape(w->n_dims, w->dims).s, ws_text_heads(s->layout, p, w).s,
-	              o->tp ? o->tp : 1, ws_text_shape(p->n_dims, p->dims).s,
+	const struct ws_text shared = ws_textf("parameters like %.300s have another shape at the "
+	                                       "server than config.json gives", kind.s);
+	const struct ws_said said = {
+		.verdict = WS_NAME_SERVER, .severity = WS_ERROR, .name = w->name, .param = p->name,
+		.rule = ws_layout_rule(s->layout, p->rule), .shared = shared.s,
+		.remedy = "compare the config.json of the server with this one",
+	};
+	ws_report_add(s->c->report, &said, "%.200s shown%.100s; config.json at tp %u gives %.200s: "
+	              "%.300s", ws_text_shape(w->n_dims, w->dims).s,
+	              ws_text_heads(s->layout, p, w).s, o->tp ? o->tp : 1,
+	              ws_text_shape(p->n_dims, p->dims).s,
 	              ws_text_arithmetic(s->layout, p).s);
 }
 
@@ -63,11 +71,15 @@ static void compare_dtype(struct ws_shown *s, const struct ws_param *p, const st
 	const bool fp8 = part->exact && ws_dtype_is_fp8(part->dtype);
 	if (fp8 == ws_dtype_is_fp8(shown))
 		return;
-	const struct ws_text shared = ws_textf("parameters are %s at the server, and config.json gives %s",
-	                                       w->dtype, fp8 ? ws_dtype_torch(part->dtype) : "unquantized ones");
-	const struct ws_said said = { WS_NAME_SERVER, WS_ERROR, w->name, p->name, NULL,
-		                      ws_layout_rule(s->layout, p->rule), shared.s,
-		                      "compare quantization_config of the server's config.json with this one", false };
+	const struct ws_text shared = ws_textf("parameters are %s at the server, and config.json "
+	                                       "gives %s", w->dtype,
+	                                       fp8 ? ws_dtype_torch(part->dtype)
+	                                           : "unquantized ones");
+	const struct ws_said said = {
+		.verdict = WS_NAME_SERVER, .severity = WS_ERROR, .name = w->name, .param = p->name,
+		.rule = ws_layout_rule(s->layout, p->rule), .shared = shared.s,
+		.remedy = "compare quantization_config of the server's config.json with this one",
+	};
 	ws_report_add(s->c->report, &said, "%s shown, and config.json gives %s", w->dtype,
 	              fp8 ? ws_dtype_torch(part->dtype) : "an unquantized parameter");
 }
@@ -84,22 +96,30 @@ static void check_extra(struct ws_shown *s, const struct ws_weight *w)
 	if (ws_check_sent(c, w->name) || ws_check_sent(c, name))
 		return;
 	if (why) {
-		const struct ws_text shared = ws_textf("parameters of the server are none that is sent: %.300s", why);
-		const struct ws_said said = { WS_NAME_SERVER, WS_NOTE, w->name, w->name, NULL, NULL, shared.s,
-			                      NULL, false };
-		ws_report_add(c->report, &said, "shown by the server, and none that is sent: %s", why);
+		const struct ws_text shared = ws_textf("parameters of the server are none that is "
+		                                       "sent: %.300s", why);
+		const struct ws_said said = {
+			.verdict = WS_NAME_SERVER, .severity = WS_NOTE, .name = w->name,
+			.param = w->name, .shared = shared.s,
+		};
+		ws_report_add(c->report, &said, "shown by the server, and none that is sent: %s",
+		              why);
 		return;
 	}
-	const struct ws_text shared = ws_textf("parameters of the server like %.300s are not in the rules of %s, "
-	                                       "and nothing is sent for them", ws_text_kind(w->name).s,
+	const struct ws_text shared = ws_textf("parameters of the server like %.300s are not in "
+	                                       "the rules of %s, and nothing is sent for them",
+	                                       ws_text_kind(w->name).s,
 	                                       ws_layout_family(s->layout));
 	const struct ws_said said = {
-		WS_NAME_MISSING, c->opts->subset ? WS_NOTE : WS_ERROR, w->name, w->name, NULL, NULL, shared.s,
-		"is the config.json that of this server? Else add them to the family by --map (wsync-map(5))", false,
+		.verdict = WS_NAME_MISSING, .severity = c->opts->subset ? WS_NOTE : WS_ERROR,
+		.name = w->name, .param = w->name, .shared = shared.s,
+		.remedy = "is the config.json that of this server? Else add them to the family by "
+		        "--map (wsync-map(5))",
 	};
-	ws_report_add(c->report, &said, "the server shows it %s%.100s, the rules of %s do not have it, and nothing "
-	              "is sent for it", w->shapeless ? "" : "as ",
-	              w->shapeless ? "" : ws_text_shape(w->n_dims, w->dims).s, ws_layout_family(s->layout));
+	ws_report_add(c->report, &said, "the server shows it %s%.100s, the rules of %s do not have "
+	              "it, and nothing is sent for it", w->shapeless ? "" : "as ",
+	              w->shapeless ? "" : ws_text_shape(w->n_dims, w->dims).s,
+	              ws_layout_family(s->layout));
 }
 
 struct absent {
@@ -132,21 +152,24 @@ static bool may_be_hidden(const struct ws_shown *s, const struct ws_param *p)
 	return p->tied_to || optional || (names_only && ws_ends_with(p->name, "_scale_inv"));
 }
 
-static void check_hidden(struct ws_shown *s, size_t i, const struct absent *a, const struct ws_text *layers)
+static void check_hidden(struct ws_shown *s, size_t i, const struct absent *a,
+                         const struct ws_text *layers)
 {
 	const struct ws_param *p = ws_layout_param(s->layout, i);
 	const int64_t layer = ws_layer_of(p->name);
 	if (may_be_hidden(s, p))
 		return;
 	const bool gone = layer >= 0 && layer < MAX_LAYERS && a->gone[layer];
-	const struct ws_text shared = gone
-		? ws_textf("parameters are of layers that the server does not show: %.300s", layers->s)
-		: ws_textf("parameters like %.300s are not shown by the server, though config.json gives them",
-		           ws_text_kind(p->name).s);
+	const struct ws_text shared =
+		gone ? ws_textf("parameters are of layers that the server does not show: %.300s",
+		                layers->s)
+		     : ws_textf("parameters like %.300s are not shown by the server, though "
+		                "config.json gives them", ws_text_kind(p->name).s);
 	struct ws_said said = {
-		WS_NAME_SERVER, WS_ERROR, p->name, p->name, NULL, ws_layout_rule(s->layout, p->rule), shared.s,
-		gone ? "another pipeline stage has them, or the config.json is another model's"
-		     : "compare the config.json of the server with this one", false,
+		.verdict = WS_NAME_SERVER, .severity = WS_ERROR, .name = p->name, .param = p->name,
+		.rule = ws_layout_rule(s->layout, p->rule), .shared = shared.s,
+		.remedy = gone ? "another pipeline stage has them, or the config.json is another "
+		        "model's" : "compare the config.json of the server with this one",
 	};
 	ws_report_add(s->c->report, &said, "%s", gone ? "of a layer that the server does not show"
 	              : "config.json gives it, and the server does not show it");

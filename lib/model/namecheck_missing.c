@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* namecheck_missing.c - parameters, and parts of fused ones, that nothing is sent for, with the larger
- * reason where there is one: a whole layer, an expert of every layer, a head that is tied. */
+/* namecheck_missing.c - parameters, and parts of fused ones, that nothing is sent for, with the
+ * larger reason where there is one: a whole layer, an expert of every layer, a head that is
+ * tied. */
 #include "namecheck_core.h"
 
 #include <inttypes.h>
@@ -33,13 +34,16 @@ static void say_missing(struct ws_check *c, size_t part, enum ws_verdict verdict
 	const struct ws_part *p = &c->parts[part];
 	/* Of chosen tensors it is no fault that the others are not sent. */
 	const struct ws_said said = {
-		verdict, c->opts->subset ? WS_NOTE : WS_ERROR, p->name, param_of(c, part)->name, near,
-		ws_check_rule(c, p), c->opts->subset ? "tensors were not chosen: the server keeps what it has"
-		                                     : shared, c->opts->subset ? NULL : remedy, near != NULL,
+		.verdict = verdict, .severity = c->opts->subset ? WS_NOTE : WS_ERROR,
+		.name = p->name, .param = param_of(c, part)->name, .near = near,
+		.rule = ws_check_rule(c, p),
+		.shared = c->opts->subset ? "tensors were not chosen: the server keeps what it has"
+		        : shared,
+		.remedy = c->opts->subset ? NULL : remedy, .follows = near != NULL,
 	};
 	c->part_said[part] = true;
-	ws_report_add(c->report, &said, "%s", c->opts->subset ? "not chosen: the server keeps what it has"
-	                                                      : why);
+	ws_report_add(c->report, &said, "%s", c->opts->subset
+	              ? "not chosen: the server keeps what it has" : why);
 }
 
 /* ---- tied heads ---- */
@@ -47,8 +51,10 @@ static void say_missing(struct ws_check *c, size_t part, enum ws_verdict verdict
 static void say_tied(struct ws_check *c, const struct ws_item *head, const struct ws_param *of,
                      enum ws_severity severity, const char *remedy, const char *why)
 {
-	const struct ws_said said = { WS_NAME_TIED, severity, head->name, of->name, of->name, NULL, why,
-		                      remedy, false };
+	const struct ws_said said = {
+		.verdict = WS_NAME_TIED, .severity = severity, .name = head->name,
+		.param = of->name, .near = of->name, .shared = why, .remedy = remedy,
+	};
 	ws_report_add(c->report, &said, "%s", why);
 }
 
@@ -58,19 +64,20 @@ static int compare_tied(struct ws_check *c, const struct ws_item *head, const st
 {
 	uint64_t a, b;
 	if (!c->opts->scan) {
-		say_tied(c, head, of, WS_NOTE, NULL, "the head is tied to the embedding: servers leave it "
-		         "aside and use the embedding");
+		say_tied(c, head, of, WS_NOTE, NULL, "the head is tied to the embedding: servers "
+		         "leave it aside and use the embedding");
 		return 0;
 	}
 	if (ws_item_hash(head, &a, c->err) || ws_item_hash(body, &b, c->err))
 		return -1;
 	if (a == b)
-		say_tied(c, head, of, WS_NOTE, NULL, "the head is tied to the embedding and equal to it: "
-		         "servers leave it aside");
+		say_tied(c, head, of, WS_NOTE, NULL, "the head is tied to the embedding and equal "
+		         "to it: servers leave it aside");
 	else
-		say_tied(c, head, of, WS_ERROR, "set tie_word_embeddings to what the model was trained with",
-		         "the head is tied to the embedding by config.json, and differs from it: servers "
-		         "leave it aside, so what it was trained to is lost");
+		say_tied(c, head, of, WS_ERROR, "set tie_word_embeddings to what the model was "
+		         "trained with", "the head is tied to the embedding by config.json, and "
+		         "differs from it: servers leave it aside, so what it was trained to is "
+		         "lost");
 	return 0;
 }
 
@@ -85,8 +92,9 @@ static int check_tied_part(struct ws_check *c, size_t part)
 	if (is_sent(c, of->first))
 		return compare_tied(c, item, c->sent[c->part_item[of->first]], of);
 	c->part_said[of->first] = true;
-	say_tied(c, item, of, WS_ERROR, "send the embedding too: it is the head", "the head is tied to the "
-	         "embedding, which is not sent: servers leave the head aside, so neither changes");
+	say_tied(c, item, of, WS_ERROR, "send the embedding too: it is the head", "the head is "
+	         "tied to the embedding, which is not sent: servers leave the head aside, so "
+	         "neither changes");
 	return 0;
 }
 
@@ -99,10 +107,10 @@ static bool is_lost_head(struct ws_check *c, size_t part)
 {
 	if (!is_head(c->parts[part].name))
 		return false;
-	say_missing(c, part, WS_NAME_MISSING, NULL, NULL, "save the head, or, if it was trained tied to the "
-	            "embedding, set tie_word_embeddings in the config.json of both sides",
-	            "tie_word_embeddings is false: the head is a parameter of its own, and nothing is sent "
-	            "for it");
+	say_missing(c, part, WS_NAME_MISSING, NULL, NULL, "save the head, or, if it was trained "
+	            "tied to the embedding, set tie_word_embeddings in the config.json of both "
+	            "sides", "tie_word_embeddings is false: the head is a parameter of its own, "
+	            "and nothing is sent for it");
 	return true;
 }
 
@@ -150,20 +158,21 @@ static bool is_of_gap(struct gaps *g, size_t part)
 	const struct ws_part *p = &g->c->parts[part];
 	const int64_t layer = ws_layer_of(p->name);
 	if (is_gone(g->layer_gone, layer)) {
-		const struct ws_text shared = ws_textf("tensors are of layers that nothing is sent for: %s",
-		                                       g->layers.s);
+		const struct ws_text shared = ws_textf("tensors are of layers that nothing is sent "
+		                                       "for: %s", g->layers.s);
 		const struct ws_text why = ws_textf("nothing is sent for layer %" PRId64, layer);
-		say_missing(g->c, part, WS_NAME_MISSING, NULL, shared.s, "name the files of every pipeline "
-		            "stage as sources", why.s);
+		say_missing(g->c, part, WS_NAME_MISSING, NULL, shared.s, "name the files of every "
+		            "pipeline stage as sources", why.s);
 		return true;
 	}
 	if (is_gone(g->expert_gone, p->expert)) {
-		const struct ws_text shared = ws_textf("tensors are of experts that nothing is sent for in any "
-		                                       "layer: %s", g->experts.s);
-		const struct ws_text why = ws_textf("nothing is sent for expert %" PRId64 " in any layer",
-		                                    p->expert);
-		say_missing(g->c, part, WS_NAME_MISSING, NULL, shared.s, "name the files of every expert-parallel "
-		            "rank as sources, and compare the number of experts in both config.json", why.s);
+		const struct ws_text shared = ws_textf("tensors are of experts that nothing is "
+		                                       "sent for in any layer: %s", g->experts.s);
+		const struct ws_text why = ws_textf("nothing is sent for expert %" PRId64 " in any "
+		                                    "layer", p->expert);
+		say_missing(g->c, part, WS_NAME_MISSING, NULL, shared.s, "name the files of every "
+		            "expert-parallel rank as sources, and compare the number of experts in "
+		            "both config.json", why.s);
 		return true;
 	}
 	return false;
@@ -185,12 +194,15 @@ static bool is_lost_scale(struct ws_check *c, size_t part)
 	if (item->dtype != c->parts[of].dtype)
 		return true;
 	const struct ws_said said = {
-		WS_NAME_NO_SCALE, WS_ERROR, item->name, param_of(c, part)->name, c->parts[part].name,
-		ws_check_rule(c, &c->parts[part]), "quantized weights are sent without their scales: the server "
-		"multiplies them by what it holds", "send the scales with them, in one request", false,
+		.verdict = WS_NAME_NO_SCALE, .severity = WS_ERROR, .name = item->name,
+		.param = param_of(c, part)->name, .near = c->parts[part].name,
+		.rule = ws_check_rule(c, &c->parts[part]),
+		.shared = "quantized weights are sent without their scales: the server multiplies "
+		        "them by what it holds",
+		.remedy = "send the scales with them, in one request",
 	};
-	ws_report_add(c->report, &said, "%s is sent without %s: the server multiplies it by what it holds",
-	              *ws_dtype_torch(item->dtype) ? ws_dtype_torch(item->dtype) : "it",
+	ws_report_add(c->report, &said, "%s is sent without %s: the server multiplies it by what "
+	              "it holds", *ws_dtype_torch(item->dtype) ? ws_dtype_torch(item->dtype) : "it",
 	              c->parts[part].name);
 	return true;
 }
@@ -201,8 +213,9 @@ static bool is_sent_otherwise(struct ws_check *c, size_t part)
 		return false;
 	const char *name = c->sent[c->part_meant[part]]->name;
 	const struct ws_text why = ws_textf("nothing is sent under this name, but %.400s is", name);
-	say_missing(c, part, WS_NAME_MISSING, name, "parameters get nothing: what was meant for them has names "
-	            "that the server does not know", "see what is said about those names", why.s);
+	say_missing(c, part, WS_NAME_MISSING, name, "parameters get nothing: what was meant for "
+	            "them has names that the server does not know", "see what is said about those "
+	            "names", why.s);
 	return true;
 }
 
@@ -216,14 +229,14 @@ static bool is_partly_sent(struct ws_check *c, size_t part)
 	if (!sent)
 		return false;
 	const struct ws_text module = ws_text_module(c->parts[part].name);
-	const struct ws_text why = p->n_parts > 4
-		? ws_textf("%zu of the %zu tensors of %.300s are sent, and this one is not", sent, p->n_parts,
-		           p->name)
-		: ws_textf("%.200s is made of %.200s, and %.100s is not sent", ws_text_module(p->name).s,
-		           ws_text_parts(c->layout, p).s, module.s);
-	const struct ws_text shared = ws_textf("fused parameters are sent but for tensors like %s", kind.s);
-	say_missing(c, part, WS_NAME_PARTIAL, NULL, shared.s, "send all parts: the server keeps what it has "
-	            "in the others' place", why.s);
+	const struct ws_text why = p->n_parts > 4 ? ws_textf("%zu of the %zu tensors of %.300s are "
+	                "sent, and this one is not", sent, p->n_parts, p->name)
+	        : ws_textf("%.200s is made of %.200s, and %.100s is not sent",
+	                   ws_text_module(p->name).s, ws_text_parts(c->layout, p).s, module.s);
+	const struct ws_text shared = ws_textf("fused parameters are sent but for tensors like %s",
+	                                       kind.s);
+	say_missing(c, part, WS_NAME_PARTIAL, NULL, shared.s, "send all parts: the server keeps "
+	            "what it has in the others' place", why.s);
 	return true;
 }
 
@@ -233,8 +246,8 @@ static void explain(struct gaps *g, size_t part)
 	if (is_sent_otherwise(c, part) || is_lost_scale(c, part) || is_lost_head(c, part) ||
 	    is_of_gap(g, part) || is_partly_sent(c, part))
 		return;
-	const struct ws_text shared = ws_textf("tensors like %s are not sent: the server keeps what it has",
-	                                       ws_text_kind(c->parts[part].name).s);
+	const struct ws_text shared = ws_textf("tensors like %s are not sent: the server keeps "
+	                                       "what it has", ws_text_kind(c->parts[part].name).s);
 	say_missing(c, part, WS_NAME_MISSING, NULL, shared.s, NULL,
 	            "nothing is sent for it: the server keeps what it has");
 }

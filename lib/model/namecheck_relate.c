@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* namecheck_relate.c - which of the server's parameters a tensor is, or is a part of, by the stacks that
- * most servers have. Whole segments are replaced, never parts of them. */
+/* namecheck_relate.c - which of the server's parameters a tensor is, or is a part of, by the
+ * stacks that most servers have. Whole segments are replaced, never parts of them. */
 #include "namecheck_relate.h"
 
 #include <stdio.h>
@@ -26,12 +26,12 @@ static const struct ws_stacked expert_stacks[] = {
 
 /* Experts that the checkpoint keeps stacked, as transformers 5 does. */
 static const struct ws_stacked stacked_experts[] = {
-	{ "gate_up_proj", "w13_weight", 1, 1 }, { "down_proj", "w2_weight", 1, 1 },
-	{ "gate_up_proj_bias", "w13_weight_bias", 1, 1 }, { "down_proj_bias", "w2_weight_bias", 1, 1 },
-	{ "gate_up_proj_blocks", "w13_weight", 1, 1 }, { "down_proj_blocks", "w2_weight", 1, 1 },
-	{ "gate_up_proj_scales", "w13_weight_scale", 1, 1 },
-	{ "down_proj_scales", "w2_weight_scale", 1, 1 },
-};
+	{ "gate_up_proj", "w13_weight", 1, 1 }, { "down_proj", "w2_weight", 1, 1 }, {
+	                "gate_up_proj_bias", "w13_weight_bias", 1, 1 }, { "down_proj_bias",
+	                "w2_weight_bias", 1, 1 }, { "gate_up_proj_blocks", "w13_weight", 1, 1 }, {
+	                "down_proj_blocks", "w2_weight", 1, 1 }, { "gate_up_proj_scales",
+	                "w13_weight_scale", 1, 1 }, { "down_proj_scales", "w2_weight_scale", 1, 1 },
+	        };
 
 enum { N_STACKS = sizeof stacks / sizeof stacks[0],
        N_EXPERT_STACKS = sizeof expert_stacks / sizeof expert_stacks[0],
@@ -53,14 +53,16 @@ static bool is_segment(const char *p, size_t n, const char *word)
 	return strlen(word) == n && !memcmp(p, word, n);
 }
 
-static bool relate_stacked(const struct ws_check *c, const char *name, const char *p, struct ws_relation *r)
+static bool relate_stacked(const struct ws_check *c, const char *name, const char *p,
+                           struct ws_relation *r)
 {
 	const char *leaf = p + strlen("experts.");
 	char fused[WS_CHECK_NAME];
 	for (size_t i = 0; i < N_STACKED_EXPERTS; i++) {
 		const struct ws_stacked *s = &stacked_experts[i];
-		if (strcmp(leaf, s->part) || snprintf(fused, sizeof fused, "%.*sexperts.%s", (int)(p - name),
-		                                      name, s->fused) >= WS_CHECK_NAME)
+		if (strcmp(leaf, s->part) || snprintf(fused, sizeof fused, "%.*sexperts.%s",
+		                                      (int)(p - name), name,
+		                                      s->fused) >= WS_CHECK_NAME)
 			continue;
 		*r = (struct ws_relation){ ws_find_shown(c, fused), s, true };
 		return r->shown != WS_NONE;
@@ -69,7 +71,8 @@ static bool relate_stacked(const struct ws_check *c, const char *name, const cha
 }
 
 /* "mlp.experts.7.up_proj.weight" in "mlp.experts.w13_weight"; p is at "experts". */
-static bool relate_expert(const struct ws_check *c, const char *name, const char *p, struct ws_relation *r)
+static bool relate_expert(const struct ws_check *c, const char *name, const char *p,
+                          struct ws_relation *r)
 {
 	const char *number = p + strlen("experts.");
 	const char *leaf = number + strspn(number, "0123456789");
@@ -80,9 +83,9 @@ static bool relate_expert(const struct ws_check *c, const char *name, const char
 	const size_t n = segment_length(leaf);
 	for (size_t i = 0; i < N_EXPERT_STACKS; i++) {
 		const struct ws_stacked *s = &expert_stacks[i];
-		if (!is_segment(leaf, n, s->part) || leaf[n] != '.' ||
-		    snprintf(fused, sizeof fused, "%.*sexperts.%s_%s", (int)(p - name), name, s->fused,
-		             leaf + n + 1) >= WS_CHECK_NAME)
+		if (!is_segment(leaf, n, s->part) || leaf[n] != '.' || snprintf(fused, sizeof fused,
+		                "%.*sexperts.%s_%s", (int)(p - name), name, s->fused,
+		                leaf + n + 1) >= WS_CHECK_NAME)
 			continue;
 		*r = (struct ws_relation){ ws_find_shown(c, fused), s, true };
 		return r->shown != WS_NONE;
@@ -90,14 +93,14 @@ static bool relate_expert(const struct ws_check *c, const char *name, const char
 	return false;
 }
 
-static bool relate_segment(const struct ws_check *c, const char *name, const char *p, struct ws_relation *r)
+static bool relate_segment(const struct ws_check *c, const char *name, const char *p,
+                           struct ws_relation *r)
 {
 	const size_t n = segment_length(p);
 	char fused[WS_CHECK_NAME];
 	for (size_t i = 0; i < N_STACKS; i++) {
-		if (!is_segment(p, n, stacks[i].part) ||
-		    snprintf(fused, sizeof fused, "%.*s%s%s", (int)(p - name), name, stacks[i].fused, p + n) >=
-		    WS_CHECK_NAME)
+		if (!is_segment(p, n, stacks[i].part) || snprintf(fused, sizeof fused, "%.*s%s%s",
+		                (int)(p - name), name, stacks[i].fused, p + n) >= WS_CHECK_NAME)
 			continue;
 		*r = (struct ws_relation){ ws_find_shown(c, fused), &stacks[i], false };
 		if (r->shown != WS_NONE)
@@ -109,7 +112,8 @@ static bool relate_segment(const struct ws_check *c, const char *name, const cha
 struct ws_relation ws_relate(const struct ws_check *c, const char *name)
 {
 	struct ws_relation r = { ws_find_shown(c, name), NULL, false };
-	for (const char *p = name; r.shown == WS_NONE && *p; p += segment_length(p), p += *p == '.') {
+	for (const char *p = name; r.shown == WS_NONE && *p; p += segment_length(p),
+	     p += *p == '.') {
 		if (!strncmp(p, "experts.", 8) &&
 		    (relate_expert(c, name, p, &r) || relate_stacked(c, name, p, &r)))
 			return r;
@@ -128,7 +132,7 @@ struct ws_text ws_text_lacking(const struct ws_stacked *stack, bool of_experts, 
 	for (size_t i = 0; i < n && used < sizeof t.s; i++)
 		if (!strcmp(table[i].fused, stack->fused) && !(shares & table[i].share) &&
 		    table[i].part[0] != 'w')
-			used += (size_t)snprintf(t.s + used, sizeof t.s - used, "%s%s", used ? " and " : "",
-			                         table[i].part);
+			used += (size_t)snprintf(t.s + used, sizeof t.s - used, "%s%s", used
+			                         ? " and " : "", table[i].part);
 	return t;
 }

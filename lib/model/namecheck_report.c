@@ -155,10 +155,9 @@ static struct group *find_group(struct ws_report *r, const struct ws_said *s)
 		return NULL;
 	struct group *g = &r->groups[r->n_groups];
 	*g = (struct group){
-		.g = { .verdict = s->verdict, .severity = s->severity, .remedy = keep(r, s->remedy) },
-		.shared = keep(r, s->shared), .key = key, .follows = s->follows,
-		.order = r->n_groups,
-	};
+		.g = { .verdict = s->verdict, .severity = s->severity, .remedy = keep(r,
+		                s->remedy) }, .shared = keep(r, s->shared), .key = key, .follows =
+		        s->follows, .order = r->n_groups, };
 	r->slots[at] = ++r->n_groups;
 	return widen_slots(r) ? g : NULL;
 }

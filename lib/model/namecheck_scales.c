@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* namecheck_scales.c - scales without weights, and quantized weights without scales. With a layout the
- * latter is a missing part, which namecheck_missing.c says. */
+/* namecheck_scales.c - scales without weights, and quantized weights without scales. With a
+ * layout the latter is a missing part, which namecheck_missing.c says. */
 #include "namecheck_core.h"
 
 #include <stdio.h>
@@ -13,12 +13,16 @@ static void check_scale(struct ws_check *c, const struct ws_item *item)
 		return;
 	const size_t part = ws_check_part(c, item->name);
 	const struct ws_said said = {
-		WS_NAME_SCALE_ALONE, WS_ERROR, item->name,
-		part == WS_NONE ? NULL : ws_layout_param(c->layout, c->parts[part].param)->name, weight, NULL,
-		"scales are sent without their weights: the server applies them to what it holds",
-		"send every weight with its scale, in one request", false,
+		.verdict = WS_NAME_SCALE_ALONE, .severity = WS_ERROR, .name = item->name,
+		.param = part == WS_NONE ? NULL : ws_layout_param(c->layout,
+		                c->parts[part].param)->name,
+		.near = weight,
+		.shared = "scales are sent without their weights: the server applies them to what "
+		        "it holds",
+		.remedy = "send every weight with its scale, in one request",
 	};
-	ws_report_add(c->report, &said, "a scale without %s: the server applies it to what it holds", weight);
+	ws_report_add(c->report, &said, "a scale without %s: the server applies it to what it "
+	              "holds", weight);
 }
 
 static bool has_scale(const struct ws_check *c, const char *name)
@@ -37,12 +41,13 @@ static void check_weight(struct ws_check *c, const struct ws_item *item)
 	if (!ws_dtype_is_fp8(item->dtype) || has_scale(c, item->name))
 		return;
 	const struct ws_said said = {
-		WS_NAME_NO_SCALE, WS_ERROR, item->name, NULL, NULL, NULL,
-		"quantized weights are sent without their scales: the server multiplies them by what it holds",
-		"send the scales with them, in one request", false,
+		.verdict = WS_NAME_NO_SCALE, .severity = WS_ERROR, .name = item->name,
+		.shared = "quantized weights are sent without their scales: the server multiplies "
+		        "them by what it holds",
+		.remedy = "send the scales with them, in one request",
 	};
-	ws_report_add(c->report, &said, "%s is sent without a scale: the server multiplies it by what it "
-	              "holds", ws_dtype_torch(item->dtype));
+	ws_report_add(c->report, &said, "%s is sent without a scale: the server multiplies it by "
+	              "what it holds", ws_dtype_torch(item->dtype));
 }
 
 int ws_check_scales(struct ws_check *c)

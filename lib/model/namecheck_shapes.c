@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* namecheck_shapes.c - tensors whose name is right and whose shape or type is not, and the arithmetic
- * that relates what is sent to what is wanted. */
+/* namecheck_shapes.c - tensors whose name is right and whose shape or type is not, and the
+ * arithmetic that relates what is sent to what is wanted. */
 #include "namecheck_core.h"
 
 #include <inttypes.h>
@@ -18,8 +18,11 @@ struct misfit {
 static void say_shape(const struct misfit *m, const char *shared, const char *remedy,
                       const char *why)
 {
-	const struct ws_said said = { WS_NAME_SHAPE, WS_ERROR, m->item->name, m->param->name, NULL,
-		                      ws_check_rule(m->c, m->part), shared, remedy, false };
+	const struct ws_said said = {
+		.verdict = WS_NAME_SHAPE, .severity = WS_ERROR, .name = m->item->name,
+		.param = m->param->name, .rule = ws_check_rule(m->c, m->part), .shared = shared,
+		.remedy = remedy,
+	};
 	ws_report_add(m->c->report, &said, "%s: %s", m->both.s, why);
 }
 
@@ -58,8 +61,8 @@ static bool is_transposed(const struct misfit *m)
 	const int64_t *a = m->item->dims, *b = m->part->dims;
 	if (m->item->n_dims != 2 || m->part->n_dims != 2 || a[0] != b[1] || a[1] != b[0])
 		return false;
-	say_shape(m, "tensors are transposed: servers want [outputs, inputs]",
-	          "transpose them while saving, or name them in a --map with the order of their axes "
+	say_shape(m, "tensors are transposed: servers want [outputs, inputs]", "transpose them "
+	          "while saving, or name them in a --map with the order of their axes "
 	          "(wsync-map(5))", "it is transposed, servers want [outputs, inputs]");
 	return true;
 }
@@ -76,13 +79,15 @@ static bool is_whole_param(const struct misfit *m, int axis)
 	if (rows != m->item->dims[0])
 		return false;
 	const struct ws_text parts = ws_text_parts(c->layout, m->param);
-	const struct ws_text why = ws_textf("its %" PRId64 " rows are those of %s together", rows, parts.s);
+	const struct ws_text why = ws_textf("its %" PRId64 " rows are those of %s together", rows,
+	                                    parts.s);
 	const struct ws_text shared = ws_textf("tensors have the rows of %s together", parts.s);
 	say_shape(m, shared.s, "send them apart, or under the name of the fused tensor", why.s);
 	return true;
 }
 
-/* Vocabularies are padded by trainers to their own multiples; servers pad again, from the true size. */
+/* Vocabularies are padded by trainers to their own multiples; servers pad again, from the true
+ * size. */
 static bool is_vocabulary(const struct misfit *m, int axis)
 {
 	const int64_t sent = m->item->dims[0], rows = m->part->dims[0];
@@ -94,21 +99,22 @@ static bool is_vocabulary(const struct misfit *m, int axis)
 		for (int64_t k = 64; k <= 8192 && !multiple; k *= 2)
 			if (div_up(rows, k) * k == sent)
 				multiple = k;
-		why = multiple ? ws_textf("vocab_size is %" PRId64 ", and %" PRId64 " rows behind it pad "
-		                          "to a multiple of %" PRId64, rows, sent - rows, multiple)
-		               : ws_textf("vocab_size is %" PRId64 ", and there are %" PRId64 " rows more",
-		                          rows, sent - rows);
+		why = multiple ? ws_textf("vocab_size is %" PRId64 ", and %" PRId64 " rows behind "
+		                          "it pad to a multiple of %" PRId64, rows, sent - rows,
+		                          multiple) : ws_textf("vocab_size is %" PRId64 ", and "
+		                                               "there are %" PRId64 " rows more",
+		                                               rows, sent - rows);
 		say_shape(m, "tensors have more rows than vocab_size: the padding of the trainer",
-		          "cut the rows behind vocab_size while saving; servers pad by themselves", why.s);
+		          "cut the rows behind vocab_size while saving; servers pad by themselves",
+		          why.s);
 		return true;
 	}
 	if (sent > 0 && (div_up(rows, 64) * 64) % sent == 0 && rows - sent > 8192)
 		return false; /* a rank's share */
 	why = ws_textf("vocab_size is %" PRId64 ", and %" PRId64 " rows of it are not there", rows,
 	               rows - sent);
-	say_shape(m, "tensors have fewer rows than vocab_size",
-	          "compare vocab_size of the server's config.json with the checkpoint's (tokens were added?)",
-	          why.s);
+	say_shape(m, "tensors have fewer rows than vocab_size", "compare vocab_size of the "
+	          "server's config.json with the checkpoint's (tokens were added?)", why.s);
 	return true;
 }
 
@@ -124,12 +130,13 @@ static bool is_share(const struct misfit *m, int axis)
 	if (full % sent || k < 2 || k > 1024 || m->part->split == WS_SPLIT_NONE ||
 	    (axis != m->part->axis && m->part->split != WS_SPLIT_VOCAB))
 		return false;
-	const struct ws_text why = ws_textf("%" PRId64 " = %" PRId64 " / %" PRId64 " %s, the share of one "
-	                                    "of %" PRId64 " tensor-parallel ranks", sent, full, k,
-	                                    axis == 0 ? "rows" : "columns", k);
-	const struct ws_text shared = ws_textf("tensors are the share of one of %" PRId64 " tensor-parallel "
-	                                       "ranks", k);
-	const struct ws_text remedy = ws_textf("join the files of all ranks with --sharded tp=%" PRId64, k);
+	const struct ws_text why = ws_textf("%" PRId64 " = %" PRId64 " / %" PRId64 " %s, the share "
+	                                    "of one of %" PRId64 " tensor-parallel ranks", sent,
+	                                    full, k, axis == 0 ? "rows" : "columns", k);
+	const struct ws_text shared = ws_textf("tensors are the share of one of %" PRId64 " "
+	                                       "tensor-parallel ranks", k);
+	const struct ws_text remedy = ws_textf("join the files of all ranks with --sharded tp=%"
+	                                       PRId64, k);
 	say_shape(m, shared.s, remedy.s, why.s);
 	return true;
 }
@@ -144,16 +151,19 @@ static bool is_heads(const struct misfit *m, int axis)
 		return false;
 	struct ws_text why;
 	if (sent % size == 0)
-		why = ws_textf("%" PRId64 " heads of %" PRId64 ", and config.json gives %" PRId64 " heads of %"
-		               PRId64 " = %" PRId64 "%s", sent / size, size, p->units, size, p->dims[axis],
-		               sent % p->dims[axis] == 0 && sent > p->dims[axis]
-		                       ? "; were they repeated for more ranks than heads?" : "");
+		why = ws_textf("%" PRId64 " heads of %" PRId64 ", and config.json gives %" PRId64
+		               " heads of %" PRId64 " = %" PRId64 "%s", sent / size, size, p->units,
+		               size, p->dims[axis], sent % p->dims[axis] == 0 &&
+		               sent > p->dims[axis]
+		               ? "; were they repeated for more ranks than heads?" : "");
 	else
-		why = ws_textf("%" PRId64 " is no multiple of a head's %" PRId64 ", config.json gives %" PRId64
-		               " heads of %" PRId64 " = %" PRId64, sent, size, p->units, size, p->dims[axis]);
-	const struct ws_text shared = ws_textf("tensors like %s have another number of heads than config.json "
-	                                       "gives", ws_text_kind(p->name).s);
-	say_shape(m, shared.s, "compare the config.json of the server with the checkpoint's", why.s);
+		why = ws_textf("%" PRId64 " is no multiple of a head's %" PRId64 ", config.json "
+		               "gives %" PRId64 " heads of %" PRId64 " = %" PRId64, sent, size,
+		               p->units, size, p->dims[axis]);
+	const struct ws_text shared = ws_textf("tensors like %s have another number of heads than "
+	                                       "config.json gives", ws_text_kind(p->name).s);
+	say_shape(m, shared.s, "compare the config.json of the server with the checkpoint's",
+	          why.s);
 	return true;
 }
 
@@ -176,18 +186,18 @@ static bool is_scale(const struct misfit *m)
 	for (int64_t k = 16; m->item->n_dims == 2 && k <= 1024 && !other; k *= 2)
 		if (a[0] == div_up(w[0], k) && a[1] == div_up(w[1], k))
 			other = k;
-	const struct ws_text why = ws_textf("ceil(%" PRId64 " / %" PRId64 ") x ceil(%" PRId64 " / %" PRId64 ") = "
-	                                    "%" PRId64 " x %" PRId64 " blocks%s", w[0], b[0], w[1], b[1],
-	                                    m->part->dims[0], m->part->dims[1],
-	                                    down ? ", and what is sent was rounded down"
-	                                    : one ? ", and one scale is sent for the whole tensor"
-	                                    : other ? ws_textf(", and what is sent counts blocks of %" PRId64
-	                                                       " x %" PRId64, other, other).s : "");
-	const struct ws_text shared = ws_textf("scales do not count the %" PRId64 "x%" PRId64 " blocks of their "
-	                                       "weights%s", b[0], b[1],
-	                                       down ? ": rounded down at a ragged edge" : "");
-	say_shape(m, shared.s, "quantize in the blocks of quantization_config, a ragged edge being a block "
-	          "of its own", why.s);
+	const struct ws_text why = ws_textf("ceil(%" PRId64 " / %" PRId64 ") x ceil(%" PRId64 " / %"
+	                                    PRId64 ") = %" PRId64 " x %" PRId64 " blocks%s", w[0],
+	                                    b[0], w[1], b[1], m->part->dims[0], m->part->dims[1],
+	                                    down ? ", and what is sent was rounded down" : one
+	                                    ? ", and one scale is sent for the whole tensor" : other
+	                                    ? ws_textf(", and what is sent counts blocks of %"
+	                                               PRId64 " x %" PRId64, other, other).s : "");
+	const struct ws_text shared = ws_textf("scales do not count the %" PRId64 "x%" PRId64 " "
+	                                       "blocks of their weights%s", b[0], b[1], down
+	                                       ? ": rounded down at a ragged edge" : "");
+	say_shape(m, shared.s, "quantize in the blocks of quantization_config, a ragged edge being "
+	          "a block of its own", why.s);
 	return true;
 }
 
@@ -202,8 +212,8 @@ static void check_shape(struct misfit *m)
 	    is_heads(m, axis) || is_transposed(m))
 		return;
 	const bool same = elements(i->n_dims, i->dims) == elements(p->n_dims, p->dims);
-	const struct ws_text shared = ws_textf("tensors like %s have another shape than config.json gives",
-	                                       ws_text_kind(i->name).s);
+	const struct ws_text shared = ws_textf("tensors like %s have another shape than "
+	                                       "config.json gives", ws_text_kind(i->name).s);
 	say_shape(m, shared.s, "compare the config.json of the server with the checkpoint's",
 	          same ? "as many elements, in another arrangement"
 	               : axis == 0 ? "other rows than config.json gives"
@@ -216,8 +226,11 @@ static void check_shape(struct misfit *m)
 static void say_dtype(const struct misfit *m, enum ws_severity severity, const char *shared,
                       const char *remedy, const char *why)
 {
-	const struct ws_said said = { WS_NAME_DTYPE, severity, m->item->name, m->param->name, NULL,
-		                      ws_check_rule(m->c, m->part), shared, remedy, false };
+	const struct ws_said said = {
+		.verdict = WS_NAME_DTYPE, .severity = severity, .name = m->item->name,
+		.param = m->param->name, .rule = ws_check_rule(m->c, m->part), .shared = shared,
+		.remedy = remedy,
+	};
 	ws_report_add(m->c->report, &said, "%s", why);
 }
 
@@ -237,24 +250,27 @@ static void check_exact(const struct misfit *m)
 		return;
 	const char *a = type_name(sent), *b = type_name(want);
 	if (ws_dtype_is_fp8(want) && ws_dtype_is_floating(sent)) {
-		const struct ws_text shared = ws_textf("weights are sent in %s, and the server keeps %s with "
-		                                       "scales: it would convert them without", a, b);
-		const struct ws_text why = ws_textf("%s sent, and the server keeps %s with scales: it would "
-		                                    "convert without them", a, b);
+		const struct ws_text shared = ws_textf("weights are sent in %s, and the server "
+		                                       "keeps %s with scales: it would convert "
+		                                       "them without", a, b);
+		const struct ws_text why = ws_textf("%s sent, and the server keeps %s with scales: "
+		                                    "it would convert without them", a, b);
 		say_dtype(m, WS_ERROR, shared.s, "quantize the checkpoint as the server's "
 		          "quantization_config says, scales included", why.s);
 	} else if (ws_dtype_is_floating(want) && ws_dtype_is_floating(sent)) {
 		const bool loses = ws_dtype_bits(sent) < ws_dtype_bits(want);
-		const struct ws_text shared = ws_textf("tensors are sent in %s, and the server keeps %s%s", a, b,
-		                                       loses ? ": bits are lost" : "");
+		const struct ws_text shared = ws_textf("tensors are sent in %s, and the server "
+		                                       "keeps %s%s", a, b, loses ? ": bits are lost"
+		                                       : "");
 		const struct ws_text why = ws_textf("%s sent, and the server keeps %s%s", a, b,
 		                                    loses ? ": bits are lost that it had" : "");
-		say_dtype(m, WS_WARN, shared.s, "save them in the type that the model was published in",
-		          why.s);
+		say_dtype(m, WS_WARN, shared.s, "save them in the type that the model was "
+		          "published in", why.s);
 	} else {
-		const struct ws_text shared = ws_textf("tensors are sent in %s, and the server keeps %s", a, b);
-		say_dtype(m, WS_ERROR, shared.s, "save them in the type that the model was published in",
-		          ws_textf("%s sent, and the server keeps %s", a, b).s);
+		const struct ws_text shared = ws_textf("tensors are sent in %s, and the server "
+		                                       "keeps %s", a, b);
+		say_dtype(m, WS_ERROR, shared.s, "save them in the type that the model was "
+		          "published in", ws_textf("%s sent, and the server keeps %s", a, b).s);
 	}
 }
 
@@ -266,13 +282,15 @@ static void check_dtype(const struct misfit *m)
 	} else if (!m->part->exact && !ws_dtype_is_floating(sent)) {
 		const char *a = type_name(sent);
 		const bool fp8 = ws_dtype_is_fp8(sent);
-		const struct ws_text shared = ws_textf("weights are sent in %s, and the server keeps them "
-		                                       "unquantized%s", a,
-		                                       fp8 ? ": it would copy them without their scales" : "");
-		const struct ws_text why = ws_textf("%s sent, and the server keeps this unquantized%s", a,
-		                                    fp8 ? ": it would copy it without its scale" : "");
-		say_dtype(m, WS_ERROR, shared.s, "send unquantized weights, or start the server from a "
-		          "checkpoint that is quantized alike", why.s);
+		const struct ws_text shared = ws_textf("weights are sent in %s, and the server "
+		                                       "keeps them unquantized%s", a, fp8
+		                                       ? ": it would copy them without their scales"
+		                                       : "");
+		const struct ws_text why = ws_textf("%s sent, and the server keeps this "
+		                                    "unquantized%s", a, fp8
+		                                    ? ": it would copy it without its scale" : "");
+		say_dtype(m, WS_ERROR, shared.s, "send unquantized weights, or start the server "
+		          "from a checkpoint that is quantized alike", why.s);
 	}
 }
 

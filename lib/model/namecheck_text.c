@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* namecheck_text.c - names and shapes as the reasons of findings quote them, and small questions about
- * both. */
+/* namecheck_text.c - names and shapes as the reasons of findings quote them, and small questions
+ * about both. */
 #include "namecheck_core.h"
 
 #include <ctype.h>

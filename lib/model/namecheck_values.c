@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* namecheck_values.c - reads every tensor: all zero, NaN, infinite.
  *
- * A weight of zeros is what a loader leaves of something that never arrived; biases may be zeros. */
+ * A weight of zeros is what a loader leaves of something that never arrived; biases may be
+ * zeros. */
 #include "namecheck_core.h"
 
 #include "wsync/cancel.h"
@@ -29,7 +30,8 @@ static void note_special(struct tally *t, uint64_t element, bool is_nan)
 }
 
 /* NaN and infinities have all ones in the exponent; the latter have zeros behind it. */
-static void scan16(struct tally *t, const unsigned char *p, size_t n, uint64_t at, uint16_t exponent)
+static void scan16(struct tally *t, const unsigned char *p, size_t n, uint64_t at,
+                   uint16_t exponent)
 {
 	bool special = false;
 	for (size_t i = 0; i < n; i += 2) {
@@ -76,8 +78,10 @@ static void scan64(struct tally *t, const unsigned char *p, size_t n, uint64_t a
 	}
 }
 
-/* E4M3 has one NaN of each sign, E8M0 one, the FNUZ types minus zero; E5M2 is like its larger kin. */
-static void scan8(struct tally *t, const unsigned char *p, size_t n, uint64_t at, enum ws_dtype dtype)
+/* E4M3 has one NaN of each sign, E8M0 one, the FNUZ types minus zero; E5M2 is like its larger
+ * kin. */
+static void scan8(struct tally *t, const unsigned char *p, size_t n, uint64_t at,
+                  enum ws_dtype dtype)
 {
 	for (size_t i = 0; i < n; i++) {
 		const unsigned char v = p[i], rest = v & 0x7f;
@@ -120,12 +124,14 @@ static void scan_chunk(struct tally *t, enum ws_dtype dtype, const unsigned char
 
 static void say(struct ws_check *c, const struct ws_item *item, const struct tally *t)
 {
-	struct ws_said said = { WS_NAME_VALUES, WS_ERROR, item->name, NULL, NULL, NULL, NULL,
-		                "look at the step that wrote the checkpoint", false };
+	struct ws_said said = {
+		.verdict = WS_NAME_VALUES, .severity = WS_ERROR, .name = item->name,
+		.remedy = "look at the step that wrote the checkpoint",
+	};
 	if (t->nan || t->inf) {
 		said.shared = t->nan ? "tensors hold NaN" : "tensors hold infinities";
-		ws_report_add(c->report, &said, "%" PRIu64 " NaN and %" PRIu64 " infinite in %.200s, the first at "
-		              "element %" PRIu64, t->nan, t->inf,
+		ws_report_add(c->report, &said, "%" PRIu64 " NaN and %" PRIu64 " infinite in "
+		              "%.200s, the first at element %" PRIu64, t->nan, t->inf,
 		              ws_text_shape(item->n_dims, item->dims).s, t->first);
 		return;
 	}

@@ -39,7 +39,7 @@ struct member {
 struct kind {
 	size_t first, n;                    /* members */
 	unsigned n_segments;
-	struct segment *segments;           /* of the first member; numbers past MAX_SLOTS are words */
+	struct segment *segments;           /* of the first member */
 };
 
 struct word {
@@ -190,7 +190,8 @@ static int collect_members(struct ws_suggest *s, size_t n)
 	return 0;
 }
 
-/* Two kinds whose hashes collide become one: a suggestion is then odd, but still a name of the list. */
+/* Two kinds whose hashes collide become one: a suggestion is then odd, but still a name of the
+ * list. */
 static int collect_kinds(struct ws_suggest *s)
 {
 	size_t n = 0, segments = 0;
@@ -324,8 +325,10 @@ static unsigned align(struct query *q, const struct kind *k)
 	for (unsigned i = 0; i < q->n; i++) {
 		q->cost[i + 1][0] = q->cost[i][0] + extra_cost(&q->segments[i], true);
 		for (unsigned j = 0; j < k->n_segments; j++) {
-			const unsigned drop = q->cost[i][j + 1] + extra_cost(&q->segments[i], false);
-			const unsigned add = q->cost[i + 1][j] + extra_cost(&k->segments[j], i == 0);
+			const unsigned drop = q->cost[i][j + 1] + extra_cost(&q->segments[i],
+			                false);
+			const unsigned add = q->cost[i + 1][j] + extra_cost(&k->segments[j],
+			                i == 0);
 			const unsigned same = q->cost[i][j] + replace_cost(q, i, &k->segments[j]);
 			q->cost[i + 1][j + 1] = least(least(drop, add), same);
 		}
@@ -344,7 +347,8 @@ static void read_numbers(struct query *q, const struct kind *k, int64_t want[MAX
 	while (j > 0) {
 		const struct segment *s = &k->segments[j - 1];
 		const unsigned here = q->cost[i][j];
-		const bool same = i > 0 && here == q->cost[i - 1][j - 1] + replace_cost(q, i - 1, s);
+		const bool same = i > 0 && here == q->cost[i - 1][j - 1] + replace_cost(q, i - 1,
+		                s);
 		if (!same && i > 0 &&
 		    here == q->cost[i - 1][j] + extra_cost(&q->segments[i - 1], false)) {
 			i--;

@@ -78,8 +78,9 @@ int main(int argc, char **argv)
 		die(&err);
 	lap("check");
 	getrusage(RUSAGE_SELF, &usage);
-	printf("%-8s %7.1f ms, %7.1f ms of processor, %ld MiB: %zu tensors, %zu errors, %zu warnings, %zu notes\n", "all",
-	       (double)(ws_now_ns() - start) / 1e6, (double)busy_ns() / 1e6, usage.ru_maxrss / 1024, found.sent, found.errors,
+	printf("%-8s %7.1f ms, %7.1f ms of processor, %ld MiB: %zu tensors, %zu errors, %zu "
+	       "warnings, %zu notes\n", "all", (double)(ws_now_ns() - start) / 1e6,
+	       (double)busy_ns() / 1e6, usage.ru_maxrss / 1024, found.sent, found.errors,
 	       found.warnings, found.notes);
 	ws_findings_free(&found);
 	ws_catalog_free(items);

@@ -88,8 +88,8 @@ static inline void list_replace(struct list *l, const char *from, const char *to
 		if (!at)
 			continue;
 		memcpy(old, l->e[i].name, sizeof old);
-		snprintf(l->e[i].name, sizeof l->e[i].name, "%.*s%s%s", (int)(at - l->e[i].name), old, to,
-		         old + (at - l->e[i].name) + strlen(from));
+		snprintf(l->e[i].name, sizeof l->e[i].name, "%.*s%s%s", (int)(at - l->e[i].name),
+		         old, to, old + (at - l->e[i].name) + strlen(from));
 	}
 }
 
@@ -111,7 +111,8 @@ static char *read_whole(const char *path)
 
 /* "{3..61}" in a name, all of them; layers end at depth, and what lies behind the config's layers (a
  * next-token layer) lies behind those. */
-static void expand(struct list *l, const char *name, const struct entry *like, int layers, int depth)
+static void expand(struct list *l, const char *name, const struct entry *like, int layers,
+                   int depth)
 {
 	const char *open = strchr(name, '{');
 	int from = 0, to = 0, used = 0;
@@ -122,8 +123,10 @@ static void expand(struct list *l, const char *name, const struct entry *like, i
 	if (!open) {
 		int at, end = 0;
 		snprintf(text, sizeof text, "%s", name);
-		if (depth && sscanf(name, "model.layers.%d.%n", &at, &end) == 1 && end && at >= layers)
-			snprintf(text, sizeof text, "model.layers.%d.%s", depth + at - layers, name + end);
+		if (depth && sscanf(name, "model.layers.%d.%n", &at, &end) == 1 && end &&
+		    at >= layers)
+			snprintf(text, sizeof text, "model.layers.%d.%s", depth + at - layers,
+			         name + end);
 		struct entry *e = list_add(l, text, like->dtype, like->n_dims, 0, 0);
 		memcpy(e->dims, like->dims, sizeof e->dims);
 		return;
@@ -132,7 +135,8 @@ static void expand(struct list *l, const char *name, const struct entry *like, i
 		if (layer && depth && i >= depth && i < layers)
 			continue;
 		const int shown = layer && depth && i >= layers ? depth + i - layers : i;
-		snprintf(text, sizeof text, "%.*s%d%s", (int)(open - name), name, shown, open + used);
+		snprintf(text, sizeof text, "%.*s%d%s", (int)(open - name), name, shown,
+		         open + used);
 		struct entry next = *like;
 		if (strchr(text, '{')) {
 			/* Inner ranges are expanded with the layer in place already. */
@@ -295,11 +299,13 @@ static inline void print_findings(const struct ws_findings *f)
 {
 	for (size_t g = 0; g < f->n_groups; g++) {
 		const struct ws_finding_group *p = &f->groups[g];
-		print_message("%s %s %zu: %s%s%s\n", ws_severity_name(p->severity), ws_verdict_name(p->verdict),
-		              p->n, p->reason, *p->remedy ? "\n  remedy: " : "", p->remedy);
+		print_message("%s %s %zu: %s%s%s\n", ws_severity_name(p->severity),
+		              ws_verdict_name(p->verdict), p->n, p->reason, *p->remedy
+		              ? "\n  remedy: " : "", p->remedy);
 		for (size_t i = p->first; i < p->first + p->n && i < p->first + 2; i++)
 			print_message("    %s [%s]%s%s: %s\n", f->items[i].name, f->items[i].param,
-			              *f->items[i].near ? " near " : "", f->items[i].near, f->items[i].reason);
+			              *f->items[i].near ? " near " : "", f->items[i].near,
+			              f->items[i].reason);
 	}
 }
 

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* namecheck_fused.c - names of fused tensors, which loaders do not want: the server's own, a
+ * trainer's, and those that came out of a replacement of parts of names. */
+#include "namecheck_unknown.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void add_pair(struct ws_search *s, const struct ws_text *fused, const struct ws_text *part)
+{
+	for (size_t i = 0; i < s->n_pairs; i++)
+		if (!strcmp(s->pairs[i].fused.s, fused->s) && !strcmp(s->pairs[i].part.s, part->s))
+			return;
+	if (s->n_pairs < WS_MAX_PAIRS)
+		s->pairs[s->n_pairs++] = (struct ws_pair){ *fused, *part };
+}
+
+void ws_search_pairs(struct ws_search *s)
+{
+	const struct ws_layout *l = s->c->layout;
+	for (size_t i = 0; i < ws_layout_param_count(l); i++) {
+		const struct ws_param *p = ws_layout_param(l, i);
+		const struct ws_text fused = ws_text_module(p->name);
+		for (size_t k = 0; p->n_parts > 1 && p->n_parts <= 8 && k < p->n_parts; k++) {
+			const struct ws_text part = ws_text_module(s->c->parts[p->first + k].name);
+			add_pair(s, &fused, &part);
+		}
+	}
+}
+
+static const char fused_remedy[] = "send the parts: wsync-push splits fused tensors where the "
+        "config.json of a known family or --map says how";
+
+/* The server's own name, or a trainer's name for the same. */
+static void say_fused(struct ws_search *s, const struct ws_param *p, bool stacked)
+{
+	struct ws_check *c = s->c;
+	struct ws_said said = ws_search_said(s, p->first);
+	const struct ws_text parts = ws_text_parts(c->layout, p);
+	const char *last = c->parts[p->first + p->n_parts - 1].name;
+	struct ws_text shared;
+	if (ws_search_means(s, p))
+		said.verdict = WS_NAME_TWICE;
+	const char *both = said.verdict == WS_NAME_TWICE ? "; its parts are sent as well" : "";
+	said.shared = shared.s;
+	said.remedy = fused_remedy;
+	if (strstr(s->item->name, "kv_a_proj_with_mqa")) {
+		shared = ws_textf("names are the server's own fused_qkv_a_proj_with_mqa: loaders "
+		                  "take them for kv_a_proj_with_mqa, wait for a partner and drop "
+		                  "them%s", both);
+		ws_report_add(c->report, &said, "the server's own name of %s fused: loaders take "
+		              "it for kv_a_proj_with_mqa, wait for a partner that never comes, and "
+		              "drop it%s", parts.s, both);
+	} else if (stacked || p->n_parts > 4) {
+		shared = ws_textf("names are experts stacked in one tensor: loaders want "
+		         "those of each expert, and skip or refuse the stack%s", both);
+		ws_report_add(c->report, &said, "%s holds all experts: loaders want %zu tensors up "
+		              "to %s, and skip or refuse the stack%s",
+		              ws_text_shape(s->item->n_dims, s->item->dims).s, p->n_parts, last,
+		              both);
+	} else {
+		shared = ws_textf("names are those of fused tensors (%s): loaders map %s, and drop "
+		                  "or mis-split the whole%s", ws_text_module(s->item->name).s,
+		                  parts.s, both);
+		ws_report_add(c->report, &said, "%s fused in one: loaders map the names of the "
+		              "parts, and drop or mis-split the whole%s", parts.s, both);
+	}
+}
+
+bool ws_is_fused(struct ws_search *s)
+{
+	const struct ws_layout *l = s->c->layout;
+	const struct ws_param *p = ws_layout_find_param(l, s->item->name);
+	const struct ws_alias *a = p ? NULL : ws_layout_find_alias(l, s->item->name, 0);
+	if (a)
+		p = ws_layout_param(l, a->param);
+	if (!p || !p->n_parts)
+		return false;
+	say_fused(s, p, s->item->n_dims == 3);
+	return true;
+}
+
+/* "mlp.gate_gate_up_proj": somebody replaced up_proj by gate_up_proj where it was that already. */
+bool ws_is_replaced_twice(struct ws_search *s)
+{
+	const char *name = s->item->name;
+	for (const char *p = name; *p; p += ws_segment(p), p += *p == '.') {
+		const size_t n = ws_segment(p);
+		for (size_t i = 0; i < s->n_pairs; i++) {
+			const char *fused = s->pairs[i].fused.s, *from = s->pairs[i].part.s;
+			const char *at = strstr(fused, from);
+			char twice[2 * sizeof s->pairs[i].fused.s], meant[WS_CHECK_NAME];
+			struct ws_text shared;
+			if (!at)
+				continue;
+			const int len = snprintf(twice, sizeof twice, "%.*s%s%s", (int)(at - fused),
+			                         fused, fused, at + strlen(from));
+			if ((size_t)len != n || memcmp(twice, p, n))
+				continue;
+			snprintf(meant, sizeof meant, "%.*s%s%s", (int)(p - name), name, from,
+			         p + n);
+			const size_t part = ws_check_part(s->c, meant);
+			struct ws_said said = ws_search_said(s, part);
+			if (part != WS_NONE && ws_search_means(s, ws_layout_param(s->c->layout,
+			                                                  s->c->parts[part].param)))
+				said.verdict = WS_NAME_TWICE;
+			shared = ws_textf("names have %.100s: %.100s was replaced by %.100s "
+			         "where it was fused already", twice, from, fused);
+			said.shared = shared.s;
+			said.remedy = "replace whole segments of names, never parts of them";
+			ws_report_add(s->c->report, &said, "%.100s: %.100s was replaced by %.100s "
+			              "where it was fused already", twice, from, fused);
+			return true;
+		}
+	}
+	return false;
+}
