@@ -61,6 +61,8 @@ static struct ws_text even(const struct ws_layout *l, const struct ws_param *p)
 		                         i ? " + " : "", part->dims[part->axis], many ? " " : "",
 		                         many ? module.s : "");
 	}
+	if (tp == 1)
+		return ws_textf("%.400s %s", t.s, axis_word(first->axis));
 	return ws_textf("%s%.400s%s / %" PRId64 " = %" PRId64 " %s", many ? "(" : "", t.s,
 	                many ? ")" : "", tp, total / tp, axis_word(first->axis));
 }

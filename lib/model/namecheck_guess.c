@@ -194,18 +194,33 @@ static bool apply(const struct sizes *z, struct ws_layout_opts *o)
 	       o->fuse_shared != old.fuse_shared || o->unquantized != old.unquantized;
 }
 
-/* How many entries the layout does not explain. */
-static size_t misfits(const struct ws_shown *s)
+static bool is_explained(const struct ws_shown *s, size_t i)
+{
+	const struct ws_weight *w = &s->c->listing->items[i];
+	const size_t at = s->shown_param[i];
+	const struct ws_param *p = at == WS_NONE ? NULL : ws_layout_param(s->layout, at);
+	return p && (w->shapeless || ws_dims_equal(w->n_dims, w->dims, p->n_dims, p->dims));
+}
+
+size_t ws_shown_unexplained(const struct ws_shown *s, const struct ws_weight **first)
 {
 	const struct ws_weight_list *list = s->c->listing;
 	size_t n = 0;
+	*first = NULL;
 	for (size_t i = 0; i < list->n; i++) {
-		const struct ws_weight *w = &list->items[i];
-		const size_t at = s->shown_param[i];
-		const struct ws_param *p = at == WS_NONE ? NULL : ws_layout_param(s->layout, at);
-		n += !p || (!w->shapeless && !ws_dims_equal(w->n_dims, w->dims, p->n_dims,
-		                                            p->dims));
+		if (is_explained(s, i))
+			continue;
+		if (n++ == 0)
+			*first = &list->items[i];
 	}
+	return n;
+}
+
+/* What the layout does not explain, and what it has that is not shown. */
+static size_t misfits(const struct ws_shown *s)
+{
+	const struct ws_weight *first;
+	size_t n = ws_shown_unexplained(s, &first);
 	for (size_t i = 0; i < ws_layout_param_count(s->layout); i++)
 		n += s->param_shown[i] == WS_NONE;
 	return n;

@@ -175,12 +175,35 @@ static void check_hidden(struct ws_shown *s, size_t i, const struct absent *a,
 	              : "config.json gives it, and the server does not show it");
 }
 
+/* More that differs than not: said once, with an example. */
+static bool is_other_model(struct ws_shown *s)
+{
+	const struct ws_weight_list *list = s->c->listing;
+	const struct ws_weight *w;
+	const size_t n = ws_shown_unexplained(s, &w);
+	if (s->sizes_unknown || n * 2 <= list->n)
+		return false;
+	const struct ws_param *p = ws_layout_find_param(s->layout, ws_shown_name(s, w->name));
+	const struct ws_said said = {
+		.verdict = WS_NAME_SERVER, .severity = WS_ERROR, .name = w->name,
+		.param = p ? p->name : NULL,
+		.remedy = "compare the config.json of the server with this one",
+	};
+	const struct ws_text wanted =
+		p ? ws_textf(", and config.json gives %.200s", ws_text_shape(p->n_dims, p->dims).s)
+		  : ws_textf(", which the rules of %.100s do not have", ws_layout_family(s->layout));
+	ws_report_add(s->c->report, &said, "the server shows another model than config.json gives: %zu "
+	              "of its %zu parameters have another name or shape, the first %.200s%s", n,
+	              list->n, ws_text_shape(w->n_dims, w->dims).s, wanted.s);
+	return true;
+}
+
 int ws_check_listing(struct ws_check *c)
 {
 	struct ws_shown *s = c->server;
-	struct absent *a = s ? calloc(1, sizeof *a) : NULL;
-	if (!s)
+	if (!s || is_other_model(s))
 		return 0;
+	struct absent *a = calloc(1, sizeof *a);
 	if (!a)
 		return ws_err_set(c->err, WS_ESYSTEM, "out of memory");
 	const struct ws_text layers = absent_layers(s, a);

@@ -19,6 +19,8 @@ struct ws_shown {
 /* Finds prefix and sizes, and says each difference once. -1: memory. */
 int ws_shown_guess(struct ws_shown *s);
 void ws_shown_fini(struct ws_shown *s);
+/* How many entries of the listing have no param of their name and shape, and the first of them. */
+size_t ws_shown_unexplained(const struct ws_shown *s, const struct ws_weight **first);
 /* Relates the listing's entries to the params of s->layout. -1: memory. */
 int ws_shown_relate(struct ws_shown *s);
 /* The server's name without the prefix. */

@@ -202,6 +202,20 @@ static void shapes_are_multiplied_back(void **state)
 	leave(&c);
 }
 
+static void another_model_is_one_error(void **state)
+{
+	static const char *const edits[] = { "hidden_size", "8192", NULL };
+	struct scene c = { .model = "llama-3.1-8b", .depth = 4, .assumed = { .tp = 2 },
+		           .real = { .tp = 2 }, .edits = edits };
+	(void)state;
+	const struct ws_findings *f = play(&c);
+	expect(f, 1, 0);
+	group_with(f, "the server shows another model than config.json gives: 27 of its 27 parameters "
+	           "have another name or shape, the first [64128, 8192], and config.json gives "
+	           "[64128, 4096]");
+	leave(&c);
+}
+
 static void pad_otherwise(struct server *s)
 {
 	shown(s, "model.embed_tokens.weight")->dims[0] = 9500;
@@ -506,6 +520,7 @@ int main(void)
 		IN_SCRATCH(fused_shared_experts_are_a_note),
 		IN_SCRATCH(a_server_without_scales_is_checked_as_unquantized),
 		IN_SCRATCH(shapes_are_multiplied_back),
+		IN_SCRATCH(another_model_is_one_error),
 		IN_SCRATCH(another_padding_of_the_vocabulary_is_a_warning),
 		IN_SCRATCH(a_smaller_vocabulary_is_an_error),
 		IN_SCRATCH(layers_of_another_stage_are_one_group),
