@@ -41,7 +41,9 @@ struct ws_item {
 	const struct ws_tensor *from;  /* the first tensor it is made of; for messages and order */
 	const struct ws_view *view;    /* NULL: `from`, whole and as it is */
 	const char *made;              /* how: "rows 0..2047 of model.layers.0.self_attn.qkv_proj.weight",
-	                                * "model.x without _orig_mod"; NULL when nothing was done */
+	                                * "renamed from _orig_mod.model.x"; or why a tensor that could have
+	                                * been taken apart was not: "left as it is: ..."; NULL when nothing
+	                                * was done */
 };
 
 struct ws_catalog;
@@ -56,7 +58,8 @@ struct ws_catalog_opts {
 
 /* Sources and layouts are borrowed and must outlive the catalog. Two tensors that become the same name,
  * a shard that is missing or of the wrong shape, an arrangement that the shape does not decide:
- * WS_EINPUT. A tensor of an unknown name is an item as it is (of a sharded source: an error). */
+ * WS_EINPUT. A tensor of an unknown name is an item as it is; of a sharded source it is an error, and
+ * what servers leave aside is left out there. */
 int ws_catalog_make(const struct ws_source *const *sources, size_t n_sources,
                     const struct ws_catalog_opts *opts, struct ws_catalog **out,
                     struct ws_err *err);

@@ -5,32 +5,10 @@
  * that rank. Then the layout says for each part which box of it each rank has; boxes that several ranks
  * have are taken from the first of them. A part that every rank has whole is not divided, whatever the
  * layout says. */
-#include "catalog_build.h"
+#include "join.h"
 
-#include "rules.h"
-
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { MAX_NAME = 4096, MEANINGS = 8 };
-
-/* One rank's tensors by their meaning. */
-struct rank {
-	const struct ws_tensor **parts;       /* by part; NULL: not there under that name */
-	struct ws_arrangement **params;       /* by param */
-};
-
-struct joining {
-	struct ws_catalog *c;
-	const struct ws_family *family;
-	const struct ws_layout *layout;
-	unsigned tp;
-	size_t n_parts, n_params;
-	struct rank *ranks;
-	struct ws_pieces pieces;              /* scratch */
-	struct ws_err *err;
-};
 
 /* A rank's share of a part. */
 struct share {
@@ -39,75 +17,6 @@ struct share {
 	const struct ws_tensor *tensor;       /* of the part's own name; NULL: */
 	const struct ws_arrangement *fused;
 };
-
-/* ---- meanings ----------------------------------------------------------------------------------- */
-
-static int misshapen(const struct joining *j, size_t rank, const struct ws_tensor *t, const char *name)
-{
-	const struct ws_param *q = ws_layout_find_param(j->layout, name);
-	int64_t dims[WS_MAX_DIMS];
-	if (!q)
-		q = ws_layout_param(j->layout, ws_layout_find_alias(j->layout, name, 0)->param);
-	ws_layout_dims(j->layout, q, (unsigned)rank, dims);
-	return ws_err_set(j->err, WS_EINPUT, "rank %zu: tensor '%s' is %s, and %s at tp %u is %s", rank,
-	                  ws_quote(t->name).text, ws_shape_text(t->n_dims, t->dims).text, q->name, j->tp,
-	                  q->trouble ? q->trouble : ws_shape_text(q->n_dims, dims).text);
-}
-
-static int take_fused(struct joining *j, size_t rank, const struct ws_tensor *t, const char *name,
-                      const struct ws_arrangement *a, size_t n)
-{
-	const size_t i = n ? (size_t)(a->param - ws_layout_param(j->layout, 0)) : 0;
-	struct ws_arrangement **place = n ? &j->ranks[rank].params[i] : NULL;
-	char prefix[32];
-	if (n == 0)
-		return misshapen(j, rank, t, name);
-	if (n > 1) {
-		snprintf(prefix, sizeof prefix, "rank %zu: ", rank);
-		return ws_arrange_undecided(j->layout, prefix, a, j->err);
-	}
-	if (*place)
-		return ws_err_set(j->err, WS_EINPUT, "rank %zu: both '%s' and '%s' are %s", rank,
-		                  ws_quote((*place)->tensor->name).text, ws_quote(t->name).text,
-		                  a->param->name);
-	*place = ws_arena_alloc(&j->c->arena, sizeof **place);
-	if (!*place)
-		return ws_catalog_no_memory(j->err);
-	**place = *a;
-	return 0;
-}
-
-static int unknown(const struct joining *j, size_t rank, const struct ws_tensor *t)
-{
-	ws_err_set(j->err, WS_EINPUT, "rank %zu: tensor '%s' is none that the %s rules know, so nobody can "
-	           "say how it is divided", rank, ws_quote(t->name).text, ws_layout_family(j->layout));
-	return ws_err_hint(j->err, "give its rule in a file: --map FILE (wsync-map(5))");
-}
-
-static int take(struct joining *j, size_t rank, const struct ws_tensor *t)
-{
-	const struct ws_source *s = j->c->sources[rank];
-	const struct ws_arrange_at at = { j->layout, (unsigned)rank, j->tp };
-	struct ws_arrangement a[MEANINGS];
-	char name[MAX_NAME + 1];
-	bool known;
-	if (!j->family || !ws_family_rename(j->family, t->name, name, sizeof name))
-		memcpy(name, t->name, strlen(t->name) + 1);
-	const struct ws_part *p = ws_layout_find_part(j->layout, name);
-	if (p) {
-		const struct ws_tensor **place =
-			&j->ranks[rank].parts[p - ws_layout_part(j->layout, 0)];
-		if (*place)
-			return ws_err_set(j->err, WS_EINPUT, "rank %zu: both '%s' and '%s' become %s", rank,
-			                  ws_quote((*place)->name).text, ws_quote(t->name).text, p->name);
-		*place = t;
-		return 0;
-	}
-	const size_t n = ws_arrange_all(s, t, name, &at, a, MEANINGS, &known);
-	if (known)
-		return take_fused(j, rank, t, name, a, n);
-	return ws_layout_skips(j->layout, name) ? 0 : unknown(j, rank, t);
-}
 
 /* ---- shares ------------------------------------------------------------------------------------- */
 
@@ -124,7 +33,7 @@ static bool same_dims(unsigned n, const int64_t *a, const int64_t *b)
 	return memcmp(a, b, n * sizeof *a) == 0;
 }
 
-static struct share share_of(const struct joining *j, const struct ws_part *p, size_t i, size_t rank)
+static struct share share_of(const struct ws_joining *j, const struct ws_part *p, size_t i, size_t rank)
 {
 	struct share s = { .rank = rank, .tensor = j->ranks[rank].parts[i],
 		           .fused = j->ranks[rank].params[p->param] };
@@ -132,21 +41,21 @@ static struct share share_of(const struct joining *j, const struct ws_part *p, s
 	return s;
 }
 
-static int both_ways(const struct joining *j, const struct share *s, const struct ws_part *p)
+static int both_ways(const struct ws_joining *j, const struct share *s, const struct ws_part *p)
 {
 	return ws_err_set(j->err, WS_EINPUT, "rank %zu: tensor '%s' is there twice: as '%s' and within '%s'",
 	                  s->rank, p->name, ws_quote(s->tensor->name).text,
 	                  ws_quote(s->fused->tensor->name).text);
 }
 
-static int missing(const struct joining *j, const struct share *s, const struct ws_part *p)
+static int missing(const struct ws_joining *j, const struct share *s, const struct ws_part *p)
 {
 	return ws_err_set(j->err, WS_EINPUT, "rank %zu: tensor '%s' of shape %s, its share of %s, is missing",
 	                  s->rank, p->name, ws_shape_text(p->n_dims, s->from.size).text,
 	                  ws_shape_text(p->n_dims, p->dims).text);
 }
 
-static int wrong_shape(const struct joining *j, const struct share *s, const struct ws_part *p)
+static int wrong_shape(const struct ws_joining *j, const struct share *s, const struct ws_part *p)
 {
 	return ws_err_set(j->err, WS_EINPUT, "rank %zu: tensor '%s' is %s, and its share of %s at tp %u is %s",
 	                  s->rank, ws_quote(s->tensor->name).text,
@@ -155,7 +64,7 @@ static int wrong_shape(const struct joining *j, const struct share *s, const str
 	                  ws_shape_text(p->n_dims, s->from.size).text);
 }
 
-static int not_its_own(const struct joining *j, const struct share *s, const struct ws_part *p)
+static int not_its_own(const struct ws_joining *j, const struct share *s, const struct ws_part *p)
 {
 	ws_err_set(j->err, WS_EINPUT, "rank %zu: tensor '%s' %s is of an expert that at tp %u, ep %u another "
 	           "rank has", s->rank, p->name,
@@ -199,7 +108,7 @@ static bool fits(const struct ws_part *p, const struct share *s)
 }
 
 /* The pieces of one share; they have the size of its box. */
-static int add_share(struct joining *j, const struct ws_part *p, const struct share *s)
+static int add_share(struct ws_joining *j, const struct ws_part *p, const struct share *s)
 {
 	const size_t before = j->pieces.n;
 	int rc = 0;
@@ -219,7 +128,7 @@ static int add_share(struct joining *j, const struct ws_part *p, const struct sh
 }
 
 /* The shares of all ranks that should have one; none where no rank has any. */
-static int collect(struct joining *j, const struct ws_part *p, size_t i, struct share *shares, size_t *n)
+static int collect(struct ws_joining *j, const struct ws_part *p, size_t i, struct share *shares, size_t *n)
 {
 	size_t given = 0;
 	int64_t next = 0;
@@ -274,14 +183,14 @@ static int find_axis(const struct ws_part *p, const struct share *s, size_t n)
 	return found > 1 ? -1 : axis;
 }
 
-static int gap(const struct joining *j, const struct ws_part *p, int axis, int64_t from, int64_t to)
+static int gap(const struct ws_joining *j, const struct ws_part *p, int axis, int64_t from, int64_t to)
 {
 	return ws_err_set(j->err, WS_EINPUT, "tensor '%s' of shape %s: no rank has %lld..%lld of axis %d",
 	                  p->name, ws_shape_text(p->n_dims, p->dims).text, (long long)from,
 	                  (long long)to - 1, axis);
 }
 
-static int check_share(const struct joining *j, const struct ws_part *p, const struct share *s,
+static int check_share(const struct ws_joining *j, const struct ws_part *p, const struct share *s,
                        const struct ws_tensor *first)
 {
 	const struct ws_tensor *t = tensor_of(s);
@@ -293,7 +202,7 @@ static int check_share(const struct joining *j, const struct ws_part *p, const s
 	                  ws_quote(t->name).text, ws_dtype_torch(t->dtype), ws_dtype_torch(first->dtype));
 }
 
-static const char *say(struct joining *j, const struct share *s, size_t used, int axis)
+static const char *say(struct ws_joining *j, const struct share *s, size_t used, int axis)
 {
 	const struct ws_quoted name = ws_quote(tensor_of(s)->name);
 	if (used > 1)
@@ -302,7 +211,7 @@ static const char *say(struct joining *j, const struct share *s, size_t used, in
 }
 
 /* Adds the pieces of those that together are the part; *used: how many. */
-static int add_shares(struct joining *j, const struct ws_part *p, const struct share *s, size_t n,
+static int add_shares(struct ws_joining *j, const struct ws_part *p, const struct share *s, size_t n,
                       int axis, size_t *used)
 {
 	int64_t next = 0;
@@ -325,7 +234,7 @@ static int add_shares(struct joining *j, const struct ws_part *p, const struct s
 	return p->n_dims && next != p->dims[axis] ? gap(j, p, axis, next, p->dims[axis]) : 0;
 }
 
-static int join(struct joining *j, const struct ws_part *p, struct share *s, size_t n)
+static int join(struct ws_joining *j, const struct ws_part *p, struct share *s, size_t n)
 {
 	struct ws_item item = { .name = p->name, .n_dims = p->n_dims };
 	qsort(s, n, sizeof *s, by_place);
@@ -347,7 +256,16 @@ static int join(struct joining *j, const struct ws_part *p, struct share *s, siz
 	return ws_catalog_add_view(j->c, item, (unsigned)axis, &j->pieces, j->err);
 }
 
-static int join_part(struct joining *j, size_t i, struct share *shares)
+/* What no rank has less of was not divided; a server could not have divided it either. */
+static bool all_whole(const struct ws_part *p, const struct share *s, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (tensor_of(&s[i]) && !is_whole(p, &s[i]))
+			return false;
+	return true;
+}
+
+static int join_part(struct ws_joining *j, size_t i, struct share *shares)
 {
 	const struct ws_part *p = ws_layout_part(j->layout, i);
 	const struct ws_param *q = ws_layout_param(j->layout, p->param);
@@ -356,7 +274,7 @@ static int join_part(struct joining *j, size_t i, struct share *shares)
 		return -1;
 	if (n == 0)
 		return 0;
-	if (q->trouble && j->tp > 1)
+	if (q->trouble && j->tp > 1 && !all_whole(p, shares, n))
 		return ws_err_set(j->err, WS_EINPUT, "tensor '%s' cannot have been divided by tp %u: %s", p->name,
 		                  j->tp, q->trouble);
 	return join(j, p, shares, n);
@@ -364,7 +282,7 @@ static int join_part(struct joining *j, size_t i, struct share *shares)
 
 /* ---- all of it ---------------------------------------------------------------------------------- */
 
-static int prepare(struct joining *j)
+static int prepare(struct ws_joining *j)
 {
 	j->ranks = calloc(j->tp, sizeof *j->ranks);
 	for (size_t r = 0; j->ranks && r < j->tp; r++) {
@@ -376,7 +294,7 @@ static int prepare(struct joining *j)
 	return j->ranks ? 0 : ws_catalog_no_memory(j->err);
 }
 
-static void drop(struct joining *j)
+static void drop(struct ws_joining *j)
 {
 	for (size_t r = 0; j->ranks && r < j->tp; r++) {
 		free(j->ranks[r].parts);
@@ -389,7 +307,7 @@ static void drop(struct joining *j)
 int ws_catalog_join(struct ws_catalog *c, const struct ws_catalog_opts *opts, struct ws_err *err)
 {
 	const struct ws_layout *l = opts->sharded;
-	struct joining j = { .c = c, .family = opts->family, .layout = l, .err = err,
+	struct ws_joining j = { .c = c, .family = opts->family, .layout = l, .err = err,
 		             .tp = ws_layout_options(l)->tp, .n_parts = ws_layout_part_count(l),
 		             .n_params = ws_layout_param_count(l) };
 	if (c->n_sources != j.tp)
@@ -399,7 +317,7 @@ int ws_catalog_join(struct ws_catalog *c, const struct ws_catalog_opts *opts, st
 	int rc = shares ? prepare(&j) : ws_catalog_no_memory(err);
 	for (size_t r = 0; r < j.tp && rc == 0; r++)
 		for (size_t i = 0; i < ws_source_count(c->sources[r]) && rc == 0; i++)
-			rc = take(&j, r, ws_source_tensor(c->sources[r], i));
+			rc = ws_join_take(&j, r, ws_source_tensor(c->sources[r], i));
 	for (size_t i = 0; i < j.n_parts && rc == 0; i++)
 		rc = join_part(&j, i, shares);
 	drop(&j);

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* join_meaning.c - what a tensor of one rank is: a part of the checkpoint, or a fused parameter. */
+#include "join.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_NAME = 4096, MEANINGS = 8 };
+
+static int misshapen(const struct ws_joining *j, size_t rank, const struct ws_tensor *t, const char *name)
+{
+	const struct ws_param *q = ws_layout_find_param(j->layout, name);
+	int64_t dims[WS_MAX_DIMS];
+	if (!q)
+		q = ws_layout_param(j->layout, ws_layout_find_alias(j->layout, name, 0)->param);
+	ws_layout_dims(j->layout, q, (unsigned)rank, dims);
+	return ws_err_set(j->err, WS_EINPUT, "rank %zu: tensor '%s' is %s, and %s at tp %u is %s", rank,
+	                  ws_quote(t->name).text, ws_shape_text(t->n_dims, t->dims).text, q->name, j->tp,
+	                  q->trouble ? q->trouble : ws_shape_text(q->n_dims, dims).text);
+}
+
+static int take_fused(struct ws_joining *j, size_t rank, const struct ws_tensor *t, const char *name,
+                      const struct ws_arrangement *a, size_t n)
+{
+	const size_t i = n ? (size_t)(a->param - ws_layout_param(j->layout, 0)) : 0;
+	struct ws_arrangement **place = n ? &j->ranks[rank].params[i] : NULL;
+	char prefix[32];
+	if (n == 0)
+		return misshapen(j, rank, t, name);
+	if (n > 1) {
+		snprintf(prefix, sizeof prefix, "rank %zu: ", rank);
+		return ws_arrange_undecided(j->layout, prefix, a, j->err);
+	}
+	if (*place)
+		return ws_err_set(j->err, WS_EINPUT, "rank %zu: both '%s' and '%s' are %s", rank,
+		                  ws_quote((*place)->tensor->name).text, ws_quote(t->name).text,
+		                  a->param->name);
+	*place = ws_arena_alloc(&j->c->arena, sizeof **place);
+	if (!*place)
+		return ws_catalog_no_memory(j->err);
+	**place = *a;
+	return 0;
+}
+
+static int unknown(const struct ws_joining *j, size_t rank, const struct ws_tensor *t)
+{
+	ws_err_set(j->err, WS_EINPUT, "rank %zu: tensor '%s' is none that the %s rules know, so nobody can "
+	           "say how it is divided", rank, ws_quote(t->name).text, ws_layout_family(j->layout));
+	return ws_err_hint(j->err, "give its rule in a file: --map FILE (wsync-map(5))");
+}
+
+int ws_join_take(struct ws_joining *j, size_t rank, const struct ws_tensor *t)
+{
+	const struct ws_source *s = j->c->sources[rank];
+	const struct ws_arrange_at at = { j->layout, (unsigned)rank, j->tp };
+	struct ws_arrangement a[MEANINGS];
+	char name[MAX_NAME + 1];
+	bool known;
+	if (!j->family || !ws_family_rename(j->family, t->name, name, sizeof name))
+		memcpy(name, t->name, strlen(t->name) + 1);
+	const struct ws_part *p = ws_layout_find_part(j->layout, name);
+	if (p) {
+		const struct ws_tensor **place =
+			&j->ranks[rank].parts[p - ws_layout_part(j->layout, 0)];
+		if (*place)
+			return ws_err_set(j->err, WS_EINPUT, "rank %zu: both '%s' and '%s' become %s", rank,
+			                  ws_quote((*place)->name).text, ws_quote(t->name).text, p->name);
+		*place = t;
+		return 0;
+	}
+	const size_t n = ws_arrange_all(s, t, name, &at, a, MEANINGS, &known);
+	if (known)
+		return take_fused(j, rank, t, name, a, n);
+	return ws_layout_skips(j->layout, name) ? 0 : unknown(j, rank, t);
+}
