@@ -9,7 +9,7 @@
 
 /* ---- which arrangements fit --------------------------------------------------------------------- */
 
-/* How many of the groups one rank has. Fewer than ranks: one, which several have; 0: no whole number. */
+/* How many of the groups one rank has: one where there are fewer than ranks; 0: no whole number. */
 static int64_t share_groups(int64_t groups, unsigned tp)
 {
 	if (groups % tp == 0)

@@ -3,8 +3,6 @@
 
 #include "transpose.h"
 
-#include <assert.h>
-#include <string.h>
 
 enum {
 	RUN_MIN = 4096,    /* worth a read of its own straight to where it goes */
@@ -22,6 +20,8 @@ struct job {
 	const struct ws_gather *g;
 	struct axis axes[WS_MAX_DIMS];
 	unsigned n;
+	unsigned outer;    /* axes[0..outer) are walked one by one */
+	bool direct;       /* axes[outer] is read straight to where it goes; otherwise: */
 	unsigned dense;    /* axes[dense..n) are read by one call, with the gaps */
 	int64_t extent;    /* elements from the first to the last of those */
 	int64_t steps;     /* of axes[dense-1] that go into one block */
@@ -134,24 +134,30 @@ static bool is_direct(const struct job *j)
 	return last->read == 1 && last->write == 1 && last->n * j->g->size >= RUN_MIN;
 }
 
-/* Walks the axes before n_outer; at and dst move along. */
-static int walk(const struct job *j, unsigned d, unsigned n_outer, uint64_t at, uint8_t *dst,
-                struct ws_err *err)
+/* Everything inside the outer axes: a run, one block, or blocks of a few steps each. */
+static int do_inner(const struct job *j, uint64_t at, uint8_t *dst, struct ws_err *err)
 {
-	const bool last = d == n_outer;
-	if (last && n_outer == j->n - 1 && is_direct(j))
-		return read_elements(j, at, dst, j->axes[d].n, err);
-	if (last && j->dense == 0)
+	const struct axis *a = &j->axes[j->outer];
+	if (j->direct)
+		return read_elements(j, at, dst, a->n, err);
+	if (j->dense == 0)
 		return do_block(j, at, dst, 1, err);
-	const struct axis *a = &j->axes[d];
-	const int64_t step = last ? j->steps : 1;
-	for (int64_t i = 0; i < a->n; i += step) {
-		const int64_t n = a->n - i < step ? a->n - i : step;
-		const uint64_t from = at + (uint64_t)(i * a->read);
-		uint8_t *to = dst + i * a->write * j->g->size;
-		if (last ? do_block(j, from, to, n, err) : walk(j, d + 1, n_outer, from, to, err))
+	for (int64_t i = 0; i < a->n; i += j->steps) {
+		const int64_t n = a->n - i < j->steps ? a->n - i : j->steps;
+		if (do_block(j, at + (uint64_t)(i * a->read), dst + i * a->write * j->g->size, n, err))
 			return -1;
 	}
+	return 0;
+}
+
+static int walk(const struct job *j, unsigned d, uint64_t at, uint8_t *dst, struct ws_err *err)
+{
+	const struct axis *a = &j->axes[d];
+	if (d == j->outer)
+		return do_inner(j, at, dst, err);
+	for (int64_t i = 0; i < a->n; i++)
+		if (walk(j, d + 1, at + (uint64_t)(i * a->read), dst + i * a->write * j->g->size, err))
+			return -1;
 	return 0;
 }
 
@@ -162,8 +168,12 @@ int ws_gather(const struct ws_gather *g, uint8_t *block, struct ws_err *err)
 	if (j.n == 0) /* one element */
 		return ws_source_read(g->source, g->from, g->at * g->size, g->dst, g->size, err);
 	merge_axes(&j);
-	if (is_direct(&j))
-		return walk(&j, 0, j.n - 1, g->at, g->dst, err);
-	choose_reads(&j);
-	return walk(&j, 0, j.dense ? j.dense - 1 : 0, g->at, g->dst, err);
+	j.direct = is_direct(&j);
+	if (j.direct) {
+		j.outer = j.n - 1;
+	} else {
+		choose_reads(&j);
+		j.outer = j.dense ? j.dense - 1 : 0;
+	}
+	return walk(&j, 0, g->at, g->dst, err);
 }
