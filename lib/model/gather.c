@@ -3,7 +3,6 @@
 
 #include "transpose.h"
 
-
 enum {
 	RUN_MIN = 4096,    /* worth a read of its own straight to where it goes */
 	GAP_MAX = 6 << 10, /* read over it: another call would cost as much */

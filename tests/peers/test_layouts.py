@@ -235,7 +235,7 @@ class Embedded:
 
 def checksums_after(options, paths, *push_options):
     with Embedded(*options) as endpoint:
-        done = push([endpoint], paths, "--verify", "none", *push_options)
+        done = push([endpoint], paths, *push_options)
         assert done.rc == 0, str(done)
         return endpoint.checksums()
 
@@ -256,7 +256,7 @@ class Fixture:
             held = checksums_after([], paths, *small, *options)
             assert [sorted(r) for r in held] == [sorted(r) for r in self.held]
             assert held == self.held
-        assert checksums_after(self.loaded, paths, *options) == self.params
+        assert checksums_after(self.loaded, paths, "--verify", "names", *options) == self.params
 
 
 suite = Suite(120)
