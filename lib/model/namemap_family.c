@@ -67,12 +67,9 @@ static const struct ws_family *find_family(const struct ws_map_reader *rd, const
 	return NULL;
 }
 
-static int begin_family(struct ws_map_reader *rd)
+static int begin_named(struct ws_map_reader *rd, const char *name)
 {
 	struct ws_map_line *l = &rd->line;
-	const char *name;
-	if (close_family(rd) || ws_map_label(l, "family", &name) || ws_map_end(l))
-		return -1;
 	if (find_family(rd, name, rd->first))
 		return ws_map_bad(l, "family '%s' is there twice", ws_quote(name).text);
 	if (l->map->families.n - rd->first >= WS_MAP_MAX_FAMILIES)
@@ -82,6 +79,31 @@ static int begin_family(struct ws_map_reader *rd)
 		return ws_map_no_memory(l);
 	*f = (struct ws_family){ .name = name, .file = l->file };
 	rd->draft = (struct ws_draft){ .family = f, .line = l->number };
+	return 0;
+}
+
+static int begin_family(struct ws_map_reader *rd)
+{
+	const char *name;
+	if (close_family(rd) || ws_map_label(&rd->line, "family", &name) || ws_map_end(&rd->line))
+		return -1;
+	return begin_named(rd, name);
+}
+
+/* A map of one line is what an operator has at 3 a.m.: what says how names become others, and comes
+ * before any family, is for all of them. */
+static int begin_for_all(struct ws_map_reader *rd, const char *word)
+{
+	static const char *const words[] = { "strip", "rename", "join", "skip" };
+	const struct ws_family *generic = find_family(rd, "generic", 0);
+	size_t i = 0;
+	while (i < 4 && strcmp(word, words[i]) != 0)
+		i++;
+	if (i == 4 || !generic)
+		return ws_map_bad(&rd->line, "'%s' comes before the first 'family'", ws_quote(word).text);
+	if (begin_named(rd, generic->name))
+		return -1;
+	rd->draft.base = generic;
 	return 0;
 }
 
@@ -229,8 +251,8 @@ static int read_words(struct ws_map_reader *rd, const char *word)
 	bool done;
 	if (strcmp(word, "family") == 0)
 		return begin_family(rd);
-	if (!rd->draft.family)
-		return ws_map_bad(l, "'%s' comes before the first 'family'", ws_quote(word).text);
+	if (!rd->draft.family && begin_for_all(rd, word))
+		return -1;
 	if (strcmp(word, "+") == 0)
 		return ws_draft_part(rd);
 	if (ws_draft_close_rule(rd))

@@ -22,6 +22,7 @@
  *                                      of the family it is like, then the generic family's
  *   join NAME <- PART PART...          patterns: a checkpoint tensor that trainers keep in parts, which
  *                                      follow each other along the first axis
+ *   (strip, rename, join and skip before the first family add to the generic one)
  *   skip PATTERN "why" [when EXPR]     names that servers leave aside
  *   group PREFIX [for VAR < EXPR | for VAR in EXPR .. EXPR] [when EXPR]
  *   end                                names between are relative to PREFIX, which may use {VAR};

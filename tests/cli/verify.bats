@@ -32,6 +32,16 @@ load helpers
 	out_lacks " more"
 }
 
+@test "the remedy for a wrong prefix is a map as it stands" {
+	llama ckpt 's/^model\./transformer./'
+	try wsync-verify names ckpt --tp 2
+	sed -n 's/.*--map FILE with: //p' <<<"$out" | head -1 >mine.map
+	out_has "$(cat mine.map)"
+	[ -s mine.map ]
+	try wsync-verify names ckpt --tp 2 --map mine.map
+	expect_status 0
+}
+
 @test "JSON has a line for each finding, and their number at the end" {
 	llama ckpt 's/^model\./transformer./'
 	try wsync-verify names ckpt --tp 2 --json

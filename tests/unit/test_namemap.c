@@ -224,6 +224,13 @@ static void the_generic_family_holds_for_all(void **state)
 	assert_string_equal(ws_family_rename(f, "_orig_mod.here.x", dst, sizeof dst), "x");
 	assert_int_equal(f->rules[f->n_rules - 1].kind, WS_RULE_SKIP);
 	ws_namemap_close(m);
+	/* A line before any family is for all of them, whatever families follow. */
+	m = parse("rename policy.** -> **\nskip **.step \"a counter\"\nfamily mine\nlike llama\n");
+	f = ws_namemap_named(m, "llama");
+	assert_string_equal(ws_family_rename(f, "module.policy.a.b", dst, sizeof dst), "a.b");
+	f = ws_namemap_named(m, "mine");
+	assert_string_equal(ws_family_rename(f, "policy.a.b", dst, sizeof dst), "a.b");
+	ws_namemap_close(m);
 	/* A file's own generic family reaches the built-in ones. */
 	m = parse("family generic\nlike generic\nstrip actor\nskip **.step \"a counter\"\n");
 	f = ws_namemap_named(m, "llama");
