@@ -45,12 +45,15 @@ LIBS       := $(shell $(PKG_CONFIG) --libs libcurl libcjson 2>/dev/null) -lm -ld
 MHD_LIBS   := $(shell $(PKG_CONFIG) --libs libmicrohttpd 2>/dev/null)
 
 # The dependency rule of the house, enforced by what each layer can find:
-# cmd -> include/wsync; lib/sync -> model, net, gpu -> base; model, net and gpu do not know each other.
+# cmd -> include/wsync; lib/sync -> check -> model -> names -> base, and lib/sync -> net, gpu -> base,
+# which know nothing of models.
 INC_base  = -Ilib/base
-INC_model = -Ilib/base -Ilib/model
+INC_names = -Ilib/base -Ilib/names
+INC_model = $(INC_names) -Ilib/model
+INC_check = $(INC_model) -Ilib/check
 INC_net   = -Ilib/base -Ilib/net
 INC_gpu   = -Ilib/base -Ilib/gpu
-INC_sync  = -Ilib/base -Ilib/model -Ilib/net -Ilib/gpu -Ilib/sync
+INC_sync  = $(INC_check) -Ilib/net -Ilib/gpu -Ilib/sync
 INC_cmd   = -Icmd/common
 INC_tests = $(INC_sync) -Itests -Itests/unit
 
@@ -74,7 +77,7 @@ HEADERS := $(filter-out include/wsync/serve.h,$(HEADERS))
 endif
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
-FAMILIES := $(sort $(wildcard lib/model/families/*.map))
+FAMILIES := $(sort $(wildcard lib/names/families/*.map))
 LIB = $(BUILD)/libwsync.a
 BINS := $(patsubst cmd/%.c,$(BUILD)/bin/%,$(CMD_SRCS))
 UNITS := $(patsubst tests/unit/%.c,$(BUILD)/tests/unit/%,$(UNIT_SRCS))
@@ -104,7 +107,9 @@ programs: $(LIB) $(BINS)
 
 # ---- rules -----------------------------------------------------------------------------------
 $(BUILD)/obj/lib/base/%.o: LAYER = $(INC_base)
+$(BUILD)/obj/lib/names/%.o: LAYER = $(INC_names)
 $(BUILD)/obj/lib/model/%.o: LAYER = $(INC_model)
+$(BUILD)/obj/lib/check/%.o: LAYER = $(INC_check)
 $(BUILD)/obj/lib/net/%.o: LAYER = $(INC_net)
 $(BUILD)/obj/lib/gpu/%.o: LAYER = $(INC_gpu)
 $(BUILD)/obj/lib/sync/%.o: LAYER = $(INC_sync)
@@ -123,7 +128,7 @@ $(BUILD)/obj/%.o: $(BUILD)/gen/%.c
 
 # The built-in maps as one array of strings, in the order of their names. The directory is named too, so
 # that a map which is taken away is noticed. "\?" because two of them could begin a trigraph.
-$(BUILD)/gen/lib/model/builtin_maps.c: $(FAMILIES) lib/model/families
+$(BUILD)/gen/lib/names/builtin_maps.c: $(FAMILIES) lib/names/families
 	@mkdir -p $(@D)
 	$(call say,GEN,$@)
 	$(Q)awk 'BEGIN { print "#include \"rules.h\""; \
@@ -132,7 +137,7 @@ $(BUILD)/gen/lib/model/builtin_maps.c: $(FAMILIES) lib/model/families
 		{ gsub(/\\/, "&&"); gsub(/["?]/, "\\\\&"); printf "\"%s\\n\"\n", $$0 } \
 		END { print more "{ 0, 0 } };" }' $(FAMILIES) >$@
 
-$(LIB): $(call obj,$(LIB_SRCS) lib/model/builtin_maps.c)
+$(LIB): $(call obj,$(LIB_SRCS) lib/names/builtin_maps.c)
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
