@@ -83,6 +83,8 @@ struct ws_namecheck_opts {
 	size_t n_include;                     /* is not sent, and nothing is said of it */
 	const char *const *exclude;
 	size_t n_exclude;
+	bool tp_known;                        /* the server itself said the layout's tp: shapes that only
+	                                       * another tp explains are those of another model */
 	bool subset;                          /* the caller chose tensors: what is missing is a note */
 	bool scan;                            /* read every tensor */
 	const struct ws_cancel *cancel;       /* while scanning; NULL */

@@ -170,7 +170,7 @@ static void read_sizes(const struct ws_shown *s, struct sizes *z)
 }
 
 /* The options of the layout with what was read off put in; false: they are those already. */
-static bool apply(const struct sizes *z, struct ws_layout_opts *o)
+static bool apply(const struct sizes *z, bool tp_known, struct ws_layout_opts *o)
 {
 	const struct ws_layout_opts old = *o;
 	const unsigned old_attention = old.attention_tp ? old.attention_tp : old.tp;
@@ -179,7 +179,7 @@ static bool apply(const struct sizes *z, struct ws_layout_opts *o)
 		tp = z->ep.size * z->inner.size;
 	if (!tp)
 		tp = z->attention.size ? z->attention.size : old.tp;
-	o->tp = tp <= MAX_TP ? tp : old.tp;
+	o->tp = tp <= MAX_TP && !tp_known ? tp : old.tp;
 	if (z->ep.size && z->inner.size && !z->fused && o->tp % z->ep.size == 0)
 		o->ep = z->ep.size;
 	if (o->tp % (o->ep ? o->ep : 1))
@@ -247,10 +247,10 @@ static void say_sizes(struct ws_shown *s, const struct sizes *z, const struct ws
 	struct ws_check *c = s->c;
 	say_size(c, w, "tp", new->tp, old->tp);
 	say_size(c, &z->ep, "ep", new->ep ? new->ep : 1, old->ep ? old->ep : 1);
-	const unsigned a = new->attention_tp ? new->attention_tp : new->tp;
-	const unsigned b = old->attention_tp ? old->attention_tp : old->tp;
-	if (a != new->tp || b != old->tp)
-		say_size(c, &z->attention, "attention tp", a, b);
+	/* Unless somebody says otherwise, attention is divided as all is. */
+	const bool apart = old->attention_tp && old->attention_tp != old->tp;
+	say_size(c, &z->attention, "attention tp", new->attention_tp ? new->attention_tp : new->tp,
+	         apart ? old->attention_tp : new->tp);
 	if (z->fused) {
 		const struct ws_said said = {
 			.verdict = WS_NAME_SERVER, .severity = WS_NOTE, .name = z->fused,
@@ -286,13 +286,16 @@ static int guess_once(struct ws_shown *s)
 	read_sizes(s, &z);
 	old.tp = old.tp ? old.tp : 1;
 	new = old;
-	if (n == 0 || !apply(&z, &new))
+	if (n == 0 || !apply(&z, o->tp_known, &new))
 		return 1;
-	if (!o->family || !o->config || ws_layout_make(o->family, o->config, &new, &made, NULL)) {
+	if (!o->family || !o->config) {
 		say_sizes(s, &z, &old, &new);
 		s->sizes_unknown = true;
 		return 1;
 	}
+	/* No server has such sizes: it is the shapes that are others. */
+	if (ws_layout_make(o->family, o->config, &new, &made, NULL))
+		return 1;
 	s->layout = made;
 	if (ws_shown_relate(s)) {
 		s->layout = kept;

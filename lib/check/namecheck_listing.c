@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_LAYERS = 4096 };
+enum { MAX_LAYERS = 4096, MOST_PADDING = 1024 /* rows of a rank; more are another vocabulary */ };
 
 /* ---- shapes ---- */
 
@@ -23,6 +23,8 @@ static bool is_other_padding(struct ws_shown *s, const struct ws_param *p,
 		return false;
 	const int64_t rows = w->dims[0] * tp;
 	const bool less = rows < part->dims[0];
+	if (rows - part->dims[0] >= MOST_PADDING * tp)
+		return false;
 	const struct ws_text why = ws_textf("%.100s shown * tp %" PRId64 " = %" PRId64 " rows, and "
 	                                    "vocab_size %" PRId64 " padded to a multiple of 64 is %"
 	                                    PRId64, ws_text_shape(w->n_dims, w->dims).s, tp, rows,
@@ -85,6 +87,31 @@ static void compare_dtype(struct ws_shown *s, const struct ws_param *p, const st
 }
 
 /* ---- what one side lacks ---- */
+
+/* Tied duplicates are not shown: what shows a head has one of its own. Nor does a server show what it
+ * does without. */
+static void check_shown_alone(struct ws_shown *s, const struct ws_param *p, const struct ws_weight *w)
+{
+	struct ws_check *c = s->c;
+	for (size_t i = 0; i < p->n_parts; i++) {
+		const size_t part = p->first + i;
+		if (!c->parts[part].optional || c->part_item[part] != WS_NONE ||
+		    c->part_meant[part] != WS_NONE)
+			continue;
+		const char *why = p->tied_to ? "the server shows a head of its own, which by config.json is "
+		        "tied to the embedding, and nothing is sent for it: it keeps what it has"
+		        : "the server shows a parameter that some do without, and nothing is sent for "
+		        "this: it keeps what it has";
+		const struct ws_said said = {
+			.verdict = WS_NAME_MISSING, .severity = c->opts->subset ? WS_NOTE : WS_ERROR,
+			.name = c->parts[part].name, .param = w->name,
+			.rule = ws_layout_rule(s->layout, p->rule),
+			.remedy = p->tied_to ? "compare tie_word_embeddings of the server's config.json with "
+			        "this one" : NULL,
+		};
+		ws_report_add(c->report, &said, "%s", why);
+	}
+}
 
 static void check_extra(struct ws_shown *s, const struct ws_weight *w)
 {
@@ -216,6 +243,7 @@ int ws_check_listing(struct ws_check *c)
 		const struct ws_param *p = ws_layout_param(s->layout, s->shown_param[i]);
 		compare_shape(s, p, w);
 		compare_dtype(s, p, w);
+		check_shown_alone(s, p, w);
 	}
 	for (size_t i = 0; i < ws_layout_param_count(s->layout); i++)
 		if (s->param_shown[i] == WS_NONE)

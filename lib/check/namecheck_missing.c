@@ -207,6 +207,31 @@ static bool is_lost_scale(struct ws_check *c, size_t part)
 	return true;
 }
 
+/* One of the two that make latents, without the other: chosen alone it is lost all the same. */
+static bool is_lost_partner(struct ws_check *c, size_t part)
+{
+	const struct ws_param *p = param_of(c, part);
+	if (!strstr(p->name, ".fused_qkv_a_proj_with_mqa."))
+		return false;
+	for (size_t i = p->first; i < p->first + p->n_parts; i++) {
+		if (!is_sent(c, i))
+			continue;
+		const char *name = c->sent[c->part_item[i]]->name;
+		const struct ws_said said = {
+			.verdict = WS_NAME_PARTIAL, .severity = WS_ERROR, .name = c->parts[part].name,
+			.param = p->name, .near = name, .rule = ws_check_rule(c, &c->parts[part]),
+			.shared = "tensors are the partners of others, which loaders drop without "
+			        "them: q_a_proj and kv_a_proj_with_mqa are paired within one request",
+			.remedy = "send q_a_proj and kv_a_proj_with_mqa together",
+		};
+		c->part_said[part] = true;
+		ws_report_add(c->report, &said, "not sent, and loaders drop %.400s without it: "
+		              "they pair both within one request", name);
+		return true;
+	}
+	return false;
+}
+
 static bool is_sent_otherwise(struct ws_check *c, size_t part)
 {
 	if (c->part_meant[part] == WS_NONE)
@@ -243,13 +268,23 @@ static bool is_partly_sent(struct ws_check *c, size_t part)
 static void explain(struct gaps *g, size_t part)
 {
 	struct ws_check *c = g->c;
-	if (is_sent_otherwise(c, part) || is_lost_scale(c, part) || is_lost_head(c, part) ||
-	    is_of_gap(g, part) || is_partly_sent(c, part))
+	if (is_sent_otherwise(c, part) || is_lost_scale(c, part) || is_lost_partner(c, part) ||
+	    is_lost_head(c, part) || is_of_gap(g, part) || is_partly_sent(c, part))
 		return;
 	const struct ws_text shared = ws_textf("tensors like %s are not sent: the server keeps "
 	                                       "what it has", ws_text_kind(c->parts[part].name).s);
 	say_missing(c, part, WS_NAME_MISSING, NULL, shared.s, NULL,
 	            "nothing is sent for it: the server keeps what it has");
+}
+
+/* A server does without all of an optional parameter, never without a part of it. */
+static bool is_wanted(const struct ws_check *c, size_t part)
+{
+	const struct ws_param *p = param_of(c, part);
+	bool wanted = !c->parts[part].optional || c->part_meant[part] != WS_NONE;
+	for (size_t i = p->first; !wanted && i < p->first + p->n_parts; i++)
+		wanted = is_sent(c, i);
+	return wanted;
 }
 
 int ws_check_missing(struct ws_check *c)
@@ -264,8 +299,7 @@ int ws_check_missing(struct ws_check *c)
 			rc = check_tied_part(c, i);
 	find_gaps(g);
 	for (size_t i = 0; !rc && i < c->n_parts; i++)
-		if (!is_sent(c, i) && !c->part_said[i] &&
-		    (!c->parts[i].optional || c->part_meant[i] != WS_NONE))
+		if (!is_sent(c, i) && !c->part_said[i] && is_wanted(c, i))
 			explain(g, i);
 	free(g);
 	return rc;

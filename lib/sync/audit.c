@@ -144,6 +144,7 @@ int ws_audit_run(const struct ws_audit_opts *o, const struct ws_audit_target *t,
 		.family = family ? family : o->input->family, .config = config_of(o->input, t),
 		.plan = o->plan, .include = o->include, .n_include = o->n_include,
 		.exclude = o->exclude, .n_exclude = o->n_exclude,
+		.tp_known = *t->url && t->tp,
 		.subset = o->n_include || o->n_exclude, .scan = o->scan, .cancel = o->cancel,
 	};
 	if (ws_namecheck(&check, &out->found, err)) {

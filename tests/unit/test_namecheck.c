@@ -65,6 +65,7 @@ struct scene {
 	struct ws_layout_opts assumed, real;
 	const char *const *edits;    /* of the real config */
 	void (*spoil)(struct server *s);
+	bool tp_known;
 	bool no_layout;              /* nor is the config known */
 	struct checked k;
 	struct list l;
@@ -81,6 +82,7 @@ static struct ws_findings *play(struct scene *c)
 	if (c->spoil)
 		c->spoil(&c->s);
 	o.listing = &c->s.list;
+	o.tp_known = c->tp_known;
 	if (!c->no_layout) {
 		checked_run(&c->k, &o);
 		return &c->k.f;
@@ -251,6 +253,58 @@ static void hide_stage(struct server *s)
 {
 	hide(s, "layers.2.");
 	hide(s, "layers.3.");
+}
+
+static void show_twice_the_vocabulary(struct server *s)
+{
+	shown(s, "model.embed_tokens.weight")->dims[0] *= 2;
+}
+
+static void more_rows_than_any_padding_are_another_vocabulary(void **state)
+{
+	struct scene c = { .model = "qwen3-0.6b", .depth = 2, .assumed = { .tp = 16 }, .real = { .tp = 16 },
+		           .spoil = show_twice_the_vocabulary };
+	(void)state;
+	expect(play(&c), 1, 0);
+	leave(&c);
+}
+
+/* Half of the inner size looks like tp 2 with dp attention, unless the server says that it is at tp 1. */
+static void another_inner_size_is_another_model(void **state)
+{
+	static const char *const edits[] = { "intermediate_size", "1536", NULL };
+	struct scene c = { .model = "qwen3-0.6b", .depth = 2, .assumed = { .tp = 1 }, .real = { .tp = 1 },
+		           .edits = edits, .tp_known = true };
+	(void)state;
+	expect(play(&c), 4, 0);
+	leave(&c);
+	c = (struct scene){ .model = "qwen3-0.6b", .depth = 2, .assumed = { .tp = 1 }, .real = { .tp = 1 },
+		            .edits = edits };
+	const struct ws_findings *f = play(&c);
+	expect(f, 0, 2);
+	group_with(f, "what the server shows is of attention tp 1, not 2: [1024, 2048] shown = 2048 / 1 columns");
+	leave(&c);
+}
+
+static void a_head_that_is_shown_apart_is_not_tied(void **state)
+{
+	static const char *const edits[] = { "tie_word_embeddings", "false", NULL };
+	const struct ws_layout_opts sizes = { .tp = 2 };
+	struct list l = list_read(root, "qwen3-0.6b", 2);
+	struct ws_namecheck_opts o = { 0 };
+	struct checked k;
+	(void)state;
+	list_drop(&l, "lm_head");
+	checked_open(&k, &l, config_read(root, "qwen3-0.6b", 2, NULL), &sizes);
+	struct server s = server_of(&k, "qwen3-0.6b", 2, &sizes, edits);
+	o.listing = &s.list;
+	checked_run(&k, &o);
+	expect(&k.f, 1, 0);
+	group_with(&k.f, "the server shows a head of its own, which by config.json is tied to the embedding, and "
+	           "nothing is sent for it: it keeps what it has");
+	server_free(&s);
+	checked_free(&k);
+	list_free(&l);
 }
 
 static void layers_of_another_stage_are_one_group(void **state)
@@ -439,6 +493,22 @@ static void what_was_not_chosen_is_a_note(void **state)
 	list_free(&l);
 }
 
+static void a_latent_projection_alone_is_lost(void **state)
+{
+	static const char *const include[] = { "*.kv_a_proj_with_mqa.*" };
+	struct list l = list_read(root, "deepseek-v3", 2);
+	struct ws_namecheck_opts o = { .include = include, .n_include = 1, .subset = true };
+	const struct ws_layout_opts sizes = { .tp = 2 };
+	struct checked k;
+	(void)state;
+	checked_open(&k, &l, config_read(root, "deepseek-v3", 2, NULL), &sizes);
+	checked_run(&k, &o);
+	expect(&k.f, 4, 0); /* q_a_proj of two layers, and its scales */
+	assert_int_equal(k.f.count[WS_NAME_PARTIAL], 4);
+	checked_free(&k);
+	list_free(&l);
+}
+
 /* ---- groups ---- */
 
 static void ninety_thousand_wrong_names_are_one_group(void **state)
@@ -523,6 +593,9 @@ int main(void)
 		IN_SCRATCH(another_model_is_one_error),
 		IN_SCRATCH(another_padding_of_the_vocabulary_is_a_warning),
 		IN_SCRATCH(a_smaller_vocabulary_is_an_error),
+		IN_SCRATCH(more_rows_than_any_padding_are_another_vocabulary),
+		IN_SCRATCH(another_inner_size_is_another_model),
+		IN_SCRATCH(a_head_that_is_shown_apart_is_not_tied),
 		IN_SCRATCH(layers_of_another_stage_are_one_group),
 		IN_SCRATCH(what_only_the_server_has_is_missing),
 		IN_SCRATCH(names_alone_are_compared_as_names),
@@ -534,6 +607,7 @@ int main(void)
 		IN_SCRATCH(generic_parts_and_prefixes_are_told),
 		IN_SCRATCH(without_anything_to_compare_with_it_is_refused),
 		IN_SCRATCH(what_was_not_chosen_is_a_note),
+		IN_SCRATCH(a_latent_projection_alone_is_lost),
 		IN_SCRATCH(ninety_thousand_wrong_names_are_one_group),
 		IN_SCRATCH(groups_are_by_severity_and_size),
 		cmocka_unit_test(names_of_verdicts_are_distinct),
