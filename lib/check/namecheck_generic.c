@@ -23,6 +23,8 @@ struct cover {
 	int64_t elements;            /* -1: too many to count */
 	const struct ws_stacked *stack;
 	bool experts;
+	size_t numbered;             /* tensors of single experts */
+	int64_t last;                /* the highest of these experts */
 };
 
 struct generic {
@@ -32,6 +34,8 @@ struct generic {
 	bool unshown[MAX_LAYERS], unsent[MAX_LAYERS]; /* layers that only the other side has */
 	struct ws_text not_shown, not_sent;           /* as ranges */
 	int64_t layers;              /* num_hidden_layers; -1: not known */
+	int64_t drafts;              /* next-token layers behind them */
+	int64_t n_experts;           /* by the config; -1: not known */
 };
 
 static int64_t elements(unsigned n, const int64_t *dims)
@@ -43,6 +47,18 @@ static int64_t elements(unsigned n, const int64_t *dims)
 	return count;
 }
 
+/* 7 of "mlp.experts.7.up_proj.weight"; -1: none. */
+static int64_t expert_of(const char *name)
+{
+	for (const char *p = name; (p = strstr(p, "experts.")); p++) {
+		const char *number = p + strlen("experts.");
+		const size_t n = strspn(number, "0123456789");
+		if ((p == name || p[-1] == '.') && n && n <= 9)
+			return atoll(number);
+	}
+	return -1;
+}
+
 static void cover(struct generic *g, const struct ws_relation *r, const struct ws_item *item)
 {
 	struct cover *v = &g->covers[r->shown];
@@ -50,6 +66,11 @@ static void cover(struct generic *g, const struct ws_relation *r, const struct w
 	v->n++;
 	v->direct += !r->stack;
 	v->experts |= r->experts;
+	const int64_t expert = r->experts ? expert_of(item->name) : -1;
+	if (expert >= 0) {
+		v->numbered++;
+		v->last = expert > v->last ? expert : v->last;
+	}
 	if (r->stack) {
 		v->stack = r->stack;
 		v->shares |= r->stack->share;
@@ -104,7 +125,8 @@ static bool is_next_token(const struct generic *g, int64_t layer)
 {
 	char name[96];
 	snprintf(name, sizeof name, "model.layers.%" PRId64 ".eh_proj.weight", layer);
-	return g->layers >= 0 ? layer >= g->layers : ws_check_sent(g->c, name) != NULL;
+	return (g->layers >= 0 && layer >= g->layers && layer - g->layers < g->drafts) ||
+	       ws_check_sent(g->c, name);
 }
 
 static bool is_of_other_layer(const struct generic *g, const struct ws_item *item)
@@ -231,6 +253,25 @@ static void check_elements(struct ws_check *c, const struct ws_weight *w, const 
 		             v->elements).s);
 }
 
+/* Ranks share experts out, so that elements alone do not tell how many there are. True: some lack. */
+static bool check_experts(const struct generic *g, const struct ws_weight *w, const struct cover *v)
+{
+	const int64_t n = v->last + 1, of_each = __builtin_popcount(v->of);
+	if (!v->numbered)
+		return false;
+	if ((int64_t)v->numbered != n * of_each)
+		say(g->c, WS_NAME_PARTIAL, WS_ERROR, w, "lack experts",
+		    ws_textf("experts up to number %" PRId64 " are sent, and of their %" PRId64
+		             " tensors only %zu", v->last, n * of_each, v->numbered).s);
+	else if (n < g->n_experts)
+		say(g->c, WS_NAME_PARTIAL, WS_ERROR, w, "lack experts",
+		    ws_textf("%" PRId64 " experts are sent, and config.json gives %" PRId64, n,
+		             g->n_experts).s);
+	else
+		return false;
+	return true;
+}
+
 static bool is_of_unsent_layer(const struct generic *g, const struct ws_weight *w)
 {
 	const int64_t layer = ws_layer_of(w->name);
@@ -268,7 +309,7 @@ static void check_shown(const struct generic *g, const struct ws_weight *w, cons
 		say(c, WS_NAME_PARTIAL, WS_ERROR, w, "get a part only", ws_textf("a part only is "
 		                "sent, without %.200s", ws_text_lacking(v->stack, v->experts,
 		                v->shares).s).s);
-	else
+	else if (!check_experts(g, w, v))
 		check_elements(c, w, v);
 }
 
@@ -312,13 +353,28 @@ static void compare_layers(struct generic *g)
 	}
 	g->not_shown = ws_text_ranges(g->unshown, MAX_LAYERS);
 	g->not_sent = ws_text_ranges(g->unsent, MAX_LAYERS);
-	if (!c->opts->config || !ws_config_int(c->opts->config, "num_hidden_layers", &g->layers))
-		g->layers = -1;
+}
+
+static int64_t config_number(const struct ws_check *c, const char *key, int64_t fallback)
+{
+	int64_t n;
+	return c->opts->config && ws_config_int(c->opts->config, key, &n) ? n : fallback;
+}
+
+static void read_config(struct generic *g)
+{
+	static const char *const experts[] = { "num_experts", "n_routed_experts", "num_local_experts" };
+	g->layers = config_number(g->c, "num_hidden_layers", -1);
+	g->drafts = config_number(g->c, "num_nextn_predict_layers", 0);
+	g->n_experts = -1;
+	for (size_t i = 0; g->n_experts < 0 && i < sizeof experts / sizeof experts[0]; i++)
+		g->n_experts = config_number(g->c, experts[i], -1);
 }
 
 static void compare(struct generic *g)
 {
 	struct ws_check *c = g->c;
+	read_config(g);
 	compare_layers(g);
 	for (size_t i = 0; i < c->n_sent; i++) {
 		const struct ws_relation r = ws_relate(c, c->sent[i]->name);

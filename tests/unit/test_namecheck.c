@@ -459,6 +459,38 @@ static void generic_parts_and_prefixes_are_told(void **state)
 	list_free(&l);
 }
 
+/* Of no known family, at tp 2 or ep 2 the elements would do. */
+static void expect_generic(const char *model, const char *drop, bool with_config,
+                           const struct ws_layout_opts *sizes, const char *reason)
+{
+	struct list l = list_read(root, model, 2);
+	struct ws_namecheck_opts o = { 0 };
+	struct ws_err err;
+	struct checked k;
+	list_drop(&l, drop);
+	checked_open(&k, &l, config_read(root, model, 2, NULL), NULL);
+	struct server s = server_of(&k, model, 2, sizes, NULL);
+	o.items = k.items;
+	o.listing = &s.list;
+	o.config = with_config ? k.config : NULL;
+	assert_int_equal(ws_namecheck(&o, &k.f, &err), 0);
+	group_with(&k.f, reason);
+	assert_true(k.f.errors > 0);
+	server_free(&s);
+	checked_free(&k);
+	list_free(&l);
+}
+
+static void generic_experts_are_counted(void **state)
+{
+	(void)state;
+	expect_generic("qwen3-30b-a3b", "layers.0.mlp.experts.5.", false, &(struct ws_layout_opts){ .tp = 2 },
+	               "experts up to number 127 are sent, and of their 256 tensors only 254");
+	expect_generic("qwen3-30b-a3b", "layers.0.mlp.experts.127.", true,
+	               &(struct ws_layout_opts){ .tp = 2, .ep = 2 },
+	               "127 experts are sent, and config.json gives 128");
+}
+
 static void without_anything_to_compare_with_it_is_refused(void **state)
 {
 	struct list l = list_read(root, "qwen3-0.6b", 1);
@@ -605,6 +637,7 @@ int main(void)
 		IN_SCRATCH(elements_are_counted_where_nothing_else_is_known),
 		IN_SCRATCH(generic_layers_of_another_stage_are_one_group),
 		IN_SCRATCH(generic_parts_and_prefixes_are_told),
+		IN_SCRATCH(generic_experts_are_counted),
 		IN_SCRATCH(without_anything_to_compare_with_it_is_refused),
 		IN_SCRATCH(what_was_not_chosen_is_a_note),
 		IN_SCRATCH(a_latent_projection_alone_is_lost),
