@@ -48,11 +48,11 @@ asked() { curl -s "$url/wsync/journal" | grep -q "$1"; }
 	/usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" wsync-push <<<"$out"
 }
 
-@test "with nothing to compare with the push goes on and says so under -v" {
+@test "with nothing to compare with the push goes on and says so" {
 	llama ckpt
 	rm ckpt/config.json
 	endpoint one
-	try wsync-push ckpt -e "$url" -v
+	try wsync-push ckpt -e "$url"
 	expect_status 0
 	out_has "not checked: there is no config.json, and the endpoint lists only what it received"
 	out_lacks "names verified"
