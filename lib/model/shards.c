@@ -3,6 +3,7 @@
 
 #include "shards.h"
 
+#include <ctype.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -47,6 +48,35 @@ static bool ends_with(const char *s, const char *end)
 	return n >= k && strcmp(s + n - k, end) == 0;
 }
 
+/* Paths that differ in one number only: > 0 where the first has the higher one. */
+static int by_number(const char *a, const char *b)
+{
+	size_t i = 0;
+	char *after_a, *after_b;
+	while (a[i] && a[i] == b[i])
+		i++;
+	while (i > 0 && isdigit((unsigned char)a[i - 1]))
+		i--;
+	if (!isdigit((unsigned char)a[i]) || !isdigit((unsigned char)b[i]))
+		return 0;
+	const unsigned long long x = strtoull(a + i, &after_a, 10), y = strtoull(b + i, &after_b, 10);
+	return strcmp(after_a, after_b) ? 0 : (x > y) - (x < y);
+}
+
+/* What is joined in the wrong order has the right shapes, and nothing later can tell. */
+static int check_order(const char *const *paths, size_t n, struct ws_err *err)
+{
+	for (size_t i = 1; i < n; i++) {
+		if (by_number(paths[i - 1], paths[i]) <= 0)
+			continue;
+		ws_err_set(err, WS_EUSAGE, "shards are not in the order of their numbers: %s comes before %s",
+		           paths[i - 1], paths[i]);
+		return ws_err_hint(err, "name rank 0 first (a shell sorts rank10 before rank2), or give a "
+		                   "manifest where the numbers are others");
+	}
+	return 0;
+}
+
 static int list_paths(const char *const *paths, size_t n, struct ws_shard_list *list, struct ws_err *err)
 {
 	if (n == 1 && ends_with(paths[0], ".json") && !ends_with(paths[0], ".safetensors.index.json"))
@@ -60,11 +90,29 @@ static int list_paths(const char *const *paths, size_t n, struct ws_shard_list *
 		           "manifest, not %zu paths", list->tp, list->tp, n);
 		return ws_err_hint(err, "name what each rank saved, rank 0 first");
 	}
-	if (ws_shard_make_ranks(list, err))
+	if (check_order(paths, n, err) || ws_shard_make_ranks(list, err))
 		return -1;
 	for (size_t i = 0; i < n; i++)
 		if (ws_shard_add(list, i, NULL, paths[i], err))
 			return -1;
+	return 0;
+}
+
+static bool is_same(const char *a, const char *b)
+{
+	struct stat x, y;
+	return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* One rank's file twice has the right shapes, too. Files that are not all of a rank may be shared. */
+static int check_distinct(const struct ws_shard_list *list, struct ws_err *err)
+{
+	for (size_t r = 1; r < list->tp; r++) {
+		const struct ws_list *a = &list->ranks[r - 1], *b = &list->ranks[r];
+		const char *const *x = a->items, *const *y = b->items;
+		if (a->n == 1 && b->n == 1 && is_same(x[0], y[0]))
+			return ws_err_set(err, WS_EUSAGE, "ranks %zu and %zu are the same: %s", r - 1, r, y[0]);
+	}
 	return 0;
 }
 
@@ -154,6 +202,8 @@ int ws_shards_open(const char *const *paths, size_t n_paths, unsigned tp, unsign
 	if (tp > WS_SHARDS_MAX)
 		return ws_err_set(err, WS_EUSAGE, "tp %u: more than %d ranks", tp, WS_SHARDS_MAX);
 	int rc = list_paths(paths, n_paths, &list, err);
+	if (rc == 0)
+		rc = check_distinct(&list, err);
 	if (rc == 0)
 		rc = open_list(&list, out, err);
 	ws_arena_free(&list.arena);

@@ -443,6 +443,35 @@ static void write_text(const char *path, const char *text)
 	fclose(f);
 }
 
+static void assert_paths_refused(const char *const *paths, size_t n, const char *message)
+{
+	struct ws_err err = WS_ERR_INIT;
+	struct ws_shards s;
+	assert_int_equal(ws_shards_open(paths, n, (unsigned)n, 0, &s, &err), -1);
+	assert_int_equal(err.code, WS_EUSAGE);
+	assert_string_equal(err.msg, message);
+}
+
+/* What a shell makes of rank* is joined in the wrong order without anything amiss in shapes. */
+static void ranks_are_named_in_order_and_once(void **state)
+{
+	(void)state;
+	static const char *const sorted[] = { "o/rank1", "o/rank10", "o/rank2" };
+	static const char *const twice[] = { "o/rank1", "o/rank1" };
+	static const char *const right[] = { "o/rank2", "o/rank010", "o/rank11" };
+	struct ws_err err = WS_ERR_INIT;
+	struct ws_shards s;
+	write_one("o/rank1/x.safetensors", "a");
+	write_one("o/rank2/x.safetensors", "b");
+	write_one("o/rank010/x.safetensors", "c");
+	write_one("o/rank11/x.safetensors", "d");
+	assert_paths_refused(sorted, 3, "shards are not in the order of their numbers: o/rank10 comes before o/rank2");
+	assert_paths_refused(twice, 2, "ranks 0 and 1 are the same: o/rank1");
+	if (ws_shards_open(right, 3, 3, 0, &s, &err))
+		fail_msg("%s", err.msg);
+	ws_shards_close(&s);
+}
+
 static void manifests_say_it_all(void **state)
 {
 	(void)state;
@@ -506,6 +535,7 @@ int main(void)
 		WITH_SHARDS(another_ep_is_noticed),
 		WITH_SHARDS(numbers_in_names_are_ranks),
 		WITH_SHARDS(names_that_say_two_things_are_refused),
+		WITH_SHARDS(ranks_are_named_in_order_and_once),
 		WITH_SHARDS(manifests_say_it_all),
 	};
 	return cmocka_run_group_tests_name("sharded", tests, NULL, NULL);
