@@ -89,6 +89,8 @@ void ui_text_names(struct ui *ui, const struct ws_ev_names *n)
 	const struct ws_audit *a = n->audit;
 	const struct ws_findings *f = &a->found;
 	if (!a->checked) { /* servers say success to names they do not know: nobody did look */
+		if (ui->notes && !ui->verbose)
+			return; /* the error that follows says it */
 		ui_head(ui, UI_PLAIN, "names");
 		printf("%s%snot checked: %s\n", ui_text(n->url), *n->url ? ": " : "", ui_text(a->why));
 		return;

@@ -29,6 +29,7 @@ struct ws_input {
 	unsigned sharded_tp, sharded_ep; /* of the ranks that saved it; 0: it is whole */
 	struct ws_namemap *map;
 	struct ws_config *config;       /* NULL: none was found */
+	bool named;                     /* it is that of the options' config: the caller's word */
 	bool fallback;                  /* it is that of the options' fallback */
 	const struct ws_family *family; /* the generic one where the config is of none, or there is none */
 	struct ws_layout *layout;       /* at tp 1, to unfuse with; NULL: see `why` */

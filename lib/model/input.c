@@ -77,6 +77,7 @@ int ws_source_config(const struct ws_source *s, struct ws_config **out, struct w
 static int find_config(struct ws_input *in, const struct ws_input_opts *o, const char *dir,
                        struct ws_err *err)
 {
+	in->named = o->config != NULL;
 	if (o->config)
 		return ws_config_open(o->config, &in->config, err);
 	if (dir ? ws_config_open(dir, &in->config, &in->why) :

@@ -10,8 +10,13 @@
 
 /* ---- layout ---- */
 
+/* What the server has is what its own config says: by the one that lies with a source every source is
+ * right. */
 static const struct ws_config *config_of(const struct ws_input *in, const struct ws_audit_target *t)
 {
+	const struct ws_family *theirs = t->config && !in->named ? ws_namemap_find(in->map, t->config) : NULL;
+	if (theirs && ws_family_has_params(theirs))
+		return t->config;
 	return in->config && !(in->fallback && t->config) ? in->config : t->config;
 }
 
@@ -67,13 +72,25 @@ int ws_audit_layout(const struct ws_input *input, const struct ws_audit_target *
 		.fuse_shared = fuses_shared(t),
 	};
 	*out = NULL;
-	if (input->why.code) {
+	if (input->why.code && config == input->config) {
 		if (why)
 			snprintf(why, n, "%s", input->why.msg);
 		return 0;
 	}
-	if (config && family && ws_family_has_params(family))
-		return ws_layout_make(family, config, &opts, out, err);
+	if (config && family && ws_family_has_params(family)) {
+		struct ws_err e = WS_ERR_INIT;
+		if (ws_layout_make(family, config, &opts, out, &e) == 0)
+			return 0;
+		/* Nobody asked for a server's config: one that says too little is as good as none. */
+		if (config == t->config && e.code == WS_EINPUT) {
+			if (why)
+				snprintf(why, n, "%s", e.msg);
+			return 0;
+		}
+		if (err)
+			*err = e;
+		return -1;
+	}
 	if (why)
 		ws_audit_unknown(config, why, n);
 	return 0;

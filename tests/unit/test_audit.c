@@ -110,6 +110,42 @@ static void a_servers_own_config_is_used_where_the_source_has_none(void **state)
 	ws_input_close(&in);
 }
 
+static int64_t rows_of(const struct ws_input *in, const struct ws_audit_target *t, char *why, size_t n)
+{
+	struct ws_err err = WS_ERR_INIT;
+	struct ws_layout *l;
+	assert_int_equal(ws_audit_layout(in, t, &l, why, n, &err), 0);
+	if (!l)
+		return -1;
+	const int64_t rows = ws_layout_find_part(l, "model.layers.0.mlp.gate_proj.weight")->dims[0];
+	ws_layout_free(l);
+	return rows;
+}
+
+/* By the config beside a checkpoint the checkpoint is always right. */
+static void a_servers_own_config_goes_before_the_sources(void **state)
+{
+	static const char other[] = "{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":64,"
+		"\"intermediate_size\":48,\"num_hidden_layers\":1,\"num_attention_heads\":4,"
+		"\"vocab_size\":100}", short_one[] = "{\"architectures\":[\"LlamaForCausalLM\"]}";
+	(void)state;
+	struct ws_err err = WS_ERR_INIT;
+	struct ws_input in;
+	char why[256] = "";
+	struct ws_audit_target t = target(1);
+	open_config(&in);
+	assert_int_equal(ws_config_parse(other, sizeof other - 1, "theirs", &t.config, &err), 0);
+	assert_int_not_equal(rows_of(&in, &t, NULL, 0), 48); /* --config is the operator's word */
+	in.named = false;
+	assert_int_equal(rows_of(&in, &t, NULL, 0), 48);
+	ws_config_free(t.config);
+	assert_int_equal(ws_config_parse(short_one, sizeof short_one - 1, "theirs", &t.config, &err), 0);
+	assert_int_equal(rows_of(&in, &t, why, sizeof why), -1);
+	assert_non_null(strstr(why, "theirs has no"));
+	ws_config_free(t.config);
+	ws_input_close(&in);
+}
+
 static void a_model_path_that_is_not_here_is_no_directory(void **state)
 {
 	(void)state;
@@ -129,6 +165,7 @@ int main(void)
 		IN_SCRATCH(a_layout_is_of_the_servers_sizes),
 		cmocka_unit_test(without_a_config_there_is_no_layout_and_a_reason),
 		cmocka_unit_test(a_servers_own_config_is_used_where_the_source_has_none),
+		IN_SCRATCH(a_servers_own_config_goes_before_the_sources),
 		IN_SCRATCH(a_model_path_that_is_not_here_is_no_directory),
 	};
 	return cmocka_run_group_tests_name("audit", tests, NULL, NULL);
