@@ -91,6 +91,8 @@ static int check_usage(const struct opt_args *args)
 	if (!cfg.runtime && (cfg.tp || cfg.ep || cfg.attention_tp))
 		return opt_usage(&program, "--%s: with --runtime only",
 		                 cfg.tp ? "tp" : cfg.ep ? "ep" : "attention-tp");
+	if (cfg.rank && args->n && !cfg.runtime)
+		return opt_usage(&program, "--rank: with --runtime or of endpoints only");
 	if (!cfg.runtime && !cfg.as_sent && (n->config || n->map || n->sharded_tp))
 		return opt_usage(&program, "--%s: with --runtime or --as-sent only",
 		                 n->config ? "config" : n->map ? "map" : "sharded");

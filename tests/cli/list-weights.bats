@@ -212,7 +212,7 @@ hint: fetch the file with git lfs pull"
 
 @test "options that need another one are refused" {
 	llama ckpt
-	for words in "ckpt --tp 2" "ckpt --config ckpt" "ckpt --map x" "ckpt --sharded tp=2" "--as-sent" \
+	for words in "ckpt --tp 2" "ckpt --rank 1" "ckpt --config ckpt" "ckpt --map x" "ckpt --sharded tp=2" "--as-sent" \
 		"--as-sent --runtime ckpt" "--runtime" "--runtime ckpt --hash" "--runtime --config ckpt -e localhost:1"; do
 		# shellcheck disable=SC2086 # words
 		try wsync-list-weights $words
