@@ -9,6 +9,7 @@ import array
 import json
 import os
 import random
+import shutil
 import struct
 import sys
 import urllib.request
@@ -315,8 +316,15 @@ def session(f):
 
 @suite.case("a rank's file that is missing leaves endpoints untouched")
 def missing(f):
-    paths = [os.path.join(scratch("sharded"), "%d.safetensors" % r) for r in (0, 1, 1, 3)]
+    paths = [os.path.join(scratch("sharded"), "%d.safetensors" % r) for r in range(4)]
     with Embedded() as endpoint:
+        twice = push([endpoint], [paths[i] for i in (0, 1, 1, 3)], "--sharded", "tp=4,ep=2", "--config",
+                     f.plain)
+        assert twice.rc == 2 and "ranks 1 and 2 are the same" in twice.stderr, str(twice)
+        # What rank 1 saved, under rank 2's name.
+        os.makedirs(scratch("mixed-up"), exist_ok=True)
+        shutil.copy(paths[1], os.path.join(scratch("mixed-up"), "2.safetensors"))
+        paths[2] = os.path.join(scratch("mixed-up"), "2.safetensors")
         done = push([endpoint], paths, "--sharded", "tp=4,ep=2", "--config", f.plain)
         assert done.rc == 3, str(done)
         assert "rank 2: tensor 'model.layers.1.mlp.experts.0.gate_proj.weight'" in done.stderr, done.stderr
