@@ -34,7 +34,7 @@ HAVE_SCDOC := $(call program,scdoc)
 WARN = -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wvla \
        -Wwrite-strings -Wundef
 BASEFLAGS = -std=c11 $(WARN) -fvisibility=hidden -fPIC -pthread -D_GNU_SOURCE \
-            -D_FILE_OFFSET_BITS=64 -DWSYNC_VERSION='"$(VERSION)"' -Iinclude
+            -D_FILE_OFFSET_BITS=64 -ffp-contract=off -DWSYNC_VERSION='"$(VERSION)"' -Iinclude
 ifneq ($(SANITIZE),)
 BASEFLAGS += -fsanitize=$(SANITIZE) -fno-omit-frame-pointer -fno-sanitize-recover=undefined
 LDFLAGS += -fsanitize=$(SANITIZE)
@@ -51,9 +51,10 @@ INC_base  = -Ilib/base
 INC_names = -Ilib/base -Ilib/names
 INC_model = $(INC_names) -Ilib/model
 INC_check = $(INC_model) -Ilib/check
+INC_transform = $(INC_model) -Ilib/transform
 INC_net   = -Ilib/base -Ilib/net
 INC_gpu   = -Ilib/base -Ilib/gpu
-INC_sync  = $(INC_check) -Ilib/net -Ilib/gpu -Ilib/sync
+INC_sync  = $(INC_check) -Ilib/transform -Ilib/net -Ilib/gpu -Ilib/sync
 INC_cmd   = -Icmd/common
 INC_tests = $(INC_sync) -Itests -Itests/unit
 
@@ -110,6 +111,7 @@ $(BUILD)/obj/lib/base/%.o: LAYER = $(INC_base)
 $(BUILD)/obj/lib/names/%.o: LAYER = $(INC_names)
 $(BUILD)/obj/lib/model/%.o: LAYER = $(INC_model)
 $(BUILD)/obj/lib/check/%.o: LAYER = $(INC_check)
+$(BUILD)/obj/lib/transform/%.o: LAYER = $(INC_transform)
 $(BUILD)/obj/lib/net/%.o: LAYER = $(INC_net)
 $(BUILD)/obj/lib/gpu/%.o: LAYER = $(INC_gpu)
 $(BUILD)/obj/lib/sync/%.o: LAYER = $(INC_sync)
@@ -121,6 +123,12 @@ define compile
 	$(call say,CC,$@)
 	$(Q)$(CC) $(BASEFLAGS) $(LAYER) $(DEP_CFLAGS) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 endef
+# Kernels for one instruction set each, chosen at run time; elsewhere these files are empty.
+ifeq ($(shell uname -m),x86_64)
+$(BUILD)/obj/%_avx2.o: LAYER += -mavx2 -mfma -mf16c
+$(BUILD)/obj/%_avx512.o: LAYER += -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c
+endif
+
 $(BUILD)/obj/%.o: %.c
 	$(compile)
 $(BUILD)/obj/%.o: $(BUILD)/gen/%.c

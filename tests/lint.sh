@@ -43,7 +43,7 @@ fi
 if [ -n "${LINT_TIDY:-}" ] && have clang-tidy; then
     files 'lib/*.c' 'cmd/*.c' | xargs clang-tidy --quiet \
         --checks='-*,bugprone-*,-bugprone-easily-swappable-parameters,-bugprone-reserved-identifier,clang-analyzer-*' \
-        -- -std=c11 -D_GNU_SOURCE -DWSYNC_VERSION='""' -Iinclude -Ilib/base -Ilib/names -Ilib/model -Ilib/check -Ilib/net \
+        -- -std=c11 -D_GNU_SOURCE -DWSYNC_VERSION='""' -Iinclude -Ilib/base -Ilib/names -Ilib/model -Ilib/check -Ilib/transform -Ilib/net \
         -Ilib/sync -Icmd/common || failed=1
 fi
 

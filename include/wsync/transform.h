@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* transform.h - weights changed on their way out: adapters merged, quantized bases unpacked, FP8 made.
+ *
+ * A transform takes a catalog and gives another one, whose items are made when they are read: tile by
+ * tile, through a bounded scratch, on a few threads, ahead of whoever sends them. Everything that
+ * works on a catalog (plan, name check, hash, push, verify) works on what it gives. Source files are
+ * never written.
+ *
+ * What is computed is defined to the bit (wsync-transforms(7)): fp32 arithmetic, the order of every
+ * sum, one rounding where one is said. SIMD and CUDA give the same bits as the plain C. */
+#ifndef WSYNC_TRANSFORM_H
+#define WSYNC_TRANSFORM_H
+
+#include "wsync/catalog.h"
+#include "wsync/config.h"
+
+#include <stdbool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How the scale of an FP8 block follows from its largest magnitude. Sources: xorl's generic quantizer
+ * and slime's block kernel; servers take both. */
+enum ws_scale_rule {
+	WS_SCALE_XORL, /* s = max(amax, 1e-12) / 448, q = rne(clamp(x / s)) */
+	WS_SCALE_SLIME /* s = max(amax, 1e-10) / 448, q = rne(clamp(x * (1 / s))) */
+};
+
+enum ws_quantize {
+	WS_QUANTIZE_NONE,
+	WS_QUANTIZE_FP8,       /* blocks: X.weight, X.weight_scale_inv [ceil(R/bn), ceil(C/bk)] fp32 */
+	WS_QUANTIZE_FP8_TENSOR /* X.weight, X.weight_scale [1] fp32 */
+};
+
+enum ws_lora_rounding {
+	WS_LORA_FOLD,    /* bf16(fp32(W) + fp32(delta)) */
+	WS_LORA_TWO_STEP /* bf16(W + bf16(delta)), each rounded */
+};
+
+struct ws_transform_opts {
+	enum ws_quantize quantize;
+	int64_t block[2];                 /* rows, columns; 0, 0: 128 x 128 */
+	enum ws_scale_rule rule;
+	bool ue8m0;                       /* scales are rounded up to powers of two */
+	const char *const *skip;          /* modules left as they are: globs over module names */
+	size_t n_skip;
+	const struct ws_quant *quant;     /* what the server was started with: its modules_to_not_convert
+	                                   * decide where skip is empty; NULL: not known */
+	const char *const *adapters;      /* PEFT directories, merged in this order */
+	size_t n_adapters;
+	bool adapter_partial;             /* factors that bind to nothing are a warning */
+	enum ws_lora_rounding rounding;
+	const char *correction;           /* safetensors with X.correction_U [R, k] and X.correction_V [k, C]
+	                                   * or _B: one more low-rank pair, scale 1; NULL: none */
+	const struct ws_family *family;   /* to follow adapters into fused bases; NULL */
+	unsigned threads;                 /* 0: one for each processor, at most 8 */
+	uint64_t scratch;                 /* bytes; 0: 128 MiB; never more than that is held */
+};
+
+struct ws_transform_report {
+	size_t quantized, already;        /* tensors made FP8; FP8 of the same blocks before */
+	size_t unpacked;                  /* tensors of nf4, nvfp4 or FP8 bases made dense */
+	size_t bound, replaced;           /* modules with deltas; tensors of modules_to_save */
+	size_t left_over;                 /* adapter tensors that bound to nothing */
+	char left_over_first[256];
+	double largest_change;            /* max |delta| / max |W| over modules that have been made so far */
+	char largest_name[256];
+};
+
+struct ws_transform; /* owns the catalog that it made, its adapters and threads */
+
+/* in is borrowed and must outlive. Headers are read, tensors are not. An adapter that binds to nothing,
+ * shapes that do not fit, an unknown kind of quantized base: WS_EINPUT with the tensor's name. */
+int ws_transform_make(const struct ws_catalog *in, const struct ws_transform_opts *opts,
+                      struct ws_transform **out, struct ws_err *err);
+void ws_transform_free(struct ws_transform *t); /* NULL is fine */
+const struct ws_catalog *ws_transform_catalog(const struct ws_transform *t);
+void ws_transform_report(const struct ws_transform *t, struct ws_transform_report *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

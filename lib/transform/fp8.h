@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fp8.h - blocks of numbers to E4M3 with one scale each.
+ *
+ * E4M3FN: 1 sign, 4 exponent (bias 7), 3 mantissa bits; largest 448; no infinity; subnormals in steps
+ * of 2^-9. Rounding is to nearest, ties to even, after clamping to +-448. All arithmetic is fp32 without
+ * contraction: the results are the same bits on every machine. A zero keeps its sign. */
+#ifndef WS_TRANSFORM_FP8_H
+#define WS_TRANSFORM_FP8_H
+
+#include "wsync/transform.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+uint8_t ws_fp8_from_float(float x); /* finite; clamps */
+float ws_fp8_to_float(uint8_t code);
+
+struct ws_fp8_rule {
+	enum ws_scale_rule rule;
+	bool ue8m0;
+	int64_t bn, bk; /* block rows and columns, > 0 */
+};
+
+/* Where an element that is no finite number was met. */
+struct ws_fp8_bad {
+	int64_t row, col;
+	float value;
+};
+
+/* A band: rows x cols of a tensor, row r at x + r * stride; rows is at most bn and the band begins at
+ * a multiple of bn. scales gets ceil(cols / bk) values. Missing elements of ragged blocks count as 0.
+ * False: *bad says where; codes and scales are then undefined. */
+bool ws_fp8_scales_f32(const struct ws_fp8_rule *r, const float *x, size_t stride, int64_t rows,
+                       int64_t cols, float *scales, struct ws_fp8_bad *bad);
+bool ws_fp8_scales_bf16(const struct ws_fp8_rule *r, const uint16_t *x, size_t stride, int64_t rows,
+                        int64_t cols, float *scales, struct ws_fp8_bad *bad);
+/* With scales as just computed. codes: row r at codes + r * codes_stride. */
+void ws_fp8_codes_f32(const struct ws_fp8_rule *r, const float *x, size_t stride, int64_t rows,
+                      int64_t cols, const float *scales, uint8_t *codes, size_t codes_stride);
+void ws_fp8_codes_bf16(const struct ws_fp8_rule *r, const uint16_t *x, size_t stride, int64_t rows,
+                       int64_t cols, const float *scales, uint8_t *codes, size_t codes_stride);
+
+/* Codes back to numbers: out = code * scale of its block (fp32). cols codes of one row, the first of
+ * them in column col. */
+void ws_fp8_decode_row(const uint8_t *codes, int64_t col, int64_t cols, int64_t bk,
+                       const float *scales, float *out);
+
+/* "scalar", "avx2", "avx512": what is used; setting one that the machine lacks is refused (tests). */
+const char *ws_fp8_level(void);
+bool ws_fp8_set_level(const char *level);
+
+#endif

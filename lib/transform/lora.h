@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lora.h - PEFT adapters: their files, and what they bind to.
+ *
+ * delta = scaling * B @ A, A [r, in], B [out, r]; scaling = alpha / r, or alpha / sqrt(r) with
+ * use_rslora; rank_pattern and alpha_pattern override r and alpha for modules whose name ends so.
+ * fan_in_fan_out: the base is [in, out], the delta is transposed. Embeddings: lora_embedding_A [r, rows],
+ * lora_embedding_B [cols, r], delta = (B @ A)^T. modules_to_save replace tensors. MoE: one pair for each
+ * expert, one shared by all (A or B with one expert), or 3-D stacks over experts. */
+#ifndef WS_TRANSFORM_LORA_H
+#define WS_TRANSFORM_LORA_H
+
+#include "wsync/catalog.h"
+#include "wsync/transform.h"
+
+struct ws_adapter; /* opaque */
+
+/* A directory with adapter_config.json and adapter_model.safetensors (or its shards). */
+int ws_adapter_open(const char *dir, struct ws_adapter **out, struct ws_err *err);
+void ws_adapter_close(struct ws_adapter *a); /* NULL is fine */
+
+/* One low-rank change of one tensor, as fp32: for r in [0, rank), rows x cols += scale * b[:, r] a[r, :].
+ * It reaches rows [row, row + rows) of the target, all of its columns. */
+struct ws_delta {
+	const struct ws_item *a, *b;
+	uint64_t a_at, b_at;      /* first element, in a 3-D stack */
+	bool a_turned, b_turned;  /* a is stored [cols, rank], b [rank, rows] */
+	int64_t row, rows, cols, rank;
+	float scale;
+};
+
+struct ws_binding {
+	const char *target;             /* name of the base's tensor; borrowed from the catalog */
+	const struct ws_item *replaced; /* modules_to_save, or NULL */
+	const struct ws_delta *deltas;
+	size_t n_deltas;
+};
+
+struct ws_bindings {
+	struct ws_binding *items;       /* sorted by target */
+	size_t n;
+	const struct ws_item **left_over; /* adapter tensors that bound to nothing */
+	size_t n_left_over;
+	void *priv;
+};
+
+/* Binds against names and shapes of a catalog (quantized bases: `shape` gives the numbers' shape of an
+ * item, see unpack.h). Missing halves, ranks that disagree, shapes that do not fit, an adapter of which
+ * nothing binds ("made for another model", with the nearest names): WS_EINPUT. Fused bases
+ * (qkv_proj, gate_up_proj) take separate deltas at their rows by the layout, or NULL. */
+typedef void ws_shape_fn(void *ctx, const struct ws_item *item, int64_t *rows, int64_t *cols);
+int ws_adapter_bind(struct ws_adapter *a, const struct ws_catalog *base, const struct ws_layout *layout,
+                    ws_shape_fn *shape, void *ctx, struct ws_bindings *out, struct ws_err *err);
+void ws_bindings_free(struct ws_bindings *b);
+const struct ws_binding *ws_bindings_find(const struct ws_bindings *b, const char *target); /* NULL */
+
+#endif
