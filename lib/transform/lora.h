@@ -17,20 +17,31 @@ struct ws_adapter; /* opaque */
 /* A directory with adapter_config.json and adapter_model.safetensors (or its shards). */
 int ws_adapter_open(const char *dir, struct ws_adapter **out, struct ws_err *err);
 void ws_adapter_close(struct ws_adapter *a); /* NULL is fine */
+/* Names of the adapter's modules are also tried as the family renames them. Before binding; borrowed. */
+struct ws_family;
+void ws_adapter_rename(struct ws_adapter *a, const struct ws_family *family);
 
-/* One low-rank change of one tensor, as fp32: for r in [0, rank), rows x cols += scale * b[:, r] a[r, :].
- * It reaches rows [row, row + rows) of the target, all of its columns. */
+/* One low-rank change of one tensor: rows x cols of it += scale * b @ a, where
+ *   a[r][j] is element a_at + r * a_row + j * a_col of item a,
+ *   b[i][r] is element b_at + i * b_row + r * b_col of item b.
+ * It reaches rows [row, row + rows) of the target, all of its columns. A target of three axes is taken
+ * as its first two in one: its rows are dims[0] * dims[1]. */
 struct ws_delta {
 	const struct ws_item *a, *b;
-	uint64_t a_at, b_at;      /* first element, in a 3-D stack */
-	bool a_turned, b_turned;  /* a is stored [cols, rank], b [rank, rows] */
+	uint64_t a_at, b_at;
+	int64_t a_row, a_col, b_row, b_col;
 	int64_t row, rows, cols, rank;
 	float scale;
 };
 
+/* The factors as lowrank.h wants them: a [rank, cols] and b [rows, rank], packed fp32. A NaN or an
+ * infinity in them is WS_EINPUT and names the tensor and the place. For several threads. */
+int ws_delta_read(const struct ws_delta *d, float *a, float *b, struct ws_err *err);
+
 struct ws_binding {
 	const char *target;             /* name of the base's tensor; borrowed from the catalog */
-	const struct ws_item *replaced; /* modules_to_save, or NULL */
+	const struct ws_item *replaced; /* modules_to_save and trained biases: takes the target's place,
+	                                 * and deltas are added to it; NULL: none */
 	const struct ws_delta *deltas;
 	size_t n_deltas;
 };

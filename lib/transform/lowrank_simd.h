@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lowrank_simd.h - what each instruction set does for lowrank.c. */
+#ifndef WS_TRANSFORM_LOWRANK_SIMD_H
+#define WS_TRANSFORM_LOWRANK_SIMD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { WS_MAX_WIDTH = 32 };
+
+/* n rows of one strip of `width` columns. a is [rank][width], packed, so that its rows do not fall into
+ * the same few cache sets; sums go on from what is in out where `goes_on`, and are scaled where `ends`. */
+struct ws_strip {
+	const float *a, *b;
+	size_t b_stride;
+	int64_t rank, n;
+	float *out;
+	size_t stride;
+	bool goes_on, ends;
+	float scale;
+};
+
+/* m is any number of columns; max[0] and max[1] are raised, as bits, to the largest |delta| and |w|. */
+struct ws_merge_row {
+	const float *w, *delta;
+	uint16_t *out;
+	int64_t m;
+	bool two_step;
+};
+
+struct ws_lowrank_ops {
+	int64_t width; /* of its strips */
+	void (*strip)(const struct ws_strip *s);
+	void (*merge)(const struct ws_merge_row *m, uint32_t max[2]);
+};
+
+extern const struct ws_lowrank_ops ws_lowrank_scalar;
+#if defined(__x86_64__)
+extern const struct ws_lowrank_ops ws_lowrank_avx2, ws_lowrank_avx512;
+#endif
+
+#endif
