@@ -124,6 +124,7 @@ define compile
 	$(Q)$(CC) $(BASEFLAGS) $(LAYER) $(ISA) $(DEP_CFLAGS) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 endef
 # Kernels for one instruction set each, chosen at run time; elsewhere these files are empty.
+ISA =
 ifeq ($(shell uname -m),x86_64)
 $(BUILD)/obj/%_avx2.o: ISA = -mavx2 -mfma -mf16c
 $(BUILD)/obj/%_avx512.o: ISA = -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c

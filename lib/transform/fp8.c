@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fp8.c - E4M3 in plain C, which defines the bits, and the choice of an instruction set.
+ *
+ *   code   s eeee mmm: (-1)^s * 2^(e-7) * 1.mmm; e 0: (-1)^s * 2^-6 * 0.mmm; s 1111 111: NaN
+ *
+ * Rounding works on the bits of a float: magnitudes sort like integers, and a carry out of the mantissa
+ * is the next exponent, in subnormals too. */
+#include "fp8.h"
+
+#include "fp8_rows.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+enum {
+	LARGEST = 0x43e00000,        /* 448 */
+	SMALLEST_NORMAL = 0x3c800000, /* 2^-6 */
+	HALF_A_STEP = 0x3a800000     /* 2^-10: a tie between zero and the least subnormal */
+};
+
+static uint32_t bits_of(float x)
+{
+	uint32_t bits;
+	memcpy(&bits, &x, sizeof bits);
+	return bits;
+}
+
+static float float_of(uint32_t bits)
+{
+	float x;
+	memcpy(&x, &bits, sizeof x);
+	return x;
+}
+
+/* v / 2^n to the nearest integer, halves to even. */
+static uint32_t shift_to_even(uint32_t v, unsigned n)
+{
+	return (v + (1u << (n - 1)) - 1 + (v >> n & 1)) >> n;
+}
+
+uint8_t ws_fp8_from_float(float x)
+{
+	const uint32_t bits = bits_of(x), magnitude = bits & 0x7fffffff;
+	const uint32_t sign = bits >> 24 & 0x80;
+	if (magnitude >= LARGEST)
+		return (uint8_t)(sign | (magnitude > 0x7f800000 ? 0x7f : 0x7e));
+	if (magnitude >= SMALLEST_NORMAL)
+		return (uint8_t)(sign | shift_to_even(magnitude - (120u << 23), 20));
+	if (magnitude <= HALF_A_STEP)
+		return (uint8_t)sign;
+	return (uint8_t)(sign | shift_to_even((magnitude & 0x7fffff) | 0x800000, 141 - (magnitude >> 23)));
+}
+
+#define EIGHT(e) \
+	8 * UNIT(e), 9 * UNIT(e), 10 * UNIT(e), 11 * UNIT(e), 12 * UNIT(e), 13 * UNIT(e), 14 * UNIT(e), 15 * UNIT(e)
+#define UNIT(e) ((float)(1 << (e)) / 1024)
+
+float ws_fp8_to_float(uint8_t code)
+{
+	static const float magnitudes[120] = { EIGHT(1), EIGHT(2), EIGHT(3), EIGHT(4), EIGHT(5), EIGHT(6),
+		                               EIGHT(7), EIGHT(8), EIGHT(9), EIGHT(10), EIGHT(11),
+		                               EIGHT(12), EIGHT(13), EIGHT(14), EIGHT(15) };
+	const unsigned m = code & 0x7f;
+	const float x = m == 0x7f ? float_of(0x7fc00000) : m < 8 ? (float)m / 512 : magnitudes[m - 8];
+	return code & 0x80 ? -x : x;
+}
+
+/* ---- rows in plain C ---------------------------------------------------------------------------- */
+
+static float f32_at(const void *x, size_t i)
+{
+	return ((const float *)x)[i];
+}
+
+static float bf16_at(const void *x, size_t i)
+{
+	return float_of((uint32_t)((const uint16_t *)x)[i] << 16);
+}
+
+#define ROWS(type) \
+	static uint32_t amax_##type(const void *x, size_t n) \
+	{ \
+		uint32_t amax = 0; \
+		for (size_t i = 0; i < n; i++) { \
+			const uint32_t magnitude = bits_of(type##_at(x, i)) & 0x7fffffff; \
+			amax = magnitude > amax ? magnitude : amax; \
+		} \
+		return amax; \
+	} \
+\
+	static void divide_##type(const void *x, size_t n, float by, uint8_t *out) \
+	{ \
+		for (size_t i = 0; i < n; i++) \
+			out[i] = ws_fp8_from_float(type##_at(x, i) / by); \
+	} \
+\
+	static void multiply_##type(const void *x, size_t n, float by, uint8_t *out) \
+	{ \
+		for (size_t i = 0; i < n; i++) \
+			out[i] = ws_fp8_from_float(type##_at(x, i) * by); \
+	}
+ROWS(f32)
+ROWS(bf16)
+
+static const struct ws_fp8_level scalar = {
+	"scalar",
+	{ amax_f32, divide_f32, multiply_f32 },
+	{ amax_bf16, divide_bf16, multiply_bf16 },
+};
+
+/* ---- levels ------------------------------------------------------------------------------------- */
+
+static const struct ws_fp8_level *get_scalar(void)
+{
+	return &scalar;
+}
+
+static const struct ws_fp8_level *(*const levels[])(void) = { ws_fp8_avx512, ws_fp8_avx2, get_scalar };
+enum { N_LEVELS = sizeof levels / sizeof levels[0] };
+
+static const struct ws_fp8_level *_Atomic chosen;
+
+/* Threads that come first together choose the same. */
+const struct ws_fp8_level *ws_fp8_chosen(void)
+{
+	const struct ws_fp8_level *l = atomic_load_explicit(&chosen, memory_order_relaxed);
+	for (size_t i = 0; !l && i < N_LEVELS; i++)
+		if ((l = levels[i]()))
+			atomic_store_explicit(&chosen, l, memory_order_relaxed);
+	return l;
+}
+
+const char *ws_fp8_level(void)
+{
+	return ws_fp8_chosen()->name;
+}
+
+bool ws_fp8_set_level(const char *level)
+{
+	for (size_t i = 0; i < N_LEVELS; i++) {
+		const struct ws_fp8_level *l = levels[i]();
+		if (l && strcmp(l->name, level) == 0) {
+			atomic_store_explicit(&chosen, l, memory_order_relaxed);
+			return true;
+		}
+	}
+	return false;
+}

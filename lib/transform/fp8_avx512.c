@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fp8_avx512.c - rows of fp8.c, 16 elements at a time, rests by masks.
+ *
+ * Rounds as fp8_avx2.c does. A masked element reads as zero, whose magnitude raises nothing. */
+#include "fp8_rows.h"
+
+#if !defined(__AVX512BW__) || !defined(__AVX512VL__)
+
+const struct ws_fp8_level *ws_fp8_avx512(void)
+{
+	return NULL;
+}
+
+#else
+
+#include <immintrin.h>
+
+enum { STEP = 16 };
+
+/* The bits of 16 elements as floats. */
+static __m512i load_f32(const float *x, __mmask16 mask)
+{
+	return _mm512_maskz_loadu_epi32(mask, x);
+}
+
+static __m512i load_bf16(const uint16_t *x, __mmask16 mask)
+{
+	return _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, x)), 16);
+}
+
+static __mmask16 first(size_t n)
+{
+	return (__mmask16)(n >= STEP ? 0xffff : (1u << n) - 1);
+}
+
+static __m512i magnitude(__m512i bits)
+{
+	return _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
+}
+
+/* |y| to codes without sign, in 32 bits each. */
+static __m512i round16(__m512 y)
+{
+	const __m512i exponent = _mm512_set1_epi32(0x7f800000), normal = _mm512_set1_epi32(121 << 23);
+	y = _mm512_min_ps(y, _mm512_set1_ps(448));
+	__m512i e = _mm512_and_si512(_mm512_castps_si512(y), exponent);
+	e = _mm512_max_epi32(e, normal);
+	const __m512i magic = _mm512_add_epi32(e, _mm512_set1_epi32(20 << 23));
+	const __m512 sum = _mm512_add_ps(y, _mm512_castsi512_ps(magic));
+	const __m512i mantissa = _mm512_sub_epi32(_mm512_castps_si512(sum), magic);
+	return _mm512_add_epi32(mantissa, _mm512_srli_epi32(_mm512_sub_epi32(e, normal), 20));
+}
+
+static void store(uint8_t *out, __mmask16 mask, __m512i codes, __m512i x)
+{
+	const __m512i sign = _mm512_and_si512(_mm512_srli_epi32(x, 24), _mm512_set1_epi32(0x80));
+	_mm512_mask_cvtepi32_storeu_epi8(out, mask, _mm512_or_si512(codes, sign));
+}
+
+#define ROWS(type, element) \
+	static uint32_t amax_##type(const void *x, size_t n) \
+	{ \
+		const element *const run = x; \
+		__m512i amax = _mm512_setzero_si512(); \
+		for (size_t i = 0; i < n; i += STEP) \
+			amax = _mm512_max_epu32(amax, magnitude(load_##type(run + i, first(n - i)))); \
+		return _mm512_reduce_max_epu32(amax); \
+	} \
+\
+	static void divide_##type(const void *x, size_t n, float by, uint8_t *out) \
+	{ \
+		const element *const run = x; \
+		const __m512 all = _mm512_set1_ps(by); \
+		for (size_t i = 0; i < n; i += STEP) { \
+			const __m512i v = load_##type(run + i, first(n - i)); \
+			const __m512 y = _mm512_div_ps(_mm512_castsi512_ps(magnitude(v)), all); \
+			store(out + i, first(n - i), round16(y), v); \
+		} \
+	} \
+\
+	static void multiply_##type(const void *x, size_t n, float by, uint8_t *out) \
+	{ \
+		const element *const run = x; \
+		const __m512 all = _mm512_set1_ps(by); \
+		for (size_t i = 0; i < n; i += STEP) { \
+			const __m512i v = load_##type(run + i, first(n - i)); \
+			const __m512 y = _mm512_mul_ps(_mm512_castsi512_ps(magnitude(v)), all); \
+			store(out + i, first(n - i), round16(y), v); \
+		} \
+	}
+ROWS(f32, float)
+ROWS(bf16, uint16_t)
+
+const struct ws_fp8_level *ws_fp8_avx512(void)
+{
+	static const struct ws_fp8_level level = {
+		"avx512",
+		{ amax_f32, divide_f32, multiply_f32 },
+		{ amax_bf16, divide_bf16, multiply_bf16 },
+	};
+	return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+	       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") ? &level : NULL;
+}
+
+#endif

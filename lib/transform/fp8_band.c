@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fp8_band.c - blocks of a band: their scales, their codes, and back.
+ *
+ * Bands are walked row by row across all their blocks, as they lie in memory; a block's largest
+ * magnitude waits in its place among the scales meanwhile, as the bits of a float. */
+#include "fp8.h"
+
+#include "fp8_rows.h"
+
+#include <string.h>
+
+enum { INFINITE = 0x7f800000 };
+
+struct band {
+	const struct ws_fp8_rows *rows_of;
+	const uint8_t *x;
+	size_t size, stride; /* of an element and from row to row, in bytes */
+	int64_t rows, cols;
+};
+
+static struct band band_f32(const float *x, size_t stride, int64_t rows, int64_t cols)
+{
+	return (struct band){ &ws_fp8_chosen()->f32, (const uint8_t *)x, 4, stride * 4, rows, cols };
+}
+
+static struct band band_bf16(const uint16_t *x, size_t stride, int64_t rows, int64_t cols)
+{
+	return (struct band){ &ws_fp8_chosen()->bf16, (const uint8_t *)x, 2, stride * 2, rows, cols };
+}
+
+static const uint8_t *at(const struct band *b, int64_t row, int64_t col)
+{
+	return b->x + (size_t)row * b->stride + (size_t)col * b->size;
+}
+
+static int64_t width(const struct band *b, int64_t col, int64_t bk)
+{
+	return b->cols - col < bk ? b->cols - col : bk;
+}
+
+static uint32_t bits_of(float x)
+{
+	uint32_t bits;
+	memcpy(&bits, &x, sizeof bits);
+	return bits;
+}
+
+/* ---- scales ------------------------------------------------------------------------------------- */
+
+float ws_fp8_scale(const struct ws_fp8_rule *r, float amax)
+{
+	const float least = r->rule == WS_SCALE_SLIME ? 1e-10f : 1e-12f;
+	const float scale = (amax > least ? amax : least) / 448;
+	if (!r->ue8m0)
+		return scale;
+	const uint32_t up = (bits_of(scale) + 0x7fffff) & 0x7f800000;
+	float power;
+	memcpy(&power, &up, sizeof power);
+	return power;
+}
+
+/* The first in rows, then columns. There is one. */
+static void find_bad(const struct band *b, struct ws_fp8_bad *bad)
+{
+	bad->row = bad->col = 0;
+	while (b->rows_of->amax(at(b, bad->row, 0), (size_t)b->cols) < INFINITE)
+		bad->row++;
+	while (b->rows_of->amax(at(b, bad->row, bad->col), 1) < INFINITE)
+		bad->col++;
+	uint32_t bits = 0;
+	memcpy((uint8_t *)&bits + 4 - b->size, at(b, bad->row, bad->col), b->size);
+	memcpy(&bad->value, &bits, sizeof bad->value);
+}
+
+/* Raises the magnitudes of the blocks; false where something is no finite number. */
+static bool raise_blocks(const struct band *b, int64_t bk, float *amax, struct ws_fp8_bad *bad)
+{
+	bool finite = true;
+	for (int64_t row = 0; row < b->rows; row++)
+		for (int64_t col = 0, block = 0; col < b->cols; col += bk, block++) {
+			const uint32_t bits = b->rows_of->amax(at(b, row, col), (size_t)width(b, col, bk));
+			finite = finite && bits < INFINITE;
+			if (bits > bits_of(amax[block]))
+				memcpy(&amax[block], &bits, sizeof bits);
+		}
+	if (!finite)
+		find_bad(b, bad);
+	return finite;
+}
+
+static bool make_scales(const struct ws_fp8_rule *r, const struct band *b, float *scales,
+                        struct ws_fp8_bad *bad)
+{
+	const int64_t n = b->cols / r->bk + (b->cols % r->bk != 0);
+	for (int64_t i = 0; i < n; i++)
+		scales[i] = 0;
+	if (!raise_blocks(b, r->bk, scales, bad))
+		return false;
+	for (int64_t i = 0; i < n; i++)
+		scales[i] = ws_fp8_scale(r, scales[i]);
+	return true;
+}
+
+bool ws_fp8_scales_f32(const struct ws_fp8_rule *r, const float *x, size_t stride, int64_t rows,
+                       int64_t cols, float *scales, struct ws_fp8_bad *bad)
+{
+	const struct band b = band_f32(x, stride, rows, cols);
+	return make_scales(r, &b, scales, bad);
+}
+
+bool ws_fp8_scales_bf16(const struct ws_fp8_rule *r, const uint16_t *x, size_t stride, int64_t rows,
+                        int64_t cols, float *scales, struct ws_fp8_bad *bad)
+{
+	const struct band b = band_bf16(x, stride, rows, cols);
+	return make_scales(r, &b, scales, bad);
+}
+
+bool ws_fp8_amax_f32(const float *x, size_t stride, int64_t rows, int64_t cols, float *amax,
+                     struct ws_fp8_bad *bad)
+{
+	const struct band b = band_f32(x, stride, rows, cols);
+	return raise_blocks(&b, cols, amax, bad);
+}
+
+bool ws_fp8_amax_bf16(const uint16_t *x, size_t stride, int64_t rows, int64_t cols, float *amax,
+                      struct ws_fp8_bad *bad)
+{
+	const struct band b = band_bf16(x, stride, rows, cols);
+	return raise_blocks(&b, cols, amax, bad);
+}
+
+/* ---- codes -------------------------------------------------------------------------------------- */
+
+static void make_codes(const struct ws_fp8_rule *r, const struct band *b, const float *scales,
+                       uint8_t *codes, size_t codes_stride)
+{
+	const bool multiply = r->rule == WS_SCALE_SLIME;
+	for (int64_t row = 0; row < b->rows; row++, codes += codes_stride)
+		for (int64_t col = 0, block = 0; col < b->cols; col += r->bk, block++) {
+			const size_t n = (size_t)width(b, col, r->bk);
+			if (multiply)
+				b->rows_of->multiply(at(b, row, col), n, 1 / scales[block], codes + col);
+			else
+				b->rows_of->divide(at(b, row, col), n, scales[block], codes + col);
+		}
+}
+
+void ws_fp8_codes_f32(const struct ws_fp8_rule *r, const float *x, size_t stride, int64_t rows,
+                      int64_t cols, const float *scales, uint8_t *codes, size_t codes_stride)
+{
+	const struct band b = band_f32(x, stride, rows, cols);
+	make_codes(r, &b, scales, codes, codes_stride);
+}
+
+void ws_fp8_codes_bf16(const struct ws_fp8_rule *r, const uint16_t *x, size_t stride, int64_t rows,
+                       int64_t cols, const float *scales, uint8_t *codes, size_t codes_stride)
+{
+	const struct band b = band_bf16(x, stride, rows, cols);
+	make_codes(r, &b, scales, codes, codes_stride);
+}
+
+/* ---- and back ----------------------------------------------------------------------------------- */
+
+void ws_fp8_decode_row(const uint8_t *codes, int64_t col, int64_t cols, int64_t bk,
+                       const float *scales, float *out)
+{
+	for (int64_t i = 0; i < cols;) {
+		const int64_t block = (col + i) / bk;
+		const int64_t left = bk - (col + i) % bk;
+		const int64_t end = left < cols - i ? i + left : cols;
+		for (; i < end; i++)
+			out[i] = ws_fp8_to_float(codes[i]) * scales[block];
+	}
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fp8_rows.h - what an instruction set does for fp8.c: runs of elements that share one scale.
+ *
+ * All of it is exact or rounded once, so every level gives the same bits and only speed differs. */
+#ifndef WS_TRANSFORM_FP8_ROWS_H
+#define WS_TRANSFORM_FP8_ROWS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ws_fp8_rows {
+	/* The greatest |x| as the bits of a float; what is no finite number makes it 0x7f800000 or more. */
+	uint32_t (*amax)(const void *x, size_t n);
+	/* out[i] = rne(clamp(x[i] / by)), or of x[i] * by. */
+	void (*divide)(const void *x, size_t n, float by, uint8_t *out);
+	void (*multiply)(const void *x, size_t n, float by, uint8_t *out);
+};
+
+struct ws_fp8_level {
+	const char *name;
+	struct ws_fp8_rows f32, bf16;
+};
+
+/* NULL where the compiler's target or this processor lacks it. */
+const struct ws_fp8_level *ws_fp8_avx2(void);
+const struct ws_fp8_level *ws_fp8_avx512(void);
+
+const struct ws_fp8_level *ws_fp8_chosen(void);
+
+#endif
