@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lora_bind.h - an adapter being bound: where in the base a change of a given name goes. */
+#ifndef WS_TRANSFORM_LORA_BIND_H
+#define WS_TRANSFORM_LORA_BIND_H
+
+#include "lora_priv.h"
+
+struct ws_bound {
+	const struct ws_item *target;
+	const struct ws_item *replaced; /* or NULL: the delta */
+	struct ws_delta delta;
+	size_t order;
+};
+
+struct ws_binder {
+	struct ws_adapter *adapter;
+	const struct ws_catalog *base;
+	const struct ws_layout *layout; /* may be NULL */
+	ws_shape_fn *shape;
+	void *ctx;
+	struct ws_arena *arena;         /* of the result */
+	struct ws_list bound;           /* of struct ws_bound */
+	struct ws_list left_over;       /* of const struct ws_item * */
+	size_t n_deltas;
+};
+
+struct ws_lora_name {
+	const char *text;
+	bool headless;
+};
+
+/* The changes of one matrix, or of each expert's: rows are outputs, columns inputs. */
+struct ws_stack {
+	struct ws_delta first;
+	int64_t a_step, b_step; /* from one expert to the next, in elements; 0: shared */
+	int64_t n;              /* experts; 1: all of them have this one */
+	bool axes_in_order;     /* rows may be the inputs */
+	bool embedding;
+};
+
+/* 1: bound; 0: the base has no such name; -1. */
+int ws_lora_place_matrix(struct ws_binder *b, const struct ws_lora_name *module,
+                         const struct ws_stack *s, struct ws_err *err);
+int ws_lora_place_stack(struct ws_binder *b, const struct ws_lora_name *tensor,
+                        const struct ws_stack *s, struct ws_err *err);
+int ws_lora_place_tensor(struct ws_binder *b, const struct ws_lora_name *tensor,
+                         const struct ws_item *item, struct ws_err *err);
+/* The shape of a stack by that name in the base or the layout: experts, outputs, inputs, or the other way
+ * round. False: there is none. */
+bool ws_lora_stack_dims(struct ws_binder *b, const struct ws_lora_name *tensor, int64_t dims[3]);
+
+#endif

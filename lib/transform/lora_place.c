@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lora_place.c - where in the base a change goes: to the tensor of its name, to rows of the fused one that
+ * it is a part of, or in slices to the parts of the fused one that it is named after.
+ *
+ * A change is known by its two factors and the steps between their elements, so that slicing and
+ * transposing it move numbers about and no elements. */
+#include "lora_bind.h"
+
+#include "names.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_NAME = WS_LORA_MAX_NAME + 64, CANDIDATES = 4 };
+
+/* ---- names ---- */
+
+/* The k-th name that the base may have for it; NULL: it would be none. */
+static const char *candidate(const struct ws_binder *b, const struct ws_lora_name *name,
+                             const char *suffix, int k, char buf[MAX_NAME])
+{
+	char plain[MAX_NAME];
+	const bool headless = k >= 2, renamed = k % 2;
+	if ((headless && !name->headless) || (renamed && !b->adapter->family))
+		return NULL;
+	const int n = snprintf(plain, sizeof plain, "%s%s%s", headless ? "model." : "", name->text, suffix);
+	if (n < 0 || (size_t)n >= sizeof plain)
+		return NULL;
+	if (renamed)
+		return ws_family_rename(b->adapter->family, plain, buf, MAX_NAME);
+	return memcpy(buf, plain, (size_t)n + 1);
+}
+
+static const struct ws_item *find_item(const struct ws_binder *b, const struct ws_lora_name *name,
+                                       const char *suffix)
+{
+	char buf[MAX_NAME];
+	for (int k = 0; k < CANDIDATES; k++) {
+		const char *text = candidate(b, name, suffix, k, buf);
+		const struct ws_item *item = text ? ws_catalog_find(b->base, text) : NULL;
+		if (item)
+			return item;
+	}
+	return NULL;
+}
+
+static const struct ws_part *find_part(const struct ws_binder *b, const struct ws_lora_name *name,
+                                       const char *suffix)
+{
+	char buf[MAX_NAME];
+	for (int k = 0; b->layout && k < CANDIDATES; k++) {
+		const char *text = candidate(b, name, suffix, k, buf);
+		const struct ws_part *part = text ? ws_layout_find_part(b->layout, text) : NULL;
+		if (part)
+			return part;
+	}
+	return NULL;
+}
+
+struct fused {
+	const struct ws_param *param;
+	int64_t groups; /* of rows that alternate */
+};
+
+static bool find_fused(const struct ws_binder *b, const struct ws_lora_name *name, const char *suffix,
+                       unsigned n_dims, struct fused *out)
+{
+	char buf[MAX_NAME];
+	for (int k = 0; b->layout && k < CANDIDATES; k++) {
+		const char *text = candidate(b, name, suffix, k, buf);
+		const struct ws_alias *alias = text ? ws_layout_find_alias(b->layout, text, 0) : NULL;
+		out->param = text ? ws_layout_find_param(b->layout, text) : NULL;
+		out->groups = 1;
+		if (!out->param && alias) {
+			out->param = ws_layout_param(b->layout, alias->param);
+			out->groups = alias->groups > 0 ? alias->groups : 1;
+		}
+		if (out->param && out->param->n_dims == n_dims && !out->param->trouble)
+			return true;
+	}
+	return false;
+}
+
+/* ---- changes ---- */
+
+static struct ws_delta rows_of(const struct ws_delta *d, int64_t from, int64_t n)
+{
+	struct ws_delta part = *d;
+	part.b_at += (uint64_t)(from * d->b_row);
+	part.rows = n;
+	return part;
+}
+
+static struct ws_delta turned(const struct ws_delta *d)
+{
+	struct ws_delta t = *d;
+	t.a = d->b, t.a_at = d->b_at, t.a_row = d->b_col, t.a_col = d->b_row;
+	t.b = d->a, t.b_at = d->a_at, t.b_row = d->a_col, t.b_col = d->a_row;
+	t.rows = d->cols, t.cols = d->rows;
+	return t;
+}
+
+static struct ws_delta of_expert(const struct ws_stack *s, int64_t e)
+{
+	struct ws_delta d = s->first;
+	d.a_at += (uint64_t)(e * s->a_step);
+	d.b_at += (uint64_t)(e * s->b_step);
+	return d;
+}
+
+static int add(struct ws_binder *b, const struct ws_item *target, const struct ws_delta *d, int64_t row,
+               const struct ws_item *replaced, struct ws_err *err)
+{
+	const size_t order = b->bound.n;
+	struct ws_bound *x = ws_list_add(b->arena, &b->bound, sizeof *x);
+	if (!x)
+		return ws_err_set(err, WS_ESYSTEM, "binding an adapter: out of memory");
+	*x = (struct ws_bound){ .target = target, .replaced = replaced, .order = order };
+	if (d) {
+		x->delta = *d;
+		x->delta.row = row;
+		b->n_deltas++;
+	}
+	return 1;
+}
+
+static void shape_of(const struct ws_binder *b, const struct ws_item *item, int64_t *rows, int64_t *cols)
+{
+	if (b->shape) {
+		b->shape(b->ctx, item, rows, cols);
+		return;
+	}
+	*rows = 1;
+	*cols = item->n_dims ? item->dims[item->n_dims - 1] : 1;
+	for (unsigned i = 0; i + 1 < item->n_dims; i++)
+		*rows *= item->dims[i];
+}
+
+static int misfit(const struct ws_delta *d, const char *target, int64_t rows, int64_t cols,
+                  struct ws_err *err)
+{
+	ws_err_set(err, WS_EINPUT, "adapter: '%s' and '%s' make a change of %lld x %lld, but '%s' is %lld x "
+	           "%lld", ws_quote(d->a->name).text, ws_quote(d->b->name).text, (long long)d->rows,
+	           (long long)d->cols, ws_quote(target).text, (long long)rows, (long long)cols);
+	return ws_err_hint(err, "the adapter was made for another model, or for this one with another "
+	                        "vocabulary");
+}
+
+/* As its shape says; a square one as `prefers` says. False: it fits in no way. */
+static bool fit(struct ws_delta *d, int64_t rows, int64_t cols, bool prefers_turned)
+{
+	const bool straight = d->rows == rows && d->cols == cols;
+	const bool across = d->rows == cols && d->cols == rows;
+	if (across && (prefers_turned || !straight))
+		*d = turned(d);
+	return straight || across;
+}
+
+/* ---- matrices ---- */
+
+static int add_whole(struct ws_binder *b, const struct ws_item *item, const struct ws_stack *s,
+                     struct ws_err *err)
+{
+	struct ws_delta d = s->first;
+	int64_t rows, cols;
+	shape_of(b, item, &rows, &cols);
+	if (!fit(&d, rows, cols, s->embedding || b->adapter->config.fan_in_fan_out))
+		return misfit(&d, item->name, rows, cols, err);
+	return add(b, item, &d, 0, NULL, err);
+}
+
+/* The base keeps it fused with others. */
+static int add_to_fused(struct ws_binder *b, const struct ws_part *part, const struct ws_delta *d,
+                        struct ws_err *err)
+{
+	const struct ws_param *param = ws_layout_param(b->layout, part->param);
+	const struct ws_item *item = ws_catalog_find(b->base, param->name);
+	struct ws_box from, to;
+	int64_t rows, cols;
+	if (!item || part->transposed || part->n_dims != 2)
+		return 0;
+	ws_layout_place(b->layout, part, 0, &from, &to);
+	const unsigned last = to.n_dims - 1;
+	if (last < 1 || last > 2)
+		return 0;
+	if (d->rows != part->dims[0] || d->cols != part->dims[1])
+		return misfit(d, part->name, part->dims[0], part->dims[1], err);
+	const int64_t row = last == 2 ? to.at[0] * param->dims[1] + to.at[1] : to.at[0];
+	shape_of(b, item, &rows, &cols);
+	if (row + d->rows > rows || d->cols != cols)
+		return misfit(d, item->name, rows, cols, err);
+	return add(b, item, d, row, NULL, err);
+}
+
+/* Rows [at, at + n) of a change of a fused tensor, to one part of it. */
+static int add_slice(struct ws_binder *b, const struct ws_item *item, const struct ws_delta *d,
+                     int64_t at, int64_t n, int64_t groups, struct ws_err *err)
+{
+	int64_t rows, cols;
+	shape_of(b, item, &rows, &cols);
+	if (rows != n || cols != d->cols || at % groups || n % groups || d->rows % groups) {
+		const struct ws_delta part = rows_of(d, at, n);
+		return misfit(&part, item->name, rows, cols, err);
+	}
+	for (int64_t g = 0; g < groups; g++) {
+		const struct ws_delta part = rows_of(d, g * (d->rows / groups) + at / groups, n / groups);
+		if (add(b, item, &part, g * (n / groups), NULL, err) < 0)
+			return -1;
+	}
+	return 1;
+}
+
+/* The base has the parts, the change is of all of them together. */
+static int add_to_parts(struct ws_binder *b, const struct fused *f, const struct ws_stack *s, bool turn,
+                        struct ws_err *err)
+{
+	int rc = 0;
+	for (size_t i = 0; i < f->param->n_parts; i++) {
+		const struct ws_part *part = ws_layout_part(b->layout, f->param->first + i);
+		const struct ws_item *item = ws_catalog_find(b->base, part->name);
+		struct ws_box from, to;
+		if (!item || part->transposed)
+			continue;
+		ws_layout_place(b->layout, part, 0, &from, &to);
+		const unsigned axis = to.n_dims == 3;
+		struct ws_delta d = of_expert(s, axis && s->n > 1 ? to.at[0] : 0);
+		if (turn)
+			d = turned(&d);
+		if (add_slice(b, item, &d, to.at[axis], to.size[axis], f->groups, err) < 0)
+			return -1;
+		rc = 1;
+	}
+	return rc;
+}
+
+int ws_lora_place_matrix(struct ws_binder *b, const struct ws_lora_name *module,
+                         const struct ws_stack *s, struct ws_err *err)
+{
+	const struct ws_item *item = find_item(b, module, ".weight");
+	if (item)
+		return add_whole(b, item, s, err);
+	const struct ws_part *part = find_part(b, module, ".weight");
+	if (part) {
+		const int rc = add_to_fused(b, part, &s->first, err);
+		if (rc)
+			return rc;
+	}
+	struct fused f;
+	if (!find_fused(b, module, ".weight", 2, &f))
+		return 0;
+	const struct ws_delta *d = &s->first;
+	if (d->rows != f.param->dims[0] || d->cols != f.param->dims[1])
+		return misfit(d, f.param->name, f.param->dims[0], f.param->dims[1], err);
+	return add_to_parts(b, &f, s, false, err);
+}
+
+/* ---- stacks over experts ---- */
+
+bool ws_lora_stack_dims(struct ws_binder *b, const struct ws_lora_name *tensor, int64_t dims[3])
+{
+	const struct ws_item *item = find_item(b, tensor, "");
+	struct fused f;
+	if (item && item->n_dims == 3)
+		memcpy(dims, item->dims, 3 * sizeof *dims);
+	else if (!item && find_fused(b, tensor, "", 3, &f))
+		memcpy(dims, f.param->dims, 3 * sizeof *dims);
+	else
+		return false;
+	return true;
+}
+
+/* Whether a square matrix of an expert has its inputs first, as far as it can be known. */
+static int prefer_turned(struct ws_binder *b, const struct ws_lora_name *tensor,
+                         const struct ws_stack *s, bool *out, struct ws_err *err)
+{
+	const struct ws_part *part = find_part(b, tensor, "");
+	*out = s->axes_in_order || (part && part->transposed);
+	if (*out || part || s->first.rows != s->first.cols)
+		return 0;
+	return ws_err_set(err, WS_EINPUT, "adapter: '%s' changes square matrices, and whether '%s' has its "
+	                  "inputs or its outputs first is not known without the model's config.json",
+	                  ws_quote(s->first.a->name).text, ws_quote(tensor->text).text);
+}
+
+static int check_experts(const struct ws_stack *s, int64_t experts, const char *target,
+                         struct ws_err *err)
+{
+	if (s->n == 1 || s->n == experts)
+		return 0;
+	return ws_err_set(err, WS_EINPUT, "adapter: '%s' and '%s' are of %lld experts, but '%s' has %lld",
+	                  ws_quote(s->first.a->name).text, ws_quote(s->first.b->name).text, (long long)s->n,
+	                  ws_quote(target).text, (long long)experts);
+}
+
+static int add_to_stack(struct ws_binder *b, const struct ws_lora_name *tensor,
+                        const struct ws_item *item, const struct ws_stack *s, struct ws_err *err)
+{
+	bool turn;
+	if (item->n_dims != 3 || check_experts(s, item->dims[0], item->name, err) ||
+	    prefer_turned(b, tensor, s, &turn, err))
+		return item->n_dims != 3 ? 0 : -1;
+	for (int64_t e = 0; e < item->dims[0]; e++) {
+		struct ws_delta d = of_expert(s, s->n > 1 ? e : 0);
+		if (!fit(&d, item->dims[1], item->dims[2], turn))
+			return misfit(&d, item->name, item->dims[1], item->dims[2], err);
+		if (add(b, item, &d, e * item->dims[1], NULL, err) < 0)
+			return -1;
+	}
+	return 1;
+}
+
+int ws_lora_place_stack(struct ws_binder *b, const struct ws_lora_name *tensor, const struct ws_stack *s,
+                        struct ws_err *err)
+{
+	const struct ws_item *item = find_item(b, tensor, "");
+	struct fused f;
+	if (item)
+		return add_to_stack(b, tensor, item, s, err);
+	if (!find_fused(b, tensor, "", 3, &f))
+		return 0;
+	struct ws_delta d = s->first;
+	const int64_t rows = f.param->dims[1], cols = f.param->dims[2];
+	if (check_experts(s, f.param->dims[0], f.param->name, err))
+		return -1;
+	if (rows == cols && s->axes_in_order)
+		return ws_err_set(err, WS_EINPUT, "adapter: '%s' changes square matrices, and PEFT before 0.19 "
+		                  "did not save which way round", ws_quote(d.a->name).text);
+	if (!fit(&d, rows, cols, false))
+		return misfit(&d, f.param->name, rows, cols, err);
+	return add_to_parts(b, &f, s, d.a != s->first.a, err);
+}
+
+/* ---- whole tensors ---- */
+
+static bool same_shape(const struct ws_binder *b, const struct ws_item *target,
+                       const struct ws_item *item)
+{
+	int64_t rows, cols;
+	if (target->n_dims == item->n_dims &&
+	    memcmp(target->dims, item->dims, item->n_dims * sizeof *item->dims) == 0)
+		return true;
+	if (!b->shape || item->n_dims != 2)
+		return false;
+	shape_of(b, target, &rows, &cols); /* of a quantized base, as numbers */
+	return rows == item->dims[0] && cols == item->dims[1];
+}
+
+int ws_lora_place_tensor(struct ws_binder *b, const struct ws_lora_name *tensor,
+                         const struct ws_item *item, struct ws_err *err)
+{
+	const struct ws_item *target = find_item(b, tensor, "");
+	if (!target)
+		return 0;
+	if (same_shape(b, target, item))
+		return add(b, target, NULL, 0, item, err);
+	ws_err_set(err, WS_EINPUT, "adapter tensor '%s' was trained in place of '%s' and has another shape",
+	           ws_quote(item->name).text, ws_quote(target->name).text);
+	return ws_err_hint(err, "a vocabulary that grew in training needs a server with the grown model");
+}
