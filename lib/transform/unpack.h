@@ -1,44 +1,69 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* unpack.h - quantized bases: which tensors of a checkpoint make up one weight, and its rows as numbers.
  *
- *   fp8    X.weight F8_E4M3 [R, C], X.weight_scale_inv fp32 or bf16 [ceil(R/bn), ceil(C/bk)]
- *   nvfp4  X.weight U8 [R, C/2] (low nibble first), X.weight_scale F8_E4M3 [R, C/16],
- *          X.weight_scale_2 fp32 scalar (ModelOpt); X.input_scale is not used
- *   nf4    X.weight U8 [R*C/2, 1] (high nibble first), X.weight.absmax, X.weight.quant_map,
- *          X.weight.quant_state.bitsandbytes__nf4 (JSON in U8: blocksize, dtype, shape, ...), and with
- *          double quantization X.weight.nested_absmax, X.weight.nested_quant_map (bitsandbytes) */
+ *   fp8    X F8_E4M3 [.., R, C], X_scale_inv [.., ceil(R/bn), ceil(C/bk)] in F32, BF16, F16 or F8_E8M0;
+ *          or X_scale, of one number, one for each row, or one for each block; X is mostly M.weight, and
+ *          M.input_scale goes with it, unused. Value: code * scale
+ *   nvfp4  X U8 [.., R, C/2] (low nibble first), X_scale F8_E4M3 [.., R, ceil(C/16)], X_scale_2 F32
+ *          scalar (ModelOpt); M.input_scale as above. Value: E2M1(code) * (scale * scale_2)
+ *   nf4    X of any dtype, the bytes of which hold ceil(n/2) pairs of codes (high nibble first; U8 [n/2, 1]
+ *          unless quant_storage was set), X.absmax F32 [ceil(n/blocksize)], X.quant_map F32 [16],
+ *          X.quant_state.bitsandbytes__nf4 (JSON in U8: blocksize, dtype, shape, ...); with double
+ *          quantization absmax is U8 and there are X.nested_absmax F32, X.nested_quant_map F32 [256]
+ *          (bitsandbytes). Blocks run over the tensor as it lies, across rows. Value:
+ *          quant_map[code] * absmax, absmax = nested_quant_map[code] * nested_absmax + nested_offset
+ *
+ * All products and sums are of fp32 and each is rounded once. Those who made these formats then round
+ * to 16 bits: that is ws_packed_round, and not done by ws_packed_rows. A negative zero of E2M1 or E4M3
+ * stays one. */
 #ifndef WS_TRANSFORM_UNPACK_H
 #define WS_TRANSFORM_UNPACK_H
 
+#include "wsync/buf.h"
 #include "wsync/catalog.h"
+#include "wsync/config.h"
 
 enum ws_packing { WS_PACK_NONE, WS_PACK_FP8, WS_PACK_NVFP4, WS_PACK_NF4 };
-const char *ws_packing_name(enum ws_packing p); /* "fp8", ... */
+const char *ws_packing_name(enum ws_packing p); /* "none", "fp8", ... */
 
-/* One weight. NONE: any floating tensor, as it is. */
+enum { WS_PACK_PARTS = 6 };
+
+/* One weight; constant once it was found, and so for any number of threads. NONE: any tensor as it is,
+ * of which rows can be had when it is F32, BF16 or F16. */
 struct ws_packed {
 	enum ws_packing packing;
-	const struct ws_item *weight;   /* its codes, or it */
-	int64_t rows, cols;             /* of the weight as numbers; a vector is one row */
-	int64_t bn, bk;                 /* fp8 */
-	float *scales;                  /* what is small is read when it is first needed: fp8 and nvfp4 */
-	size_t n_scales;
-	const struct ws_item *parts[6]; /* scale tensors, in the order of the list above */
+	const struct ws_item *weight; /* its codes, or it */
+	unsigned n_dims;              /* of the weight as numbers */
+	int64_t dims[WS_MAX_DIMS];
+	int64_t rows, cols;           /* cols is the last of dims, rows all others; a vector is one row */
+	enum ws_dtype dtype;          /* what its numbers are rounded to where it is used: NONE: its own;
+	                               * nf4: the quant_state's; else BF16 */
+	int64_t bn, bk;               /* numbers under one scale: fp8: rows and columns of a block; nvfp4: 1,
+	                               * 16; nf4: 1, blocksize */
+	const struct ws_item *parts[WS_PACK_PARTS]; /* what goes with it, in the order above; NULL: not there */
 	void *priv;
 };
 
 /* What item is the first of: *out, and in parts the items that go with it (the caller leaves those out
  * of what it sends). An item that belongs to another's weight gives *out with weight NULL. Shapes and
- * types that do not fit together, or a kind not known (GPTQ, AWQ, int4): WS_EINPUT naming them.
- * config: for block sizes; may be NULL. */
+ * types that do not fit together, missing parts, or a packing that is known and not unpacked (GPTQ, AWQ,
+ * int4, ...): WS_EINPUT naming them. MXFP4 as gpt-oss has it (_blocks, _scales) is NONE.
+ * config: for block sizes; may be NULL. Of tensors only single numbers and tables are read. */
 int ws_packed_find(const struct ws_catalog *c, const struct ws_item *item, const struct ws_quant *config,
                    struct ws_packed *out, struct ws_err *err);
-void ws_packed_free(struct ws_packed *p);
+void ws_packed_free(struct ws_packed *p); /* one that was found, or all zero */
 
-/* Rows [row, row+n) as fp32, C each; scratch grows as needed and may be shared between calls of one
- * thread. Exact where the packing is; NaN in codes or scales is WS_EINPUT naming the tensor and place. */
-struct ws_buf;
-int ws_packed_rows(struct ws_packed *p, int64_t row, int64_t n, float *out, struct ws_buf *scratch,
+/* Rows [row, row+n) as fp32, cols each. scratch is one thread's and may serve many weights; little more
+ * than 512 KiB or three rows is used of it. A number that is not finite, in codes or scales or as their
+ * product, is WS_EINPUT naming the tensor and place. */
+int ws_packed_rows(const struct ws_packed *p, int64_t row, int64_t n, float *out, struct ws_buf *scratch,
                    struct ws_err *err);
+
+/* n numbers to the nearest that dtype has (BF16, F16; ties to even), still as fp32; others: no change. */
+void ws_packed_round(enum ws_dtype dtype, float *x, size_t n);
+
+/* "scalar" or "avx2": what is used; setting one that the machine lacks is refused (tests). */
+const char *ws_unpack_level(void);
+bool ws_unpack_set_level(const char *level);
 
 #endif
