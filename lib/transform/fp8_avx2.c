@@ -39,6 +39,7 @@ static uint32_t largest_of_8(__m256i v)
 static __m256i raise_f32(__m256i amax, const float *x)
 {
 	const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
+#pragma GCC unroll 4
 	for (int i = 0; i < STEP; i += 8)
 		amax = _mm256_max_epu32(amax, _mm256_and_si256(load(x + i), magnitude));
 	return amax;
@@ -47,6 +48,7 @@ static __m256i raise_f32(__m256i amax, const float *x)
 static __m256i raise_bf16(__m256i amax, const uint16_t *x)
 {
 	const __m256i magnitude = _mm256_set1_epi16(0x7fff);
+#pragma GCC unroll 4
 	for (int i = 0; i < STEP; i += 16)
 		amax = _mm256_max_epu16(amax, _mm256_and_si256(load(x + i), magnitude));
 	return amax;
@@ -96,6 +98,7 @@ static inline __attribute__((always_inline)) void step_f32(const float *x, __m25
 {
 	const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
 	__m256i v[4], c[4];
+#pragma GCC unroll 4
 	for (int i = 0; i < 4; i++) {
 		v[i] = load(x + 8 * i);
 		c[i] = round8(scale8(_mm256_and_ps(_mm256_castsi256_ps(v[i]), magnitude), by, multiply));
@@ -112,6 +115,7 @@ static inline __attribute__((always_inline)) void step_bf16(const uint16_t *x, _
 {
 	const __m256i magnitude = _mm256_set1_epi16(0x7fff), zero = _mm256_setzero_si256();
 	__m256i v[2], c[2];
+#pragma GCC unroll 4
 	for (int i = 0; i < 2; i++) {
 		v[i] = load(x + 16 * i);
 		const __m256i m = _mm256_and_si256(v[i], magnitude);

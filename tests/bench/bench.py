@@ -34,9 +34,15 @@ What is measured
   first byte   from the start of wsync-push's job to the first byte of weights on the wire
   ratio        reference / wsync within a pair, so above 1 is faster than the reference; median, and
                the least and greatest of all pairs. The first pair warms up and is dropped.
+  fp8          tests/tools/fp8bench: 16384 x 4096 bf16 in memory to FP8 in blocks of 128 x 128 in memory,
+               on one core: against memcpy of the bf16, in turns inside one process; and against torch
+               by tests/bench/torch_fp8.py on one thread
   memory       the greatest RssAnon of the process, sampled every 2 ms: what it allocated, without the
                mapped checkpoint, which is page cache
 The page cache is warm for both sides: every file is read once before its first pair."""
+
+
+SECTIONS = ("torch", "loopback", "fp8", "memory", "plan")
 
 
 class Table:
@@ -213,6 +219,44 @@ def memory(table):
     table.one(what, mebibytes(run.peak), "<= 200 MiB")
 
 
+class TorchQuantizer:
+    SHAPE = ("16384", "4096")
+
+    def __init__(self, version):
+        os.environ["OMP_NUM_THREADS"] = "1"
+        self.child = lib.start([os.path.join(lib.HERE, "python.sh"), version,
+                                os.path.join(HERE, "torch_fp8.py"), *self.SHAPE],
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.lines = lib.Lines(self.child.stdout)
+        if self.lines.next(1200) is None:
+            raise lib.Skip("no torch %s (exit %s)" % (version, self.child.wait(10)))
+
+    def seconds(self, rule):
+        self.child.stdin.write(rule.encode() + b"\n")
+        self.child.stdin.flush()
+        return self.lines.next(120)["seconds"]
+
+
+def quantizing(table, count, version):
+    def ours(rule, rounds):
+        return Run([built("tests/tools/fp8bench"), "-r", rule, "-n", str(rounds),
+                    *TorchQuantizer.SHAPE]).end()
+    for rule in ("xorl", "slime"):
+        runs = [ours(rule, 9) for _ in range(count)]
+        what = "bf16 to fp8 (%s, %s): " % (rule, runs[0]["level"])
+        table.pairs(what + "memcpy", [r["seconds"] for r in runs],
+                    [r["memcpy_seconds"] for r in runs], seconds, ">= 0.5")
+    try:
+        torch = TorchQuantizer(version)
+    except lib.Skip as why:
+        table.one("bf16 to fp8, torch %s: skipped" % version, str(why))
+        return
+    for rule in ("xorl", "slime"):
+        mine, theirs = in_pairs(count, lambda: ours(rule, 1)["seconds"], lambda: torch.seconds(rule))
+        table.pairs("bf16 to fp8 (%s): torch %s" % (rule, version), mine, theirs, seconds, ">= 4")
+    lib.stop(torch.child)
+
+
 def planning(table, count):
     argv = [built("bin/wsync-push"), "synthetic:deepseek-v3", "--dry-run", "--json"]
     runs = [Run(argv, sample=True) for _ in range(count)]
@@ -238,10 +282,10 @@ def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--pairs", type=int, default=7, help="pairs that count (7)")
     p.add_argument("--torch", default="2.6", help="version of the torch to compare with (2.6)")
-    p.add_argument("--only", choices=("torch", "loopback", "memory", "plan"), action="append",
+    p.add_argument("--only", choices=SECTIONS, action="append",
                    help="some of it; repeatable")
     args = p.parse_args()
-    only = args.only or ("torch", "loopback", "memory", "plan")
+    only = args.only or SECTIONS
     print(DEFINITIONS + "\n")
     machine()
     table = Table()
@@ -249,6 +293,8 @@ def main():
         against_torch(table, args.pairs, args.torch)
     if "loopback" in only:
         against_loopback(table, args.pairs)
+    if "fp8" in only:
+        quantizing(table, args.pairs, args.torch)
     if "memory" in only:
         memory(table)
     if "plan" in only:
