@@ -47,8 +47,8 @@ void ws_unpack_shape(struct ws_packed *p, unsigned n_dims, const int64_t *dims)
 	p->rows = 1;
 	for (unsigned d = 0; d < n_dims; d++) {
 		p->dims[d] = dims[d];
-		if (d + 1 < n_dims)
-			p->rows *= dims[d];
+		if (d + 1 < n_dims && __builtin_mul_overflow(p->rows, dims[d], &p->rows))
+			p->rows = 0; /* it is empty: another axis has no length */
 	}
 	p->cols = n_dims ? dims[n_dims - 1] : 1;
 }

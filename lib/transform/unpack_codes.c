@@ -124,8 +124,8 @@ static _Atomic(const struct ws_unpack_kernels *) chosen;
 
 static const struct ws_unpack_kernels *best(void)
 {
-#ifdef __x86_64__ /* what has AVX2 has F16C, too */
-	if (__builtin_cpu_supports("avx2"))
+#ifdef __x86_64__ /* what has these two has F16C */
+	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
 		return &ws_unpack_avx2;
 #endif
 	return &ws_unpack_scalar;

@@ -157,6 +157,31 @@ static void blocks_are_as_large_as_config_or_shapes_say(void **state)
 	}
 }
 
+static void empty_tensors_have_no_rows_to_read(void **state)
+{
+	(void)state;
+	const struct part parts[] = {
+		{ "a.weight", "BF16", "[4,0]", NULL, 0 },
+		{ "b.weight", "BF16", "[1099511627776,1099511627776,1099511627776,0]", NULL, 0 },
+		{ "c.weight", "U8", "[0,8]", NULL, 0 }, { "c.weight_scale", "F8_E4M3", "[0,1]", NULL, 0 },
+		{ "c.weight_scale_2", "F32", "[]", NULL, 4 },
+		{ "d.weight", "F8_E4M3", "[0,8]", NULL, 0 }, { "d.weight_scale", "F32", "[]", NULL, 4 },
+	};
+	struct packed_file f;
+	struct ws_buf scratch = { .max = 0 };
+	struct ws_err err = WS_ERR_INIT;
+	write_packed(&f, parts, COUNT(parts));
+	for (size_t i = 0; i < COUNT(parts); i++) {
+		struct ws_packed p;
+		if (find_packed(&f, parts[i].name, NULL, &p, &err))
+			fail_msg("%s", err.msg);
+		if (p.weight && ws_packed_rows(&p, 0, p.rows, NULL, &scratch, &err))
+			fail_msg("%s", err.msg);
+		ws_packed_free(&p);
+	}
+	close_packed(&f);
+}
+
 /* ---- what is refused ---- */
 
 static void expect_sentence(const struct part *parts, size_t n, const struct ws_quant *config,
@@ -538,6 +563,7 @@ int main(void)
 		cmocka_unit_test(threads_read_rows_of_one_weight),
 		IN_SCRATCH(every_tensor_is_a_weight_or_a_part_of_one),
 		IN_SCRATCH(blocks_are_as_large_as_config_or_shapes_say),
+		IN_SCRATCH(empty_tensors_have_no_rows_to_read),
 		IN_SCRATCH(packings_that_are_not_unpacked_are_named),
 		IN_SCRATCH(missing_parts_are_named),
 		IN_SCRATCH(shapes_that_disagree_are_named),
