@@ -37,12 +37,15 @@ What is measured
   fp8          tests/tools/fp8bench: 16384 x 4096 bf16 in memory to FP8 in blocks of 128 x 128 in memory,
                on one core: against memcpy of the bf16, in turns inside one process; and against torch
                by tests/bench/torch_fp8.py on one thread
+  unpack       tests/tools/unpack: a 4096 x 4096 weight from its file to fp32 in memory, on one thread:
+               against memcpy of the fp32, in turns inside one process; and against torch by
+               tests/bench/torch_unpack.py, whose tensors are in memory already
   memory       the greatest RssAnon of the process, sampled every 2 ms: what it allocated, without the
                mapped checkpoint, which is page cache
 The page cache is warm for both sides: every file is read once before its first pair."""
 
 
-SECTIONS = ("torch", "loopback", "fp8", "memory", "plan")
+SECTIONS = ("torch", "loopback", "fp8", "unpack", "memory", "plan")
 
 
 class Table:
@@ -219,41 +222,61 @@ def memory(table):
     table.one(what, mebibytes(run.peak), "<= 200 MiB")
 
 
-class TorchQuantizer:
-    SHAPE = ("16384", "4096")
+class TorchWorker:
+    """A script that does with torch what a line says, and prints how long it took."""
 
-    def __init__(self, version):
+    def __init__(self, version, script, *args):
         os.environ["OMP_NUM_THREADS"] = "1"
         self.child = lib.start([os.path.join(lib.HERE, "python.sh"), version,
-                                os.path.join(HERE, "torch_fp8.py"), *self.SHAPE],
+                                os.path.join(HERE, script), *args],
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.lines = lib.Lines(self.child.stdout)
         if self.lines.next(1200) is None:
             raise lib.Skip("no torch %s (exit %s)" % (version, self.child.wait(10)))
 
-    def seconds(self, rule):
-        self.child.stdin.write(rule.encode() + b"\n")
+    def seconds(self, word):
+        self.child.stdin.write(word.encode() + b"\n")
         self.child.stdin.flush()
         return self.lines.next(120)["seconds"]
 
 
 def quantizing(table, count, version):
+    shape = ("16384", "4096")
+
     def ours(rule, rounds):
-        return Run([built("tests/tools/fp8bench"), "-r", rule, "-n", str(rounds),
-                    *TorchQuantizer.SHAPE]).end()
+        return Run([built("tests/tools/fp8bench"), "-r", rule, "-n", str(rounds), *shape]).end()
     for rule in ("xorl", "slime"):
         runs = [ours(rule, 9) for _ in range(count)]
         what = "bf16 to fp8 (%s, %s): " % (rule, runs[0]["level"])
         table.pairs(what + "memcpy", [r["seconds"] for r in runs],
                     [r["memcpy_seconds"] for r in runs], seconds, ">= 0.5")
     try:
-        torch = TorchQuantizer(version)
+        torch = TorchWorker(version, "torch_fp8.py", *shape)
     except lib.Skip as why:
         table.one("bf16 to fp8, torch %s: skipped" % version, str(why))
         return
     for rule in ("xorl", "slime"):
         mine, theirs = in_pairs(count, lambda: ours(rule, 1)["seconds"], lambda: torch.seconds(rule))
         table.pairs("bf16 to fp8 (%s): torch %s" % (rule, version), mine, theirs, seconds, ">= 4")
+    lib.stop(torch.child)
+
+
+def unpacking(table, count, version):
+    folder = lib.scratch("packed")
+    os.mkdir(folder)
+    try:
+        torch = TorchWorker(version, "torch_unpack.py", folder)
+    except lib.Skip as why:
+        table.one("unpack, torch %s: skipped" % version, str(why))
+        return
+    for kind in ("nf4", "nf4-double", "nvfp4", "fp8", "bf16"):
+        def ours(path=os.path.join(folder, kind + ".safetensors")):
+            return Run([built("tests/tools/unpack"), "--time", path]).end()
+        mine, theirs = in_pairs(count, ours, lambda which=kind: torch.seconds(which))
+        what = "%s to fp32 (%s): " % (kind, mine[0]["level"])
+        times = [r["seconds"] for r in mine]
+        table.pairs(what + "memcpy", times, [r["memcpy_seconds"] for r in mine], seconds)
+        table.pairs(what + "torch %s" % version, times, theirs, seconds, ">= 4")
     lib.stop(torch.child)
 
 
@@ -295,6 +318,8 @@ def main():
         against_loopback(table, args.pairs)
     if "fp8" in only:
         quantizing(table, args.pairs, args.torch)
+    if "unpack" in only:
+        unpacking(table, args.pairs, args.torch)
     if "memory" in only:
         memory(table)
     if "plan" in only:

@@ -244,4 +244,5 @@ def main(out):
     compare_with_bitsandbytes(ck)
 
 
-main(sys.argv[1])
+if __name__ == "__main__":
+    main(sys.argv[1])
