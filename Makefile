@@ -19,6 +19,9 @@ BUILD      ?= build
 SANITIZE   ?=
 PKG_CONFIG ?= pkg-config
 JOBS       ?= 2
+CUDA       ?= auto
+CUDA_HOME  ?=
+CUDA_ARCHS ?=
 V          ?=
 
 # ---- what is there ---------------------------------------------------------------------------
@@ -29,6 +32,26 @@ MISSING += $(foreach p,libcurl libcjson libxxhash,$(if $(call package,$(p)),,$(p
 MISSING := $(strip $(MISSING))
 HAVE_MHD := $(call package,libmicrohttpd)
 HAVE_SCDOC := $(call program,scdoc)
+
+# GPU support needs the compiler and cuda.h of the CUDA Toolkit, but no driver and no GPU. CUDA=0: build
+# without; CUDA=1: or fail. CUDA_HOME: a toolkit that is not on the path.
+ifneq ($(CUDA),0)
+NVCC := $(firstword $(if $(CUDA_HOME),$(wildcard $(CUDA_HOME)/bin/nvcc), \
+	$(call program,nvcc) $(wildcard /usr/local/cuda/bin/nvcc)))
+CUDA_INC := $(if $(NVCC),$(firstword $(patsubst %/cuda.h,%,$(wildcard $(addsuffix /cuda.h, \
+	$(abspath $(addprefix $(dir $(realpath $(NVCC)))../,include targets/$(shell uname -m)-linux/include)) \
+	/usr/include)))))
+endif
+HAVE_CUDA := $(and $(NVCC),$(CUDA_INC),y)
+ifeq ($(CUDA)$(HAVE_CUDA),1)
+$(error CUDA=1: nvcc and cuda.h are not found; CUDA_HOME=DIR says where they are)
+endif
+# From Ampere on, where bfloat16 begins; 89 and later round to FP8 in hardware. GPUs of other kinds, newer
+# ones too, compile the PTX of 90 when the kernels are loaded; older ones run what is made for 80.
+ifeq ($(HAVE_CUDA)$(CUDA_ARCHS),y)
+CUDA_ARCHS := $(patsubst sm_%,%,$(filter sm_80 sm_89 sm_90 sm_100 sm_120,$(shell $(NVCC) --list-gpu-code)))
+endif
+CUDA_PTX = $(or $(filter 90,$(CUDA_ARCHS)),$(lastword $(CUDA_ARCHS)))
 
 # ---- flags -----------------------------------------------------------------------------------
 WARN = -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wvla \
@@ -77,27 +100,38 @@ MAN_SRCS := $(filter-out man/wsync-endpoint.%,$(MAN_SRCS))
 HEADERS := $(filter-out include/wsync/serve.h,$(HEADERS))
 endif
 
+ifeq ($(HAVE_CUDA),y)
+LIB_SRCS := $(filter-out lib/gpu/none.c,$(LIB_SRCS))
+else
+LIB_SRCS := $(filter-out lib/gpu/cuda.c lib/gpu/images.c,$(LIB_SRCS))
+endif
+
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 FAMILIES := $(sort $(wildcard lib/names/families/*.map))
 LIB = $(BUILD)/libwsync.a
 BINS := $(patsubst cmd/%.c,$(BUILD)/bin/%,$(CMD_SRCS))
 UNITS := $(patsubst tests/unit/%.c,$(BUILD)/tests/unit/%,$(UNIT_SRCS))
 TOOLS := $(patsubst tests/tools/%.c,$(BUILD)/tests/tools/%,$(TOOL_SRCS))
+KERNELS := $(wildcard lib/gpu/kernels/*.cu)
+FATBINS := $(patsubst lib/gpu/kernels/%.cu,$(BUILD)/gen/lib/gpu/%.fatbin,$(KERNELS))
+GPU_TESTS := $(patsubst tests/gpu/%.c,$(BUILD)/tests/gpu/%,$(wildcard tests/gpu/test_*.c tests/gpu/bench_*.c))
+FAKES := $(if $(HAVE_CUDA),$(BUILD)/tests/gpu/fake_cuda.so $(BUILD)/tests/gpu/fake_cuda_old.so)
 REPLAYS := $(patsubst tests/fuzz/%.c,$(BUILD)/tests/fuzz/%,$(FUZZ_SRCS))
 MANS := $(patsubst man/%.scd,$(BUILD)/man/%,$(MAN_SRCS))
 
+comma = ,
 Q = $(if $(V),,@)
 say = @printf '  %-5s %s\n' $(1) $(2)
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: all lib programs tests-build help deps check check-asan check-clang check-run \
+.PHONY: all lib programs tests-build help deps check check-asan check-clang check-gpu check-run \
         demo bench fuzz man lint format install uninstall clean bless
 
 all: programs $(if $(HAVE_SCDOC),man) ## build the library, the programs and the man pages
 
 ifneq ($(MISSING),)
-ifneq ($(filter-out help deps check check-asan check-clang demo bench lint format uninstall clean,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out help deps check check-asan check-clang check-gpu demo bench lint format uninstall clean,$(or $(MAKECMDGOALS),all)),)
 $(shell tests/setup.sh -n build)
 $(error missing: $(MISSING))
 endif
@@ -135,6 +169,37 @@ $(BUILD)/obj/%.o: %.c
 $(BUILD)/obj/%.o: $(BUILD)/gen/%.c
 	$(compile)
 
+# One fat binary for each file of kernels, taken into images.o by the assembler. Contraction is off here too.
+$(BUILD)/gen/lib/gpu/%.fatbin: lib/gpu/kernels/%.cu
+	@mkdir -p $(@D)
+	$(call say,NVCC,$@)
+	$(Q)$(NVCC) --fatbin -std=c++17 -fmad=false -Xfatbin=-compress-all $(foreach a,$(CUDA_ARCHS),-gencode \
+		arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX) \
+		-MMD -MP -MF $@.d -o $@ $<
+
+# Without -Ilib/gpu, where our own cuda.h would be found for the toolkit's.
+$(BUILD)/obj/lib/gpu/cuda.o: LAYER = -Ilib/base -isystem $(CUDA_INC)
+$(BUILD)/obj/lib/gpu/images.o: LAYER = $(INC_gpu) -DWSYNC_IMAGES='"$(BUILD)/gen/lib/gpu"'
+$(BUILD)/obj/lib/gpu/images.o: $(FATBINS)
+
+# A double of the driver that runs the kernels on the CPU, and one that lacks a function.
+INC_fake = -Itests -Ilib/gpu/kernels -isystem $(CUDA_INC)
+$(BUILD)/obj/tests/gpu/fake_cuda.o $(BUILD)/obj/tests/gpu/fake_cuda_old.o: LAYER = $(INC_fake)
+$(BUILD)/obj/tests/gpu/host_%.o: LAYER = $(INC_fake)
+$(BUILD)/obj/tests/gpu/kernels/%.o: lib/gpu/kernels/%.cu
+	@mkdir -p $(@D)
+	$(call say,CC,$@)
+	$(Q)$(CC) $(BASEFLAGS) $(INC_fake) -Wno-missing-prototypes $(CPPFLAGS) $(CFLAGS) -MMD -MP \
+		-include tests/gpu/host_shim.h -x c -c -o $@ $<
+
+$(BUILD)/tests/gpu/fake_cuda.so: $(call obj,tests/gpu/fake_cuda.c tests/gpu/host_kernels.c tests/gpu/host_run.c) \
+		$(patsubst lib/gpu/kernels/%.cu,$(BUILD)/obj/tests/gpu/kernels/%.o,$(KERNELS))
+$(BUILD)/tests/gpu/fake_cuda_old.so: $(BUILD)/obj/tests/gpu/fake_cuda_old.o
+$(BUILD)/tests/gpu/%.so:
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $^ -lm
+
 # The built-in maps as one array of strings, in the order of their names. The directory is named too, so
 # that a map which is taken away is noticed. "\?" because two of them could begin a trigraph.
 $(BUILD)/gen/lib/names/builtin_maps.c: $(FAMILIES) lib/names/families
@@ -164,6 +229,11 @@ $(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS) $(MHD_LIBS)
 
+$(BUILD)/tests/gpu/%: $(BUILD)/obj/tests/gpu/%.o $(BUILD)/obj/tests/gpu/on_gpu.o $(LIB) | $(FAKES)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) -lcmocka $(LIBS)
+
 $(BUILD)/tests/tools/%: $(BUILD)/obj/tests/tools/%.o $(LIB)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
@@ -182,14 +252,14 @@ $(BUILD)/man/%: man/%.scd
 
 man: $(MANS) ## build the man pages (needs scdoc)
 
--include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD)/obj $(BUILD)/gen -name '*.d' 2>/dev/null)
 .SECONDARY:
 
 # ---- set-up, tests, demo ---------------------------------------------------------------------
 deps: ## install what the build and the tests need (root or sudo; else print the command)
 	@tests/setup.sh
 
-tests-build: programs $(UNITS) $(TOOLS) $(REPLAYS) $(if $(HAVE_SCDOC),man)
+tests-build: programs $(UNITS) $(GPU_TESTS) $(FAKES) $(TOOLS) $(REPLAYS) $(if $(HAVE_SCDOC),man)
 
 check: ## set up the machine, build, and run every test that needs no GPU
 	@tests/setup.sh
@@ -205,6 +275,11 @@ check-asan: ## the whole suite under AddressSanitizer and UndefinedBehaviorSanit
 check-clang: ## the whole suite built with clang
 	@tests/setup.sh
 	@$(MAKE) --no-print-directory check-run BUILD=build/clang CC=clang
+
+check-gpu: ## kernels against the CPU, and their speed, where there is a GPU (else it says that there is none)
+	@tests/setup.sh
+	@$(MAKE) --no-print-directory programs $(GPU_TESTS) $(FAKES)
+	@BUILD=$(BUILD) tests/gpu/check.sh
 
 bless: tests-build ## rewrite the golden files of the command-line tests
 	$(Q)BUILD=$(BUILD) JOBS=$(JOBS) BLESS=1 tests/run tests/cli/*.bats
@@ -274,3 +349,5 @@ clean: ## remove build/
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@printf '\n  %-12s %s\n' CUDA '$(if $(HAVE_CUDA),$(NVCC) for sm $(CUDA_ARCHS),not found$(comma) built \
+		without GPU support: it needs nvcc and cuda.h (CUDA_HOME=DIR says where))'

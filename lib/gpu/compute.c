@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* compute.c - loads the kernels, and says to each what its blocks of threads are to do. */
+#include "compute_core.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+_Static_assert(WS_RECORD_BYTES == sizeof(struct ws_found), "the record of the kernels");
+
+enum image { FP8, LOWRANK, UNPACK, GATHER, N_IMAGES };
+static const char *const image_names[N_IMAGES] = { "fp8", "lowrank", "unpack", "gather" };
+
+static const struct {
+	const char *name;
+	enum image image;
+} kernels[WS_KERNEL_COUNT] = {
+#define ENTRY(name, image) { #name, image },
+	WS_KERNELS(ENTRY)
+#undef ENTRY
+};
+
+struct ws_compute {
+	struct ws_gpu *gpu;
+	struct ws_module *modules[N_IMAGES];
+	struct ws_kernel *kernels[WS_KERNEL_COUNT];
+};
+
+/* ---- kernels ---- */
+
+static int load(struct ws_compute *c, struct ws_err *err)
+{
+	for (int i = 0; i < N_IMAGES; i++) {
+		size_t bytes;
+		const void *image = ws_cuda_image(image_names[i], &bytes);
+		if (!image)
+			return ws_err_set(err, WS_EDEVICE, "this build has no kernels");
+		if (ws_module_load(c->gpu, image, image_names[i], &c->modules[i], err))
+			return -1;
+	}
+	for (int i = 0; i < WS_KERNEL_COUNT; i++)
+		if (ws_module_kernel(c->gpu, c->modules[kernels[i].image], kernels[i].name, &c->kernels[i], err))
+			return -1;
+	return 0;
+}
+
+int ws_compute_open(struct ws_gpu *g, struct ws_compute **out, struct ws_err *err)
+{
+	struct ws_compute *c = calloc(1, sizeof *c);
+	if (!c)
+		return ws_err_set(err, WS_ESYSTEM, "the kernels: out of memory");
+	c->gpu = g;
+	if (load(c, err)) {
+		ws_compute_close(c);
+		return -1;
+	}
+	*out = c;
+	return 0;
+}
+
+void ws_compute_close(struct ws_compute *c)
+{
+	if (!c)
+		return;
+	for (int i = 0; i < N_IMAGES; i++)
+		ws_module_free(c->gpu, c->modules[i]);
+	free(c);
+}
+
+int ws_compute_run(struct ws_compute *c, enum ws_kernel_id id, uint64_t blocks, uint32_t threads,
+                   const void *args, struct ws_stream *s, struct ws_err *err)
+{
+	if (blocks == 0)
+		return 0;
+	if (blocks > INT32_MAX)
+		return ws_err_set(err, WS_EINPUT, "kernel %s: %" PRIu64 " blocks are more than a GPU takes at once",
+		                  kernels[id].name, blocks);
+	const struct ws_launch l = { .kernel = c->kernels[id], .name = kernels[id].name,
+		                     .blocks = (uint32_t)blocks, .threads = threads, .args = args };
+	return ws_gpu_launch(c->gpu, &l, s, err);
+}
+
+static uint64_t parts(int64_t n, int64_t part)
+{
+	return (uint64_t)(n / part + (n % part != 0));
+}
+
+static bool is_number(enum ws_dtype dtype)
+{
+	return dtype == WS_DTYPE_F32 || dtype == WS_DTYPE_BF16;
+}
+
+static void assert_matrix(const struct ws_matrix *m)
+{
+	assert(is_number(m->dtype) && m->rows >= 0 && m->cols >= 0 && m->stride >= m->cols);
+	(void)m;
+}
+
+/* ---- records ---- */
+
+int ws_record_clear(struct ws_compute *c, ws_devptr record, struct ws_stream *s, struct ws_err *err)
+{
+	return ws_gpu_fill(c->gpu, record, 0, WS_RECORD_BYTES, s, err);
+}
+
+static float float_of(uint32_t bits)
+{
+	float x;
+	memcpy(&x, &bits, sizeof x);
+	return x;
+}
+
+void ws_record_read(const void *bytes, int64_t cols, struct ws_record *out)
+{
+	struct ws_found found;
+	memcpy(&found, bytes, sizeof found);
+	*out = (struct ws_record){ .bad = found.bad != 0, .max_delta = float_of(found.max_delta),
+		                   .max_w = float_of(found.max_w) };
+	if (out->bad && cols > 0) {
+		const uint64_t first = ~(uint64_t)found.bad;
+		out->row = (int64_t)(first / (uint64_t)cols);
+		out->col = (int64_t)(first % (uint64_t)cols);
+	}
+}
+
+/* ---- recipes ---- */
+
+static int quantize_whole(struct ws_compute *c, const struct ws_fp8_args *a, bool is_f32,
+                          struct ws_stream *s, struct ws_err *err)
+{
+	const uint64_t tiles = parts(a->rows, WS_FP8_TILE) * parts(a->cols, WS_FP8_TILE);
+	if (ws_compute_run(c, is_f32 ? WS_KERNEL_fp8_amax_f32 : WS_KERNEL_fp8_amax_bf16, tiles, WS_FP8_THREADS,
+	                   a, s, err))
+		return -1;
+	return ws_compute_run(c, is_f32 ? WS_KERNEL_fp8_whole_f32 : WS_KERNEL_fp8_whole_bf16, tiles,
+	                      WS_FP8_THREADS, a, s, err);
+}
+
+int ws_compute_fp8(struct ws_compute *c, const struct ws_fp8_job *job, struct ws_stream *s,
+                   struct ws_err *err)
+{
+	const struct ws_matrix *x = &job->x;
+	const bool is_f32 = x->dtype == WS_DTYPE_F32;
+	assert_matrix(x);
+	assert(job->block[0] > 0 && job->block[1] > 0 && job->codes_stride >= x->cols);
+	const struct ws_fp8_args a = {
+		.x = x->at, .codes = job->codes, .scales = job->scales, .found = job->record,
+		.rows = x->rows, .cols = x->cols, .stride = x->stride, .codes_stride = job->codes_stride,
+		.bn = job->block[0], .bk = job->block[1],
+		.slime = job->rule == WS_SCALE_SLIME, .ue8m0 = job->ue8m0,
+	};
+	const uint64_t blocks = parts(x->rows, a.bn) * parts(x->cols, a.bk);
+	/* One block of threads would be alone with it. */
+	if (blocks == 1 && (x->rows > WS_FP8_TILE || x->cols > WS_FP8_TILE))
+		return quantize_whole(c, &a, is_f32, s, err);
+	return ws_compute_run(c, is_f32 ? WS_KERNEL_fp8_block_f32 : WS_KERNEL_fp8_block_bf16, blocks,
+	                      WS_FP8_THREADS, &a, s, err);
+}
+
+int ws_compute_merge(struct ws_compute *c, const struct ws_merge_job *job, struct ws_stream *s,
+                     struct ws_err *err)
+{
+	const struct ws_matrix *w = &job->w;
+	assert_matrix(w);
+	assert(job->rank >= 0 && job->out_stride >= w->cols);
+	const struct ws_merge_args m = {
+		.w = w->at, .a = job->a, .b = job->b, .out = job->out, .found = job->record,
+		.rows = w->rows, .cols = w->cols, .w_stride = w->stride, .out_stride = job->out_stride,
+		.rank = job->rank, .scale = job->scale, .two_step = job->two_step,
+	};
+	const uint64_t tiles = parts(w->rows, WS_MERGE_ROWS) * parts(w->cols, WS_MERGE_COLS);
+	return ws_compute_run(c, w->dtype == WS_DTYPE_F32 ? WS_KERNEL_merge_f32 : WS_KERNEL_merge_bf16, tiles,
+	                      WS_MERGE_THREADS, &m, s, err);
+}
+
+static void say_nf4(const struct ws_unpack_job *job, struct ws_unpack_args *a)
+{
+	assert(job->block[1] > 0 && job->nested_block >= 0 && job->nested_block <= INT32_MAX);
+	a->cols *= a->rows; /* one long vector */
+	a->rows = 1;
+	a->nested_block = (uint32_t)job->nested_block;
+	a->nested = job->nested;
+	a->map = job->map;
+	a->offset = job->nested_offset;
+	memcpy(a->levels, job->levels, sizeof a->levels);
+}
+
+int ws_compute_unpack(struct ws_compute *c, const struct ws_unpack_job *job, struct ws_stream *s,
+                      struct ws_err *err)
+{
+	static const enum ws_kernel_id ids[] = { WS_KERNEL_unpack_fp8, WS_KERNEL_unpack_nvfp4,
+		                                 WS_KERNEL_unpack_nf4 };
+	assert(is_number(job->dtype) && job->rows >= 0 && job->cols >= 0);
+	if (job->rows == 0 || job->cols == 0)
+		return 0;
+	struct ws_unpack_args a = {
+		.codes = job->codes, .scales = job->scales, .out = job->out, .found = job->record,
+		.rows = job->rows, .cols = job->cols, .bn = job->block[0], .bk = job->block[1],
+		.each = job->each ? job->each : job->rows, .to_bf16 = job->dtype == WS_DTYPE_BF16,
+		.offset = job->tensor_scale,
+	};
+	if (job->kind == WS_UNPACK_NF4)
+		say_nf4(job, &a);
+	else
+		assert(job->kind == WS_UNPACK_NVFP4 ? job->cols % 2 == 0 : a.bn > 0 && a.bk > 0 && a.each > 0);
+	const uint64_t blocks = parts(a.rows * a.cols, WS_UNPACK_THREADS * WS_UNPACK_EACH);
+	return ws_compute_run(c, ids[job->kind], blocks, WS_UNPACK_THREADS, &a, s, err);
+}

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* compute.h - what recipes do to weights, done on a GPU: the bits of lib/transform, at the speed of its
+ * memory.
+ *
+ * Every function asks a stream for its work and returns; addresses stay valid until the stream is past
+ * it. Shapes are the caller's own and are asserted. What kernels find in the numbers (the first that is
+ * not finite, the largest) they leave in a record on the device, which the caller copies out. */
+#ifndef WS_GPU_COMPUTE_H
+#define WS_GPU_COMPUTE_H
+
+#include "cuda.h"
+
+#include "wsync/dtype.h"
+#include "wsync/transform.h"
+
+struct ws_compute; /* opaque: the kernels, loaded onto one GPU */
+
+/* g is borrowed and must outlive it. */
+int ws_compute_open(struct ws_gpu *g, struct ws_compute **out, struct ws_err *err);
+void ws_compute_close(struct ws_compute *c); /* NULL is fine */
+
+/* ---- records ---- */
+
+enum { WS_RECORD_BYTES = 24 };
+
+struct ws_record {
+	bool bad;                /* something is no finite number: the first such element, in rows, */
+	int64_t row, col;        /* is here, and results are undefined */
+	float max_delta, max_w;  /* of merges: the largest |delta|, as added, and |w| */
+};
+
+/* Zeros. One record serves what is done to one tensor. */
+int ws_record_clear(struct ws_compute *c, ws_devptr record, struct ws_stream *s, struct ws_err *err);
+/* From its bytes, copied out. cols: of the tensor. */
+void ws_record_read(const void *bytes, int64_t cols, struct ws_record *out);
+
+/* ---- recipes ---- */
+
+/* Row-major; row r begins r * stride elements after at. */
+struct ws_matrix {
+	ws_devptr at;
+	enum ws_dtype dtype; /* F32 or BF16 */
+	int64_t rows, cols, stride;
+};
+
+/* As lib/transform/fp8.h. A block as large as the matrix makes one scale for all of it. */
+struct ws_fp8_job {
+	struct ws_matrix x;
+	enum ws_scale_rule rule;
+	bool ue8m0;
+	int64_t block[2];
+	ws_devptr codes; /* row r at r * codes_stride */
+	int64_t codes_stride;
+	ws_devptr scales; /* fp32, ceil(rows / block[0]) x ceil(cols / block[1]) */
+	ws_devptr record;
+};
+int ws_compute_fp8(struct ws_compute *c, const struct ws_fp8_job *job, struct ws_stream *s,
+                   struct ws_err *err);
+
+/* out = bf16(w + scale * b @ a), as lib/transform/lowrank.h; out may be w where w is bf16. Deltas that
+ * are not finite show in the record's largest ones. */
+struct ws_merge_job {
+	struct ws_matrix w;
+	ws_devptr a, b; /* fp32, dense: [rank, cols], [rows, rank] */
+	int64_t rank;
+	float scale;
+	bool two_step;
+	ws_devptr out; /* bf16 */
+	int64_t out_stride;
+	ws_devptr record;
+};
+int ws_compute_merge(struct ws_compute *c, const struct ws_merge_job *job, struct ws_stream *s,
+                     struct ws_err *err);
+
+enum ws_unpack_kind { WS_UNPACK_FP8, WS_UNPACK_NVFP4, WS_UNPACK_NF4 };
+
+/* As lib/transform/unpack.h. Codes and results are dense. */
+struct ws_unpack_job {
+	enum ws_unpack_kind kind;
+	ws_devptr codes;
+	ws_devptr scales;        /* fp8: fp32; nvfp4: E4M3; nf4: fp32, or bytes where they are nested */
+	int64_t rows, cols;      /* of the numbers */
+	int64_t each;            /* fp8: rows of one matrix of a stack; 0: all */
+	int64_t block[2];        /* fp8; nf4: block[1] elements */
+	float tensor_scale;      /* nvfp4 */
+	float levels[16];        /* nf4 */
+	int64_t nested_block;    /* nf4: scales under one nested scale; 0: not nested */
+	ws_devptr nested, map;   /* fp32 each; map has 256 */
+	float nested_offset;
+	ws_devptr out;
+	enum ws_dtype dtype;     /* F32, or BF16 rounded from that */
+	ws_devptr record;
+};
+int ws_compute_unpack(struct ws_compute *c, const struct ws_unpack_job *job, struct ws_stream *s,
+                      struct ws_err *err);
+
+/* ---- places ---- */
+
+/* A box: element i of it from src + sum of i[d] * read[d] to dst + sum of i[d] * write[d]. */
+struct ws_gather_job {
+	ws_devptr src, dst;
+	unsigned size;             /* bytes of an element: 1, 2, 4 or 8; src and dst are multiples of it */
+	unsigned n_dims;
+	int64_t dims[WS_MAX_DIMS]; /* > 0 */
+	int64_t read[WS_MAX_DIMS], write[WS_MAX_DIMS]; /* strides in elements, >= 0 */
+};
+int ws_compute_gather(struct ws_compute *c, const struct ws_gather_job *job, struct ws_stream *s,
+                      struct ws_err *err);
+
+/* Many spans of bytes to their places in one launch, as for a bucket. The caller fills an array of
+ * ws_flatten_span (kernels/args.h) but for `first`, has the chunks counted, and copies it in. */
+struct ws_flatten_span;
+uint64_t ws_flatten_count(struct ws_flatten_span *spans, size_t n);
+int ws_compute_flatten(struct ws_compute *c, ws_devptr spans, size_t n, uint64_t chunks,
+                       struct ws_stream *s, struct ws_err *err);
+
+#endif

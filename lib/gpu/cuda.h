@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuda.h - NVIDIA's driver, loaded when it is asked for, as far as wsync uses it.
+ *
+ * Nothing links against CUDA: libcuda.so.1 is opened at run time, so that one build runs on machines
+ * with and without a GPU. In a build without the CUDA Toolkit these functions exist too and every one
+ * that can fail says so (none.c). No type of the toolkit appears here; device addresses are numbers.
+ *
+ * A failing call of the driver is WS_EDEVICE with the driver's own words and its number in `native`.
+ * A ws_gpu belongs to the thread that uses it; another thread calls ws_gpu_use first. What was made
+ * with a ws_gpu is given back before it is closed. */
+#ifndef WS_GPU_CUDA_H
+#define WS_GPU_CUDA_H
+
+#include "wsync/cancel.h"
+#include "wsync/clock.h"
+#include "wsync/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- the driver ---- */
+
+struct ws_cuda; /* opaque */
+
+struct ws_cuda_opts {
+	const char *library; /* a path or a name for dlopen; NULL: libcuda.so.1 */
+};
+
+/* False in a build without CUDA, where ws_cuda_open tells how to get one with it. */
+bool ws_cuda_built(void);
+/* No driver, a driver without a function that we need, a driver that does not start: WS_EDEVICE. A
+ * driver that finds no GPU is opened, with a count of 0. */
+int ws_cuda_open(const struct ws_cuda_opts *opts, struct ws_cuda **out, struct ws_err *err);
+void ws_cuda_close(struct ws_cuda *c); /* NULL is fine; the library itself stays loaded */
+int ws_cuda_version(const struct ws_cuda *c); /* of CUDA, as the driver has it: 13000 is 13.0 */
+int ws_cuda_count(const struct ws_cuda *c);
+
+struct ws_cuda_device {
+	char name[128];      /* printable */
+	int major, minor;    /* compute capability */
+	int multiprocessors;
+	uint64_t memory;     /* bytes, all of it */
+	uint8_t uuid[16];
+	char bus[16];        /* "0000:1b:00.0" */
+};
+int ws_cuda_device(const struct ws_cuda *c, int ordinal, struct ws_cuda_device *out, struct ws_err *err);
+
+/* ---- one GPU ---- */
+
+struct ws_gpu;               /* opaque: a device and its primary context, which torch uses too */
+typedef uint64_t ws_devptr;  /* an address on a device; 0: none */
+
+/* Makes it current on this thread. c must outlive it. */
+int ws_gpu_open(struct ws_cuda *c, int ordinal, struct ws_gpu **out, struct ws_err *err);
+void ws_gpu_close(struct ws_gpu *g); /* NULL is fine */
+int ws_gpu_use(struct ws_gpu *g, struct ws_err *err);
+const struct ws_cuda_device *ws_gpu_device(const struct ws_gpu *g);
+
+int ws_gpu_memory(struct ws_gpu *g, uint64_t *free_bytes, uint64_t *all_bytes, struct ws_err *err);
+int ws_gpu_alloc(struct ws_gpu *g, uint64_t bytes, ws_devptr *out, struct ws_err *err);
+void ws_gpu_free(struct ws_gpu *g, ws_devptr p); /* 0 is fine */
+/* Memory of the host that the device copies from and to without the CPU. */
+int ws_gpu_alloc_pinned(struct ws_gpu *g, uint64_t bytes, void **out, struct ws_err *err);
+void ws_gpu_free_pinned(struct ws_gpu *g, void *p); /* NULL is fine */
+
+/* ---- streams: what is asked of one is done in order, later. NULL is the default stream. ---- */
+
+struct ws_stream; /* opaque, of the driver */
+struct ws_mark;   /* opaque: an event of the driver */
+
+int ws_stream_new(struct ws_gpu *g, struct ws_stream **out, struct ws_err *err);
+void ws_stream_free(struct ws_gpu *g, struct ws_stream *s); /* NULL is fine */
+/* Until all that was asked of it is done. A kernel that failed is reported here. */
+int ws_stream_wait(struct ws_gpu *g, struct ws_stream *s, ws_deadline until,
+                   const struct ws_cancel *cancel, struct ws_err *err);
+
+int ws_mark_new(struct ws_gpu *g, struct ws_mark **out, struct ws_err *err);
+void ws_mark_free(struct ws_gpu *g, struct ws_mark *m); /* NULL is fine */
+int ws_mark_set(struct ws_gpu *g, struct ws_mark *m, struct ws_stream *s, struct ws_err *err);
+/* *reached says whether the stream has come to it. */
+int ws_mark_reached(struct ws_gpu *g, struct ws_mark *m, bool *reached, struct ws_err *err);
+int ws_mark_wait(struct ws_gpu *g, struct ws_mark *m, ws_deadline until, const struct ws_cancel *cancel,
+                 struct ws_err *err);
+/* s goes on only when m is reached, without the CPU. */
+int ws_stream_follow(struct ws_gpu *g, struct ws_stream *s, struct ws_mark *m, struct ws_err *err);
+int ws_mark_between(struct ws_gpu *g, struct ws_mark *from, struct ws_mark *to, int64_t *ns,
+                    struct ws_err *err);
+
+/* Host memory of _in and _out is touched until the stream is past it. */
+int ws_gpu_copy_in(struct ws_gpu *g, ws_devptr dst, const void *src, uint64_t bytes, struct ws_stream *s,
+                   struct ws_err *err);
+int ws_gpu_copy_out(struct ws_gpu *g, void *dst, ws_devptr src, uint64_t bytes, struct ws_stream *s,
+                    struct ws_err *err);
+int ws_gpu_copy(struct ws_gpu *g, ws_devptr dst, ws_devptr src, uint64_t bytes, struct ws_stream *s,
+                struct ws_err *err);
+int ws_gpu_fill(struct ws_gpu *g, ws_devptr dst, uint8_t byte, uint64_t bytes, struct ws_stream *s,
+                struct ws_err *err);
+
+/* ---- kernels ---- */
+
+struct ws_module; /* opaque, of the driver */
+struct ws_kernel; /* opaque, of the driver; lives as long as its module */
+
+/* image: a fat binary, of which the driver takes what fits its device. what names it in messages. */
+int ws_module_load(struct ws_gpu *g, const void *image, const char *what, struct ws_module **out,
+                   struct ws_err *err);
+void ws_module_free(struct ws_gpu *g, struct ws_module *m); /* NULL is fine */
+int ws_module_kernel(struct ws_gpu *g, struct ws_module *m, const char *name, struct ws_kernel **out,
+                     struct ws_err *err);
+
+struct ws_launch {
+	const struct ws_kernel *kernel;
+	const char *name;    /* for messages */
+	uint32_t blocks;     /* > 0 */
+	uint32_t threads;    /* of a block */
+	const void *args;    /* the kernel's one argument, a struct passed by value */
+};
+int ws_gpu_launch(struct ws_gpu *g, const struct ws_launch *l, struct ws_stream *s, struct ws_err *err);
+
+/* The fat binaries that this library carries: "fp8", "lowrank", ...; NULL: no such one. */
+const void *ws_cuda_image(const char *name, size_t *bytes);
+
+#endif

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gather.cu - elements to other places: strided boxes, transposes, and many tensors into one bucket.
+ *
+ *   gather_N   a box of any strides, N bytes an element; compute_gather.c joins axes and widens elements
+ *              as far as it goes, so that a slice of rows moves 16 bytes a thread
+ *   turn_N     a box whose axis 0 lies together in src and whose axis 1 lies together in dst, through
+ *              tiles of 64 x 64 in shared memory
+ *   flatten    spans of bytes to their places, 32 KiB for each block of threads */
+#include "numbers.h"
+
+enum { THREADS = WS_GATHER_THREADS, TILE = WS_TURN_TILE, CHUNK = WS_FLATTEN_CHUNK };
+
+struct offsets {
+	int64_t read, write;
+};
+
+/* Where element i of the axes from `first` on lies. Division by 32-bit numbers is several times
+ * cheaper, and boxes of 2^32 elements are rare. */
+INLINE struct offsets offsets_of(const struct ws_gather_args a, uint64_t i, uint32_t first,
+                                 uint32_t is_small)
+{
+	struct offsets o;
+	o.read = o.write = 0;
+	for (uint32_t d = first; d < a.n_dims; d++) {
+		const uint64_t n = (uint64_t)a.dims[d];
+		const uint64_t rest = is_small ? (uint32_t)i / (uint32_t)n : i / n;
+		const int64_t at = (int64_t)(i - rest * n);
+		o.read += at * a.read[d];
+		o.write += at * a.write[d];
+		i = rest;
+	}
+	return o;
+}
+
+#define GATHER_KERNEL(name, type) \
+	KERNEL(WS_GATHER_THREADS) name(const struct ws_gather_args a) \
+	{ \
+		const uint64_t i = (uint64_t)blockIdx.x * THREADS + threadIdx.x; \
+		if (i >= a.count) \
+			return; \
+		const struct offsets o = offsets_of(a, i, 0, a.count <= 0xffffffffu); \
+		((type *)(uintptr_t)a.dst)[o.write] = ((const type *)(uintptr_t)a.src)[o.read]; \
+	}
+GATHER_KERNEL(gather_1, uint8_t)
+GATHER_KERNEL(gather_2, uint16_t)
+GATHER_KERNEL(gather_4, uint32_t)
+GATHER_KERNEL(gather_8, uint2)
+GATHER_KERNEL(gather_16, uint4)
+
+/* Rows of the tile have one element more than it, so that a column of it does not lie in one bank. */
+#define TURN_KERNEL(name, type) \
+	KERNEL(WS_GATHER_THREADS) name(const struct ws_gather_args a) \
+	{ \
+		__shared__ type tile[TILE][TILE + 1]; \
+		const uint64_t x_tiles = ((uint64_t)a.dims[0] + TILE - 1) / TILE; \
+		const uint64_t y_tiles = ((uint64_t)a.dims[1] + TILE - 1) / TILE; \
+		const uint64_t flat = blockIdx.x / x_tiles; \
+		const int64_t x = (int64_t)(blockIdx.x % x_tiles) * TILE, y = (int64_t)(flat % y_tiles) * TILE; \
+		const struct offsets o = offsets_of(a, flat / y_tiles, 2, 1); \
+		const type *src = (const type *)(uintptr_t)a.src + o.read; \
+		type *dst = (type *)(uintptr_t)a.dst + o.write; \
+		const int64_t lane = threadIdx.x % TILE; \
+		for (int64_t r = threadIdx.x / TILE; r < TILE; r += THREADS / TILE) \
+			if (y + r < a.dims[1] && x + lane < a.dims[0]) \
+				tile[r][lane] = src[(y + r) * a.read[1] + x + lane]; \
+		__syncthreads(); \
+		for (int64_t r = threadIdx.x / TILE; r < TILE; r += THREADS / TILE) \
+			if (x + r < a.dims[0] && y + lane < a.dims[1]) \
+				dst[(x + r) * a.write[0] + y + lane] = tile[lane][r]; \
+	}
+TURN_KERNEL(turn_1, uint8_t)
+TURN_KERNEL(turn_2, uint16_t)
+TURN_KERNEL(turn_4, uint32_t)
+TURN_KERNEL(turn_8, uint2)
+
+/* ---- many into one ---- */
+
+/* The last span that begins at this chunk or before it; empty spans share their first chunk with the
+ * next one, which is later. */
+INLINE struct ws_flatten_span span_of(const struct ws_flatten_args a, uint64_t chunk)
+{
+	const struct ws_flatten_span *spans = (const struct ws_flatten_span *)(uintptr_t)a.spans;
+	uint64_t low = 0, high = a.n_spans;
+	while (high - low > 1) {
+		const uint64_t middle = low + (high - low) / 2;
+		if (spans[middle].first <= chunk)
+			low = middle;
+		else
+			high = middle;
+	}
+	return spans[low];
+}
+
+KERNEL(WS_FLATTEN_THREADS) flatten(const struct ws_flatten_args a)
+{
+	const struct ws_flatten_span s = span_of(a, blockIdx.x);
+	const uint64_t at = (blockIdx.x - s.first) * CHUNK;
+	const uint64_t n = min((uint64_t)CHUNK, s.bytes - at);
+	const uint64_t src = s.src + at, dst = s.dst + at;
+	uint64_t done = 0;
+	if ((src | dst) % 16 == 0) {
+		const uint4 *from = (const uint4 *)(uintptr_t)src;
+		uint4 *to = (uint4 *)(uintptr_t)dst;
+		for (uint64_t i = threadIdx.x; i < n / 16; i += WS_FLATTEN_THREADS)
+			to[i] = from[i];
+		done = n / 16 * 16;
+	} else if ((src | dst) % 4 == 0) {
+		const uint32_t *from = (const uint32_t *)(uintptr_t)src;
+		uint32_t *to = (uint32_t *)(uintptr_t)dst;
+		for (uint64_t i = threadIdx.x; i < n / 4; i += WS_FLATTEN_THREADS)
+			to[i] = from[i];
+		done = n / 4 * 4;
+	}
+	for (uint64_t i = done + threadIdx.x; i < n; i += WS_FLATTEN_THREADS)
+		((uint8_t *)(uintptr_t)dst)[i] = ((const uint8_t *)(uintptr_t)src)[i];
+}

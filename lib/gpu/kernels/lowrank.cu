@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lowrank.cu - out = bf16(w + scale * (b @ a)), as lib/transform/lowrank.h: for each element
+ * s = 0; for r rising, s = fma(b[i][r], a[r][j], s); delta = s * scale, rounded.
+ *
+ * A block of threads makes a tile of 64 x 128, each thread 4 x 8 of it, with the sums in registers and 16
+ * ranks of both factors at a time in shared memory. w is asked for before the sums are begun, and two
+ * blocks share a multiprocessor, so that one loads while the other adds. Of rank 16 it is memory that
+ * bounds this. Larger ranks are done the same way, as the order of cuBLAS's sums is not defined. */
+#include "numbers.h"
+
+enum { ROWS = WS_MERGE_ROWS, COLS = WS_MERGE_COLS, THREADS = WS_MERGE_THREADS, WARPS = THREADS / 32 };
+enum { DOWN = 4, EACH = 8, ACROSS = COLS / EACH, CHUNK = 16, PAD = 4 };
+
+struct sums {
+	float at[DOWN][EACH];
+};
+
+struct place {
+	int64_t row, col;  /* of this thread's first element */
+	int64_t rows, cols; /* of its elements that there are; may be 0 or less */
+};
+
+/* Zeros where there is nothing; what they add to is never written. */
+INLINE void load_factors(const struct ws_merge_args m, int64_t row, int64_t col, int64_t first,
+                         float a[CHUNK][COLS], float b[CHUNK][ROWS + PAD])
+{
+	const float *factor_a = (const float *)(uintptr_t)m.a, *factor_b = (const float *)(uintptr_t)m.b;
+	for (uint32_t i = threadIdx.x; i < CHUNK * COLS; i += THREADS) {
+		const uint32_t r = i / COLS, c = i % COLS;
+		const uint32_t there = first + r < m.rank && col + c < m.cols;
+		a[r][c] = there ? factor_a[(first + r) * m.cols + col + c] : 0;
+	}
+	for (uint32_t i = threadIdx.x; i < CHUNK * ROWS; i += THREADS) {
+		const uint32_t r = i % CHUNK, c = i / CHUNK;
+		const uint32_t there = first + r < m.rank && row + c < m.rows;
+		b[r][c] = there ? factor_b[(row + c) * m.rank + first + r] : 0;
+	}
+}
+
+INLINE void add_rank(struct sums *s, const float *a, const float *b)
+{
+	float left[DOWN], right[EACH];
+	UNROLL
+	for (int i = 0; i < DOWN; i++)
+		left[i] = b[i];
+	UNROLL
+	for (int j = 0; j < EACH; j++)
+		right[j] = a[j];
+	UNROLL
+	for (int i = 0; i < DOWN; i++) {
+		UNROLL
+		for (int j = 0; j < EACH; j++)
+			s->at[i][j] = __fmaf_rn(left[i], right[j], s->at[i][j]);
+	}
+}
+
+/* Ranks that do not exist are left out and not added as zeros: a sum of -0 would become +0. */
+INLINE void add_ranks(struct sums *s, int64_t n, float a[CHUNK][COLS], float b[CHUNK][ROWS + PAD])
+{
+	const uint32_t x = threadIdx.x % ACROSS * EACH, y = threadIdx.x / ACROSS * DOWN;
+	if (n >= CHUNK) {
+		UNROLL
+		for (int r = 0; r < CHUNK; r++)
+			add_rank(s, &a[r][x], &b[r][y]);
+	} else {
+		for (int r = 0; r < n; r++)
+			add_rank(s, &a[r][x], &b[r][y]);
+	}
+}
+
+INLINE void add_all(const struct ws_merge_args m, int64_t row, int64_t col, struct sums *s)
+{
+	__shared__ __align__(16) float a[CHUNK][COLS];
+	__shared__ __align__(16) float b[CHUNK][ROWS + PAD];
+	UNROLL
+	for (int i = 0; i < DOWN; i++) {
+		UNROLL
+		for (int j = 0; j < EACH; j++)
+			s->at[i][j] = 0;
+	}
+	for (int64_t first = 0; first < m.rank; first += CHUNK) {
+		load_factors(m, row, col, first, a, b);
+		__syncthreads();
+		add_ranks(s, m.rank - first, a, b);
+		__syncthreads();
+	}
+}
+
+/* One element; returns the bf16 and raises the largest magnitudes. */
+INLINE uint32_t merge(const struct ws_merge_args m, uint32_t w, float sum, uint32_t *max_delta,
+                      uint32_t *max_w)
+{
+	float delta = __fmul_rn(sum, m.scale);
+	if (m.two_step)
+		delta = from_bf16(to_bf16(delta));
+	*max_delta = max(*max_delta, magnitude(bits_of(delta)));
+	*max_w = max(*max_w, magnitude(w));
+	return to_bf16(__fadd_rn(float_of(w), delta));
+}
+
+/* Eight elements of a row, one of them at a time. */
+INLINE void merge_some(const struct ws_merge_args m, const struct place p, int i, const struct sums *s,
+                       uint32_t *max_delta, uint32_t *max_w, const uint32_t size)
+{
+	const int64_t at = (p.row + i) * m.w_stride + p.col;
+	uint16_t *out = (uint16_t *)(uintptr_t)m.out + (p.row + i) * m.out_stride + p.col;
+	UNROLL
+	for (int j = 0; j < EACH; j++) {
+		if (j >= p.cols)
+			continue;
+		const uint32_t w = size == 2 ? (uint32_t)((const uint16_t *)(uintptr_t)m.w)[at + j] << 16 :
+		                               ((const uint32_t *)(uintptr_t)m.w)[at + j];
+		out[j] = (uint16_t)merge(m, w, s->at[i][j], max_delta, max_w);
+	}
+}
+
+/* The same, loaded and stored whole. */
+struct eight {
+	uint4 v[2]; /* bf16 uses the first */
+};
+
+INLINE struct eight load_eight(const struct ws_merge_args m, const struct place p, int i, const uint32_t size)
+{
+	const uint4 *at = (const uint4 *)(uintptr_t)(m.w + (uint64_t)((p.row + i) * m.w_stride + p.col) * size);
+	struct eight w;
+	w.v[0] = at[0];
+	if (size == 4)
+		w.v[1] = at[1];
+	return w;
+}
+
+INLINE uint32_t merge_two(const struct ws_merge_args m, uint32_t w0, uint32_t w1, const float *sums,
+                          uint32_t *max_delta, uint32_t *max_w)
+{
+	return merge(m, w0, sums[0], max_delta, max_w) | merge(m, w1, sums[1], max_delta, max_w) << 16;
+}
+
+INLINE void merge_eight(const struct ws_merge_args m, const struct place p, int i, const struct sums *s,
+                        const struct eight w, uint32_t *max_delta, uint32_t *max_w, const uint32_t size)
+{
+	const float *t = s->at[i];
+	const uint4 v = w.v[0], u = w.v[1];
+	const uint32_t upper = 0xffff0000u;
+	uint4 out;
+	if (size == 2) {
+		out.x = merge_two(m, v.x << 16, v.x & upper, t, max_delta, max_w);
+		out.y = merge_two(m, v.y << 16, v.y & upper, t + 2, max_delta, max_w);
+		out.z = merge_two(m, v.z << 16, v.z & upper, t + 4, max_delta, max_w);
+		out.w = merge_two(m, v.w << 16, v.w & upper, t + 6, max_delta, max_w);
+	} else {
+		out.x = merge_two(m, v.x, v.y, t, max_delta, max_w);
+		out.y = merge_two(m, v.z, v.w, t + 2, max_delta, max_w);
+		out.z = merge_two(m, u.x, u.y, t + 4, max_delta, max_w);
+		out.w = merge_two(m, u.z, u.w, t + 6, max_delta, max_w);
+	}
+	*(uint4 *)(uintptr_t)(m.out + (uint64_t)((p.row + i) * m.out_stride + p.col) * 2) = out;
+}
+
+INLINE uint32_t is_whole(const struct ws_merge_args m, const struct place p, const int64_t size)
+{
+	return p.rows >= DOWN && p.cols >= EACH && m.w % 16 == 0 && m.w_stride * size % 16 == 0 &&
+	       m.out % 16 == 0 && m.out_stride % 8 == 0;
+}
+
+INLINE void tell_largest(const struct ws_merge_args m, uint32_t max_delta, uint32_t max_w)
+{
+	__shared__ uint32_t warps[2][WARPS];
+	struct ws_found *found = (struct ws_found *)(uintptr_t)m.found;
+	max_delta = largest_of_block(max_delta, warps[0]);
+	max_w = largest_of_block(max_w, warps[1]);
+	if (threadIdx.x == 0) {
+		raise_to(&found->max_delta, max_delta);
+		raise_to(&found->max_w, max_w);
+	}
+}
+
+INLINE void merge_tile(const struct ws_merge_args m, const uint32_t size)
+{
+	const int64_t across = (m.cols + COLS - 1) / COLS, down = blockIdx.x / across;
+	const int64_t row = down * ROWS, col = (blockIdx.x - down * across) * COLS;
+	struct place p;
+	p.row = row + threadIdx.x / ACROSS * DOWN;
+	p.col = col + threadIdx.x % ACROSS * EACH;
+	p.rows = m.rows - p.row;
+	p.cols = m.cols - p.col;
+	const uint32_t whole = is_whole(m, p, size);
+	struct eight w[DOWN];
+	struct sums s;
+	uint32_t max_delta = 0, max_w = 0;
+	UNROLL
+	for (int i = 0; i < DOWN; i++)
+		if (whole)
+			w[i] = load_eight(m, p, i, size);
+	add_all(m, row, col, &s);
+	UNROLL
+	for (int i = 0; i < DOWN; i++) {
+		if (whole)
+			merge_eight(m, p, i, &s, w[i], &max_delta, &max_w, size);
+		else if (i < p.rows)
+			merge_some(m, p, i, &s, &max_delta, &max_w, size);
+	}
+	tell_largest(m, max_delta, max_w);
+}
+
+KERNEL(WS_MERGE_THREADS) merge_bf16(const struct ws_merge_args m)
+{
+	merge_tile(m, 2);
+}
+
+KERNEL(WS_MERGE_THREADS) merge_f32(const struct ws_merge_args m)
+{
+	merge_tile(m, 4);
+}
