@@ -53,8 +53,8 @@ int ws_packed_find(const struct ws_catalog *c, const struct ws_item *item, const
                    struct ws_packed *out, struct ws_err *err);
 void ws_packed_free(struct ws_packed *p); /* one that was found, or all zero */
 
-/* Rows [row, row+n) as fp32, cols each. scratch is one thread's and may serve many weights; little more
- * than 512 KiB or three rows is used of it. A number that is not finite, in codes or scales or as their
+/* Rows [row, row+n) as fp32, cols each. scratch is one thread's and may serve many weights; it grows to
+ * 2 MiB, or to two such rows where they are longer. A number that is not finite, in codes or scales or as their
  * product, is WS_EINPUT naming the tensor and place. */
 int ws_packed_rows(const struct ws_packed *p, int64_t row, int64_t n, float *out, struct ws_buf *scratch,
                    struct ws_err *err);
