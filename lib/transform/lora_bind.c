@@ -78,7 +78,8 @@ static int make_stack(const struct ws_binder *b, const struct ws_lora_module *m,
 	const int64_t n_a = A->n_dims == 3 ? A->dims[0] : 1, n_b = B->n_dims == 3 ? B->dims[0] : 1;
 	int64_t rank;
 	float scale;
-	ws_lora_config_find(&b->adapter->config, m->name, &rank, &scale);
+	if (ws_lora_config_find(&b->adapter->config, m->name, &rank, &scale, err))
+		return -1;
 	if (a[0] != bb[1] || a[0] != rank)
 		return wrong_rank(m, a[0], bb[1], rank, err);
 	if (n_a != n_b && n_a != 1 && n_b != 1)
@@ -164,25 +165,26 @@ static bool nth_param(const struct ws_lora_config *c, const char *module, size_t
 	return true;
 }
 
-/* The stack that A and B are of a parameter of these dims; false: of another one. */
-static bool make_param(const struct ws_binder *b, const struct ws_lora_module *m, const char *name,
-                       const int64_t dims[3], struct ws_stack *s)
+/* The stack that A and B are of a parameter of these dims. 1: they are; 0: of another one; -1. */
+static int make_param(const struct ws_binder *b, const struct ws_lora_module *m, const char *name,
+                       const int64_t dims[3], struct ws_stack *s, struct ws_err *err)
 {
 	const int64_t *A = m->a->dims, *B = m->b->dims, n = dims[0];
 	int64_t rank;
 	float scale;
-	ws_lora_config_find(&b->adapter->config, name, &rank, &scale);
+	if (ws_lora_config_find(&b->adapter->config, name, &rank, &scale, err))
+		return -1;
 	if (n < 1 || A[0] % n || A[0] / n != rank || B[1] != A[0])
-		return false;
+		return 0;
 	if (!((B[0] == dims[1] && A[1] == dims[2]) || (B[0] == dims[2] && A[1] == dims[1])))
-		return false;
+		return 0;
 	*s = (struct ws_stack){
 		.first = { .a = m->a, .b = m->b, .a_row = A[1], .a_col = 1, .b_row = B[1], .b_col = n,
 		           .rows = B[0], .cols = A[1], .rank = rank, .scale = scale },
 		.a_step = rank * A[1], .b_step = 1, .n = n,
 		.axes_in_order = b->adapter->config.axes_in_order,
 	};
-	return true;
+	return 1;
 }
 
 static int place_params(struct ws_binder *b, const struct ws_lora_module *m, struct ws_err *err)
@@ -195,8 +197,9 @@ static int place_params(struct ws_binder *b, const struct ws_lora_module *m, str
 		if (!*name || !ws_lora_stack_dims(b, &where, dims))
 			continue;
 		memcpy(found, name, sizeof found);
-		if (make_param(b, m, name, dims, &s))
-			return ws_lora_place_stack(b, &where, &s, err);
+		const int rc = make_param(b, m, name, dims, &s, err);
+		if (rc)
+			return rc < 0 ? -1 : ws_lora_place_stack(b, &where, &s, err);
 	}
 	if (!*found)
 		return 0;

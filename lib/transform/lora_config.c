@@ -143,12 +143,14 @@ static int read_params(struct ws_lora_config *c, const struct ws_json *root, con
 	const struct ws_json *list = ws_json_get(root, "target_parameters");
 	if (ws_json_type(list) == WS_JSON_NULL)
 		return 0;
+	if (ws_json_type(list) != WS_JSON_ARRAY)
+		return ws_err_set(err, WS_EINPUT, "%s: target_parameters is no list of names", what);
 	c->params = ws_arena_alloc(&c->arena, (ws_json_count(list) + 1) * sizeof *c->params);
 	if (!c->params)
 		return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", what);
 	for (const struct ws_json *v = ws_json_first(list); v; v = ws_json_next(v)) {
 		const char *text = ws_json_string(v);
-		if (ws_json_type(list) != WS_JSON_ARRAY || !text)
+		if (!text)
 			return ws_err_set(err, WS_EINPUT, "%s: target_parameters is no list of names", what);
 		c->params[c->n_params] = ws_arena_text(&c->arena, text, strlen(text));
 		if (!c->params[c->n_params++])
@@ -204,21 +206,31 @@ void ws_lora_config_free(struct ws_lora_config *c)
 	*c = (struct ws_lora_config){ .rank = 0 };
 }
 
-static double find_pattern(const struct ws_lora_pattern *p, size_t n, const char *module,
-                           double otherwise)
+static int find_pattern(const struct ws_lora_pattern *p, size_t n, const char *module, double *value,
+                        struct ws_err *err)
 {
-	const char *wrong;
-	for (size_t i = 0; i < n; i++)
-		if (ws_lora_matches(p[i].text, module, &wrong))
-			return p[i].value;
-	return otherwise;
+	for (size_t i = 0; i < n; i++) {
+		const char *wrong;
+		const bool matches = ws_lora_matches(p[i].text, module, &wrong);
+		if (wrong)
+			return ws_err_set(err, WS_EINPUT, "adapter module '%s': pattern '%s': %s",
+			                  ws_quote(module).text, ws_quote(p[i].text).text, wrong);
+		if (!matches)
+			continue;
+		*value = p[i].value;
+		return 0;
+	}
+	return 0;
 }
 
-void ws_lora_config_find(const struct ws_lora_config *c, const char *module, int64_t *rank,
-                         float *scale)
+int ws_lora_config_find(const struct ws_lora_config *c, const char *module, int64_t *rank,
+                        float *scale, struct ws_err *err)
 {
-	const double r = find_pattern(c->ranks, c->n_ranks, module, (double)c->rank);
-	const double alpha = find_pattern(c->alphas, c->n_alphas, module, c->alpha);
+	double r = (double)c->rank, alpha = c->alpha;
+	if (find_pattern(c->ranks, c->n_ranks, module, &r, err) ||
+	    find_pattern(c->alphas, c->n_alphas, module, &alpha, err))
+		return -1;
 	*rank = (int64_t)r;
 	*scale = (float)(alpha / (c->rslora ? sqrt(r) : r));
+	return 0;
 }

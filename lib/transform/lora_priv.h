@@ -36,8 +36,8 @@ int ws_lora_config_parse(const char *text, size_t len, const char *what, struct 
                          struct ws_err *err);
 void ws_lora_config_free(struct ws_lora_config *c);
 /* Rank and scale of a module, by the first pattern that it matches. */
-void ws_lora_config_find(const struct ws_lora_config *c, const char *module, int64_t *rank,
-                         float *scale);
+int ws_lora_config_find(const struct ws_lora_config *c, const char *module, int64_t *rank,
+                        float *scale, struct ws_err *err);
 /* A pattern over the end of a name; *wrong: why it is none, or NULL. */
 bool ws_lora_matches(const char *pattern, const char *name, const char **wrong);
 

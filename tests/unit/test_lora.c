@@ -1,0 +1,476 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Adapters: their names taken apart, their patterns, what they bind to, and why they do not.
+ * That the numbers are right is for tests/peers/test_lora_oracle.py. */
+#include "scratch.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "lora_priv.h"
+
+#include "wsync/input.h"
+
+#include <math.h>
+#include <sys/stat.h>
+
+#define DATA "tests/data/lora/"
+
+struct bound {
+	struct ws_input base;
+	struct ws_adapter *adapter;
+	struct ws_bindings b;
+	struct ws_err err;
+};
+
+static int bind_to(struct bound *x, const char *base, const char *adapter, bool layout)
+{
+	char path[200], dir[200];
+	const char *paths[] = { path };
+	snprintf(path, sizeof path, DATA "bases/%s", base);
+	snprintf(dir, sizeof dir, DATA "%s", adapter);
+	*x = (struct bound){ .err = WS_ERR_INIT };
+	const struct ws_input_opts opts = { .paths = paths, .n_paths = 1 };
+	if (ws_input_open(&opts, &x->base, &x->err))
+		fail_msg("%s", x->err.msg);
+	if (ws_adapter_open(dir, &x->adapter, &x->err))
+		return -1;
+	ws_adapter_rename(x->adapter, x->base.family);
+	return ws_adapter_bind(x->adapter, x->base.catalog, layout ? x->base.layout : NULL, NULL, NULL,
+	                       &x->b, &x->err);
+}
+
+static void done(struct bound *x)
+{
+	ws_bindings_free(&x->b);
+	ws_adapter_close(x->adapter);
+	ws_input_close(&x->base);
+}
+
+static void expect(struct bound *x, const char *base, const char *adapter)
+{
+	if (bind_to(x, base, adapter, true))
+		fail_msg("%s: %s", adapter, x->err.msg);
+}
+
+static const struct ws_delta *delta_of(const struct bound *x, const char *target, size_t i)
+{
+	const struct ws_binding *b = ws_bindings_find(&x->b, target);
+	assert_non_null(b);
+	assert_true(i < b->n_deltas);
+	return &b->deltas[i];
+}
+
+/* ---- names ---- */
+
+static void keys_are_taken_apart(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *key, *name, *other;
+		enum ws_lora_kind kind;
+		bool headless, embedding;
+		unsigned depth;
+	} keys[] = {
+		{ "base_model.model.model.layers.0.q_proj.lora_A.weight", "model.layers.0.q_proj", "", WS_LORA_A, 1, 0, 0 },
+		{ "base_model.model.a.lora_B.default.weight", "a", "", WS_LORA_B, 1, 0, 0 },
+		{ "base_model.a.b.lora_B.weight", "a.b", "", WS_LORA_B, 0, 0, 0 },
+		{ "a.b.lora_A.weight", "a.b", "", WS_LORA_A, 0, 0, 0 },
+		{ "a.b.lora_A", "a.b", "", WS_LORA_A, 0, 0, 0 },
+		{ "a.lora_embedding_A", "a", "", WS_LORA_A, 0, 1, 0 },
+		{ "a.lora_embedding_B.default", "a", "", WS_LORA_B, 0, 1, 0 },
+		{ "a.lora_embedding_B.weight", "a", "", WS_LORA_B, 0, 1, 0 },
+		{ "x.experts.base_layer.base_layer.lora_A.weight", "x.experts", "", WS_LORA_A, 0, 0, 2 },
+		{ "base_model.model.lm_head.weight", "lm_head.weight", "", WS_LORA_TENSOR, 1, 0, 0 },
+		{ "lm_head.modules_to_save.weight", "lm_head.weight", "", WS_LORA_TENSOR, 0, 0, 0 },
+		{ "m.modules_to_save.default.gate.weight", "m.default.gate.weight", "m.gate.weight", WS_LORA_TENSOR, 0, 0, 0 },
+		{ "a.q_proj.base_layer.bias", "a.q_proj.bias", "", WS_LORA_TENSOR, 0, 0, 1 },
+		{ "a.original_module.weight", "a.original_module.weight", "", WS_LORA_IGNORED, 0, 0, 0 },
+		{ "a.lora_A.b.c.weight", "a.lora_A.b.c.weight", "", WS_LORA_TENSOR, 0, 0, 0 },
+		{ "lora_A.weight", "lora_A.weight", "", WS_LORA_TENSOR, 0, 0, 0 },
+		{ "", "", "", WS_LORA_TENSOR, 0, 0, 0 },
+		{ "base_layer", "", "", WS_LORA_TENSOR, 0, 0, 1 },
+		{ "modules_to_save.modules_to_save", "modules_to_save", "", WS_LORA_TENSOR, 0, 0, 0 },
+	};
+	for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+		struct ws_lora_key k;
+		struct ws_err err = WS_ERR_INIT;
+		if (ws_lora_key_parse(keys[i].key, &k, &err))
+			fail_msg("%s: %s", keys[i].key, err.msg);
+		assert_string_equal(k.name, keys[i].name);
+		assert_string_equal(k.other, keys[i].other);
+		assert_int_equal(k.kind, keys[i].kind);
+		assert_int_equal(k.headless, keys[i].headless);
+		assert_int_equal(k.embedding, keys[i].embedding);
+		assert_int_equal(k.depth, keys[i].depth);
+	}
+}
+
+static void keys_of_relatives_are_refused(void **state)
+{
+	(void)state;
+	static const char *const keys[] = {
+		"a.lora_magnitude_vector.weight", "a.lora_magnitude_vector.default.weight", "a.lora_diag",
+		"a.token_adapter.trainable_tokens_delta", "a.lora_B.bias", "a.lora_B.default.bias",
+	};
+	struct ws_lora_key k;
+	for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+		struct ws_err err = WS_ERR_INIT;
+		assert_int_equal(ws_lora_key_parse(keys[i], &k, &err), -1);
+		assert_int_equal(err.code, WS_EINPUT);
+		assert_non_null(strstr(err.msg, keys[i]));
+	}
+	char longest[1000];
+	struct ws_err err = WS_ERR_INIT;
+	memset(longest, 'a', sizeof longest - 1);
+	longest[sizeof longest - 1] = 0;
+	assert_int_equal(ws_lora_key_parse(longest, &k, &err), -1);
+	memset(longest, '.', 200);
+	longest[200] = 0;
+	assert_int_equal(ws_lora_key_parse(longest, &k, &err), -1);
+}
+
+/* ---- patterns ---- */
+
+static void patterns_match_as_python_s_do(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *pattern, *name;
+		bool matches;
+	} tries[] = {
+		{ "q_proj", "model.layers.0.q_proj", true }, { "q_proj", "q_proj", true },
+		{ "proj", "model.q_proj", false }, { "q_proj", "q_proj.x", false },
+		{ "layers.0.q_proj", "model.layers.0.q_proj", true },
+		{ "layers.0.q", "model.layersX0.q", true }, { "", "a.", true }, { "", "", true }, { "", "a", false },
+		{ "^q_proj", "a.q_proj", false }, { "^q_proj", "q_proj", true }, { "^a\\.q_proj", "a.q_proj", true },
+		{ "layers\\.\\d+\\.mlp", "model.layers.17.mlp", true }, { "layers\\.\\d+\\.mlp", "layers.x.mlp", false },
+		{ "(?:gate|up)_proj", "a.up_proj", true }, { "gate_proj|up_proj", "a.up_proj", true },
+		{ "gate_proj|up_proj", "a.down_proj", false }, { ".*down.*", "a.b.down_proj.c", true },
+		{ "layers\\.[0-3]\\..*", "m.layers.2.q", true }, { "layers\\.[0-3]\\..*", "m.layers.4.q", false },
+		{ "layers\\.[^0-3]\\..*", "m.layers.4.q", true }, { "[]a]+", "]a]", true }, { "[a-]b", "-b", true },
+		{ "a{2,3}", "aaa", true }, { "a{2,3}", "aaaa", false }, { "a{2}", "aa", true }, { "a{2,}", "aaaaa", true },
+		{ "a{,2}", "aaa", false }, { "a{x}", "a{x}", true }, { "a+?b*?", "aab", true }, { "(a|b)*c", "ababc", true },
+		{ "((a*)*)*b", "aaaaaaaaaaaaaaaaaaaaaaaac", false }, { "(a?){30}a{30}", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", true },
+		{ "\\w+_proj$", "a.q_proj", true }, { "a$b", "ab", false }, { "[\\d_]+", "1_2", true }, { "\\D+", "abc", true },
+		{ "a\\.b", "a.b", true }, { "a\\.b", "axb", false }, { "(|a)b", "b", true },
+	};
+	for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
+		const char *wrong;
+		const bool matches = ws_lora_matches(tries[i].pattern, tries[i].name, &wrong);
+		if (wrong || matches != tries[i].matches)
+			fail_msg("'%s' over '%s': %s", tries[i].pattern, tries[i].name, wrong ? wrong : "otherwise");
+	}
+}
+
+static void patterns_that_are_none_are_refused(void **state)
+{
+	(void)state;
+	static const char *const patterns[] = { "(a", "a)", "[a", "*a", "a|*", "(?=a)", "(?P<x>a)", "\\1", "\\b", "a\\",
+		                                "[b-a]", "((((((((((((((((((a))))))))))))))))))",
+		                                "((((a?){500}){500}){500})" };
+	for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+		const char *wrong;
+		assert_false(ws_lora_matches(patterns[i], "aaaaaaaaaaaaaaaaaaaa", &wrong) && !wrong);
+		if (!wrong)
+			fail_msg("'%s' is taken", patterns[i]);
+	}
+}
+
+/* ---- config ---- */
+
+static void scales_follow_rank_and_alpha(void **state)
+{
+	(void)state;
+	static const char text[] =
+		"{\"r\":8,\"lora_alpha\":4.5,\"use_rslora\":true,\"rank_pattern\":{\"a\":2,\"b.a\":3},"
+		"\"alpha_pattern\":{\"b.*\":7}}";
+	struct ws_lora_config c;
+	struct ws_err err = WS_ERR_INIT;
+	int64_t rank;
+	float scale;
+	assert_int_equal(ws_lora_config_parse(text, strlen(text), "t", &c, &err), 0);
+	assert_int_equal(ws_lora_config_find(&c, "x.c", &rank, &scale, &err), 0);
+	assert_true(rank == 8 && scale == (float)(4.5 / sqrt(8)));
+	assert_int_equal(ws_lora_config_find(&c, "x.b.a", &rank, &scale, &err), 0);
+	assert_true(rank == 2 && scale == (float)(7 / sqrt(2))); /* the first pattern, as written */
+	ws_lora_config_free(&c);
+}
+
+static void a_pattern_that_takes_too_long_is_told(void **state)
+{
+	(void)state;
+	static const char text[] = "{\"r\":8,\"lora_alpha\":1,\"alpha_pattern\":{\"(((((((((a{0,2}){0,2}){0,2}){0,2}){0,2}){0,2}){0,2}){0,2}){0,2})b\":7}}";
+	struct ws_lora_config c;
+	struct ws_err err = WS_ERR_INIT;
+	char name[400];
+	int64_t rank;
+	float scale;
+	memset(name, 'a', sizeof name - 1);
+	name[sizeof name - 1] = 0;
+	assert_int_equal(ws_lora_config_parse(text, strlen(text), "t", &c, &err), 0);
+	assert_int_equal(ws_lora_config_find(&c, name, &rank, &scale, &err), -1);
+	assert_non_null(strstr(err.msg, "it is too complicated"));
+	ws_lora_config_free(&c);
+}
+
+static void configs_that_cannot_be_are_refused(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *text, *says;
+	} configs[] = {
+		{ "[]", "no JSON object" }, { "{}", "the rank r is no number" }, { "{\"r\":0,\"lora_alpha\":1}", "the rank r" },
+		{ "{\"r\":8}", "lora_alpha is missing" }, { "{\"r\":8,\"lora_alpha\":\"x\"}", "lora_alpha is no number" },
+		{ "{\"r\":8,\"r\":4,\"lora_alpha\":1}", "\"r\" occurs twice" },
+		{ "{\"r\":8,\"lora_alpha\":1,\"rank_pattern\":[1]}", "rank_pattern is no object" },
+		{ "{\"r\":8,\"lora_alpha\":1,\"rank_pattern\":{\"a\":1.5}}", "the rank a is no number" },
+		{ "{\"r\":8,\"lora_alpha\":1,\"alpha_pattern\":{\"(\":1}}", "pattern '('" },
+		{ "{\"r\":8,\"lora_alpha\":1,\"target_parameters\":\"a\"}", "no list of names" },
+		{ "{\"r\":8,\"lora_alpha\":1,\"layer_replication\":[[0,2]]}", "layer_replication" },
+		{ "{\"r\":8,\"lora_alpha\":1,\"init_lora_weights\":\"olora\"}", "the base was changed" },
+	};
+	for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
+		struct ws_lora_config c;
+		struct ws_err err = WS_ERR_INIT;
+		const int rc = ws_lora_config_parse(configs[i].text, strlen(configs[i].text), "c.json", &c, &err);
+		if (rc == 0 || err.code != WS_EINPUT || !strstr(err.msg, configs[i].says))
+			fail_msg("%s: %s", configs[i].text, err.msg);
+	}
+}
+
+/* ---- binding ---- */
+
+static void bad_adapters_are_refused_with_the_reason(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *name, *says;
+	} bad[] = {
+		{ "dora", "use_dora" }, { "dora_vector", "lora_magnitude_vector.weight': it is of DoRA" },
+		{ "pissa", "the base was changed before training" }, { "other_type", "\"IA3\"" },
+		{ "no_alpha", "lora_alpha is missing" }, { "no_a", "'model.layers.1.self_attn.k_proj' has " },
+		{ "no_b", "and no lora_B" }, { "rank_of_config", "has rank 4, but adapter_config.json says 8" },
+		{ "rank_of_halves", "lora_A has rank 4 and lora_B has 5" }, { "other_model", "was made for another model" },
+		{ "other_size", "make a change of 16 x 32, but 'model.layers.0.self_attn.q_proj.weight' is 16 x 16" },
+		{ "other_vocabulary", "'lm_head.weight' and has another shape" }, { "truncated", "past the 3612 bytes" },
+		{ "pattern", "pattern '(?=q_proj)'" }, { "integers", "is I8, which is no type of a factor" },
+	};
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		struct bound x;
+		char name[100];
+		snprintf(name, sizeof name, "bad/%s", bad[i].name);
+		assert_int_equal(bind_to(&x, "dense", name, true), -1);
+		assert_int_equal(x.err.code, WS_EINPUT);
+		if (!strstr(x.err.msg, bad[i].says) || !strstr(x.err.msg, name))
+			fail_msg("%s: %s", bad[i].name, x.err.msg);
+		done(&x);
+	}
+}
+
+static void a_nan_is_found_where_factors_are_read(void **state)
+{
+	(void)state;
+	struct bound x;
+	float a[64], b[64];
+	expect(&x, "dense", "bad/with_nan");
+	const struct ws_delta *d = delta_of(&x, "model.layers.0.self_attn.q_proj.weight", 0);
+	assert_int_equal(ws_delta_read(d, a, b, &x.err), -1);
+	assert_int_equal(x.err.code, WS_EINPUT);
+	assert_non_null(strstr(x.err.msg, "q_proj.lora_B.weight' has a NaN in row 3, column 1"));
+	assert_int_equal(ws_delta_read(delta_of(&x, "model.layers.1.self_attn.q_proj.weight", 0), a, b, &x.err), 0);
+	done(&x);
+}
+
+static void what_the_base_lacks_is_left_over(void **state)
+{
+	(void)state;
+	struct bound x;
+	expect(&x, "moe", "good/plain"); /* attention binds, the dense MLP does not */
+	assert_int_equal(x.b.n, 8);
+	assert_int_equal(x.b.n_left_over, 12);
+	for (size_t i = 0; i < x.b.n_left_over; i++)
+		assert_non_null(strstr(x.b.left_over[i]->name, ".mlp."));
+	assert_null(ws_bindings_find(&x.b, "model.layers.0.mlp.experts.0.gate_proj.weight"));
+	done(&x);
+	assert_int_equal(bind_to(&x, "conv1d", "good/plain", true), -1);
+	assert_non_null(strstr(x.err.msg, "none of its 14 modules"));
+	assert_non_null(strstr(x.err.hint, "model.layers.0.mlp.down_proj.weight"));
+	done(&x);
+}
+
+static void the_nearest_name_is_told(void **state)
+{
+	(void)state;
+	struct bound x;
+	assert_int_equal(bind_to(&x, "moe", "good/over_parts", false), -1);
+	assert_non_null(strstr(x.err.hint, "the nearest name of the base is 'model.layers.0."));
+	done(&x);
+}
+
+static void parts_go_to_their_rows_of_a_fused_base(void **state)
+{
+	(void)state;
+	struct bound x = { .err = WS_ERR_INIT };
+	const char *paths[] = { DATA "bases/fused" };
+	const struct ws_input_opts opts = { .paths = paths, .n_paths = 1 };
+	const struct ws_catalog_opts as_it_is = { .family = NULL };
+	struct ws_catalog *c;
+	assert_int_equal(ws_input_open(&opts, &x.base, &x.err), 0);
+	assert_int_equal(ws_catalog_make((const struct ws_source *const *)x.base.sources, 1, &as_it_is, &c, &x.err), 0);
+	assert_int_equal(ws_adapter_open(DATA "good/over_fused", &x.adapter, &x.err), 0);
+	assert_int_equal(ws_adapter_bind(x.adapter, c, x.base.layout, NULL, NULL, &x.b, &x.err), 0);
+	assert_int_equal(x.b.n, 8);
+	const struct ws_binding *qkv = ws_bindings_find(&x.b, "model.layers.1.self_attn.qkv_proj.weight");
+	assert_int_equal(qkv->n_deltas, 3);
+	int64_t rows = 0;
+	for (size_t i = 0; i < 3; i++) {
+		const struct ws_delta *d = &qkv->deltas[i];
+		rows += d->rows;
+		assert_int_equal(d->row, strstr(d->b->name, "q_proj") ? 0 : strstr(d->b->name, "k_proj") ? 16 : 24);
+	}
+	assert_int_equal(rows, 32);
+	done(&x);
+	ws_catalog_free(c);
+}
+
+/* The definition: element by element, from the tensors as they lie. */
+static void check_read(const struct ws_delta *d)
+{
+	float *a = malloc((size_t)(d->rank * d->cols) * sizeof *a), *b = malloc((size_t)(d->rank * d->rows) * sizeof *b);
+	struct ws_err err = WS_ERR_INIT;
+	uint16_t code;
+	assert_int_equal(ws_delta_read(d, a, b, &err), 0);
+	for (int64_t r = 0; r < d->rank; r++) {
+		for (int64_t j = 0; j < d->cols; j++) {
+			const uint64_t at = d->a_at + (uint64_t)(r * d->a_row + j * d->a_col);
+			assert_int_equal(ws_item_read(d->a, at * 2, &code, 2, &err), 0);
+			assert_memory_equal((char *)&a[r * d->cols + j] + 2, &code, 2);
+		}
+		for (int64_t i = 0; i < d->rows; i++) {
+			const uint64_t at = d->b_at + (uint64_t)(i * d->b_row + r * d->b_col);
+			assert_int_equal(ws_item_read(d->b, at * 2, &code, 2, &err), 0);
+			assert_memory_equal((char *)&b[i * d->rank + r] + 2, &code, 2);
+		}
+	}
+	free(a);
+	free(b);
+}
+
+static void factors_are_read_by_their_steps(void **state)
+{
+	(void)state;
+	static const char *const names[][2] = {
+		{ "moe", "good/parameters" }, { "moe", "good/parameters_old" }, { "gpt_oss", "good/parameters_gpt_oss" },
+		{ "moe", "good/stacked" }, { "dense", "good/over_groups" }, { "conv1d", "good/fan_in_fan_out" },
+	};
+	for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+		struct bound x;
+		expect(&x, names[k][0], names[k][1]);
+		assert_int_equal(x.b.n_left_over, 0);
+		for (size_t i = 0; i < x.b.n; i++)
+			for (size_t j = 0; j < x.b.items[i].n_deltas; j++)
+				check_read(&x.b.items[i].deltas[j]);
+		done(&x);
+	}
+}
+
+static void steps_of_all_sizes_are_read(void **state)
+{
+	(void)state;
+	enum { N = 300000 };
+	struct { char header[8]; uint16_t codes[N]; } *file = calloc(1, sizeof *file);
+	char header[200];
+	const int n = snprintf(header, sizeof header, "{\"t\":{\"dtype\":\"BF16\",\"shape\":[%d,1],\"data_offsets\":[0,%d]}}",
+	                       N, 2 * N);
+	for (int i = 0; i < N; i++)
+		file->codes[i] = (uint16_t)((unsigned)i * 40503u & 0xbfff);
+	FILE *f = fopen("t.safetensors", "wb");
+	const uint64_t size = (uint64_t)n;
+	fwrite(&size, 8, 1, f);
+	fwrite(header, (size_t)n, 1, f);
+	fwrite(file->codes, 2, N, f);
+	fclose(f);
+	const char *paths[] = { "t.safetensors" };
+	const struct ws_catalog_opts as_it_is = { .family = NULL };
+	struct ws_source *s;
+	struct ws_catalog *c;
+	struct ws_err err = WS_ERR_INIT;
+	assert_int_equal(ws_source_open(paths, 1, &s, &err), 0);
+	assert_int_equal(ws_catalog_make((const struct ws_source *const *)&s, 1, &as_it_is, &c, &err), 0);
+	const struct ws_item *t = ws_catalog_item(c, 0);
+	static const int64_t steps[][4] = { /* rank, cols, steps of them */
+		{ 3, 100000, 100000, 1 }, { 100, 3, 1, 100 }, { 2, 7, 3, 40000 }, { 5, 5, 1000, 999 }, { 4, 60000, 1, 4 },
+		{ 1, 1, 1, 1 }, { 2, 2, 299997, 2 }, { 64, 64, 64, 1 }, { 3, 50000, 2, 6 },
+	};
+	for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+		check_read(&(struct ws_delta){ .a = t, .b = t, .a_row = steps[i][2], .a_col = steps[i][3], .b_row = 1,
+			                       .b_col = 1, .rows = 1, .cols = steps[i][1], .rank = steps[i][0] });
+	ws_catalog_free(c);
+	ws_source_close(s);
+	free(file);
+}
+
+static void double_shape(void *ctx, const struct ws_item *item, int64_t *rows, int64_t *cols)
+{
+	(void)ctx;
+	*rows = item->n_dims == 2 ? item->dims[0] * 2 : 1;
+	*cols = item->dims[item->n_dims - 1];
+}
+
+static void shapes_of_a_quantized_base_are_asked_for(void **state)
+{
+	(void)state;
+	struct bound x;
+	struct ws_bindings b;
+	expect(&x, "dense", "good/plain");
+	assert_int_equal(ws_adapter_bind(x.adapter, x.base.catalog, x.base.layout, double_shape, NULL, &b, &x.err), -1);
+	assert_non_null(strstr(x.err.msg, "is 32 x 24")); /* down_proj, of 16 x 24 */
+	assert_null(b.items);
+	done(&x);
+}
+
+static void a_directory_without_an_adapter_is_told(void **state)
+{
+	(void)state;
+	static const char config[] = "{\"r\":8,\"lora_alpha\":8}";
+	struct ws_adapter *a;
+	struct ws_err err = WS_ERR_INIT;
+	assert_int_equal(ws_adapter_open("nowhere", &a, &err), -1);
+	assert_int_equal(err.code, WS_EINPUT);
+	assert_int_equal(mkdir("d", 0700), 0);
+	FILE *f = fopen("d/adapter_config.json", "w");
+	fputs(config, f);
+	fclose(f);
+	assert_int_equal(ws_adapter_open("d", &a, &err), -1);
+	assert_non_null(strstr(err.msg, "no adapter_model.safetensors"));
+	fclose(fopen("d/adapter_model.bin", "w"));
+	assert_int_equal(ws_adapter_open("d", &a, &err), -1);
+	assert_non_null(strstr(err.hint, "pickle"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(keys_are_taken_apart),
+		cmocka_unit_test(keys_of_relatives_are_refused),
+		cmocka_unit_test(patterns_match_as_python_s_do),
+		cmocka_unit_test(patterns_that_are_none_are_refused),
+		cmocka_unit_test(scales_follow_rank_and_alpha),
+		cmocka_unit_test(a_pattern_that_takes_too_long_is_told),
+		cmocka_unit_test(configs_that_cannot_be_are_refused),
+		cmocka_unit_test(bad_adapters_are_refused_with_the_reason),
+		cmocka_unit_test(a_nan_is_found_where_factors_are_read),
+		cmocka_unit_test(what_the_base_lacks_is_left_over),
+		cmocka_unit_test(the_nearest_name_is_told),
+		cmocka_unit_test(parts_go_to_their_rows_of_a_fused_base),
+		cmocka_unit_test(factors_are_read_by_their_steps),
+		IN_SCRATCH(steps_of_all_sizes_are_read),
+		cmocka_unit_test(shapes_of_a_quantized_base_are_asked_for),
+		IN_SCRATCH(a_directory_without_an_adapter_is_told),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
