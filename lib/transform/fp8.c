@@ -88,24 +88,23 @@ static float bf16_at(const void *x, size_t i)
 		return amax; \
 	} \
 \
-	static void divide_##type(const void *x, size_t n, float by, uint8_t *out) \
+	static void codes_##type(const struct ws_fp8_block *b) \
 	{ \
-		for (size_t i = 0; i < n; i++) \
-			out[i] = ws_fp8_from_float(type##_at(x, i) / by); \
-	} \
-\
-	static void multiply_##type(const void *x, size_t n, float by, uint8_t *out) \
-	{ \
-		for (size_t i = 0; i < n; i++) \
-			out[i] = ws_fp8_from_float(type##_at(x, i) * by); \
+		const uint8_t *x = b->x; \
+		uint8_t *out = b->out; \
+		for (size_t row = 0; row < b->rows; row++, x += b->stride, out += b->out_stride) \
+			for (size_t i = 0; i < b->cols; i++) { \
+				const float v = type##_at(x, i); \
+				out[i] = ws_fp8_from_float(b->multiply ? v * b->by : v / b->by); \
+			} \
 	}
 ROWS(f32)
 ROWS(bf16)
 
 static const struct ws_fp8_level scalar = {
 	"scalar",
-	{ amax_f32, divide_f32, multiply_f32 },
-	{ amax_bf16, divide_bf16, multiply_bf16 },
+	{ amax_f32, codes_f32 },
+	{ amax_bf16, codes_bf16 },
 };
 
 /* ---- levels ------------------------------------------------------------------------------------- */

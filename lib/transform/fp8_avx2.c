@@ -6,6 +6,7 @@
  * plus it, a carry included) and e its exponent. Rests of a run are done by a step that ends with the
  * run and does some elements twice; shorter runs are done from a copy. */
 #include "fp8_rows.h"
+#include "fp8_table.h"
 
 #ifndef __AVX2__
 
@@ -128,25 +129,39 @@ static inline __attribute__((always_inline)) void step_bf16(const uint16_t *x, _
 	_mm256_storeu_si256((void *)out, _mm256_permute4x64_epi64(_mm256_or_si256(codes, sign), 0xd8));
 }
 
-/* ---- runs --------------------------------------------------------------------------------------- */
+/* ---- bf16 of one scale, by table: 32 codes from bytes -------------------------------------------- */
 
-#define RUN(verb, type, element, multiply) \
-	static void verb##_##type(const void *x, size_t n, float by, uint8_t *out) \
-	{ \
-		const element *const run = x; \
-		const __m256 all = _mm256_set1_ps(by); \
-		for (size_t i = 0; i + STEP <= n; i += STEP) \
-			step_##type(run + i, all, multiply, out + i); \
-		if (n % STEP && n > STEP) { \
-			step_##type(run + n - STEP, all, multiply, out + n - STEP); \
-		} else if (n % STEP) { \
-			element copy[STEP] = { 0 }; \
-			uint8_t codes[STEP]; \
-			memcpy(copy, run, n * sizeof copy[0]); \
-			step_##type(copy, all, multiply, codes); \
-			memcpy(out, codes, n); \
-		} \
-	}
+static __m256i both_halves(const uint8_t bytes[16])
+{
+	return _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)bytes));
+}
+
+/* Words other than zero where one of two numbers is out of the table's range. */
+static inline __m256i outside(const struct ws_fp8_table *t, __m256i a, __m256i b)
+{
+	const __m256i magnitude = _mm256_set1_epi16(0x7fff), first = _mm256_set1_epi16((short)t->first);
+	a = _mm256_sub_epi16(_mm256_and_si256(a, magnitude), first);
+	b = _mm256_sub_epi16(_mm256_and_si256(b, magnitude), first);
+	return _mm256_subs_epu16(_mm256_max_epu16(a, b), _mm256_set1_epi16((short)t->span));
+}
+
+static inline __m256i look_up(const struct ws_fp8_table *t, __m256i a, __m256i b)
+{
+	const __m256i low = _mm256_set1_epi16(0xff), upper = _mm256_set1_epi16(0xf8);
+	const __m256i mantissa = _mm256_packus_epi16(_mm256_and_si256(a, low), _mm256_and_si256(b, low));
+	const __m256i slot = _mm256_and_si256(_mm256_srli_epi16(mantissa, 3), _mm256_set1_epi8(15));
+	const __m256i within = _mm256_and_si256(mantissa, _mm256_set1_epi8(7));
+	const __m256i above = _mm256_cmpgt_epi8(within, _mm256_shuffle_epi8(both_halves(t->before), slot));
+	/* 8 times the exponent, as far as a byte goes. */
+	const __m256i power = _mm256_packus_epi16(_mm256_and_si256(_mm256_srli_epi16(a, 4), upper),
+	                                          _mm256_and_si256(_mm256_srli_epi16(b, 4), upper));
+	const __m256i first = _mm256_shuffle_epi8(both_halves(t->code), slot);
+	const __m256i code = _mm256_sub_epi8(_mm256_add_epi8(first, power), above);
+	const __m256i sign = _mm256_and_si256(_mm256_packs_epi16(a, b), _mm256_set1_epi8((char)0x80));
+	return _mm256_permute4x64_epi64(_mm256_or_si256(code, sign), 0xd8);
+}
+
+/* ---- runs --------------------------------------------------------------------------------------- */
 
 #define ROWS(type, element) \
 	static uint32_t amax_##type(const void *x, size_t n) \
@@ -164,17 +179,87 @@ static inline __attribute__((always_inline)) void step_bf16(const uint16_t *x, _
 		} \
 		return largest_##type(amax); \
 	} \
-	RUN(divide, type, element, false) \
-	RUN(multiply, type, element, true)
+\
+	static __attribute__((noinline)) void run_##type(const element *x, size_t n, const struct ws_fp8_block *b, uint8_t *out) \
+	{ \
+		const __m256 by = _mm256_set1_ps(b->by); \
+		for (size_t i = 0; i + STEP <= n; i += STEP) \
+			step_##type(x + i, by, b->multiply, out + i); \
+		if (n % STEP && n > STEP) { \
+			step_##type(x + n - STEP, by, b->multiply, out + n - STEP); \
+		} else if (n % STEP) { \
+			element copy[STEP] = { 0 }; \
+			uint8_t codes[STEP]; \
+			memcpy(copy, x, n * sizeof copy[0]); \
+			step_##type(copy, by, b->multiply, codes); \
+			memcpy(out, codes, n); \
+		} \
+	}
 ROWS(f32, float)
 ROWS(bf16, uint16_t)
+
+static void codes_f32(const struct ws_fp8_block *b)
+{
+	const uint8_t *x = b->x;
+	uint8_t *out = b->out;
+	for (size_t row = 0; row < b->rows; row++, x += b->stride, out += b->out_stride)
+		run_f32((const float *)(const void *)x, b->cols, b, out);
+}
+
+/* Again, and exactly, what was not in the table. */
+static __attribute__((noinline)) void mend(const struct ws_fp8_table *t, const uint16_t *x, size_t n,
+                                           const struct ws_fp8_block *b, uint8_t *out)
+{
+	for (size_t i = 0; i + STEP <= n; i += STEP) {
+		const __m256i far = outside(t, load(x + i), load(x + i + 16));
+		if (!_mm256_testz_si256(far, far))
+			run_bf16(x + i, STEP, b, out + i);
+	}
+}
+
+static void codes_by_table(const struct ws_fp8_table *t, const struct ws_fp8_block *b)
+{
+	const uint8_t *row = b->x;
+	uint8_t *out = b->out;
+	for (size_t n = 0; n < b->rows; n++, row += b->stride, out += b->out_stride) {
+		const uint16_t *const x = (const void *)row;
+		__m256i far = _mm256_setzero_si256();
+		size_t i = 0;
+		for (; i + STEP <= b->cols; i += STEP) {
+			const __m256i low = load(x + i), high = load(x + i + 16);
+			far = _mm256_or_si256(far, outside(t, low, high));
+			_mm256_storeu_si256((void *)(out + i), look_up(t, low, high));
+		}
+		if (!_mm256_testz_si256(far, far))
+			mend(t, x, i, b, out);
+		if (i < b->cols)
+			run_bf16(x + i, b->cols - i, b, out + i);
+	}
+}
+
+static void codes_by_rounding(const struct ws_fp8_block *b)
+{
+	const uint8_t *x = b->x;
+	uint8_t *out = b->out;
+	for (size_t row = 0; row < b->rows; row++, x += b->stride, out += b->out_stride)
+		run_bf16((const uint16_t *)(const void *)x, b->cols, b, out);
+}
+
+static void codes_bf16(const struct ws_fp8_block *b)
+{
+	struct ws_fp8_table t;
+	if (ws_fp8_make_table(b, codes_by_rounding, &t))
+		codes_by_table(&t, b);
+	else
+		codes_by_rounding(b);
+}
 
 const struct ws_fp8_level *ws_fp8_avx2(void)
 {
 	static const struct ws_fp8_level level = {
 		"avx2",
-		{ amax_f32, divide_f32, multiply_f32 },
-		{ amax_bf16, divide_bf16, multiply_bf16 },
+		{ amax_f32, codes_f32 },
+		{ amax_bf16, codes_bf16 },
 	};
 	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &level : NULL;
 }

@@ -67,26 +67,19 @@ static void store(uint8_t *out, __mmask16 mask, __m512i codes, __m512i x)
 		return _mm512_reduce_max_epu32(amax); \
 	} \
 \
-	static void divide_##type(const void *x, size_t n, float by, uint8_t *out) \
+	static void codes_##type(const struct ws_fp8_block *b) \
 	{ \
-		const element *const run = x; \
-		const __m512 all = _mm512_set1_ps(by); \
-		for (size_t i = 0; i < n; i += STEP) { \
-			const __m512i v = load_##type(run + i, first(n - i)); \
-			const __m512 y = _mm512_div_ps(_mm512_castsi512_ps(magnitude(v)), all); \
-			store(out + i, first(n - i), round16(y), v); \
-		} \
-	} \
-\
-	static void multiply_##type(const void *x, size_t n, float by, uint8_t *out) \
-	{ \
-		const element *const run = x; \
-		const __m512 all = _mm512_set1_ps(by); \
-		for (size_t i = 0; i < n; i += STEP) { \
-			const __m512i v = load_##type(run + i, first(n - i)); \
-			const __m512 y = _mm512_mul_ps(_mm512_castsi512_ps(magnitude(v)), all); \
-			store(out + i, first(n - i), round16(y), v); \
-		} \
+		const uint8_t *x = b->x; \
+		uint8_t *out = b->out; \
+		const __m512 by = _mm512_set1_ps(b->by); \
+		for (size_t row = 0; row < b->rows; row++, x += b->stride, out += b->out_stride) \
+			for (size_t i = 0; i < b->cols; i += STEP) { \
+				const __mmask16 mask = first(b->cols - i); \
+				const __m512i v = load_##type((const element *)(const void *)x + i, mask); \
+				const __m512 m = _mm512_castsi512_ps(magnitude(v)); \
+				const __m512 y = b->multiply ? _mm512_mul_ps(m, by) : _mm512_div_ps(m, by); \
+				store(out + i, mask, round16(y), v); \
+			} \
 	}
 ROWS(f32, float)
 ROWS(bf16, uint16_t)
@@ -95,8 +88,8 @@ const struct ws_fp8_level *ws_fp8_avx512(void)
 {
 	static const struct ws_fp8_level level = {
 		"avx512",
-		{ amax_f32, divide_f32, multiply_f32 },
-		{ amax_bf16, divide_bf16, multiply_bf16 },
+		{ amax_f32, codes_f32 },
+		{ amax_bf16, codes_bf16 },
 	};
 	return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
 	       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") ? &level : NULL;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fp8_band.c - blocks of a band: their scales, their codes, and back.
  *
- * Bands are walked row by row across all their blocks, as they lie in memory; a block's largest
- * magnitude waits in its place among the scales meanwhile, as the bits of a float. */
+ * Magnitudes are looked for row by row across all blocks, as they lie in memory, from where they mostly
+ * come; a block's largest waits in its place among the scales, as the bits of a float. Codes are then
+ * made block by block: the band is in a cache by now, and a block has something to prepare. */
 #include "fp8.h"
 
 #include "fp8_rows.h"
@@ -135,14 +136,15 @@ static void make_codes(const struct ws_fp8_rule *r, const struct band *b, const 
                        uint8_t *codes, size_t codes_stride)
 {
 	const bool multiply = r->rule == WS_SCALE_SLIME;
-	for (int64_t row = 0; row < b->rows; row++, codes += codes_stride)
-		for (int64_t col = 0, block = 0; col < b->cols; col += r->bk, block++) {
-			const size_t n = (size_t)width(b, col, r->bk);
-			if (multiply)
-				b->rows_of->multiply(at(b, row, col), n, 1 / scales[block], codes + col);
-			else
-				b->rows_of->divide(at(b, row, col), n, scales[block], codes + col);
-		}
+	struct ws_fp8_block block = { .stride = b->stride, .out_stride = codes_stride, .multiply = multiply,
+		                      .rows = (size_t)b->rows };
+	for (int64_t col = 0; col < b->cols; col += r->bk, scales++) {
+		block.x = at(b, 0, col);
+		block.cols = (size_t)width(b, col, r->bk);
+		block.by = multiply ? 1 / *scales : *scales;
+		block.out = codes + col;
+		b->rows_of->codes(&block);
+	}
 }
 
 void ws_fp8_codes_f32(const struct ws_fp8_rule *r, const float *x, size_t stride, int64_t rows,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fp8_rows.h - what an instruction set does for fp8.c: runs of elements that share one scale.
+/* fp8_rows.h - what an instruction set does for fp8.c: runs of a row, and blocks that share one scale.
  *
  * All of it is exact or rounded once, so every level gives the same bits and only speed differs. */
 #ifndef WS_TRANSFORM_FP8_ROWS_H
@@ -9,12 +9,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct ws_fp8_block {
+	const void *x;
+	size_t stride, out_stride; /* from row to row, in bytes */
+	size_t rows, cols;
+	float by;
+	bool multiply;             /* out = rne(clamp(x * by)), or of x / by */
+	uint8_t *out;
+};
+
 struct ws_fp8_rows {
 	/* The greatest |x| as the bits of a float; what is no finite number makes it 0x7f800000 or more. */
 	uint32_t (*amax)(const void *x, size_t n);
-	/* out[i] = rne(clamp(x[i] / by)), or of x[i] * by. */
-	void (*divide)(const void *x, size_t n, float by, uint8_t *out);
-	void (*multiply)(const void *x, size_t n, float by, uint8_t *out);
+	void (*codes)(const struct ws_fp8_block *b);
 };
 
 struct ws_fp8_level {

@@ -285,10 +285,10 @@ static void codes_become_numbers_by_the_scale_of_their_block(void **state)
 {
 	(void)state;
 	uint8_t codes[256];
-	float out[256], scales[40];
+	float out[256], scales[41];
 	for (int i = 0; i < 256; i++)
 		codes[i] = (uint8_t)i;
-	for (int i = 0; i < 40; i++)
+	for (int i = 0; i < 41; i++)
 		scales[i] = 0.37f * (float)(i + 1);
 	for (int64_t col = 0; col < 30; col += 3) {
 		ws_fp8_decode_row(codes, col, 256, 7, scales, out);
