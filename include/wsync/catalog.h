@@ -4,7 +4,10 @@
  * Most items are a tensor of the source as it is. Where a trainer wrapped names, kept fused or
  * transposed tensors, or saved one file per rank, an item is a view: a concatenation, along one axis,
  * of strided pieces of source tensors. Views are never built in memory; runs of bytes that lie together in
- * a file are sent from there, and only a transpose passes through a bounded scratch. */
+ * a file are sent from there, and only a transpose passes through a bounded scratch.
+ *
+ * An item of a transform (transform.h) is made: it has a maker, which computes its bytes when they are
+ * read. */
 #ifndef WSYNC_CATALOG_H
 #define WSYNC_CATALOG_H
 
@@ -31,6 +34,8 @@ struct ws_view {
 	struct ws_reader *reader;      /* the catalog's, for ws_item_read; may be NULL */
 };
 
+struct ws_maker; /* opaque: lib/model/maker.h */
+
 struct ws_item {
 	const char *name;              /* owned by the catalog or its source; unique */
 	enum ws_dtype dtype;
@@ -39,7 +44,8 @@ struct ws_item {
 	uint64_t bytes;
 	const struct ws_source *source;
 	const struct ws_tensor *from;  /* the first tensor it is made of; for messages and order */
-	const struct ws_view *view;    /* NULL: `from`, whole and as it is */
+	const struct ws_view *view;    /* NULL: `from`, whole and as it is, unless it is made */
+	const struct ws_maker *maker;  /* computes its bytes; NULL: they are those of `from` or the view */
 	const char *made;              /* how: "rows 0..2047 of model.layers.0.self_attn.qkv_proj.weight",
 	                                * "renamed from _orig_mod.model.x"; or why a tensor that could have
 	                                * been taken apart was not: "left as it is: ..."; NULL when nothing

@@ -19,13 +19,13 @@ enum ws_load_format {
 	WS_FORMAT_FLATTENED /* "flattened_bucket": one uint8 broadcast per bucket, no padding */
 };
 
-/* How an output tensor is made from the source. Transforms (merge, dequantize, quantize) get
- * further recipes; each is one enumerator here and one function beside plan.c. */
+/* How an output tensor is had from the source. */
 enum ws_recipe {
 	WS_RECIPE_COPY, /* a tensor of the source, whole and as it is */
-	WS_RECIPE_VIEW  /* pieces of source tensors (catalog.h) */
+	WS_RECIPE_VIEW, /* pieces of source tensors (catalog.h) */
+	WS_RECIPE_MAKE  /* computed: merged, unpacked, quantized (transform.h) */
 };
-const char *ws_recipe_name(enum ws_recipe recipe); /* "copy", "view" */
+const char *ws_recipe_name(enum ws_recipe recipe); /* "copy", "view", "make" */
 
 struct ws_plan_tensor {
 	const char *name; /* as announced to the server; owned by the catalog */
@@ -66,8 +66,10 @@ struct ws_plan_opts {
 /* Rules: a bucket has at most bucket_size bytes unless a single tensor (or a group that must stay
  * together) is larger; kept together are X.weight with X.weight_scale_inv / X.weight_scale, and
  * DeepSeek's q_a_proj with kv_a_proj_with_mqa of one layer (their loaders pair them within one
- * request). Inside a flattened bucket tensors go by falling element size, so that every view the
- * server makes is aligned; otherwise the catalog's order is kept. No tensor left is WS_EUSAGE.
+ * request). The catalog's order is kept, but in a flattened bucket where a view that the server makes
+ * would then not begin at a multiple of its element size: the tensors of that bucket go by falling
+ * element size. (Order matters to who makes tensors: scales that follow their codes cost no second
+ * look at the weights.) No tensor left is WS_EUSAGE.
  * The catalog must outlive the plan. */
 int ws_plan_make(const struct ws_catalog *c, const struct ws_plan_opts *opts, struct ws_plan **out,
                  struct ws_err *err);

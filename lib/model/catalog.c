@@ -134,15 +134,39 @@ static int build_names(struct ws_catalog *c, struct ws_err *err)
 	return ws_err_hint(err, "a checkpoint has a tensor either fused or in parts, and under one name");
 }
 
+struct ws_catalog *ws_catalog_new(const struct ws_source *const *sources, size_t n_sources)
+{
+	struct ws_catalog *c = calloc(1, sizeof *c + n_sources * sizeof *sources);
+	if (!c)
+		return NULL;
+	c->sources = memcpy(c + 1, sources, n_sources * sizeof *sources);
+	c->n_sources = n_sources;
+	return c;
+}
+
+int ws_catalog_add_item(struct ws_catalog *c, const struct ws_item *item, struct ws_err *err)
+{
+	if (append(c, item, err))
+		return -1;
+	if (item->view && !item->maker) {
+		c->n_views++;
+		c->n_copied += ws_view_copied(item);
+	}
+	return 0;
+}
+
+int ws_catalog_close(struct ws_catalog *c, struct ws_err *err)
+{
+	return build_names(c, err);
+}
+
 int ws_catalog_make(const struct ws_source *const *sources, size_t n_sources,
                     const struct ws_catalog_opts *opts, struct ws_catalog **out,
                     struct ws_err *err)
 {
-	struct ws_catalog *c = calloc(1, sizeof *c + n_sources * sizeof *sources);
+	struct ws_catalog *c = ws_catalog_new(sources, n_sources);
 	if (!c)
 		return ws_catalog_no_memory(err);
-	c->sources = memcpy(c + 1, sources, n_sources * sizeof *sources);
-	c->n_sources = n_sources;
 	int rc;
 	if (opts->sharded)
 		rc = ws_catalog_join(c, opts, err);
@@ -151,7 +175,7 @@ int ws_catalog_make(const struct ws_source *const *sources, size_t n_sources,
 	else
 		rc = take_all(c, err);
 	if (rc == 0 && !c->plain)
-		rc = build_names(c, err);
+		rc = ws_catalog_close(c, err);
 	if (rc)
 		ws_catalog_free(c);
 	else

@@ -36,6 +36,14 @@ int ws_catalog_add(struct ws_catalog *c, const struct ws_source *s, const struct
 int ws_catalog_add_view(struct ws_catalog *c, struct ws_item item, unsigned axis,
                         const struct ws_pieces *pieces, struct ws_err *err);
 
+/* An empty catalog for items that are added one by one; sources as of ws_catalog_make, copied. NULL: out
+ * of memory. */
+struct ws_catalog *ws_catalog_new(const struct ws_source *const *sources, size_t n_sources);
+/* item: everything, in memory that outlives the catalog, or in its arena. */
+int ws_catalog_add_item(struct ws_catalog *c, const struct ws_item *item, struct ws_err *err);
+/* Once all are there: finds names that occur twice, and lets them be found. */
+int ws_catalog_close(struct ws_catalog *c, struct ws_err *err);
+
 /* unfuse.c: the items of one source. */
 int ws_catalog_unfuse(struct ws_catalog *c, const struct ws_catalog_opts *opts, struct ws_err *err);
 /* join.c: the items of what ranks saved. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* item.c - the bytes of one item, for whoever wants to look at them. */
+#include "maker.h"
 #include "view.h"
 
 #include "hash.h"
@@ -49,6 +50,8 @@ static int read_with(struct ws_tiles *t, const struct ws_item *item, uint64_t at
 int ws_item_read(const struct ws_item *item, uint64_t at, void *dst, size_t n, struct ws_err *err)
 {
 	assert(at <= item->bytes && n <= item->bytes - at);
+	if (item->maker)
+		return item->maker->ops->read(item->maker, at, dst, n, err);
 	if (!item->view)
 		return ws_source_read(item->source, item->from, at, dst, n, err);
 	struct ws_reader *r = item->view->reader;
@@ -64,12 +67,25 @@ int ws_item_read(const struct ws_item *item, uint64_t at, void *dst, size_t n, s
 	return rc;
 }
 
-static int hash_view(const struct ws_item *item, struct ws_tiles *t, uint8_t *chunk, struct ws_hash *h,
-                     struct ws_err *err)
+/* What the bytes are read with: one of the two. */
+struct hand {
+	struct ws_tiles *tiles;
+	struct ws_making *making;
+};
+
+static int read_chunk(const struct hand *r, const struct ws_item *item, uint64_t at, void *dst, size_t n,
+                      struct ws_err *err)
+{
+	return r->making ? item->maker->ops->next(r->making, 0, at, dst, n, err)
+	                 : read_with(r->tiles, item, at, dst, n, err);
+}
+
+static int hash_chunks(const struct ws_item *item, const struct hand *r, uint8_t *chunk,
+                       struct ws_hash *h, struct ws_err *err)
 {
 	for (uint64_t at = 0; at < item->bytes;) {
 		const size_t n = item->bytes - at < CHUNK ? (size_t)(item->bytes - at) : CHUNK;
-		if (read_with(t, item, at, chunk, n, err))
+		if (read_chunk(r, item, at, chunk, n, err))
 			return -1;
 		ws_hash_add(h, chunk, n);
 		at += n;
@@ -77,20 +93,33 @@ static int hash_view(const struct ws_item *item, struct ws_tiles *t, uint8_t *ch
 	return 0;
 }
 
+static int take_hand(struct hand *r, const struct ws_item *item, struct ws_err *err)
+{
+	*r = (struct hand){ 0 };
+	if (item->maker)
+		return item->maker->ops->begin(&item->maker, 1, &r->making, err);
+	r->tiles = ws_tiles_new();
+	return r->tiles ? 0 : ws_err_set(err, WS_ESYSTEM, "hashing a tensor: out of memory");
+}
+
 int ws_item_hash(const struct ws_item *item, uint64_t *hash, struct ws_err *err)
 {
-	if (!item->view)
+	struct hand hand;
+	if (!item->maker && !item->view)
 		return ws_source_hash(item->source, item->from, hash, err);
-	struct ws_tiles *t = ws_tiles_new();
+	if (take_hand(&hand, item, err))
+		return -1;
 	struct ws_hash *h = ws_hash_new();
 	uint8_t *chunk = malloc(CHUNK);
-	int rc = t && h && chunk ? 0 : ws_err_set(err, WS_ESYSTEM, "hashing a tensor: out of memory");
+	int rc = h && chunk ? 0 : ws_err_set(err, WS_ESYSTEM, "hashing a tensor: out of memory");
 	if (rc == 0)
-		rc = hash_view(item, t, chunk, h, err);
+		rc = hash_chunks(item, &hand, chunk, h, err);
 	if (rc == 0)
 		*hash = ws_hash_digest(h);
 	free(chunk);
 	ws_hash_free(h);
-	ws_tiles_free(t);
+	if (item->maker)
+		item->maker->ops->end(hand.making);
+	ws_tiles_free(hand.tiles);
 	return rc;
 }

@@ -2,16 +2,17 @@
 #include "payloads.h"
 
 #include "checkpoint.h"
+#include "maker.h"
 #include "view.h"
 
 #include <stdlib.h>
 
-/* What a span of gathered bytes is had from. */
+/* What a span of gathered or made bytes is had from. */
 struct fill {
 	struct fill *next;
-	struct ws_tiles *tiles;
+	struct bundle *bundle;
 	const struct ws_item *item;
-	size_t first, n;
+	size_t first, n; /* pieces of a view; first: of all made items in this bucket */
 };
 
 /* What is allocated with the payloads, which come last. */
@@ -20,6 +21,9 @@ struct bundle {
 	size_t n_spans, cap;
 	struct ws_tiles *tiles; /* one for all: spans are sent one after the other */
 	struct fill *fills;
+	const struct ws_maker **makers; /* of the bucket, in order */
+	size_t n_makers;
+	struct ws_making *making; /* what they are made with, ahead of the reader; NULL: none is made */
 	struct ws_payload payloads[];
 };
 
@@ -36,7 +40,13 @@ struct building {
 static int fill_from_view(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err *err)
 {
 	const struct fill *f = ctx;
-	return ws_tiles_read(f->tiles, f->item, f->first, f->n, at, dst, n, err);
+	return ws_tiles_read(f->bundle->tiles, f->item, f->first, f->n, at, dst, n, err);
+}
+
+static int fill_from_maker(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err *err)
+{
+	const struct fill *f = ctx;
+	return f->item->maker->ops->next(f->bundle->making, f->first, at, dst, n, err);
 }
 
 /* Neighbours in a file become one span: one sendfile(2) for what lies together. */
@@ -66,27 +76,41 @@ static int add_span(struct building *x, const struct ws_span *span)
 	return 0;
 }
 
-static int add_fill(struct building *x, const struct ws_stretch *s)
+static int add_fill(struct building *x, struct fill fill, ws_fill_fn *fn, uint64_t length)
 {
 	struct bundle *b = x->bundle;
 	struct fill *f = malloc(sizeof *f);
 	if (!f)
 		return -1;
+	*f = fill;
+	f->bundle = b;
+	f->next = b->fills;
+	b->fills = f;
+	return add_span(x, &(struct ws_span){ .length = length, .fd = -1, .fill = fn, .ctx = f });
+}
+
+static int add_gathered(struct building *x, const struct ws_stretch *s)
+{
+	struct bundle *b = x->bundle;
 	if (!b->tiles)
 		b->tiles = ws_tiles_new();
-	*f = (struct fill){ b->fills, b->tiles, s->item, s->first, s->n };
-	b->fills = f;
-	if (!b->tiles)
-		return -1;
-	return add_span(x, &(struct ws_span){ .length = s->length, .fd = -1, .fill = fill_from_view,
-	                                      .ctx = f });
+	return b->tiles ? add_fill(x, (struct fill){ .item = s->item, .first = s->first, .n = s->n },
+	                           fill_from_view, s->length) : -1;
+}
+
+static int add_made(struct building *x, const struct ws_item *item)
+{
+	struct bundle *b = x->bundle;
+	b->makers[b->n_makers] = item->maker;
+	return add_fill(x, (struct fill){ .item = item, .first = b->n_makers++ }, fill_from_maker,
+	                item->bytes);
 }
 
 static int add_stretch(void *ctx, const struct ws_stretch *s)
 {
 	struct ws_span span;
 	if (!s->piece)
-		return add_fill(ctx, s);
+		return add_gathered(ctx, s);
 	ws_source_span(s->piece->source, s->piece->from, &span);
 	span.offset += s->at;
 	span.length = s->length;
@@ -96,10 +120,34 @@ static int add_stretch(void *ctx, const struct ws_stretch *s)
 static int add_item(struct building *x, const struct ws_item *item)
 {
 	struct ws_span span;
+	if (item->maker)
+		return add_made(x, item);
 	if (item->view)
 		return ws_view_walk(item, add_stretch, x);
 	ws_source_span(item->source, item->from, &span);
 	return add_span(x, &span);
+}
+
+static int add_items(const struct ws_plan *p, const struct ws_plan_bucket *b, struct bundle *bundle)
+{
+	bundle->makers = calloc(b->n, sizeof *bundle->makers);
+	if (!bundle->makers)
+		return -1;
+	for (size_t i = 0; i < b->n; i++) {
+		const size_t payload = p->format == WS_FORMAT_FLATTENED ? 0 : i;
+		struct building x = { bundle, &bundle->payloads[payload] };
+		if (add_item(&x, p->tensors[b->first + i].item))
+			return -1;
+	}
+	return 0;
+}
+
+/* Those that make begin at once, so that they are ahead when the bucket's turn comes. */
+static int begin_making(struct bundle *b, struct ws_err *err)
+{
+	if (!b->n_makers)
+		return 0;
+	return b->makers[0]->ops->begin(b->makers, b->n_makers, &b->making, err);
 }
 
 int ws_plan_payloads(const struct ws_plan *p, size_t bucket, struct ws_payload **out, size_t *n_out,
@@ -108,15 +156,12 @@ int ws_plan_payloads(const struct ws_plan *p, size_t bucket, struct ws_payload *
 	const struct ws_plan_bucket *b = &p->buckets[bucket];
 	const size_t n = p->format == WS_FORMAT_FLATTENED ? 1 : b->n;
 	struct bundle *bundle = calloc(1, sizeof *bundle + n * sizeof(struct ws_payload));
-	int rc = bundle ? 0 : -1;
-	for (size_t i = 0; i < b->n && rc == 0; i++) {
-		struct building x = { bundle, &bundle->payloads[n == 1 ? 0 : i] };
-		rc = add_item(&x, p->tensors[b->first + i].item);
-	}
-	if (rc) {
+	int rc = bundle && add_items(p, b, bundle) == 0 ? 0 :
+	         ws_err_set(err, WS_ESYSTEM, "bucket %zu: out of memory", bucket);
+	if (rc || begin_making(bundle, err)) {
 		if (bundle)
 			ws_plan_payloads_free(bundle->payloads, n);
-		return ws_err_set(err, WS_ESYSTEM, "bucket %zu: out of memory", bucket);
+		return -1;
 	}
 	/* The spans have come to rest. */
 	const struct ws_span *span = bundle->spans;
@@ -135,6 +180,9 @@ void ws_plan_payloads_free(struct ws_payload *payloads, size_t n)
 	if (!payloads)
 		return;
 	struct bundle *b = bundle_of(payloads);
+	if (b->making)
+		b->makers[0]->ops->end(b->making);
+	free(b->makers);
 	while (b->fills) {
 		struct fill *next = b->fills->next;
 		free(b->fills);

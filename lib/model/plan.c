@@ -6,6 +6,7 @@
 #include "wsync/plan.h"
 
 #include "hash.h"
+#include "maker.h"
 #include "names.h"
 #include "safetensors.h"
 #include "wsync/str.h"
@@ -120,7 +121,7 @@ static int by_rank(const void *a, const void *b)
 	return (x->order > y->order) - (x->order < y->order);
 }
 
-/* Falling element size: whatever the sizes of tensors, each begins at a multiple of its own. */
+/* Falling element size: whatever the sizes of tensors, each then begins at a multiple of its own. */
 static int by_element(const void *a, const void *b)
 {
 	const struct choice *x = a, *y = b;
@@ -151,6 +152,19 @@ static int add_bucket(struct ws_plan *p, size_t *cap, struct ws_plan_bucket buck
 	}
 	p->buckets[p->n_buckets++] = bucket;
 	return 0;
+}
+
+/* Sub-byte types are taken for bytes; whole bytes are all that a tensor of them comes to. */
+static bool is_aligned(const struct choice *c, size_t n)
+{
+	uint64_t at = 0;
+	for (size_t i = 0; i < n; i++) {
+		const unsigned size = ws_dtype_bits(c[i].item->dtype) / 8;
+		if (size > 1 && at % size)
+			return false;
+		at += c[i].item->bytes;
+	}
+	return true;
 }
 
 /* Fills buckets in order, group by group. */
@@ -186,7 +200,8 @@ static int fill(struct ws_plan *p, const struct choice *c, size_t n)
 		struct ws_plan_tensor *out = &p->tensors[i];
 		*out = (struct ws_plan_tensor){
 			.name = t->name, .dtype = t->dtype, .n_dims = t->n_dims, .bytes = t->bytes,
-			.recipe = t->view ? WS_RECIPE_VIEW : WS_RECIPE_COPY, .item = t,
+			.recipe = t->maker ? WS_RECIPE_MAKE : t->view ? WS_RECIPE_VIEW : WS_RECIPE_COPY,
+			.item = t,
 		};
 		memcpy(out->dims, t->dims, sizeof out->dims);
 		p->bytes += t->bytes;
@@ -218,17 +233,39 @@ static void add_view(struct ws_hash *h, const struct ws_catalog *c, const struct
 	}
 }
 
+static int add_maker(struct ws_hash *h, const struct ws_maker *maker)
+{
+	struct ws_buf text;
+	ws_buf_init(&text, 0);
+	maker->ops->describe(maker, &text);
+	const int rc = text.failed ? -1 : 0;
+	if (rc == 0) {
+		add_number(h, text.len);
+		ws_hash_add(h, text.data, text.len);
+	}
+	ws_buf_free(&text);
+	return rc;
+}
+
+static int add_recipe(struct ws_hash *h, const struct ws_catalog *c, const struct ws_plan_tensor *t)
+{
+	if (t->recipe == WS_RECIPE_VIEW)
+		add_view(h, c, t->item);
+	return t->recipe == WS_RECIPE_MAKE ? add_maker(h, t->item->maker) : 0;
+}
+
 /* Lengths go before what they count, so that no two plans are written alike. */
 static int digest(struct ws_plan *p, const struct ws_catalog *c)
 {
 	struct ws_hash *h = ws_hash_new();
+	int rc = 0;
 	if (!h)
 		return -1;
 	add_number(h, p->format);
 	add_number(h, p->n_buckets);
 	for (size_t b = 0; b < p->n_buckets; b++)
 		add_number(h, p->buckets[b].n);
-	for (size_t i = 0; i < p->n_tensors; i++) {
+	for (size_t i = 0; rc == 0 && i < p->n_tensors; i++) {
 		const struct ws_plan_tensor *t = &p->tensors[i];
 		const char *dtype = ws_dtype_torch(t->dtype);
 		add_number(h, strlen(t->name));
@@ -238,12 +275,11 @@ static int digest(struct ws_plan *p, const struct ws_catalog *c)
 		add_number(h, t->n_dims);
 		for (unsigned d = 0; d < t->n_dims; d++)
 			add_number(h, (uint64_t)t->dims[d]);
-		if (t->recipe == WS_RECIPE_VIEW)
-			add_view(h, c, t->item);
+		rc = add_recipe(h, c, t);
 	}
 	p->digest = ws_hash_digest(h);
 	ws_hash_free(h);
-	return 0;
+	return rc;
 }
 
 static int build(struct ws_plan *p, const struct ws_catalog *catalog, struct choice *c, size_t n)
@@ -251,8 +287,11 @@ static int build(struct ws_plan *p, const struct ws_catalog *catalog, struct cho
 	draw_partners_together(c, n);
 	if (cut(p, c, n))
 		return -1;
-	for (size_t b = 0; p->format == WS_FORMAT_FLATTENED && b < p->n_buckets; b++)
-		qsort(c + p->buckets[b].first, p->buckets[b].n, sizeof *c, by_element);
+	for (size_t b = 0; p->format == WS_FORMAT_FLATTENED && b < p->n_buckets; b++) {
+		struct choice *first = c + p->buckets[b].first;
+		if (!is_aligned(first, p->buckets[b].n))
+			qsort(first, p->buckets[b].n, sizeof *c, by_element);
+	}
 	return fill(p, c, n) || digest(p, catalog) ? -1 : 0;
 }
 
@@ -285,7 +324,7 @@ int ws_plan_make(const struct ws_catalog *catalog, const struct ws_plan_opts *op
 
 const char *ws_recipe_name(enum ws_recipe recipe)
 {
-	return recipe == WS_RECIPE_VIEW ? "view" : "copy";
+	return recipe == WS_RECIPE_MAKE ? "make" : recipe == WS_RECIPE_VIEW ? "view" : "copy";
 }
 
 void ws_plan_free(struct ws_plan *p)

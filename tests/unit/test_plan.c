@@ -142,9 +142,28 @@ static void partners_travel_together(void **state)
 	             "x.weight x.weight_scale | l.2.q_a_proj.weight x.bias");
 	ws_plan_free(p);
 	p = plan_of(s.catalog, &(struct ws_plan_opts){ .bucket_size = 8, .format = WS_FORMAT_FLATTENED });
-	assert_order(p, "l.1.kv_a_proj_with_mqa.weight_scale_inv l.1.q_a_proj.weight_scale_inv "
-	             "l.1.q_a_proj.weight l.1.kv_a_proj_with_mqa.weight | "
-	             "x.weight_scale x.weight | x.bias l.2.q_a_proj.weight");
+	assert_order(p, "l.1.kv_a_proj_with_mqa.weight_scale_inv l.1.q_a_proj.weight "
+	             "l.1.q_a_proj.weight_scale_inv l.1.kv_a_proj_with_mqa.weight | "
+	             "x.weight x.weight_scale | l.2.q_a_proj.weight x.bias");
+	ws_plan_free(p);
+	drop(&s);
+}
+
+static void only_a_bucket_with_misplaced_views_is_put_in_another_order(void **state)
+{
+	(void)state;
+	struct draft d;
+	begin(&d);
+	add(&d, "a.weight", "F8_E4M3", 8, 8);
+	add(&d, "a.weight_scale_inv", "F32", 32, 1);
+	add(&d, "b.weight", "F8_E4M3", 8, 7);
+	add(&d, "b.weight_scale_inv", "F32", 32, 1);
+	struct draft_source s = finish(&d);
+	struct ws_plan *p = plan_of(s.catalog, &(struct ws_plan_opts){ .bucket_size = 12, .format = WS_FORMAT_FLATTENED });
+	assert_order(p, "a.weight a.weight_scale_inv | b.weight_scale_inv b.weight");
+	ws_plan_free(p);
+	p = plan_of(s.catalog, &(struct ws_plan_opts){ .format = WS_FORMAT_FLATTENED });
+	assert_order(p, "a.weight_scale_inv b.weight_scale_inv a.weight b.weight");
 	ws_plan_free(p);
 	drop(&s);
 }
@@ -387,6 +406,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		IN_SCRATCH(buckets_are_filled_in_order),
 		IN_SCRATCH(partners_travel_together),
+		IN_SCRATCH(only_a_bucket_with_misplaced_views_is_put_in_another_order),
 		IN_SCRATCH(patterns_choose_and_empty_tensors_stay),
 		IN_SCRATCH(the_digest_covers_all_but_the_bytes),
 		IN_SCRATCH(neighbours_in_a_file_become_one_span),
