@@ -47,8 +47,12 @@ struct ws_quant {
 	int64_t block[2];             /* weight_block_size: rows, columns; 0, 0: per tensor */
 	const char *const *skip;      /* modules_to_not_convert / ignored_layers, owned by the config */
 	size_t n_skip;
+	const char *scale_fmt;        /* "ue8m0": scales are powers of two; "" not said */
 };
 const struct ws_quant *ws_config_quant(const struct ws_config *c); /* never NULL */
+/* From now on it says this, of weights that were changed on their way. The strings are borrowed, their
+ * list is not. */
+int ws_config_set_quant(struct ws_config *c, const struct ws_quant *q, struct ws_err *err);
 /* Is this module ("model.layers.0.mlp.gate") left unquantized? An entry matches the module itself,
  * what is below it, its last segments ("gate", "mlp.gate"), and "*" as a glob; a ".weight" behind it
  * is left out; "re:" patterns match nothing. */

@@ -43,20 +43,28 @@ struct ws_transform_opts {
 	int64_t block[2];                 /* rows, columns; 0, 0: 128 x 128 */
 	enum ws_scale_rule rule;
 	bool ue8m0;                       /* scales are rounded up to powers of two */
-	const char *const *skip;          /* modules left as they are: globs over module names */
+	const char *const *skip;          /* modules left as they are in any case: globs over their names */
 	size_t n_skip;
-	const struct ws_quant *quant;     /* what the server was started with: its modules_to_not_convert
-	                                   * decide where skip is empty; NULL: not known */
+	/* What the server was started with; NULL: not known. Where it lists modules_to_not_convert, every
+	 * other matrix named X.weight is made FP8; without a list, those that are known to be: *_proj,
+	 * *_proj_with_mqa, and the in_proj_* of linear attention. */
+	const struct ws_quant *quant;
+	const struct ws_quant *base;      /* what the checkpoint says of itself; NULL */
 	const char *const *adapters;      /* PEFT directories, merged in this order */
 	size_t n_adapters;
 	bool adapter_partial;             /* factors that bind to nothing are a warning */
 	enum ws_lora_rounding rounding;
 	const char *correction;           /* safetensors with X.correction_U [R, k] and X.correction_V [k, C]
 	                                   * or _B: one more low-rank pair, scale 1; NULL: none */
-	const struct ws_family *family;   /* to follow adapters into fused bases; NULL */
+	const struct ws_family *family;   /* by which an adapter's names are also tried; NULL */
+	const struct ws_layout *layout;   /* to follow adapters into fused bases; NULL */
 	unsigned threads;                 /* 0: one for each processor, at most 8 */
-	uint64_t scratch;                 /* bytes; 0: 128 MiB; never more than that is held */
+	uint64_t scratch;                 /* bytes; 0: 128 MiB, at least 16 MiB; never more is held */
+	bool trust_values;                /* a push does not look for NaN before it pauses the servers */
 };
+
+/* Is there anything to do at all? */
+bool ws_transform_wanted(const struct ws_transform_opts *opts);
 
 struct ws_transform_report {
 	size_t quantized, already;        /* tensors made FP8; FP8 of the same blocks before */
@@ -66,9 +74,12 @@ struct ws_transform_report {
 	char left_over_first[256];
 	double largest_change;            /* max |delta| / max |W| over modules that have been made so far */
 	char largest_name[256];
+	uint64_t peak;                    /* bytes: the most scratch that was held */
 };
 
 struct ws_transform; /* owns the catalog that it made, its adapters and threads */
+struct ws_plan;
+struct ws_cancel;
 
 /* in is borrowed and must outlive. Headers are read, tensors are not. An adapter that binds to nothing,
  * shapes that do not fit, an unknown kind of quantized base: WS_EINPUT with the tensor's name. */
@@ -77,6 +88,11 @@ int ws_transform_make(const struct ws_catalog *in, const struct ws_transform_opt
 void ws_transform_free(struct ws_transform *t); /* NULL is fine */
 const struct ws_catalog *ws_transform_catalog(const struct ws_transform *t);
 void ws_transform_report(const struct ws_transform *t, struct ws_transform_report *out);
+/* Reads once whatever the tensors of a plan (NULL: all) will be computed from: a NaN or an infinity in a
+ * base or an adapter is WS_EINPUT with tensor, row, column and file. What this finds of scales is kept.
+ * Values are checked again when they are used; this is for finding out before anything was begun. */
+int ws_transform_check(const struct ws_transform *t, const struct ws_plan *plan,
+                       const struct ws_cancel *cancel, struct ws_err *err);
 
 #ifdef __cplusplus
 }

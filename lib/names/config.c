@@ -93,7 +93,7 @@ static int read_quant(struct ws_config *c, struct ws_err *err)
 	 * the list. */
 	static const char *const skips[] = { "modules_to_not_convert", "ignored_layers", "ignore" };
 	const struct ws_json *q = find(c, "quantization_config"), *list = NULL;
-	c->quant.method = "";
+	c->quant.method = c->quant.scale_fmt = "";
 	if (!q)
 		return 0;
 	if (ws_json_type(q) != WS_JSON_OBJECT)
@@ -101,6 +101,7 @@ static int read_quant(struct ws_config *c, struct ws_err *err)
 	if (check_level(c, q, err))
 		return -1;
 	c->quant.method = ws_json_get_string(q, "quant_method", "");
+	c->quant.scale_fmt = ws_json_get_string(q, "scale_fmt", "");
 	if (read_block(c, member(q, "weight_block_size"), err))
 		return -1;
 	for (size_t i = 0; i < sizeof skips / sizeof skips[0] && !list; i++)
@@ -272,4 +273,17 @@ bool ws_config_disagrees(const struct ws_config *c, const char *key)
 const struct ws_quant *ws_config_quant(const struct ws_config *c)
 {
 	return &c->quant;
+}
+
+int ws_config_set_quant(struct ws_config *c, const struct ws_quant *q, struct ws_err *err)
+{
+	const char **skip = calloc(q->n_skip + 1, sizeof *skip);
+	if (!skip)
+		return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", c->path);
+	for (size_t i = 0; i < q->n_skip; i++)
+		skip[i] = q->skip[i];
+	free(c->skip);
+	c->quant = *q;
+	c->quant.skip = c->skip = skip;
+	return 0;
 }

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* factor.h - a part of a low-rank factor, however it is stored, as packed fp32. */
+#ifndef WS_TRANSFORM_FACTOR_H
+#define WS_TRANSFORM_FACTOR_H
+
+#include "wsync/buf.h"
+#include "wsync/catalog.h"
+
+/* Element (i, j) is element at + i * row + j * col of the item. */
+struct ws_factor {
+	const struct ws_item *item;
+	uint64_t at;
+	int64_t row, col;
+};
+
+/* Rows [i, i+n) and columns [j, j+m) to out[n][m]. What is not finite is WS_EINPUT and names the tensor,
+ * the place and the file. */
+int ws_factor_read(const struct ws_factor *f, int64_t i, int64_t n, int64_t j, int64_t m, float *out,
+                   struct ws_buf *buf, struct ws_err *err);
+
+#endif

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "floats.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { BLOCK = 256 }; /* of constant length, for the compiler to make vectors of */
+
+static uint32_t bits_of(float x)
+{
+	uint32_t u;
+	memcpy(&u, &x, sizeof u);
+	return u;
+}
+
+static float float_of(uint32_t u)
+{
+	float x;
+	memcpy(&x, &u, sizeof x);
+	return x;
+}
+
+bool ws_floats_known(enum ws_dtype dtype)
+{
+	return dtype == WS_DTYPE_BF16 || dtype == WS_DTYPE_F16 || dtype == WS_DTYPE_F32;
+}
+
+static uint16_t to_bf16(float x)
+{
+	const uint32_t u = bits_of(x);
+	if (x != x)
+		return (uint16_t)(u >> 16 | 0x40);
+	return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+
+static uint16_t to_f16(float x)
+{
+	const uint32_t u = bits_of(x), sign = u >> 16 & 0x8000, a = u & 0x7fffffff;
+	if (a > 0x7f800000)
+		return (uint16_t)(sign | 0x7e00 | (a >> 13 & 0x3ff));
+	if (a >= 0x477ff000) /* from 65520 on */
+		return (uint16_t)(sign | 0x7c00);
+	if (a < 0x38800000) /* subnormals are steps of 2^-24, half a unit of 0.5's last place twice */
+		return (uint16_t)(sign | (bits_of(float_of(a) + 0.5f) - bits_of(0.5f)));
+	return (uint16_t)(sign | (a - (UINT32_C(112) << 23) + 0xfff + (a >> 13 & 1)) >> 13);
+}
+
+static float from_f16(uint16_t h)
+{
+	const uint32_t sign = (uint32_t)(h & 0x8000) << 16, m = h & 0x3ff, e = h >> 10 & 31;
+	if (e == 0)
+		return float_of(sign | bits_of((float)m * 0x1p-24f));
+	return float_of(sign | (e == 31 ? 0x7f800000 : (e + 112) << 23) | m << 13);
+}
+
+void ws_floats_read(enum ws_dtype dtype, const void *src, size_t n, float *dst)
+{
+	const uint16_t *h = src;
+	if (dtype == WS_DTYPE_F32)
+		memcpy(dst, src, n * sizeof *dst);
+	else if (dtype == WS_DTYPE_BF16)
+		for (size_t i = 0; i < n; i++)
+			dst[i] = float_of((uint32_t)h[i] << 16);
+	else
+		for (size_t i = 0; i < n; i++)
+			dst[i] = from_f16(h[i]);
+}
+
+void ws_floats_write(enum ws_dtype dtype, const float *src, size_t n, void *dst)
+{
+	uint16_t *h = dst;
+	if (dtype == WS_DTYPE_F32)
+		memmove(dst, src, n * sizeof *src);
+	else if (dtype == WS_DTYPE_BF16)
+		for (size_t i = 0; i < n; i++)
+			h[i] = to_bf16(src[i]);
+	else
+		for (size_t i = 0; i < n; i++)
+			h[i] = to_f16(src[i]);
+}
+
+/* ---- what is not finite --------------------------------------------------------------------------- */
+
+static float number_at(enum ws_dtype dtype, const void *x, size_t i)
+{
+	float out;
+	ws_floats_read(dtype, (const char *)x + i * (ws_dtype_bits(dtype) / 8), 1, &out);
+	return out;
+}
+
+static bool block_is_finite(enum ws_dtype dtype, const void *x)
+{
+	uint32_t bad = 0;
+	if (dtype == WS_DTYPE_F32) {
+		const uint32_t *u = x;
+		for (int i = 0; i < BLOCK; i++)
+			bad |= (u[i] & 0x7fffffff) >= 0x7f800000;
+	} else {
+		const uint16_t *h = x, inf = dtype == WS_DTYPE_BF16 ? 0x7f80 : 0x7c00;
+		uint16_t any = 0;
+		for (int i = 0; i < BLOCK; i++)
+			any |= (uint16_t)((h[i] & inf) == inf);
+		bad = any;
+	}
+	return !bad;
+}
+
+bool ws_floats_finite(enum ws_dtype dtype, const void *x, size_t n, size_t *at, double *value)
+{
+	const size_t size = ws_dtype_bits(dtype) / 8;
+	for (size_t i = 0; i < n;) {
+		if (n - i >= BLOCK && block_is_finite(dtype, (const char *)x + i * size)) {
+			i += BLOCK;
+			continue;
+		}
+		for (const size_t end = n - i < BLOCK ? n : i + BLOCK; i < end; i++) {
+			const float v = number_at(dtype, x, i);
+			if (isfinite(v))
+				continue;
+			*at = i;
+			*value = v;
+			return false;
+		}
+	}
+	return true;
+}
+
+/* ---- sums ---------------------------------------------------------------------------------------- */
+
+static float raised(float max, float x)
+{
+	const float a = fabsf(x);
+	return a <= max ? max : a; /* NaN is taken, and stays */
+}
+
+void ws_floats_add(enum ws_dtype dtype, const float *w, const float *delta, size_t stride, int64_t n,
+                   int64_t m, bool two_step, void *out, size_t out_stride, float *max_delta,
+                   float *max_w)
+{
+	const size_t size = ws_dtype_bits(dtype) / 8;
+	float largest_delta = *max_delta, largest_w = *max_w;
+	for (int64_t i = 0; i < n; i++) {
+		const float *a = w + (size_t)i * stride, *b = delta + (size_t)i * stride;
+		char *to = (char *)out + (size_t)i * out_stride * size;
+		for (int64_t j = 0; j < m; j++, to += size) {
+			float d = b[j];
+			if (two_step) {
+				uint32_t raw; /* of any of the types */
+				ws_floats_write(dtype, &d, 1, &raw);
+				ws_floats_read(dtype, &raw, 1, &d);
+			}
+			const float sum = a[j] + d;
+			ws_floats_write(dtype, &sum, 1, to);
+			if (largest_delta == largest_delta)
+				largest_delta = raised(largest_delta, d);
+			if (largest_w == largest_w)
+				largest_w = raised(largest_w, a[j]);
+		}
+	}
+	*max_delta = largest_delta;
+	*max_w = largest_w;
+}

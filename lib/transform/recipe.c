@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* recipe.c - made items as the model side sees them: read, described, announced. */
+#include "transform_core.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct ws_made *made_of(const struct ws_maker *m)
+{
+	return (const struct ws_made *)m;
+}
+
+/* ---- without notice ------------------------------------------------------------------------------ */
+
+static void forget_last(struct ws_last_read *l)
+{
+	ws_run_end(l->run);
+	l->run = NULL;
+	l->of = NULL;
+}
+
+void ws_recipe_forget(struct ws_transform *t)
+{
+	pthread_mutex_lock(&t->last.lock);
+	forget_last(&t->last);
+	pthread_mutex_unlock(&t->last.lock);
+}
+
+static int read_on(struct ws_last_read *l, const struct ws_made *m, uint64_t at, void *dst, size_t n,
+                   struct ws_err *err)
+{
+	const struct ws_tiled *const item = &m->part->tiled;
+	if (l->of != m) {
+		forget_last(l);
+		if (ws_run_begin(m->owner->works, &item, 1, false, &l->run, err))
+			return -1;
+		l->of = m;
+	} else if (at == l->at && at) {
+		ws_run_eager(l->run); /* it goes on: more will be wanted */
+	}
+	if (ws_run_read(l->run, 0, at, dst, n, err)) {
+		forget_last(l); /* a second try is one */
+		return -1;
+	}
+	l->at = at + n;
+	if (l->at == item->bytes)
+		forget_last(l);
+	return 0;
+}
+
+static int read_once(const struct ws_maker *maker, uint64_t at, void *dst, size_t n, struct ws_err *err)
+{
+	const struct ws_made *m = made_of(maker);
+	struct ws_last_read *l = &m->owner->last;
+	pthread_mutex_lock(&l->lock);
+	const int rc = read_on(l, m, at, dst, n, err);
+	pthread_mutex_unlock(&l->lock);
+	return rc;
+}
+
+/* ---- announced ----------------------------------------------------------------------------------- */
+
+static int begin(const struct ws_maker *const *makers, size_t n, struct ws_making **out, struct ws_err *err)
+{
+	struct ws_run *run = NULL;
+	const struct ws_tiled **items = calloc(n + 1, sizeof *items);
+	if (!items)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	for (size_t i = 0; i < n; i++) {
+		assert(made_of(makers[i])->owner == made_of(makers[0])->owner);
+		items[i] = &made_of(makers[i])->part->tiled;
+	}
+	const int rc = ws_run_begin(made_of(makers[0])->owner->works, items, n, true, &run, err);
+	free(items);
+	*out = (struct ws_making *)run;
+	return rc;
+}
+
+static int next(struct ws_making *g, size_t item, uint64_t at, void *dst, size_t n, struct ws_err *err)
+{
+	return ws_run_read((struct ws_run *)g, item, at, dst, n, err);
+}
+
+static void end(struct ws_making *g)
+{
+	ws_run_end((struct ws_run *)g);
+}
+
+/* ---- described ----------------------------------------------------------------------------------- */
+
+static void describe_factor(struct ws_buf *out, const struct ws_item *item, uint64_t at, int64_t row,
+                            int64_t col)
+{
+	ws_buf_printf(out, " %zu %s %llu %lld %lld", strlen(item->name), item->name, (unsigned long long)at,
+	              (long long)row, (long long)col);
+}
+
+/* Everything that the bytes depend on, but for the bytes that they are made of. */
+static void describe(const struct ws_maker *maker, struct ws_buf *out)
+{
+	const struct ws_product_part *part = made_of(maker)->part;
+	const struct ws_product *p = part->product;
+	const struct ws_weight *w = &p->weight;
+	const struct ws_item *base = w->packed.weight;
+	ws_buf_printf(out, "%s %s %s of %zu %s %s", part == &p->scales ? "scales" : "numbers",
+	              ws_packing_name(w->packed.packing), ws_dtype_torch(w->dtype), strlen(base->name),
+	              base->name, base->made ? base->made : "");
+	if (p->quantized)
+		ws_buf_printf(out, " fp8 %lld %lld rule %d %d", (long long)p->rule.bn, (long long)p->rule.bk,
+		              p->rule.rule, p->rule.ue8m0);
+	for (size_t i = 0; i < w->n_deltas; i++) {
+		const struct ws_delta *d = w->deltas[i];
+		ws_buf_printf(out, " delta %lld %lld %lld %lld %a %d", (long long)d->row, (long long)d->rows,
+		              (long long)d->cols, (long long)d->rank, (double)d->scale, w->two_step);
+		describe_factor(out, d->a, d->a_at, d->a_row, d->a_col);
+		describe_factor(out, d->b, d->b_at, d->b_row, d->b_col);
+	}
+}
+
+void ws_recipe_init(struct ws_made *m, struct ws_transform *t, const struct ws_product_part *part,
+                    const char *name)
+{
+	static const struct ws_maker_ops ops = { .read = read_once, .describe = describe, .begin = begin,
+		                                 .next = next, .end = end };
+	*m = (struct ws_made){ { &ops }, t, part, name };
+}

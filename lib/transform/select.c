@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* select.c - which tensors become FP8: matrices called X.weight that the server keeps as FP8.
+ *
+ * Checkpoints of FP8 list everything else (modules_to_not_convert: the head, routers, norms), and then
+ * the list decides. A list written by hand, "lm_head", would by that rule make embeddings and routers
+ * FP8, which no server takes; so modules that a user wants to skip only ever take away. */
+#include "select.h"
+
+#include "wsync/str.h"
+
+#include <string.h>
+
+enum { MOST_OF_A_NAME = 1024 };
+
+static bool ends_with(const char *name, const char *end)
+{
+	const size_t n = strlen(name), k = strlen(end);
+	return n >= k && !memcmp(name + n - k, end, k);
+}
+
+/* xorl's rule for servers that say nothing. */
+static bool is_known(const char *module)
+{
+	static const char *const linear[] = { ".in_proj_qkv", ".in_proj_z", ".in_proj_b", ".in_proj_a" };
+	if (ends_with(module, "_proj") || ends_with(module, "_proj_with_mqa"))
+		return true;
+	for (size_t i = 0; strstr(module, ".linear_attn.") && i < sizeof linear / sizeof *linear; i++)
+		if (ends_with(module, linear[i]))
+			return true;
+	return false;
+}
+
+static bool is_skipped(const struct ws_transform_opts *o, const char *module)
+{
+	const struct ws_quant skip = { .method = "", .skip = o->skip, .n_skip = o->n_skip };
+	for (size_t i = 0; i < o->n_skip; i++)
+		if (ws_glob_match(o->skip[i], module))
+			return true;
+	return ws_quant_skips(&skip, module);
+}
+
+bool ws_select_fp8(const struct ws_transform_opts *o, const char *name, unsigned n_dims)
+{
+	static const char leaf[] = ".weight";
+	char module[MOST_OF_A_NAME];
+	const size_t n = strlen(name);
+	if (o->quantize == WS_QUANTIZE_NONE || n_dims != 2 || !ends_with(name, leaf) || n >= sizeof module)
+		return false;
+	memcpy(module, name, n + 1);
+	module[n - strlen(leaf)] = 0;
+	if (is_skipped(o, module))
+		return false;
+	return o->quant && o->quant->n_skip ? !ws_quant_skips(o->quant, module) : is_known(module);
+}

@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* transform.c - a catalog in, a catalog out: what becomes of each tensor is decided here, from headers.
+ *
+ * An item stays what it is, is replaced by a tensor of an adapter, or becomes the output of a product,
+ * quantized ones with their scales right behind them. Tensors that belong to a packed weight (its
+ * scales, tables) are left out where the weight does not stay packed. */
+#include "transform_core.h"
+
+#include "catalog_build.h"
+#include "floats.h"
+#include "select.h"
+
+#include "wsync/cancel.h"
+#include "wsync/plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHECK_POLL_MS = 50 };
+
+bool ws_transform_wanted(const struct ws_transform_opts *o)
+{
+	return o->quantize != WS_QUANTIZE_NONE || o->n_adapters || o->correction;
+}
+
+/* ---- what goes in -------------------------------------------------------------------------------- */
+
+static size_t index_of(const struct ws_transform *t, const struct ws_item *item)
+{
+	return (size_t)(item - ws_catalog_item(t->base, 0));
+}
+
+static int find_packed(struct ws_transform *t, struct ws_err *err)
+{
+	const size_t n = ws_catalog_count(t->base);
+	t->found = calloc(n + 1, sizeof *t->found);
+	if (!t->found)
+		return ws_catalog_no_memory(err);
+	for (size_t i = 0; i < n; i++)
+		if (ws_packed_find(t->base, ws_catalog_item(t->base, i), t->opts.base, &t->found[i], err))
+			return -1;
+	return 0;
+}
+
+static void shape_of(void *ctx, const struct ws_item *item, int64_t *rows, int64_t *cols)
+{
+	const struct ws_transform *t = ctx;
+	const struct ws_packed *p = &t->found[index_of(t, item)];
+	*rows = p->weight ? p->rows : 0;
+	*cols = p->weight ? p->cols : 0;
+}
+
+static int judge_left_over(struct ws_transform *t, const char *dir, const struct ws_bindings *b,
+                           struct ws_err *err)
+{
+	if (!b->n_left_over)
+		return 0;
+	if (!t->report.left_over)
+		snprintf(t->report.left_over_first, sizeof t->report.left_over_first, "%s",
+		         b->left_over[0]->name);
+	t->report.left_over += b->n_left_over;
+	if (t->opts.adapter_partial)
+		return 0;
+	ws_err_set(err, WS_EINPUT, "adapter %s: %zu of its tensors bind to nothing, the first is '%s'", dir,
+	           b->n_left_over, ws_quote(b->left_over[0]->name).text);
+	return ws_err_hint(err, "--lora-partial leaves them out");
+}
+
+static int open_adapters(struct ws_transform *t, struct ws_err *err)
+{
+	const struct ws_transform_opts *o = &t->opts;
+	t->adapters = calloc(o->n_adapters + 1, sizeof *t->adapters);
+	t->bindings = calloc(o->n_adapters + 1, sizeof *t->bindings);
+	if (!t->adapters || !t->bindings)
+		return ws_catalog_no_memory(err);
+	for (size_t i = 0; i < o->n_adapters; i++) {
+		if (ws_adapter_open(o->adapters[i], &t->adapters[i], err))
+			return -1;
+		if (o->family)
+			ws_adapter_rename(t->adapters[i], o->family);
+		if (ws_adapter_bind(t->adapters[i], t->base, o->layout, shape_of, t, &t->bindings[i], err) ||
+		    judge_left_over(t, o->adapters[i], &t->bindings[i], err))
+			return -1;
+	}
+	return 0;
+}
+
+/* ---- what becomes of it -------------------------------------------------------------------------- */
+
+struct decision {
+	const struct ws_item *item;
+	const struct ws_packed *base;
+	const struct ws_item *replaced;      /* by an adapter's; NULL */
+	const struct ws_correction *correction;
+	size_t n_deltas;
+	bool quantize;                       /* it is one of those that become FP8 */
+};
+
+static void decide(struct ws_transform *t, size_t i, const struct ws_correction *corrections,
+                   struct decision *d)
+{
+	const struct ws_packed *p = &t->found[i];
+	*d = (struct decision){ .item = ws_catalog_item(t->base, i), .base = p,
+		                .correction = corrections[i].bound ? &corrections[i] : NULL };
+	d->n_deltas = d->correction != NULL;
+	for (size_t k = 0; k < t->opts.n_adapters; k++) {
+		const struct ws_binding *b = ws_bindings_find(&t->bindings[k], d->item->name);
+		d->n_deltas += b ? b->n_deltas : 0;
+		d->replaced = b && b->replaced ? b->replaced : d->replaced;
+	}
+	d->quantize = p->weight && d->item->bytes && ws_floats_known(p->dtype) &&
+	              ws_select_fp8(&t->opts, d->item->name, p->n_dims);
+}
+
+static struct ws_fp8_rule rule_of(const struct ws_transform *t, const struct ws_packed *p)
+{
+	const struct ws_transform_opts *o = &t->opts;
+	const bool whole = o->quantize == WS_QUANTIZE_FP8_TENSOR;
+	return (struct ws_fp8_rule){
+		.rule = whole ? WS_SCALE_XORL : o->rule, .ue8m0 = o->ue8m0,
+		.bn = whole ? p->rows : o->block[0] ? o->block[0] : 128,
+		.bk = whole ? p->cols : o->block[1] ? o->block[1] : 128,
+	};
+}
+
+static bool same_blocks(const struct ws_fp8_rule *r, const struct ws_packed *p)
+{
+	return (r->bn == p->bn || (r->bn >= p->rows && p->bn >= p->rows)) &&
+	       (r->bk == p->bk || (r->bk >= p->cols && p->bk >= p->cols));
+}
+
+static bool is_changed(const struct ws_transform *t, const struct decision *d)
+{
+	const bool merges = t->opts.n_adapters || t->opts.correction;
+	const struct ws_fp8_rule rule = rule_of(t, d->base);
+	if (!d->item->bytes)
+		return false;
+	if (d->n_deltas || d->replaced)
+		return true;
+	switch (d->base->packing) {
+	case WS_PACK_NONE:
+		return d->quantize;
+	case WS_PACK_FP8:
+		return d->quantize ? !same_blocks(&rule, d->base)
+		                   : t->opts.quantize == WS_QUANTIZE_NONE && merges;
+	default:
+		return true;
+	}
+}
+
+/* ---- products ------------------------------------------------------------------------------------ */
+
+static int refuse_type(const struct decision *d, struct ws_err *err)
+{
+	return ws_err_set(err, WS_EINPUT, "tensor '%s' is %s: deltas are added to BF16, F16 and F32",
+	                  d->item->name, ws_dtype_safetensors(d->base->dtype));
+}
+
+static struct ws_packed packed_of(const struct ws_item *item, const struct ws_packed *as)
+{
+	struct ws_packed p = { .packing = WS_PACK_NONE, .weight = item, .n_dims = as->n_dims,
+		               .rows = as->rows, .cols = as->cols, .dtype = item->dtype };
+	memcpy(p.dims, as->dims, sizeof p.dims);
+	return p;
+}
+
+static uint64_t count_numbers(const struct ws_item *item)
+{
+	uint64_t n = 1;
+	for (unsigned i = 0; i < item->n_dims; i++)
+		n *= (uint64_t)item->dims[i];
+	return n;
+}
+
+static int replace(const struct decision *d, struct ws_packed *out, struct ws_err *err)
+{
+	if (!ws_floats_known(d->replaced->dtype) ||
+	    count_numbers(d->replaced) != (uint64_t)d->base->rows * (uint64_t)d->base->cols)
+		return ws_err_set(err, WS_EINPUT, "adapter tensor '%s' cannot take the place of '%s': other "
+		                  "type or shape", ws_quote(d->replaced->name).text, d->item->name);
+	*out = packed_of(d->replaced, d->base);
+	return 0;
+}
+
+/* Corrections belong to the base, so they come first; then adapters as they were given. */
+static int gather_deltas(struct ws_transform *t, const struct decision *d, struct ws_weight *w,
+                         struct ws_err *err)
+{
+	w->deltas = ws_arena_alloc(&t->catalog->arena, (d->n_deltas + 1) * sizeof *w->deltas);
+	if (!w->deltas)
+		return ws_catalog_no_memory(err);
+	if (d->correction)
+		w->deltas[w->n_deltas++] = &d->correction->delta;
+	for (size_t k = 0; k < t->opts.n_adapters; k++) {
+		const struct ws_binding *b = ws_bindings_find(&t->bindings[k], d->item->name);
+		for (size_t i = 0; b && i < b->n_deltas; i++)
+			w->deltas[w->n_deltas++] = &b->deltas[i];
+	}
+	for (size_t i = 0; i < w->n_deltas; i++)
+		w->rank += w->deltas[i]->rank;
+	return 0;
+}
+
+static int fill_weight(struct ws_transform *t, const struct decision *d, struct ws_weight *w,
+                       struct ws_err *err)
+{
+	if (!ws_floats_known(d->base->dtype))
+		return refuse_type(d, err);
+	w->works = t->works;
+	w->name = d->item->name;
+	w->dtype = d->base->dtype;
+	w->rows = d->base->rows;
+	w->cols = d->base->cols;
+	w->two_step = t->opts.rounding == WS_LORA_TWO_STEP;
+	w->packed = *d->base;
+	w->packed.priv = d->base->priv; /* stays the base's */
+	return (d->replaced && replace(d, &w->packed, err)) || gather_deltas(t, d, w, err) ? -1 : 0;
+}
+
+static const char *say_made(struct ws_transform *t, const struct ws_product *p, const struct decision *d)
+{
+	char merged[64] = "", packing[32] = "", blocks[64] = "";
+	const struct ws_weight *w = &p->weight;
+	if (w->packed.packing != WS_PACK_NONE)
+		snprintf(packing, sizeof packing, "%s unpacked", ws_packing_name(w->packed.packing));
+	if (w->n_deltas)
+		snprintf(merged, sizeof merged, "%s%zu delta%s merged", *packing ? ", " : "", w->n_deltas,
+		         w->n_deltas == 1 ? "" : "s");
+	if (p->quantized)
+		snprintf(blocks, sizeof blocks, "%sfp8 in blocks of %lldx%lld", *packing || *merged ? ", " : "",
+		         (long long)p->rule.bn, (long long)p->rule.bk);
+	return ws_catalog_say(t->catalog, "%s%s%s%s%s", d->replaced ? "of the adapter" : "",
+	                      d->replaced && (*packing || *merged || *blocks) ? ", " : "", packing, merged,
+	                      blocks);
+}
+
+static struct ws_item item_of(const struct decision *d, const struct ws_made *m, const char *made)
+{
+	struct ws_item item = { .name = m->name, .bytes = m->part->tiled.bytes, .source = d->item->source,
+		                .from = d->item->from, .maker = &m->maker, .made = made };
+	return item;
+}
+
+static int add_scales(struct ws_transform *t, const struct decision *d, struct ws_change *c,
+                      struct ws_err *err)
+{
+	const struct ws_product *p = &c->product;
+	const bool whole = t->opts.quantize == WS_QUANTIZE_FP8_TENSOR;
+	const char *name = ws_catalog_say(t->catalog, "%s%s", d->item->name, whole ? "_scale" : "_scale_inv");
+	const char *made = ws_catalog_say(t->catalog, "scales of %s", d->item->name);
+	if (!name || !made)
+		return ws_catalog_no_memory(err);
+	ws_recipe_init(&c->scales, t, &p->scales, name);
+	struct ws_item item = item_of(d, &c->scales, made);
+	item.dtype = WS_DTYPE_F32;
+	item.n_dims = whole ? 1 : 2;
+	item.dims[0] = whole ? 1 : p->n_bands;
+	item.dims[1] = whole ? 0 : p->n_blocks;
+	return ws_catalog_add_item(t->catalog, &item, err);
+}
+
+static void count(struct ws_transform *t, const struct decision *d, const struct ws_product *p)
+{
+	t->report.quantized += p->quantized;
+	t->report.unpacked += p->weight.packed.packing != WS_PACK_NONE;
+	t->report.bound += d->n_deltas > 0;
+	t->report.replaced += d->replaced != NULL;
+}
+
+static int add_product(struct ws_transform *t, const struct decision *d, struct ws_err *err)
+{
+	struct ws_change *c = ws_arena_alloc(&t->catalog->arena, sizeof *c);
+	if (!c)
+		return ws_catalog_no_memory(err);
+	struct ws_product *p = &c->product;
+	if (fill_weight(t, d, &p->weight, err))
+		return -1;
+	p->quantized = d->quantize;
+	if (d->quantize)
+		p->rule = rule_of(t, d->base);
+	if (ws_product_init(p, err))
+		return -1;
+	*t->end = c;
+	t->end = &c->next;
+	const char *made = say_made(t, p, d);
+	if (!made)
+		return ws_catalog_no_memory(err);
+	ws_recipe_init(&c->out, t, &p->out, d->item->name);
+	struct ws_item item = item_of(d, &c->out, made);
+	item.dtype = d->quantize ? WS_DTYPE_F8_E4M3 : p->weight.dtype;
+	item.n_dims = d->base->n_dims;
+	memcpy(item.dims, d->base->dims, sizeof item.dims);
+	count(t, d, p);
+	return ws_catalog_add_item(t->catalog, &item, err) || (d->quantize && add_scales(t, d, c, err)) ? -1 : 0;
+}
+
+/* ---- all of it ----------------------------------------------------------------------------------- */
+
+static int make_items(struct ws_transform *t, struct ws_err *err)
+{
+	const size_t n = ws_catalog_count(t->base);
+	struct ws_correction *corrections;
+	bool *gone = calloc(n + 1, sizeof *gone); /* parts of weights that do not stay packed */
+	int rc = !gone ? ws_catalog_no_memory(err) :
+	         ws_corrections_open(t, t->opts.correction, &corrections, err);
+	struct decision d;
+	for (size_t i = 0; i < n && rc == 0; i++) {
+		if (!t->found[i].weight)
+			continue;
+		decide(t, i, corrections, &d);
+		for (size_t k = 0; is_changed(t, &d) && k < WS_PACK_PARTS; k++)
+			if (d.base->parts[k])
+				gone[index_of(t, d.base->parts[k])] = true;
+	}
+	for (size_t i = 0; i < n && rc == 0; i++) {
+		if (gone[i])
+			continue;
+		decide(t, i, corrections, &d);
+		if (d.base->weight && is_changed(t, &d)) {
+			rc = add_product(t, &d, err);
+			continue;
+		}
+		t->report.already += d.base->packing == WS_PACK_FP8 && d.base->weight;
+		rc = ws_catalog_add_item(t->catalog, d.item, err);
+	}
+	free(gone);
+	return rc ? -1 : ws_catalog_close(t->catalog, err);
+}
+
+static int check_opts(const struct ws_transform_opts *o, struct ws_err *err)
+{
+	if (o->quantize == WS_QUANTIZE_FP8 && (o->block[0] || o->block[1]) &&
+	    (o->block[0] < 1 || o->block[1] < 1))
+		return ws_err_set(err, WS_EUSAGE, "blocks of %lld x %lld: rows and columns are 1 or more",
+		                  (long long)o->block[0], (long long)o->block[1]);
+	return 0;
+}
+
+int ws_transform_make(const struct ws_catalog *in, const struct ws_transform_opts *opts,
+                      struct ws_transform **out, struct ws_err *err)
+{
+	if (check_opts(opts, err))
+		return -1;
+	struct ws_transform *t = calloc(1, sizeof *t);
+	if (!t)
+		return ws_catalog_no_memory(err);
+	t->opts = *opts;
+	t->base = in;
+	t->end = &t->changes;
+	pthread_mutex_init(&t->last.lock, NULL);
+	t->catalog = ws_catalog_new(in->sources, in->n_sources);
+	if (!t->catalog)
+		ws_catalog_no_memory(err);
+	if (!t->catalog || ws_works_new(opts->threads, opts->scratch, &t->works, err) ||
+	    find_packed(t, err) || open_adapters(t, err) || make_items(t, err)) {
+		ws_transform_free(t);
+		return -1;
+	}
+	*out = t;
+	return 0;
+}
+
+void ws_transform_free(struct ws_transform *t)
+{
+	if (!t)
+		return;
+	ws_recipe_forget(t);
+	ws_works_free(t->works); /* now nobody is at a tile any more */
+	for (struct ws_change *c = t->changes; c; c = c->next)
+		ws_product_fini(&c->product);
+	for (size_t i = 0; t->found && i < ws_catalog_count(t->base); i++)
+		ws_packed_free(&t->found[i]);
+	free(t->found);
+	for (size_t i = 0; t->adapters && t->bindings && i < t->opts.n_adapters; i++) {
+		ws_bindings_free(&t->bindings[i]);
+		ws_adapter_close(t->adapters[i]);
+	}
+	free(t->adapters);
+	free(t->bindings);
+	ws_catalog_free(t->catalog);
+	ws_catalog_free(t->correction);
+	ws_source_close(t->correction_source);
+	pthread_mutex_destroy(&t->last.lock);
+	free(t);
+}
+
+const struct ws_catalog *ws_transform_catalog(const struct ws_transform *t)
+{
+	return t->catalog;
+}
+
+void ws_transform_report(const struct ws_transform *t, struct ws_transform_report *out)
+{
+	*out = t->report;
+	out->peak = ws_works_peak(t->works);
+	for (struct ws_change *c = t->changes; c; c = c->next) {
+		struct ws_weight *w = &c->product.weight;
+		pthread_mutex_lock(&w->lock);
+		const double change = w->max_w > 0 ? (double)w->max_delta / w->max_w : 0;
+		pthread_mutex_unlock(&w->lock);
+		if (change <= out->largest_change)
+			continue;
+		out->largest_change = change;
+		snprintf(out->largest_name, sizeof out->largest_name, "%s", w->name);
+	}
+}
+
+/* ---- looking ahead ------------------------------------------------------------------------------- */
+
+static int wait_for_check(struct ws_run *run, const struct ws_cancel *cancel, struct ws_err *err)
+{
+	int rc = 0;
+	while (rc == 0 && !ws_cancelled(cancel))
+		rc = ws_run_wait(run, CHECK_POLL_MS, err);
+	if (rc == 0)
+		return ws_err_set(err, WS_ECANCELLED, "looking at the values was cancelled");
+	return rc < 0 ? -1 : 0;
+}
+
+static size_t list_checks(const struct ws_transform *t, const struct ws_plan *plan,
+                          const struct ws_tiled **out)
+{
+	size_t n = 0;
+	for (size_t i = 0; plan && i < plan->n_tensors; i++) {
+		const struct ws_made *m = (const struct ws_made *)plan->tensors[i].item->maker;
+		if (m && m->part != &m->part->product->scales)
+			out[n++] = &m->part->product->check.tiled;
+	}
+	for (const struct ws_change *c = t->changes; !plan && c; c = c->next)
+		out[n++] = &c->product.check.tiled;
+	return n;
+}
+
+int ws_transform_check(const struct ws_transform *t, const struct ws_plan *plan,
+                       const struct ws_cancel *cancel, struct ws_err *err)
+{
+	struct ws_run *run = NULL;
+	const struct ws_tiled **items = calloc(ws_catalog_count(t->catalog) + 1, sizeof *items);
+	if (!items)
+		return ws_catalog_no_memory(err);
+	const size_t n = list_checks(t, plan, items);
+	int rc = n ? ws_run_begin(t->works, items, n, true, &run, err) : 0;
+	if (rc == 0 && n)
+		rc = wait_for_check(run, cancel, err);
+	ws_run_end(run);
+	free(items);
+	return rc;
+}
