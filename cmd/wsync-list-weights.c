@@ -43,6 +43,8 @@ static const struct opt opts[] = {
 	OPT_FLAG(0, "as-sent", &cfg.as_sent, "as wsync-push would send them: unwrapped, unfused, joined"),
 	OPT_FLAG(0, "runtime", &cfg.runtime, "the parameters that a server of that config should show"),
 	OPT_NAMING(&cfg.naming),
+	OPT_GROUP("Changed on their way (--as-sent)"),
+	OPT_TRANSFORMING(&cfg.transforming),
 	OPT_GROUP("The server of --runtime"),
 	OPT_UINT(0, "tp", "N", 1, 1024, &cfg.tp, "its tensor-parallel size (1)"),
 	OPT_UINT(0, "ep", "N", 1, 1024, &cfg.ep, "its expert-parallel size (1)"),
@@ -96,6 +98,8 @@ static int check_usage(const struct opt_args *args)
 	if (!cfg.runtime && !cfg.as_sent && (n->config || n->map || n->sharded_tp))
 		return opt_usage(&program, "--%s: with --runtime or --as-sent only",
 		                 n->config ? "config" : n->map ? "map" : "sharded");
+	if (!cfg.as_sent && transforming_given(&cfg.transforming))
+		return opt_usage(&program, "--%s: with --as-sent only", transforming_given(&cfg.transforming));
 	return OPT_GO;
 }
 

@@ -5,6 +5,7 @@
 #include "pushing.h"
 #include "run.h"
 #include "targets.h"
+#include "transforming.h"
 
 #include "wsync/push.h"
 #include "wsync/str.h"
@@ -19,6 +20,7 @@ static const char *const verifies[] = { "names", "hash", "none", NULL };
 static struct {
 	struct opt_common common;
 	struct naming naming;
+	struct transforming transforming;
 	struct opt_list endpoints, include, exclude;
 	struct pushing pushing;
 	const char *pool, *weight_version;
@@ -44,6 +46,8 @@ static const struct opt opts[] = {
 	OPT_STRING(0, "weight-version", "V", &cfg.weight_version, "what the servers call these weights from then on"),
 	OPT_FLAG(0, "stdin", &cfg.from_stdin, "read sources from stdin, one a line (with a tab: its weight version); the group is kept"),
 	OPT_FLAG('n', "dry-run", &cfg.dry_run, "print the plan that the real run executes, change nothing"),
+	OPT_GROUP("Changed on their way"),
+	OPT_TRANSFORMING(&cfg.transforming),
 	OPT_GROUP("How"),
 	OPT_PUSHING(&cfg.pushing),
 	OPT_CHOICE(0, "verify", verifies, &cfg.verify, "hold the names against the servers first (names), and their checksums against what was sent afterwards (hash)"),
@@ -156,6 +160,7 @@ static int push_lines(struct ws_push *p, struct ui *ui, struct ws_err *err)
 static int push(const struct opt_args *args, const struct targets *targets, struct ui *ui,
                 struct ws_err *err)
 {
+	const struct ws_transform_opts transform = transforming_opts(&cfg.transforming);
 	struct ws_push_opts o = {
 		.endpoints = targets->urls, .n_endpoints = targets->n,
 		.verify = cfg.verify,
@@ -163,6 +168,7 @@ static int push(const struct opt_args *args, const struct targets *targets, stru
 		.exclude = cfg.exclude.items, .n_exclude = cfg.exclude.n,
 		.map = cfg.naming.map, .config = cfg.naming.config,
 		.sharded_tp = cfg.naming.sharded_tp, .sharded_ep = cfg.naming.sharded_ep,
+		.transform = &transform,
 		.weight_version = cfg.weight_version, .dry_run = cfg.dry_run,
 		.list_tensors = cfg.dry_run || cfg.common.verbose > 0, .api_key = targets->api_key,
 		.connect_ns = cfg.connect_ns,

@@ -23,6 +23,8 @@ static const struct opt opts[] = {
 	OPT_NAMING(&cfg.naming),
 	OPT_LIST(0, "include", "GLOB", &cfg.include, "only tensors whose name matches; repeatable"),
 	OPT_LIST(0, "exclude", "GLOB", &cfg.exclude, "no tensor whose name matches; repeatable"),
+	OPT_GROUP("Changed on its way"),
+	OPT_TRANSFORMING(&cfg.transforming),
 	OPT_GROUP("The server"),
 	OPT_LIST('e', "endpoint", "URL", &cfg.endpoints,
 	         "ask this endpoint (every registered one, unless another option describes the server); "

@@ -184,6 +184,21 @@ static void put_endpoint_result(struct ws_jw *w, const struct ws_ev_endpoint_res
 	ws_jw_end_object(w);
 }
 
+static void put_transform(struct ws_jw *w, const struct ws_transform_report *t)
+{
+	ws_jw_object(w, "transform");
+	ws_jw_uint(w, "quantized", t->quantized);
+	ws_jw_uint(w, "already", t->already);
+	ws_jw_uint(w, "unpacked", t->unpacked);
+	ws_jw_uint(w, "bound", t->bound);
+	ws_jw_uint(w, "replaced", t->replaced);
+	ws_jw_uint(w, "left_over", t->left_over);
+	ws_jw_double(w, "largest_change", t->largest_change);
+	put_text(w, "largest_name", t->largest_name);
+	ws_jw_uint(w, "scratch_bytes", t->peak);
+	ws_jw_end_object(w);
+}
+
 /* What result and end have in common, after ok, exit and error. */
 static void put_totals(struct ws_jw *w, const struct ws_ev_end *e)
 {
@@ -205,6 +220,8 @@ static void put_totals(struct ws_jw *w, const struct ws_ev_end *e)
 	ws_jw_str(w, "weight_version", e->weight_version);
 	ws_jw_str(w, "verify", e->verify);
 	ws_jw_bool(w, "dry_run", e->dry_run);
+	if (e->transform)
+		put_transform(w, e->transform);
 	if (e->names)
 		ui_json_audit(w, e->names);
 }

@@ -171,6 +171,32 @@ static const char *verified(const struct ws_ev_end *e)
 	return e->names && e->names->checked ? ", names verified" : "";
 }
 
+static void text_transform(struct ui *ui, const struct ws_transform_report *t)
+{
+	const struct {
+		size_t n;
+		const char *what;
+	} counts[] = { { t->quantized, "made FP8" }, { t->already, "FP8 before" },
+		       { t->unpacked, "unpacked" }, { t->bound, "merged" }, { t->replaced, "replaced" } };
+	const char *before = "";
+	ui_head(ui, UI_PLAIN, "changed");
+	for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+		if (!counts[i].n)
+			continue;
+		printf("%s%zu %s", before, counts[i].n, counts[i].what);
+		before = ", ";
+	}
+	if (!*before)
+		printf("nothing");
+	if (t->largest_change > 0)
+		printf(", by at most %.2g of the largest weight (%s)", t->largest_change,
+		       ui_text(t->largest_name));
+	if (t->left_over)
+		printf("; %zu of the adapter left out, the first %s", t->left_over,
+		       ui_text(t->left_over_first));
+	putchar('\n');
+}
+
 static void text_summary(struct ui *ui, const struct ws_ev_end *e)
 {
 	char bytes[NUM], time[NUM], rate[NUM];
@@ -195,6 +221,8 @@ static void text_end(struct ui *ui, const struct ws_ev_end *e)
 	ui_progress(ui, NULL);
 	for (size_t i = 0; i < e->n_endpoints && !e->dry_run; i++)
 		text_endpoint_result(ui, &e->endpoints[i]);
+	if (e->ok && e->transform)
+		text_transform(ui, e->transform);
 	if (e->ok)
 		text_summary(ui, e);
 }

@@ -5,10 +5,12 @@
 
 #include "naming.h"
 #include "tensors.h"
+#include "transforming.h"
 
 struct list_config {
 	struct opt_common common;
 	struct naming naming;
+	struct transforming transforming;
 	struct opt_list include, exclude, endpoints;
 	unsigned format;
 	bool hash, as_sent, runtime;

@@ -80,8 +80,10 @@ static int list_catalog(struct list_job *job, const struct ws_catalog *c, struct
 
 int list_as_sent(struct list_job *job, const struct opt_args *args, struct ws_err *err)
 {
-	const struct ws_input_opts opts = naming_input(&job->cfg->naming, args);
+	const struct ws_transform_opts transform = transforming_opts(&job->cfg->transforming);
+	struct ws_input_opts opts = naming_input(&job->cfg->naming, args);
 	struct ws_input in;
+	opts.transform = &transform;
 	if (ws_input_open(&opts, &in, err))
 		return -1;
 	if (in.why.code)

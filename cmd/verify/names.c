@@ -115,6 +115,8 @@ static int open_input(struct verify_job *job, const struct opt_args *args, const
                       struct ws_input *in, struct ws_err *err)
 {
 	struct ws_input_opts opts = naming_input(&job->cfg->naming, args);
+	const struct ws_transform_opts transform = transforming_opts(&job->cfg->transforming);
+	opts.transform = &transform;
 	for (size_t i = 0; !opts.fallback && i < a->to.n; i++)
 		opts.fallback = ws_audit_model_dir(&a->infos[i]);
 	return ws_input_open(&opts, in, err);

@@ -6,6 +6,7 @@
 #include "naming.h"
 #include "pushing.h"
 #include "targets.h"
+#include "transforming.h"
 
 /* --timeout was not given: each command has its own idea. */
 #define VERIFY_NO_TIMEOUT INT64_C(-1)
@@ -13,6 +14,7 @@
 struct verify_config {
 	struct opt_common common;
 	struct naming naming;
+	struct transforming transforming;
 	struct opt_list endpoints, include, exclude;
 	const char *pool, *list;
 	uint64_t tp, ep, attention_tp; /* 0: not given */

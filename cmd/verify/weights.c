@@ -171,8 +171,10 @@ static int look(struct shown *s, const struct opt_args *args, struct ws_verify_r
                 struct ws_err *err)
 {
 	const struct verify_config *cfg = s->job->cfg;
-	const struct ws_input_opts source = naming_input(&cfg->naming, args);
+	const struct ws_transform_opts transform = transforming_opts(&cfg->transforming);
+	struct ws_input_opts source = naming_input(&cfg->naming, args);
 	struct ws_input in;
+	source.transform = &transform;
 	if (ws_input_open(&source, &in, err))
 		return -1;
 	const struct ws_verify_opts opts = {
@@ -192,13 +194,14 @@ static int push_again(struct shown *s, const struct opt_args *args, struct ws_ve
                       struct ws_err *err)
 {
 	const struct verify_config *cfg = s->job->cfg;
+	const struct ws_transform_opts transform = transforming_opts(&cfg->transforming);
 	struct ws_push_opts opts = {
 		.endpoints = s->to->urls, .n_endpoints = s->to->n,
 		.include = cfg->include.items, .n_include = cfg->include.n,
 		.exclude = cfg->exclude.items, .n_exclude = cfg->exclude.n,
 		.map = cfg->naming.map, .config = cfg->naming.config,
 		.sharded_tp = cfg->naming.sharded_tp, .sharded_ep = cfg->naming.sharded_ep,
-		.verify = WS_VERIFY_NONE, .api_key = s->to->api_key, .connect_ns = cfg->connect_ns,
+		.transform = &transform, .verify = WS_VERIFY_NONE, .api_key = s->to->api_key, .connect_ns = cfg->connect_ns,
 		.timeout_ns = timeout_of(cfg), .sink = { take_event, s }, .log = &s->job->ui->log,
 		.cancel = &run_cancel,
 	};

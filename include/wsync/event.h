@@ -134,6 +134,7 @@ struct ws_ev_end {
 	const char *weight_version; /* NULL: none */
 	const char *verify;         /* "names", "hash", "none" */
 	const struct ws_audit *names; /* the sum over all endpoints; NULL: names were not looked at */
+	const struct ws_transform_report *transform; /* NULL: tensors were sent as they are */
 	bool dry_run;
 };
 

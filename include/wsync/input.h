@@ -6,6 +6,7 @@
 #define WSYNC_INPUT_H
 
 #include "wsync/catalog.h"
+#include "wsync/transform.h"
 
 #include <stdbool.h>
 
@@ -21,6 +22,9 @@ struct ws_input_opts {
 	                           * that of the synthetic model */
 	const char *fallback;     /* likewise, where there is none of these: the server's; NULL: none */
 	unsigned sharded_tp, sharded_ep; /* saved by so many ranks; 0: it is whole */
+	/* What is done to it; NULL: nothing. Its base, family and layout are filled in here, and where they
+	 * are not said quant and blocks, from a config that is for FP8. */
+	const struct ws_transform_opts *transform;
 };
 
 struct ws_input {
@@ -28,13 +32,15 @@ struct ws_input {
 	size_t n_sources;
 	unsigned sharded_tp, sharded_ep; /* of the ranks that saved it; 0: it is whole */
 	struct ws_namemap *map;
-	struct ws_config *config;       /* NULL: none was found */
+	struct ws_config *config;       /* NULL: none was found. quantization_config is that of what is sent */
 	bool named;                     /* it is that of the options' config: the caller's word */
 	bool fallback;                  /* it is that of the options' fallback */
 	const struct ws_family *family; /* the generic one where the config is of none, or there is none */
 	struct ws_layout *layout;       /* at tp 1, to unfuse with; NULL: see `why` */
 	struct ws_layout *sharded;      /* of the ranks that saved it; NULL: it is whole */
-	struct ws_catalog *catalog;
+	struct ws_catalog *stored;      /* as the source has it */
+	struct ws_transform *transform; /* NULL: there is nothing to do */
+	const struct ws_catalog *catalog; /* as it is sent: of the transform, or what is stored */
 	struct ws_err why;              /* what kept the layout from being made; code WS_OK: nothing did,
 	                                 * there is no config or no family of ours */
 };

@@ -4,7 +4,8 @@
  * A ws_push keeps the endpoints, their process group and the HTTP connections; ws_push_run moves one
  * source through it and may be called again (the group is kept). The life of one run: plan, connect,
  * the check of names, init (first run only), pause, flush, transfer, verify, resume; ws_push_close
- * destroys the group.
+ * destroys the group. Values that tensors are computed from are looked at while endpoints are reached
+ * and the group is made: one that is no number ends the run before anybody was paused.
  * Whatever fails, every endpoint that was paused by us is told to continue, within seconds. */
 #ifndef WSYNC_PUSH_H
 #define WSYNC_PUSH_H
@@ -15,6 +16,7 @@
 #include "wsync/err.h"
 #include "wsync/event.h"
 #include "wsync/log.h"
+#include "wsync/transform.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -55,6 +57,7 @@ struct ws_push_opts {
 	const char *map;            /* rules in front of the built-in ones (namemap.h); NULL: none */
 	const char *config;         /* config.json or its directory; NULL: the source's own */
 	unsigned sharded_tp, sharded_ep; /* the source was saved by so many ranks; 0: it is whole */
+	const struct ws_transform_opts *transform; /* what is done to the tensors; NULL: nothing */
 	const char *weight_version; /* NULL: not touched */
 	bool dry_run;               /* plan, ask the endpoints who they are, stop */
 	bool list_tensors;          /* emit WS_EV_TENSOR for each planned tensor */

@@ -84,26 +84,33 @@ static int make_plan(struct ws_push *p, const struct ws_push_source *s, const ch
 		.exclude = p->opts.exclude,
 		.n_exclude = p->opts.n_exclude,
 	};
+	struct ws_transform_opts transform = { 0 };
 	const struct ws_input_opts input = {
 		.paths = s->paths, .n_paths = s->n_paths, .map = p->opts.map, .config = p->opts.config,
 		.fallback = fallback,
 		.sharded_tp = p->opts.sharded_tp, .sharded_ep = p->opts.sharded_ep,
+		.transform = p->opts.transform ? &transform : NULL,
 	};
+	if (p->opts.transform)
+		transform = *p->opts.transform;
+	if (p->server && !transform.quant)
+		transform.quant = ws_config_quant(p->server);
 	if (ws_input_open(&input, &p->input, err))
 		return -1;
 	return ws_plan_make(p->input.catalog, &opts, &p->plan, err);
 }
 
 /* A source that says nothing of its model is of the model that the endpoints run, where their config can
- * be read here. */
+ * be read here. And what becomes FP8 is what they keep so. */
 static int plan_again(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
 	const char *dir = NULL;
-	if (p->input.config || p->input.why.code)
-		return 0;
-	for (size_t i = 0; !dir && i < p->opts.n_endpoints; i++)
+	const bool none = !p->input.config && !p->input.why.code;
+	if (push_find_server(p, err))
+		return -1;
+	for (size_t i = 0; none && !dir && i < p->opts.n_endpoints; i++)
 		dir = ws_audit_model_dir(&p->infos[i]);
-	if (!dir)
+	if (!dir && !p->server)
 		return 0;
 	ws_plan_free(p->plan);
 	p->plan = NULL;
@@ -244,16 +251,19 @@ static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct 
 	if (plan_again(p, s, err))
 		return -1;
 	emit_plan(p);
-	if (push_check_plan(p, err))
+	if (push_check_plan(p, err) || push_check_fp8(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_VERIFY);
-	if (push_names(p, err))
+	if (push_values_begin(p, err) || push_names(p, err))
 		return -1;
 	if (p->opts.dry_run)
 		return 0;
 	push_enter(p, WS_PHASE_INIT);
 	/* What torch the servers run is known once they joined, and with it what they cannot take. */
 	if (init_group(p, err) || push_check_plan(p, err))
+		return -1;
+	push_enter(p, WS_PHASE_VERIFY);
+	if (push_values(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_PAUSE);
 	if (push_pause(p, err))
@@ -293,9 +303,12 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 static void forget_run(struct ws_push *p)
 {
 	push_hash_end(p);
+	push_values_end(p);
 	ws_plan_free(p->plan);
 	p->plan = NULL;
 	ws_input_close(&p->input);
+	ws_config_free(p->server);
+	p->server = NULL;
 }
 
 /* Some have the new weights and some do not: that is what a scheduler must see, whatever the cause. */
@@ -346,6 +359,10 @@ static void fill_result(struct ws_push *p, bool ok, const struct ws_err *err, st
 		.names = *p->names.family ? &p->names : NULL,
 		.dry_run = p->opts.dry_run,
 	};
+	if (p->input.transform) {
+		ws_transform_report(p->input.transform, &p->report);
+		r->transform = &p->report;
+	}
 	memcpy(r->ns, p->ns, sizeof r->ns);
 }
 
@@ -358,6 +375,7 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 	if (rc) {
 		ws_err_where(&local, ws_phase_name(p->phase), NULL);
 		push_hash_end(p);
+		push_values_end(p);
 	}
 	if (rc)
 		judge_partial(p, &local);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_state.h - what the files of the push share: push.c (the life of a run), push_connect.c (who the
- * endpoints are and what is legal), push_names.c (what the tensors are called), push_transfer.c
- * (buckets), push_verify.c (hashes). */
+ * endpoints are and what is legal), push_names.c (what the tensors are called), push_values.c (what they
+ * are computed from, and who can take FP8), push_transfer.c (buckets), push_verify.c (hashes). */
 #ifndef WS_SYNC_PUSH_STATE_H
 #define WS_SYNC_PUSH_STATE_H
 
 #include "endpoint_call.h"
 #include "group.h"
 #include "hashes.h"
+#include "job.h"
 #include "payloads.h"
 #include "wsync/audit.h"
 #include "wsync/push.h"
@@ -54,6 +55,11 @@ struct ws_push {
 	int64_t ns[WS_PHASE_COUNT];
 	struct ws_audit names;             /* all endpoints together */
 	struct ws_hashes hashes;
+	struct ws_job check;               /* looks at values, in the background */
+	struct ws_cancel check_stop;
+	bool checking;
+	struct ws_config *server;          /* of an endpoint that keeps FP8, by which tensors are chosen */
+	struct ws_transform_report report;
 	struct ws_err failure;             /* what *result->err points to */
 };
 
@@ -77,6 +83,14 @@ int push_resume(struct ws_push *p, struct ws_err *err);
 /* push_names.c */
 int push_names(struct ws_push *p, struct ws_err *err);
 void push_names_forget(struct ws_push *p); /* the endpoints may be others now */
+
+/* push_values.c */
+/* The config.json of an endpoint that says it keeps FP8, where one can be read; else NULL. */
+int push_find_server(struct ws_push *p, struct ws_err *err);
+int push_check_fp8(struct ws_push *p, struct ws_err *err);  /* can all of them take what is sent? */
+int push_values_begin(struct ws_push *p, struct ws_err *err); /* in the background */
+int push_values(struct ws_push *p, struct ws_err *err);       /* waits for it */
+void push_values_end(struct ws_push *p);                    /* drops what is not done */
 
 /* push_transfer.c */
 int push_transfer(struct ws_push *p, struct ws_err *err);

@@ -148,7 +148,7 @@ specs_zsh() {
 	needs zsh
 	for p in $(programs); do
 		diff <(options_of "$p") \
-			<(specs_zsh "$p" | sed -nE 's/^(\([^)]*\)|\*)*(--[a-z-]+).*/\2/p' | sort -u) >&2 ||
+			<(specs_zsh "$p" | sed -nE 's/^(\([^)]*\)|\*)*(--[a-z0-9-]+).*/\2/p' | sort -u) >&2 ||
 			{ echo "$p" >&2; return 1; }
 	done
 }

@@ -65,7 +65,7 @@ needs_scdoc() {
 	# What servers and other programs understand.
 	known+=$'\n--enable-dp-attention\n--'
 	for f in "$repo"/man/*.scd; do
-		said=$(grep -oE -e '--(\[no-\])?[a-z][a-z-]+' "$f" | sed 's/\[no-\]//' | sort -u)
+		said=$(grep -oE -e '--(\[no-\])?[a-z][a-z0-9-]+' "$f" | sed 's/\[no-\]//' | sort -u)
 		unknown=$(grep -vxF -e "$known" <<<"$said" || true)
 		[ -z "$unknown" ] || { printf '%s: %s\n' "${f##*/}" "$unknown" >&2; return 1; }
 	done

@@ -163,6 +163,27 @@ class Receivers:
         stop(self.child)
 
 
+class Embedded:
+    """A wsync-endpoint with these options."""
+
+    def __init__(self, *options):
+        self.child = start([os.path.join(BUILD, "bin", "wsync-endpoint"), "--listen", "127.0.0.1:0",
+                            "--json", *options], stdout=subprocess.PIPE)
+        lines = Lines(self.child.stdout)
+        assert lines.next(20)["type"] == "start"
+        self.url = lines.next(20)["url"]
+
+    def get(self, path):
+        with urllib.request.urlopen(self.url + path, timeout=20) as reply:
+            return json.load(reply)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        stop(self.child)
+
+
 class Push:
     """What a finished wsync-push said: rc, events (JSON lines), end (the last of them), stderr."""
 

@@ -4,34 +4,14 @@ import json
 import os
 import subprocess
 import sys
-import urllib.request
 
-from lib import BUILD, HERE, Lines, Skip, Suite, scratch, start, stop, torch_root
+from lib import BUILD, HERE, Embedded, Skip, Suite, scratch, torch_root
 
 SENDER = os.path.join(os.path.dirname(HERE), "bench", "torch_sender.py")
 # What every torch's gloo takes tensor by tensor, one tensor above a bucket. Odd sizes come last: torch
 # makes no view of what lies askew in the file.
 TENSORS = ["a.long:I64:77", "b.weight:F32:700,100", "c.scale:F32:1", "d.weight:F16:33,5",
            "e.big:I8:3000000", "f.odd:U8:12345"]
-
-
-class Embedded:
-    def __init__(self, *options):
-        self.child = start([os.path.join(BUILD, "bin", "wsync-endpoint"), "--listen", "127.0.0.1:0",
-                            "--json", *options], stdout=subprocess.PIPE)
-        lines = Lines(self.child.stdout)
-        assert lines.next(20)["type"] == "start"
-        self.url = lines.next(20)["url"]
-
-    def get(self, path):
-        with urllib.request.urlopen(self.url + path, timeout=20) as reply:
-            return json.load(reply)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        stop(self.child)
 
 
 def expected_hashes(path):

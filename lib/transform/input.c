@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* input.c - opens what belongs together: sources, config, rules, layouts, catalog. */
+/* input.c - opens what belongs together: sources, config, rules, layouts, catalog, transform. */
 #include "wsync/input.h"
 
 #include "models.h"
@@ -118,9 +118,17 @@ static int refuse_shards(const struct ws_input *in, struct ws_err *err)
 	                                     "name one: --config DIR");
 }
 
+static bool will_unpack(const struct ws_input *in, const struct ws_input_opts *o)
+{
+	const char *method = in->config ? ws_config_quant(in->config)->method : "";
+	return o->transform && ws_transform_wanted(o->transform) && *method && strcmp(method, "fp8") &&
+	       strcmp(method, "mxfp4");
+}
+
 static int make_layouts(struct ws_input *in, const struct ws_input_opts *o, struct ws_err *err)
 {
-	const struct ws_layout_opts whole = { .tp = 1, .ep = 1 };
+	/* What is unpacked on its way has the shapes of unquantized weights. */
+	const struct ws_layout_opts whole = { .tp = 1, .ep = 1, .unquantized = will_unpack(in, o) };
 	const struct ws_layout_opts sharded = { .tp = in->sharded_tp, .ep = in->sharded_ep };
 	if (ws_input_known(in) && ws_layout_make(in->family, in->config, &whole, &in->layout, &in->why)) {
 		in->layout = NULL;
@@ -135,15 +143,76 @@ static int make_layouts(struct ws_input *in, const struct ws_input_opts *o, stru
 	                  : refuse_shards(in, err);
 }
 
-/* ---- all of it ---- */
+/* ---- items ---- */
 
 static int make_items(struct ws_input *in, struct ws_err *err)
 {
 	const struct ws_catalog_opts opts = { .family = in->family, .layout = in->layout,
 		                              .sharded = in->sharded };
-	return ws_catalog_make((const struct ws_source *const *)in->sources, in->n_sources, &opts,
-	                       &in->catalog, err);
+	if (ws_catalog_make((const struct ws_source *const *)in->sources, in->n_sources, &opts, &in->stored,
+	                    err))
+		return -1;
+	in->catalog = in->stored;
+	return 0;
 }
+
+/* ---- transform ---- */
+
+static bool is_fp8(const struct ws_quant *q)
+{
+	return q && strcmp(q->method, "fp8") == 0;
+}
+
+/* What a server of the transformed weights would have in its config.json: by that the names are checked. */
+static int say_quant(struct ws_input *in, const struct ws_transform_opts *o, struct ws_err *err)
+{
+	struct ws_quant q = { .method = "", .scale_fmt = "" };
+	struct ws_transform_report did;
+	ws_transform_report(in->transform, &did);
+	if (!in->config || (o->quantize == WS_QUANTIZE_NONE && !did.unpacked))
+		return 0;
+	if (o->quantize != WS_QUANTIZE_NONE) {
+		const bool listed = o->quant && o->quant->n_skip;
+		q.method = "fp8";
+		q.scale_fmt = o->ue8m0 ? "ue8m0" : "";
+		q.skip = listed ? o->quant->skip : o->skip;
+		q.n_skip = listed ? o->quant->n_skip : o->n_skip;
+		for (int i = 0; i < 2 && o->quantize == WS_QUANTIZE_FP8; i++)
+			q.block[i] = o->block[i] ? o->block[i] : 128;
+	}
+	if (o->quantize == WS_QUANTIZE_FP8_TENSOR && in->layout)
+		ws_err_set(&in->why, WS_EINPUT, "how servers keep FP8 with one scale for each tensor is not "
+		           "known here");
+	return ws_config_set_quant(in->config, &q, err);
+}
+
+static int make_transform(struct ws_input *in, const struct ws_transform_opts *opts, struct ws_err *err)
+{
+	struct ws_transform_opts o = *opts;
+	const struct ws_quant *said = in->config ? ws_config_quant(in->config) : NULL;
+	o.family = in->family;
+	o.layout = in->layout;
+	o.base = in->fallback ? NULL : said;
+	if (!o.quant && is_fp8(said))
+		o.quant = said;
+	if (!o.block[0] && !o.block[1] && is_fp8(o.quant))
+		memcpy(o.block, o.quant->block, sizeof o.block);
+	if (ws_transform_make(in->stored, &o, &in->transform, err) || say_quant(in, &o, err))
+		return -1;
+	in->catalog = ws_transform_catalog(in->transform);
+	return 0;
+}
+
+static int make_catalog(struct ws_input *in, const struct ws_input_opts *o, struct ws_err *err)
+{
+	if (!in->n_sources)
+		return 0;
+	if (make_items(in, err))
+		return -1;
+	return o->transform && ws_transform_wanted(o->transform) ? make_transform(in, o->transform, err) : 0;
+}
+
+/* ---- all of it ---- */
 
 int ws_input_open(const struct ws_input_opts *opts, struct ws_input *out, struct ws_err *err)
 {
@@ -154,7 +223,7 @@ int ws_input_open(const struct ws_input_opts *opts, struct ws_input *out, struct
 		rc = find_config(out, opts, config_dir, err);
 	free(config_dir);
 	if (rc || find_family(out, opts, err) || make_layouts(out, opts, err) ||
-	    (out->n_sources && make_items(out, err))) {
+	    make_catalog(out, opts, err)) {
 		ws_input_close(out);
 		return -1;
 	}
@@ -165,7 +234,8 @@ void ws_input_close(struct ws_input *in)
 {
 	if (!in)
 		return;
-	ws_catalog_free(in->catalog);
+	ws_transform_free(in->transform);
+	ws_catalog_free(in->stored);
 	ws_layout_free(in->sharded);
 	ws_layout_free(in->layout);
 	ws_namemap_close(in->map);

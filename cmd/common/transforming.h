@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* transforming.h - the options of what is done to tensors on their way, for every command that sends
+ * them, or looks at what would be sent. */
+#ifndef WSYNC_CMD_TRANSFORMING_H
+#define WSYNC_CMD_TRANSFORMING_H
+
+#include "opt.h"
+
+#include "wsync/transform.h"
+
+struct transforming {
+	unsigned quantize, rule, rounding; /* the library's enums */
+	int64_t block[2];
+	bool ue8m0, partial, trust;
+	struct opt_list skip, adapters;
+	const char *correction;
+};
+
+extern const char *const transforming_quantize[], *const transforming_rules[];
+extern const char *const transforming_roundings[];
+
+#define OPT_TRANSFORMING(t) \
+	OPT_CHOICE(0, "quantize", transforming_quantize, &(t)->quantize, \
+		"make weights FP8: a scale for each block, or for each tensor (none)"), \
+	OPT_CALL(0, "block-size", "ROWSxCOLUMNS", transforming_block, t, \
+		"of a block of FP8 (as the servers' config says, 128x128)"), \
+	OPT_LIST(0, "skip-modules", "GLOB", &(t)->skip, \
+		"no FP8 for modules like this; may be repeated"), \
+	OPT_CHOICE(0, "scale-rule", transforming_rules, &(t)->rule, \
+		"how the scale of a block is found and used (xorl)"), \
+	OPT_FLAG(0, "ue8m0", &(t)->ue8m0, "scales are powers of two; only for servers that say so"), \
+	OPT_LIST(0, "lora", "DIR", &(t)->adapters, "merge this adapter; may be repeated"), \
+	OPT_CHOICE(0, "lora-rounding", transforming_roundings, &(t)->rounding, \
+		"round the sum once, or the change first (fold)"), \
+	OPT_FLAG(0, "lora-partial", &(t)->partial, \
+		"leave out what of an adapter binds to nothing"), \
+	OPT_STRING(0, "correction", "FILE", &(t)->correction, \
+		"safetensors with X.correction_U and X.correction_V, added to the base"), \
+	OPT_FLAG(0, "trust-values", &(t)->trust, \
+		"look for NaN only while sending, not before the servers are paused")
+
+int transforming_block(void *transforming, const char *value, struct ws_err *err);
+struct ws_transform_opts transforming_opts(const struct transforming *t);
+/* "--lora" when one of these options was given that says what to do; NULL: none was. */
+const char *transforming_given(const struct transforming *t);
+
+#endif
