@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Low-rank changes merged on a GPU against lib/transform/lowrank.h, bit for bit. */
+#include "on_gpu.h"
+#include "hard.h"
+
+#include "lowrank.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct on_gpu gpu;
+
+struct problem {
+	int64_t rows, cols, rank, w_stride, out_stride;
+	bool w_is_f32, two_step;
+	float scale;
+	float *a, *b;
+	void *w;
+	float *w_wide; /* w as fp32 */
+};
+
+static float *some(size_t n)
+{
+	float *x = test_malloc((n + 1) * sizeof *x);
+	hard_f32(x, n);
+	for (size_t i = 0; i < n; i++) /* factors of any size make sums that are infinite; a few are enough */
+		if (fabsf(x[i]) > 1e12f)
+			x[i] = hard_float_of(hard_bits_of(x[i]) & 0xbfffffff);
+	return x;
+}
+
+static void make_w(struct problem *p)
+{
+	const size_t n = (size_t)(p->rows * p->w_stride);
+	uint16_t *half = test_malloc((n + 1) * sizeof *half);
+	p->w_wide = some(n);
+	for (size_t i = 0; i < n; i++) {
+		half[i] = (uint16_t)(hard_bits_of(p->w_wide[i]) >> 16);
+		if (!p->w_is_f32)
+			p->w_wide[i] = hard_float_of((uint32_t)half[i] << 16);
+	}
+	p->w = half;
+	if (p->w_is_f32) {
+		test_free(half);
+		p->w = p->w_wide;
+	}
+}
+
+static void free_problem(struct problem *p)
+{
+	if (p->w != p->w_wide)
+		test_free(p->w);
+	test_free(p->w_wide);
+	test_free(p->a);
+	test_free(p->b);
+}
+
+static uint16_t *on_cpu(const struct problem *p, float *max_delta, float *max_w)
+{
+	const struct ws_lowrank l = { p->a, p->b, p->rank, p->cols, p->scale };
+	const size_t n = (size_t)(p->rows * p->cols);
+	float *delta = test_malloc(n * sizeof *delta);
+	uint16_t *out = test_calloc((size_t)(p->rows * p->out_stride), sizeof *out);
+	ws_lowrank_tile(&l, 0, p->rows, 0, p->cols, delta, (size_t)p->cols);
+	ws_merge_bf16(p->w_wide, (size_t)p->w_stride, delta, (size_t)p->cols, p->rows, p->cols, p->two_step, out,
+	              (size_t)p->out_stride, max_delta, max_w);
+	test_free(delta);
+	return out;
+}
+
+static uint16_t *on_gpu(const struct problem *p, struct ws_record *found)
+{
+	const size_t n = (size_t)(p->rows * p->w_stride), n_out = (size_t)(p->rows * p->out_stride);
+	uint16_t *out = test_calloc(n_out, sizeof *out);
+	const struct ws_merge_job job = {
+		.w = { .at = on_gpu_put(&gpu, p->w, n * (p->w_is_f32 ? 4 : 2)),
+		       .dtype = p->w_is_f32 ? WS_DTYPE_F32 : WS_DTYPE_BF16,
+		       .rows = p->rows, .cols = p->cols, .stride = p->w_stride },
+		.a = on_gpu_put(&gpu, p->a, (size_t)(p->rank * p->cols) * 4),
+		.b = on_gpu_put(&gpu, p->b, (size_t)(p->rows * p->rank) * 4),
+		.rank = p->rank, .scale = p->scale, .two_step = p->two_step,
+		.out = on_gpu_put(&gpu, out, n_out * 2), .out_stride = p->out_stride,
+		.record = on_gpu_record(&gpu),
+	};
+	ON_GPU(ws_compute_merge(gpu.compute, &job, gpu.stream, &err));
+	*found = on_gpu_read_record(&gpu, job.record, p->cols);
+	on_gpu_get(&gpu, out, job.out, n_out * 2);
+	return out;
+}
+
+static bool same_bits(float x, float y)
+{
+	return hard_bits_of(x) == hard_bits_of(y) || (isnan(x) && isnan(y));
+}
+
+/* Of two NaNs that are added, the sum's sign and payload are the machine's own. */
+static bool same_bf16(uint16_t x, uint16_t y)
+{
+	return x == y || ((x & 0x7fff) > 0x7f80 && (y & 0x7fff) > 0x7f80);
+}
+
+static void compare(struct problem p)
+{
+	float max_delta, max_w;
+	struct ws_record found;
+	p.a = some((size_t)(p.rank * p.cols));
+	p.b = some((size_t)(p.rows * p.rank));
+	make_w(&p);
+	uint16_t *want = on_cpu(&p, &max_delta, &max_w), *got = on_gpu(&p, &found);
+	for (int64_t i = 0; i < p.rows * p.out_stride; i++)
+		if (!same_bf16(got[i], want[i]))
+			fail_msg("%lld x %lld of rank %lld: element %lld is %04x, not %04x", (long long)p.rows,
+			         (long long)p.cols, (long long)p.rank, (long long)i, got[i], want[i]);
+	assert_true(same_bits(found.max_delta, max_delta));
+	assert_true(same_bits(found.max_w, max_w));
+	test_free(want);
+	test_free(got);
+	free_problem(&p);
+	on_gpu_release(&gpu);
+}
+
+/* ---- tests ---- */
+
+static void all_ranks(void **state)
+{
+	(void)state;
+	static const int64_t ranks[] = { 0, 1, 2, 8, 15, 16, 17, 32, 64, 130, 200 };
+	for (size_t i = 0; i < sizeof ranks / sizeof ranks[0]; i++)
+		for (int k = 0; k < 4; k++)
+			compare((struct problem){ .rows = 70, .cols = 136, .rank = ranks[i], .w_stride = 136,
+			                          .out_stride = 136, .w_is_f32 = k & 1, .two_step = k & 2,
+			                          .scale = k == 3 ? 2.0f : 0.3333f });
+}
+
+static void ragged_shapes_and_rows_apart(void **state)
+{
+	(void)state;
+	static const int64_t shapes[][4] = { { 1, 1, 1, 1 },         { 1, 128, 128, 128 },  { 64, 128, 128, 128 },
+		                             { 65, 129, 129, 129 },  { 3, 7, 8, 16 },       { 130, 264, 272, 264 },
+		                             { 257, 385, 392, 400 }, { 257, 385, 385, 385 } };
+	for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+		for (int k = 0; k < 4; k++)
+			compare((struct problem){ .rows = shapes[i][0], .cols = shapes[i][1], .rank = 16,
+			                          .w_stride = shapes[i][2], .out_stride = shapes[i][3],
+			                          .w_is_f32 = k & 1, .two_step = k & 2, .scale = 1.0f });
+}
+
+static void the_result_may_take_the_place_of_the_weights(void **state)
+{
+	(void)state;
+	struct problem p = { .rows = 100, .cols = 200, .rank = 4, .w_stride = 200, .out_stride = 200, .scale = 0.5f };
+	float max_delta, max_w;
+	p.a = some(800);
+	p.b = some(400);
+	make_w(&p);
+	uint16_t *want = on_cpu(&p, &max_delta, &max_w), *got = test_malloc(40000);
+	const ws_devptr w = on_gpu_put(&gpu, p.w, 40000);
+	const struct ws_merge_job job = {
+		.w = { w, WS_DTYPE_BF16, 100, 200, 200 }, .a = on_gpu_put(&gpu, p.a, 3200),
+		.b = on_gpu_put(&gpu, p.b, 1600), .rank = 4, .scale = 0.5f, .out = w, .out_stride = 200,
+		.record = on_gpu_record(&gpu),
+	};
+	ON_GPU(ws_compute_merge(gpu.compute, &job, gpu.stream, &err));
+	on_gpu_get(&gpu, got, w, 40000);
+	assert_memory_equal(got, want, 40000);
+	test_free(want);
+	test_free(got);
+	free_problem(&p);
+	on_gpu_release(&gpu);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(all_ranks),
+		cmocka_unit_test(ragged_shapes_and_rows_apart),
+		cmocka_unit_test(the_result_may_take_the_place_of_the_weights),
+	};
+	if (!on_gpu_open(&gpu))
+		return 0;
+	const int rc = cmocka_run_group_tests(tests, NULL, NULL);
+	on_gpu_close(&gpu);
+	return rc;
+}
