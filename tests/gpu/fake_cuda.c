@@ -42,7 +42,7 @@ static void reset(void)
 	fake.busy = 0;
 }
 
-static void fail(const char *function, unsigned n, int rc)
+static void refuse(const char *function, unsigned n, int rc)
 {
 	snprintf(fake.failing, sizeof fake.failing, "%s", function);
 	fake.after = n;
@@ -70,7 +70,7 @@ static size_t live(void)
 }
 
 EXPORT extern const struct fake_cuda fake_cuda;
-const struct fake_cuda fake_cuda = { reset, fail, set_devices, set_busy, record, live };
+const struct fake_cuda fake_cuda = { reset, refuse, set_devices, set_busy, record, live };
 
 /* ---- each call ---- */
 

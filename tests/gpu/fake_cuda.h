@@ -10,7 +10,7 @@ struct fake_cuda {
 	void (*reset)(void); /* nothing fails, two GPUs, an empty record; what lives is kept */
 	/* Every call of a function from the n-th on (0 is the next) is answered rc; "" is any function but
 	 * those that give back or name an error. */
-	void (*fail)(const char *function, unsigned n, int rc);
+	void (*refuse)(const char *function, unsigned n, int rc);
 	void (*devices)(int n);     /* 0: cuInit says that there are none */
 	void (*busy)(unsigned n);   /* the next n queries find work that is not done */
 	const char *(*record)(void); /* what was called, a line each: "cuMemAlloc_v2 4096" */

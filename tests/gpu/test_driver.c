@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What lib/gpu asks of a driver, and what it says when the driver refuses: on the double of libcuda. */
+#include "on_gpu.h"
+
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { OUT_OF_MEMORY = 2, NO_BINARY = 209, ILLEGAL_ADDRESS = 700, NEVER_HEARD_OF = 4242 };
+
+static const struct fake_cuda *fake;
+
+static int begin(void **state)
+{
+	(void)state;
+	fake->reset();
+	return 0;
+}
+
+static struct ws_cuda *open_driver(void)
+{
+	const struct ws_cuda_opts opts = { .library = on_gpu_library() };
+	struct ws_cuda *c = NULL;
+	ON_GPU(ws_cuda_open(&opts, &c, &err));
+	return c;
+}
+
+static struct ws_gpu *open_gpu(struct ws_cuda *c)
+{
+	struct ws_gpu *g = NULL;
+	ON_GPU(ws_gpu_open(c, 1, &g, &err));
+	return g;
+}
+
+static void assert_says(const struct ws_err *err, const char *text)
+{
+	if (!strstr(err->msg, text))
+		fail_msg("\"%s\" does not say \"%s\"", err->msg, text);
+	assert_int_equal(err->code, WS_EDEVICE);
+}
+
+/* ---- loading ---- */
+
+static void a_library_that_is_not_there_is_named(void **state)
+{
+	(void)state;
+	const struct ws_cuda_opts opts = { .library = "/nowhere/libcuda.so.1" };
+	struct ws_cuda *c = NULL;
+	struct ws_err told = WS_ERR_INIT;
+	assert_int_equal(ws_cuda_open(&opts, &c, &told), -1);
+	assert_says(&told, "the CUDA driver cannot be loaded: /nowhere/libcuda.so.1");
+	assert_null(c);
+	ws_cuda_close(NULL);
+}
+
+static void a_file_that_is_no_library_is_refused(void **state)
+{
+	(void)state;
+	char path[] = "/tmp/wsync-driver-XXXXXX";
+	const struct ws_cuda_opts opts = { .library = path };
+	struct ws_cuda *c = NULL;
+	struct ws_err told = WS_ERR_INIT;
+	const int fd = mkstemp(path);
+	assert_true(fd >= 0 && write(fd, "\x1b[31mnot a library", 18) == 18);
+	close(fd);
+	assert_int_equal(ws_cuda_open(&opts, &c, &told), -1);
+	assert_says(&told, "cannot be loaded");
+	assert_null(strchr(told.msg, '\x1b'));
+	unlink(path);
+}
+
+static void a_driver_that_lacks_a_function_is_refused(void **state)
+{
+	(void)state;
+	char path[4096];
+	const struct ws_cuda_opts opts = { .library = path };
+	struct ws_cuda *c = NULL;
+	struct ws_err told = WS_ERR_INIT;
+	snprintf(path, sizeof path, "%.*s_old.so", (int)strlen(on_gpu_library()) - 3, on_gpu_library());
+	assert_int_equal(ws_cuda_open(&opts, &c, &told), -1);
+	assert_says(&told, "has no function cuLaunchKernel");
+	assert_non_null(strstr(told.hint, "11.4"));
+}
+
+static void devices_are_described(void **state)
+{
+	(void)state;
+	struct ws_cuda *c = open_driver();
+	struct ws_cuda_device d;
+	assert_int_equal(ws_cuda_version(c), 13000);
+	assert_int_equal(ws_cuda_count(c), 2);
+	ON_GPU(ws_cuda_device(c, 1, &d, &err));
+	assert_string_equal(d.name, "Double 1?[31m"); /* foreign text is made fit for a terminal */
+	assert_string_equal(d.bus, "0000:1c:00.0");
+	assert_int_equal(d.major, 9);
+	assert_int_equal(d.minor, 0);
+	assert_int_equal(d.multiprocessors, 132);
+	assert_true(d.memory == (uint64_t)80 << 30);
+	assert_int_equal(d.uuid[15], 0x41);
+	ws_cuda_close(c);
+}
+
+static void a_gpu_that_is_not_there_is_refused(void **state)
+{
+	(void)state;
+	struct ws_cuda *c = open_driver();
+	struct ws_gpu *g = NULL;
+	struct ws_err told = WS_ERR_INIT;
+	assert_int_equal(ws_gpu_open(c, 2, &g, &told), -1);
+	assert_says(&told, "there is no GPU 2: they are numbered 0 to 1");
+	assert_int_equal(ws_gpu_open(c, -1, &g, &told), -1);
+	assert_says(&told, "there is no GPU -1");
+	ws_cuda_close(c);
+	fake->devices(0);
+	c = open_driver();
+	assert_int_equal(ws_cuda_count(c), 0);
+	assert_int_equal(ws_gpu_open(c, 0, &g, &told), -1);
+	assert_says(&told, "there is no GPU that CUDA could use");
+	ws_cuda_close(c);
+}
+
+/* ---- refusals ---- */
+
+static void errors_have_the_drivers_words(void **state)
+{
+	(void)state;
+	struct ws_cuda *c = open_driver();
+	struct ws_gpu *g = open_gpu(c);
+	struct ws_err told = WS_ERR_INIT;
+	ws_devptr p = 0;
+	fake->refuse("cuMemAlloc_v2", 0, OUT_OF_MEMORY);
+	assert_int_equal(ws_gpu_alloc(g, (uint64_t)3 << 29, &p, &told), -1);
+	assert_string_equal(told.msg, "GPU 1 (Double 1?[31m): allocating 1.50 GiB: CUDA_ERROR_OUT_OF_MEMORY (2): "
+	                             "out of memory");
+	assert_int_equal(told.native, OUT_OF_MEMORY);
+	assert_true(p == 0);
+	fake->refuse("cuMemAlloc_v2", 0, NEVER_HEARD_OF);
+	assert_int_equal(ws_gpu_alloc(g, 1, &p, &told), -1);
+	assert_says(&told, "an error without a name (4242)");
+	assert_int_equal(ws_gpu_alloc(g, 1, &p, NULL), -1);
+	ws_gpu_close(g);
+	ws_cuda_close(c);
+	assert_int_equal(fake->live(), 0);
+}
+
+/* Opening a GPU with its kernels: at whichever call the driver stops, nothing stays behind. */
+static int open_and_close(struct ws_err *err)
+{
+	const struct ws_cuda_opts opts = { .library = on_gpu_library() };
+	struct ws_cuda *c = NULL;
+	struct ws_gpu *g = NULL;
+	struct ws_compute *compute = NULL;
+	struct ws_stream *s = NULL;
+	const int rc = ws_cuda_open(&opts, &c, err) || ws_gpu_open(c, 0, &g, err) ||
+	               ws_compute_open(g, &compute, err) || ws_stream_new(g, &s, err);
+	ws_stream_free(g, s);
+	ws_compute_close(compute);
+	ws_gpu_close(g);
+	ws_cuda_close(c);
+	return rc;
+}
+
+static void every_call_of_an_opening_may_fail(void **state)
+{
+	(void)state;
+	unsigned n = 0;
+	struct ws_err told = WS_ERR_INIT;
+	for (;; n++) {
+		fake->reset();
+		fake->refuse("", n, ILLEGAL_ADDRESS);
+		if (open_and_close(&told) == 0)
+			break;
+		assert_says(&told, "CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was encountered");
+		assert_int_equal(fake->live(), 0);
+	}
+	assert_true(n > 35); /* the kernels alone are 21 */
+	assert_int_equal(fake->live(), 0);
+}
+
+static void kernels_for_other_gpus_have_a_remedy(void **state)
+{
+	(void)state;
+	struct ws_err told = WS_ERR_INIT;
+	fake->refuse("cuModuleLoadData", 0, NO_BINARY);
+	assert_int_equal(open_and_close(&told), 1);
+	assert_says(&told, "loading the kernels of fp8: CUDA_ERROR_NO_BINARY_FOR_GPU");
+	assert_non_null(strstr(told.hint, "CUDA_ARCHS"));
+}
+
+static void every_call_of_the_interface_may_fail(void **state)
+{
+	(void)state;
+	struct ws_cuda *c = open_driver();
+	struct ws_gpu *g = open_gpu(c);
+	struct ws_stream *s = NULL;
+	struct ws_mark *m = NULL, *none = NULL;
+	struct ws_module *mod = NULL;
+	struct ws_kernel *k = NULL;
+	ws_devptr p = 0;
+	void *pinned = NULL;
+	uint64_t a, b;
+	int64_t ns;
+	bool reached = true;
+	char host[16] = "";
+	size_t bytes;
+	ON_GPU(ws_mark_new(g, &m, &err));
+	ON_GPU(ws_gpu_alloc(g, 16, &p, &err));
+	fake->refuse("", 0, ILLEGAL_ADDRESS);
+	struct ws_err told = WS_ERR_INIT;
+#define REFUSED(call) \
+	do { \
+		told = (struct ws_err)WS_ERR_INIT; \
+		assert_int_equal((call), -1); \
+		assert_says(&told, "an illegal memory access"); \
+		assert_int_equal(told.native, ILLEGAL_ADDRESS); \
+	} while (0)
+	REFUSED(ws_gpu_use(g, &told));
+	REFUSED(ws_gpu_memory(g, &a, &b, &told));
+	REFUSED(ws_gpu_alloc_pinned(g, 4096, &pinned, &told));
+	REFUSED(ws_stream_new(g, &s, &told));
+	REFUSED(ws_stream_wait(g, NULL, WS_FOREVER, NULL, &told));
+	REFUSED(ws_mark_new(g, &none, &told));
+	REFUSED(ws_mark_set(g, m, NULL, &told));
+	REFUSED(ws_mark_reached(g, m, &reached, &told));
+	REFUSED(ws_mark_wait(g, m, WS_FOREVER, NULL, &told));
+	REFUSED(ws_stream_follow(g, NULL, m, &told));
+	REFUSED(ws_mark_between(g, m, m, &ns, &told));
+	REFUSED(ws_gpu_copy_in(g, p, host, 16, NULL, &told));
+	REFUSED(ws_gpu_copy_out(g, host, p, 16, NULL, &told));
+	REFUSED(ws_gpu_copy(g, p, p, 16, NULL, &told));
+	REFUSED(ws_gpu_fill(g, p, 0, 16, NULL, &told));
+	REFUSED(ws_module_load(g, ws_cuda_image("fp8", &bytes), "fp8", &mod, &told));
+	assert_true(!s && !none && !pinned && !mod && reached);
+	fake->reset();
+	ON_GPU(ws_module_load(g, ws_cuda_image("fp8", &bytes), "fp8", &mod, &err));
+	assert_int_equal(ws_module_kernel(g, mod, "no_such_kernel", &k, &told), -1);
+	assert_says(&told, "kernel no_such_kernel: CUDA_ERROR_NOT_FOUND (500): named symbol not found");
+	ws_module_free(g, mod);
+	ws_gpu_free(g, p);
+	ws_mark_free(g, m);
+	ws_gpu_close(g);
+	ws_cuda_close(c);
+	assert_int_equal(fake->live(), 0);
+}
+
+/* ---- waiting ---- */
+
+static void waits_end_with_the_work_the_deadline_or_a_signal(void **state)
+{
+	(void)state;
+	struct ws_cuda *c = open_driver();
+	struct ws_gpu *g = open_gpu(c);
+	struct ws_err told = WS_ERR_INIT;
+	struct ws_cancel cancel = WS_CANCEL_INIT;
+	struct ws_mark *m = NULL;
+	bool reached = true;
+	ON_GPU(ws_mark_new(g, &m, &err));
+	fake->busy(150);
+	ON_GPU(ws_stream_wait(g, NULL, ws_deadline_in(10 * WS_NS_PER_S), &cancel, &err));
+	fake->busy(1);
+	ON_GPU(ws_mark_reached(g, m, &reached, &err));
+	assert_false(reached);
+	ON_GPU(ws_mark_reached(g, m, &reached, &err));
+	assert_true(reached);
+	fake->busy(UINT32_MAX);
+	assert_int_equal(ws_mark_wait(g, m, ws_deadline_in(20 * WS_NS_PER_MS), NULL, &told), -1);
+	assert_int_equal(told.code, WS_ETIMEOUT);
+	assert_string_equal(told.msg, "GPU 1 (Double 1?[31m) is not done in time");
+	ws_cancel_set(&cancel);
+	assert_int_equal(ws_stream_wait(g, NULL, WS_FOREVER, &cancel, &told), -1);
+	assert_int_equal(told.code, WS_ECANCELLED);
+	ws_mark_free(g, m);
+	ws_gpu_close(g);
+	ws_cuda_close(c);
+}
+
+/* ---- what is asked ---- */
+
+static void a_job_is_one_launch_of_the_right_size(void **state)
+{
+	(void)state;
+	struct on_gpu gpu;
+	assert_true(on_gpu_open(&gpu));
+	static uint16_t x[200 * 300];
+	struct ws_fp8_job job = {
+		.x = { on_gpu_put(&gpu, x, sizeof x), WS_DTYPE_BF16, 200, 300, 300 }, .block = { 128, 128 },
+		.codes = on_gpu_new(&gpu, 60000), .codes_stride = 300, .scales = on_gpu_new(&gpu, 24),
+		.record = on_gpu_record(&gpu),
+	};
+	fake->reset();
+	ON_GPU(ws_compute_fp8(gpu.compute, &job, NULL, &err));
+	assert_string_equal(fake->record(), "cuLaunchKernel fp8_block_bf16 6 256\n");
+	job.x.rows = 0;
+	fake->reset();
+	ON_GPU(ws_compute_fp8(gpu.compute, &job, NULL, &err));
+	assert_string_equal(fake->record(), "");
+	struct ws_err told = WS_ERR_INIT;
+	job.x.rows = INT64_C(1) << 40;
+	assert_int_equal(ws_compute_fp8(gpu.compute, &job, NULL, &told), -1);
+	assert_int_equal(told.code, WS_EINPUT);
+	fake->refuse("cuLaunchKernel", 0, ILLEGAL_ADDRESS);
+	job.x.rows = 200;
+	assert_int_equal(ws_compute_fp8(gpu.compute, &job, NULL, &told), -1);
+	assert_says(&told, "starting kernel fp8_block_bf16: CUDA_ERROR_ILLEGAL_ADDRESS");
+	on_gpu_close(&gpu);
+	assert_int_equal(fake->live(), 0);
+}
+
+static void a_slice_moves_sixteen_bytes_a_thread_and_a_transpose_goes_by_tiles(void **state)
+{
+	(void)state;
+	struct on_gpu gpu;
+	assert_true(on_gpu_open(&gpu));
+	const ws_devptr from = on_gpu_new(&gpu, 1 << 16), to = on_gpu_new(&gpu, 1 << 16);
+	/* 64 rows of 64 out of rows of 256: 512 times 16 bytes */
+	const struct ws_gather_job rows = { from, to, 2, 2, { 64, 64 }, { 256, 1 }, { 64, 1 } };
+	const struct ws_gather_job whole = { from, to, 4, 3, { 4, 8, 16 }, { 128, 16, 1 }, { 128, 16, 1 } };
+	const struct ws_gather_job turned = { from, to, 2, 2, { 100, 80 }, { 1, 100 }, { 80, 1 } };
+	fake->reset();
+	ON_GPU(ws_compute_gather(gpu.compute, &rows, NULL, &err));
+	ON_GPU(ws_compute_gather(gpu.compute, &whole, NULL, &err));
+	ON_GPU(ws_compute_gather(gpu.compute, &turned, NULL, &err));
+	assert_string_equal(fake->record(), "cuLaunchKernel gather_16 2 256\n"
+	                                    "cuLaunchKernel gather_16 1 256\n"
+	                                    "cuLaunchKernel turn_2 4 256\n");
+	on_gpu_close(&gpu);
+}
+
+static void the_library_carries_its_kernels(void **state)
+{
+	(void)state;
+	static const char *const names[] = { "fp8", "lowrank", "unpack", "gather" };
+	for (size_t i = 0; i < 4; i++) {
+		size_t bytes = 0;
+		const void *image = ws_cuda_image(names[i], &bytes);
+		uint32_t magic = 0;
+		assert_non_null(image);
+		assert_true(bytes > 4096 && (uintptr_t)image % 16 == 0);
+		memcpy(&magic, image, sizeof magic);
+		assert_int_equal(magic, 0xba55ed50); /* of a fat binary */
+	}
+	size_t bytes;
+	assert_null(ws_cuda_image("nothing", &bytes));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(a_library_that_is_not_there_is_named, begin),
+		cmocka_unit_test_setup(a_file_that_is_no_library_is_refused, begin),
+		cmocka_unit_test_setup(a_driver_that_lacks_a_function_is_refused, begin),
+		cmocka_unit_test_setup(devices_are_described, begin),
+		cmocka_unit_test_setup(a_gpu_that_is_not_there_is_refused, begin),
+		cmocka_unit_test_setup(errors_have_the_drivers_words, begin),
+		cmocka_unit_test_setup(every_call_of_an_opening_may_fail, begin),
+		cmocka_unit_test_setup(kernels_for_other_gpus_have_a_remedy, begin),
+		cmocka_unit_test_setup(every_call_of_the_interface_may_fail, begin),
+		cmocka_unit_test_setup(waits_end_with_the_work_the_deadline_or_a_signal, begin),
+		cmocka_unit_test_setup(a_job_is_one_launch_of_the_right_size, begin),
+		cmocka_unit_test_setup(a_slice_moves_sixteen_bytes_a_thread_and_a_transpose_goes_by_tiles, begin),
+		cmocka_unit_test_setup(the_library_carries_its_kernels, begin),
+	};
+	if (!ws_cuda_built()) {
+		printf("1..0 # SKIP this wsync was built without CUDA\n");
+		return 0;
+	}
+	unsetenv("WSYNC_TEST_CUDA");
+	void *library = dlopen(on_gpu_library(), RTLD_NOW | RTLD_LOCAL);
+	fake = library ? dlsym(library, "fake_cuda") : NULL;
+	if (!fake) {
+		printf("1..1\nnot ok 1 - the double of libcuda is there\n# %s\n", dlerror());
+		return 1;
+	}
+	const int rc = cmocka_run_group_tests(tests, NULL, NULL);
+	dlclose(library);
+	return rc;
+}
