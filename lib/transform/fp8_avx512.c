@@ -3,6 +3,7 @@
  *
  * Rounds as fp8_avx2.c does. A masked element reads as zero, whose magnitude raises nothing. */
 #include "fp8_rows.h"
+#include "fp8_table.h"
 
 #if !defined(__AVX512BW__) || !defined(__AVX512VL__)
 
@@ -67,7 +68,7 @@ static void store(uint8_t *out, __mmask16 mask, __m512i codes, __m512i x)
 		return _mm512_reduce_max_epu32(amax); \
 	} \
 \
-	static void codes_##type(const struct ws_fp8_block *b) \
+	static void round_##type(const struct ws_fp8_block *b) \
 	{ \
 		const uint8_t *x = b->x; \
 		uint8_t *out = b->out; \
@@ -84,11 +85,21 @@ static void store(uint8_t *out, __mmask16 mask, __m512i codes, __m512i x)
 ROWS(f32, float)
 ROWS(bf16, uint16_t)
 
+/* A table of bytes beats floats of any width, and memory is the limit from there on. */
+static void codes_bf16(const struct ws_fp8_block *b)
+{
+	const struct ws_fp8_level *const table = b->rows * b->cols >= WS_FP8_TABLE_WORTH ? ws_fp8_avx2() : NULL;
+	if (table)
+		table->bf16.codes(b);
+	else
+		round_bf16(b);
+}
+
 const struct ws_fp8_level *ws_fp8_avx512(void)
 {
 	static const struct ws_fp8_level level = {
 		"avx512",
-		{ amax_f32, codes_f32 },
+		{ amax_f32, round_f32 },
 		{ amax_bf16, codes_bf16 },
 	};
 	return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { WORTH = 2048, MANTISSAS = 128 };
+enum { MANTISSAS = 128 };
 
 /* The exponent field of numbers that become 2^-1 to 2 when scaled; wraps where there is none. */
 static unsigned middle(const struct ws_fp8_block *b)
@@ -28,7 +28,7 @@ bool ws_fp8_make_table(const struct ws_fp8_block *b, void (*codes)(const struct 
 	uint16_t x[MANTISSAS];
 	uint8_t sample[MANTISSAS]; /* 48 to 64 */
 	const unsigned exponent = middle(b);
-	if (b->rows * b->cols < WORTH || exponent < 8 || exponent > 240)
+	if (b->rows * b->cols < WS_FP8_TABLE_WORTH || exponent < 8 || exponent > 240)
 		return false;
 	for (unsigned m = 0; m < MANTISSAS; m++)
 		x[m] = (uint16_t)(exponent * MANTISSAS + m);

@@ -10,6 +10,8 @@
 
 #include "fp8_rows.h"
 
+enum { WS_FP8_TABLE_WORTH = 2048 }; /* elements of a block, or more */
+
 /* Of the magnitude w, whose mantissa is m, first <= w <= first + span:
  * code = t.code[m / 8] + (m % 8 > t.before[m / 8]) + 8 * (w >> 7), as far as a byte goes. */
 struct ws_fp8_table {
