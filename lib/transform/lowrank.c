@@ -11,7 +11,8 @@
 #include <string.h>
 
 enum { WIDTH = 16,     /* of the plain C */
-       MAX_RANK = 128, /* ranks packed at a time: at most 16 KiB, which leaves half of an L1 cache */
+       MAX_RANK = 128, /* ranks packed at a time: a strip has at most 16 KiB, half of an L1 cache */
+       PANEL = 64,     /* columns packed at a time: a few lines of each row of A, not one */
        TAIL_ROWS = 32 };
 
 static uint32_t bits_of(float x)
@@ -122,12 +123,18 @@ bool ws_lowrank_set_level(const char *level)
 	return false;
 }
 
+/* Columns [col, col + m) of ranks [first, first + n), strip behind strip. */
 static void pack(const struct ws_lowrank *l, int64_t first, int64_t n, int64_t col, int64_t m,
-                 float *strip, int64_t width)
+                 float *panel, int64_t width)
 {
-	for (int64_t r = 0; r < n; r++, strip += width) {
-		memcpy(strip, l->a + (first + r) * l->cols + col, (size_t)m * sizeof *strip);
-		memset(strip + m, 0, (size_t)(width - m) * sizeof *strip);
+	for (int64_t r = 0; r < n; r++) {
+		const float *from = l->a + (first + r) * l->cols + col;
+		for (int64_t j = 0; j < m; j += width) {
+			const int64_t here = m - j < width ? m - j : width;
+			float *to = panel + j * n + r * width;
+			memcpy(to, from + j, (size_t)here * sizeof *to);
+			memset(to + here, 0, (size_t)(width - here) * sizeof *to);
+		}
 	}
 }
 
@@ -157,26 +164,36 @@ static void run_tail(const struct ws_lowrank_ops *ops, const struct ws_strip *s,
 	}
 }
 
+static void run_strips(const struct ws_lowrank_ops *ops, const struct ws_strip *panel, int64_t m)
+{
+	struct ws_strip s = *panel;
+	for (int64_t j = 0; j < m; j += ops->width) {
+		s.a = panel->a + j * s.rank;
+		s.out = panel->out + j;
+		if (m - j < ops->width)
+			run_tail(ops, &s, m - j);
+		else
+			ops->strip(&s);
+	}
+}
+
 void ws_lowrank_tile(const struct ws_lowrank *l, int64_t row, int64_t n, int64_t col, int64_t m,
                      float *delta, size_t stride)
 {
 	const struct ws_lowrank_ops *ops = choose()->ops;
-	_Alignas(64) float strip[MAX_RANK * WS_MAX_WIDTH];
-	for (int64_t j = 0; j < m; j += ops->width) {
-		const int64_t width = m - j < ops->width ? m - j : ops->width;
+	_Alignas(64) float packed[MAX_RANK * PANEL];
+	for (int64_t j = 0; j < m; j += PANEL) {
+		const int64_t width = m - j < PANEL ? m - j : PANEL;
 		int64_t r = 0;
 		do {
 			const int64_t rank = l->rank - r < MAX_RANK ? l->rank - r : MAX_RANK;
 			const struct ws_strip s = {
-				.a = strip, .b = l->b + row * l->rank + r, .b_stride = (size_t)l->rank,
+				.a = packed, .b = l->b + row * l->rank + r, .b_stride = (size_t)l->rank,
 				.rank = rank, .n = n, .out = delta + j, .stride = stride,
 				.goes_on = r > 0, .ends = r + rank == l->rank, .scale = l->scale,
 			};
-			pack(l, r, rank, col + j, width, strip, ops->width);
-			if (width == ops->width)
-				ops->strip(&s);
-			else
-				run_tail(ops, &s, width);
+			pack(l, r, rank, col + j, width, packed, ops->width);
+			run_strips(ops, &s, width);
 			r += rank;
 		} while (r < l->rank);
 	}

@@ -40,12 +40,15 @@ What is measured
   unpack       tests/tools/unpack: a 4096 x 4096 weight from its file to fp32 in memory, on one thread:
                against memcpy of the fp32, in turns inside one process; and against torch by
                tests/bench/torch_unpack.py, whose tensors are in memory already
+  merge        tests/tools/mergetool: a rank-16 adapter into 32 weights of 4096 x 4096 bf16 (1 GB), from
+               their files into a buffer of 64 rows, on one thread; torch by tests/bench/torch_merge.py,
+               whose tensors are in memory already
   memory       the greatest RssAnon of the process, sampled every 2 ms: what it allocated, without the
                mapped checkpoint, which is page cache
 The page cache is warm for both sides: every file is read once before its first pair."""
 
 
-SECTIONS = ("torch", "loopback", "fp8", "unpack", "memory", "plan")
+SECTIONS = ("torch", "loopback", "fp8", "unpack", "merge", "memory", "plan")
 
 
 class Table:
@@ -280,6 +283,22 @@ def unpacking(table, count, version):
     lib.stop(torch.child)
 
 
+def merging(table, count, version):
+    folder = lib.scratch("merge")
+    try:
+        torch = TorchWorker(version, "torch_merge.py", folder)
+    except lib.Skip as why:
+        table.one("merge, torch %s: skipped" % version, str(why))
+        return
+    for how, option in (("fold", []), ("two-step", ["-2"])):
+        def ours(options=option):
+            return Run([built("tests/tools/mergetool"), *options, os.path.join(folder, "base"),
+                        os.path.join(folder, "adapter")]).end()["ns"] / 1e9
+        mine, theirs = in_pairs(count, ours, lambda which=how: torch.seconds(which))
+        table.pairs("rank-16 merge, %s: torch %s" % (how, version), mine, theirs, seconds, ">= 2")
+    lib.stop(torch.child)
+
+
 def planning(table, count):
     argv = [built("bin/wsync-push"), "synthetic:deepseek-v3", "--dry-run", "--json"]
     runs = [Run(argv, sample=True) for _ in range(count)]
@@ -320,6 +339,8 @@ def main():
         quantizing(table, args.pairs, args.torch)
     if "unpack" in only:
         unpacking(table, args.pairs, args.torch)
+    if "merge" in only:
+        merging(table, args.pairs, args.torch)
     if "memory" in only:
         memory(table)
     if "plan" in only:
