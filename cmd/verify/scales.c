@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* scales.c - do the scales of a quantized checkpoint, or of a server, make sense?
+ *
+ * Of findings of one kind the first few are shown to people, and of the comparison with the source the
+ * worst ten tensors; programs get all of them. */
+#include "verify.h"
+
+#include "run.h"
+
+#include "wsync/audit.h"
+#include "wsync/scales.h"
+#include "wsync/str.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORST = 10, MOST_BLOCK = 1 << 20 };
+
+/* ---- values of options ---- */
+
+int verify_block_size(void *block, const char *value, struct ws_err *err)
+{
+	int64_t *out = block;
+	uint64_t rows, cols;
+	const char *x = strchr(value, 'x');
+	char first[32];
+	if (!x || (size_t)(x - value) >= sizeof first)
+		return ws_err_set(err, WS_EUSAGE, "'%.40s' is not ROWSxCOLUMNS, like 128x128", value);
+	snprintf(first, sizeof first, "%.*s", (int)(x - value), value);
+	if (ws_parse_uint(first, 1, MOST_BLOCK, "rows", &rows, err) ||
+	    ws_parse_uint(x + 1, 1, MOST_BLOCK, "columns", &cols, err))
+		return -1;
+	out[0] = (int64_t)rows;
+	out[1] = (int64_t)cols;
+	return 0;
+}
+
+int verify_max_error(void *share, const char *value, struct ws_err *err)
+{
+	char *end = NULL;
+	const double x = strtod(value, &end);
+	const bool digit = *value >= '0' && *value <= '9';
+	const double of = end && !strcmp(end, "%") ? 100 : 1;
+	if (!digit || (*end && of == 1) || !(x > 0) || x > 1000)
+		return ws_err_set(err, WS_EUSAGE, "'%.40s' is no share above 0, like 0.05 or 5%%", value);
+	*(double *)share = x / of;
+	return 0;
+}
+
+/* ---- findings ---- */
+
+static enum ui_color color_of(enum ws_severity severity)
+{
+	return severity == WS_ERROR ? UI_BAD : severity == WS_WARN ? UI_WARN : UI_PLAIN;
+}
+
+static void print_finding(struct ui *ui, const struct ws_scales_finding *f)
+{
+	if (ui->json || ui->quiet)
+		return;
+	ui_head(ui, color_of(f->severity), ws_severity_name(f->severity));
+	printf("%-10s %s: ", ws_scales_verdict_name(f->verdict), ui_text(f->name));
+	printf("%s\n", ui_text(f->reason));
+}
+
+static void put_finding(struct ui *ui, const char *url, const struct ws_scales_finding *f)
+{
+	struct ws_jw *w = ui_line(ui, "mismatch");
+	if (!w)
+		return;
+	ws_jw_str(w, "url", url);
+	ws_jw_str(w, "name", f->name);
+	ws_jw_str(w, "kind", ws_scales_verdict_name(f->verdict));
+	ws_jw_str(w, "severity", ws_severity_name(f->severity));
+	ws_jw_str(w, "reason", f->reason);
+	ui_line_end(ui);
+}
+
+static bool is_alike(const struct ws_scales_finding *a, const struct ws_scales_finding *b)
+{
+	return a->severity == b->severity && a->verdict == b->verdict;
+}
+
+static void tell_findings(const struct verify_job *job, const char *url, const struct ws_scales_report *r)
+{
+	const size_t limit = (size_t)job->cfg->limit;
+	size_t alike = 0;
+	for (size_t i = 0; i < r->n_findings; i++) {
+		const struct ws_scales_finding *f = &r->findings[i];
+		const bool last = i + 1 == r->n_findings || !is_alike(f, f + 1);
+		put_finding(job->ui, url, f);
+		alike++;
+		if (!limit || alike <= limit)
+			print_finding(job->ui, f);
+		if (last && limit && alike > limit)
+			ui_say(job->ui, "          ... and %zu more %ss of kind %s; --limit 0 shows all\n",
+			       alike - limit, ws_severity_name(f->severity), ws_scales_verdict_name(f->verdict));
+		alike = last ? 0 : alike;
+	}
+}
+
+/* ---- the comparison ---- */
+
+static void put_compared(struct ui *ui, const struct ws_scales_error *e)
+{
+	struct ws_jw *w = ui_line(ui, "compared");
+	if (!w)
+		return;
+	ws_jw_str(w, "name", e->name);
+	ws_jw_str(w, "packing", e->packing);
+	ws_jw_double(w, "max", e->max);
+	ws_jw_double(w, "rms", e->rms);
+	ws_jw_double(w, "cosine", e->cosine);
+	ws_jw_double(w, "limit", e->limit);
+	ui_line_end(ui);
+}
+
+static void tell_compared(struct ui *ui, const struct ws_scales_report *r)
+{
+	size_t shown = 0;
+	for (size_t i = 0; i < r->n_compared; i++) {
+		const struct ws_scales_error *e = &r->compared[i];
+		put_compared(ui, e);
+		if (ui->json || ui->quiet || shown == WORST || (e->rms == 0 && e->cosine != 0))
+			continue;
+		if (shown++ == 0)
+			ui_say(ui, "%9s %-9s %-9s %-9s of the source: the worst of %zu tensors\n", "", "rms", "max",
+			       "cosine", r->n_compared);
+		ui_head(ui, e->rms > e->limit ? UI_BAD : UI_PLAIN, e->packing);
+		printf("%-9.3g %-9.3g %-9.6f %s\n", e->rms, e->max, e->cosine, ui_text(e->name));
+	}
+}
+
+/* ---- the sum ---- */
+
+static void print_count(size_t n, const char *what)
+{
+	if (n)
+		printf(", %zu %s%s", n, what, n == 1 ? "" : "s");
+}
+
+static void print_sum(const struct verify_job *job, const char *url, const struct ws_scales_report *r,
+                      int64_t ns)
+{
+	struct ui *ui = job->ui;
+	char bytes[32], time[32];
+	if (ui->json || ui->quiet)
+		return;
+	ui_head(ui, r->errors ? UI_BAD : UI_GOOD, "scales");
+	if (url)
+		printf("%s: ", ui_text(url));
+	printf("%zu tensor%s, %zu quantized, %" PRIu64 " scales", r->tensors, r->tensors == 1 ? "" : "s",
+	       r->quantized, r->scales);
+	if (r->n_compared)
+		printf(", %zu compared", r->n_compared);
+	if (!r->errors)
+		printf(", no errors");
+	print_count(r->errors, "error");
+	print_count(r->warnings, "warning");
+	print_count(r->notes, "note");
+	if (!url)
+		printf(", %s in %s", ws_format_size(bytes, sizeof bytes, r->bytes),
+		       ws_format_duration(time, sizeof time, ns));
+	putchar('\n');
+}
+
+static void put_end(struct ui *ui, const struct ws_scales_report *r, int64_t ns, const struct ws_err *err)
+{
+	struct ws_jw *w = ui_end_open(ui, err);
+	if (!w)
+		return;
+	ws_jw_uint(w, "tensors", r->tensors);
+	ws_jw_uint(w, "quantized", r->quantized);
+	ws_jw_uint(w, "scales", r->scales);
+	ws_jw_uint(w, "compared", r->n_compared);
+	ws_jw_uint(w, "bytes", r->bytes);
+	ws_jw_uint(w, "errors", r->errors);
+	ws_jw_uint(w, "warnings", r->warnings);
+	ws_jw_uint(w, "notes", r->notes);
+	ws_jw_object(w, "kinds");
+	for (unsigned v = 0; v < WS_SCALES_VERDICTS; v++)
+		ws_jw_uint(w, ws_scales_verdict_name((enum ws_scales_verdict)v), r->count[v]);
+	ws_jw_end_object(w);
+	ws_jw_int(w, "ns", ns);
+	ui_line_end(ui);
+}
+
+static void add_to(struct ws_scales_report *sum, const struct ws_scales_report *r)
+{
+	sum->tensors += r->tensors;
+	sum->quantized += r->quantized;
+	sum->scales += r->scales;
+	sum->n_compared += r->n_compared;
+	sum->bytes += r->bytes;
+	sum->errors += r->errors;
+	sum->warnings += r->warnings;
+	sum->notes += r->notes;
+	for (unsigned v = 0; v < WS_SCALES_VERDICTS; v++)
+		sum->count[v] += r->count[v];
+}
+
+/* Tells it, adds it up; the first error found is the answer. */
+static int conclude(const struct verify_job *job, const char *url, const struct ws_scales_report *r,
+                    int64_t since, struct ws_scales_report *sum, struct ws_err *err)
+{
+	tell_findings(job, url, r);
+	tell_compared(job->ui, r);
+	print_sum(job, url, r, ws_now_ns() - since);
+	add_to(sum, r);
+	if (!r->errors || err->code != WS_OK)
+		return r->errors ? -1 : 0;
+	return ws_err_set(err, WS_EMISMATCH, "%s%s%zu error%s, the first: %s: %s", url ? url : "",
+	                  url ? ": " : "", r->errors, r->errors == 1 ? "" : "s", r->findings[0].name,
+	                  r->findings[0].reason);
+}
+
+/* ---- a checkpoint ---- */
+
+static int open_against(const struct verify_config *cfg, struct ws_input *in, struct ws_err *err)
+{
+	const struct ws_input_opts opts = {
+		.paths = cfg->against.items, .n_paths = cfg->against.n, .map = cfg->naming.map,
+	};
+	return cfg->against.n ? ws_input_open(&opts, in, err) : 0;
+}
+
+static int check_source(const struct verify_job *job, const struct opt_args *args,
+                        struct ws_scales_report *sum, struct ws_err *err)
+{
+	const struct verify_config *cfg = job->cfg;
+	const struct ws_input_opts source = naming_input(&cfg->naming, args);
+	const int64_t since = ws_now_ns();
+	struct ws_input in = { 0 }, against = { 0 };
+	struct ws_scales_report r = { 0 };
+	int rc = ws_input_open(&source, &in, err);
+	if (!rc)
+		rc = open_against(cfg, &against, err);
+	if (!rc) {
+		const struct ws_scales_opts opts = {
+			.items = in.catalog, .against = against.catalog, .config = in.config, .layout = in.layout,
+			.block = { cfg->block[0], cfg->block[1] }, .max_error = cfg->max_error,
+			.include = cfg->include.items, .n_include = cfg->include.n,
+			.exclude = cfg->exclude.items, .n_exclude = cfg->exclude.n,
+			.threads = (unsigned)cfg->threads, .sink = job->ui->sink, .cancel = &run_cancel,
+		};
+		rc = ws_scales_check(&opts, &r, err);
+	}
+	if (!rc)
+		rc = conclude(job, NULL, &r, since, sum, err);
+	ws_scales_report_free(&r);
+	ws_input_close(&against);
+	ws_input_close(&in);
+	return rc;
+}
+
+/* ---- endpoints ---- */
+
+static int check_endpoint(const struct verify_job *job, struct ws_http *http, const char *url,
+                          const struct ws_config *config, ws_deadline until, struct ws_scales_report *sum,
+                          struct ws_err *err)
+{
+	const struct verify_config *cfg = job->cfg;
+	const int64_t since = ws_now_ns();
+	const struct ws_scales_ask_opts opts = {
+		.url = url, .config = config, .block = { cfg->block[0], cfg->block[1] },
+		.samples = (size_t)cfg->samples, .until = until, .cancel = &run_cancel,
+	};
+	struct ws_scales_report r = { 0 };
+	struct ws_err why = WS_ERR_INIT;
+	int rc = ws_scales_ask(http, &opts, &r, &why);
+	if (!rc)
+		rc = conclude(job, url, &r, since, sum, err);
+	else if (err->code == WS_OK)
+		*err = why;
+	ws_scales_report_free(&r);
+	return rc;
+}
+
+static int check_endpoints(const struct verify_job *job, const struct targets *to,
+                           struct ws_scales_report *sum, struct ws_err *err)
+{
+	const struct verify_config *cfg = job->cfg;
+	const ws_deadline until = ws_deadline_in(cfg->timeout_ns == VERIFY_NO_TIMEOUT ? 60 * WS_NS_PER_S
+	                                                                             : cfg->timeout_ns);
+	struct ws_http *http = NULL;
+	struct ws_config *config = NULL;
+	int rc = cfg->naming.config ? ws_config_open(cfg->naming.config, &config, err) : 0;
+	if (!rc)
+		rc = targets_connect(to, cfg->connect_ns, job->ui, &http, err);
+	for (size_t i = 0; http && i < to->n && !ws_cancelled(&run_cancel); i++)
+		if (check_endpoint(job, http, to->urls[i], config, until, sum, err))
+			rc = -1;
+	ws_client_close(http);
+	ws_config_free(config);
+	return rc;
+}
+
+static int check_usage(const struct verify_config *cfg, const struct opt_args *args, bool ask,
+                       struct ws_err *err)
+{
+	if (!args->n && !ask)
+		return ws_err_set(err, WS_EUSAGE, "scales: a SOURCE, or --endpoint URL, is needed");
+	if (cfg->against.n && !args->n)
+		return ws_err_set(err, WS_EUSAGE, "--against: an endpoint does not show its codes; it is for a SOURCE");
+	return 0;
+}
+
+int verify_scales(void *ctx, const struct opt_args *args, struct ws_err *err)
+{
+	const struct verify_job *job = ctx;
+	const struct verify_config *cfg = job->cfg;
+	const bool ask = cfg->endpoints.n || cfg->pool;
+	const int64_t since = ws_now_ns();
+	struct ws_scales_report sum = { 0 };
+	struct targets to = { 0 };
+	int rc = check_usage(cfg, args, ask, err);
+	if (!rc && ask)
+		rc = targets_find(&to, &cfg->endpoints, cfg->pool, &cfg->common, false, job->ui, err);
+	if (!rc && args->n)
+		rc = check_source(job, args, &sum, err);
+	if (ask && (!rc || err->code == WS_EMISMATCH) && check_endpoints(job, &to, &sum, err))
+		rc = -1;
+	put_end(job->ui, &sum, ws_now_ns() - since, err);
+	targets_free(&to);
+	return rc;
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* scales.h - is a quantized checkpoint what its scales say it is?
+ *
+ * Codes without their scales, scales that were inverted once too often, a block size that is another
+ * one: servers load all of them with "success" and answer nonsense. What can be told from the tensors,
+ * from the config and from the weights before they were quantized is told as findings, each about one
+ * name. Tensors are read once, in pieces, by a few threads. */
+#ifndef WSYNC_SCALES_H
+#define WSYNC_SCALES_H
+
+#include "wsync/cancel.h"
+#include "wsync/catalog.h"
+#include "wsync/endpoint.h"
+#include "wsync/event.h"
+#include "wsync/namecheck.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum ws_scales_verdict {
+	WS_SCALES_PAIR,       /* codes without a scale, a scale without codes, or with two */
+	WS_SCALES_SHAPE,      /* not one scale for each block */
+	WS_SCALES_DTYPE,      /* scales of a type that servers do not take, or that loses bits */
+	WS_SCALES_NAME,       /* named as a server with this config does not look for it */
+	WS_SCALES_CONFIG,     /* quantized and not to be, or the reverse */
+	WS_SCALES_VALUES,     /* scales that are zero, negative, no number, or out of all proportion */
+	WS_SCALES_CODES,      /* NaN; clamped, vanished, or far from using their range */
+	WS_SCALES_RECIPROCAL, /* they make sense only as 1 / scale */
+	WS_SCALES_UE8M0,      /* all are powers of two */
+	WS_SCALES_SOURCE,     /* not to be compared with the source: absent there, or of another shape */
+	WS_SCALES_ERROR,      /* too far from the source */
+	WS_SCALES_UNSEEN,     /* what was not looked at */
+	WS_SCALES_VERDICTS
+};
+const char *ws_scales_verdict_name(enum ws_scales_verdict v); /* "pair", "shape", ... */
+
+struct ws_scales_finding {
+	enum ws_scales_verdict verdict;
+	enum ws_severity severity; /* only errors make the answer no */
+	const char *name;          /* of a tensor; or of a config, or "all tensors" */
+	const char *reason;        /* one sentence */
+	size_t order;
+};
+
+/* A tensor held against the same one of the source, as numbers: w those of the source, d what the codes
+ * stand for. */
+struct ws_scales_error {
+	const char *name;
+	const char *packing;       /* "fp8", "nvfp4", "nf4"; "none": as it is on both sides */
+	double max;                /* largest |d - w| */
+	double rms;                /* sqrt(sum (d - w)^2 / sum w^2) */
+	double cosine;             /* of the angle between them; 0 where one is all zero */
+	double limit;              /* of rms */
+};
+
+struct ws_scales_report {
+	struct ws_scales_finding *findings; /* errors first, then by kind, then as in the checkpoint */
+	size_t n_findings;
+	struct ws_scales_error *compared;   /* the worst first */
+	size_t n_compared;
+	size_t tensors;                /* looked at by name and shape */
+	size_t quantized;              /* whose codes and scales were read */
+	uint64_t scales, bytes;        /* numbers of scales; bytes read */
+	size_t errors, warnings, notes;
+	size_t count[WS_SCALES_VERDICTS];
+	void *priv;
+};
+
+struct ws_scales_opts {
+	const struct ws_catalog *items;
+	const struct ws_catalog *against;   /* before it was quantized; NULL */
+	const struct ws_config *config;     /* the server's; NULL: not known */
+	const struct ws_layout *layout;     /* likewise: which parameters are of 8 bits; NULL */
+	int64_t block[2];                   /* rows, columns; 0, 0: as the config says, or as the shapes do */
+	double max_error;                   /* of ws_scales_error.rms; 0: 0.05 for 8 bits, 0.15 for 4 */
+	const char *const *include, *const *exclude; /* globs, as ws_plan_opts */
+	size_t n_include, n_exclude;
+	unsigned threads;                   /* 0: one for each processor, at most 8 */
+	struct ws_sink sink;                /* gets WS_EV_PROGRESS */
+	const struct ws_cancel *cancel;
+};
+
+/* What is not quantized is compared too, where there is a source: it may differ by a rounding to 16
+ * bits. 0: it was done, whatever was found. -1: memory, cancelled, a file that cannot be read. */
+int ws_scales_check(const struct ws_scales_opts *opts, struct ws_scales_report *out,
+                    struct ws_err *err);
+void ws_scales_report_free(struct ws_scales_report *r); /* NULL and all zero are fine */
+
+/* ---- a running server ---- */
+
+struct ws_scales_ask_opts {
+	const char *url;              /* normalized */
+	const struct ws_config *config; /* NULL: that of its model path, where it can be read here */
+	int64_t block[2];             /* as above */
+	size_t samples;               /* tensors of scales of which some numbers are asked for */
+	ws_deadline until;
+	const struct ws_cancel *cancel;
+};
+
+/* Names and shapes of what it lists for rank 0, and numbers of some scales where it shows them. Codes
+ * cannot be read this way: what was not looked at is a finding of its own. -1: it did not answer. */
+int ws_scales_ask(struct ws_http *http, const struct ws_scales_ask_opts *opts,
+                  struct ws_scales_report *out, struct ws_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

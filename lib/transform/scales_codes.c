@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* scales_codes.c - a tensor's codes and scales, read once.
+ *
+ * Codes are not decoded: magnitudes of E4M3 sort like their codes, so that the largest of a block, the
+ * zeros and the clamped ones are counted sixteen at a time, in vectors that every compiler here turns
+ * into what its machine has. */
+#include "scales_core.h"
+
+#include "fp8.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum {
+	CHUNK = 1 << 20,
+	NAN_CODE = 0x7f, LARGEST_CODE = 0x7e,
+	QUARTER = 0x6e /* 112, a quarter of 448 */
+};
+
+typedef uint8_t lanes __attribute__((vector_size(16)));
+enum { LANES = sizeof(lanes), ROUNDS = 255 }; /* until a lane's count is full */
+
+struct counts {
+	uint64_t codes, zero, largest, nan;
+	uint64_t blocks, slack; /* with codes; of these: none above a quarter of the range */
+};
+
+/* ---- counting ---- */
+
+struct lane_counts {
+	lanes most, zero, largest, nan;
+	unsigned rounds;
+};
+
+static uint64_t sum_of(const lanes *v)
+{
+	uint64_t sum = 0;
+	for (unsigned i = 0; i < LANES; i++)
+		sum += (*v)[i];
+	return sum;
+}
+
+static void drain(struct lane_counts *l, struct counts *c)
+{
+	c->zero += sum_of(&l->zero);
+	c->largest += sum_of(&l->largest);
+	c->nan += sum_of(&l->nan);
+	l->zero = l->largest = l->nan = (lanes){ 0 };
+	l->rounds = 0;
+}
+
+static void count_lanes(struct lane_counts *l, lanes v)
+{
+	const lanes m = v & 0x7f, above = (lanes)(m > l->most);
+	l->most = (m & above) | (l->most & ~above);
+	l->zero -= (lanes)(m == 0);
+	l->largest -= (lanes)(m == LARGEST_CODE);
+	l->nan -= (lanes)(m == NAN_CODE);
+}
+
+/* The rest of a row: what is missing of a vector is told from codes by counting it out again. */
+static void count_rest(struct lane_counts *l, const uint8_t *codes, size_t n, struct counts *c)
+{
+	lanes v = { 0 };
+	memcpy(&v, codes, n);
+	count_lanes(l, v);
+	c->zero -= LANES - n;
+}
+
+/* The magnitude of the largest code of a piece of a block. */
+static uint8_t count_piece(const uint8_t *codes, int64_t stride, int64_t rows, int64_t cols, struct counts *c)
+{
+	struct lane_counts l = { .rounds = 0 };
+	for (int64_t r = 0; r < rows; r++) {
+		const uint8_t *row = codes + r * stride;
+		int64_t i = 0;
+		for (; i < cols; i += LANES, l.rounds++) {
+			lanes v;
+			if (l.rounds == ROUNDS)
+				drain(&l, c);
+			if (cols - i < LANES) {
+				count_rest(&l, row + i, (size_t)(cols - i), c);
+				continue;
+			}
+			memcpy(&v, row + i, sizeof v);
+			count_lanes(&l, v);
+		}
+	}
+	drain(&l, c);
+	uint8_t most = 0;
+	for (unsigned i = 0; i < LANES; i++)
+		most = l.most[i] > most ? l.most[i] : most;
+	return most;
+}
+
+/* ---- blocks ---- */
+
+struct walk {
+	const struct ws_packed *p;
+	int64_t rows, down, across; /* of one matrix; blocks */
+	bool shared;                /* one scale for all matrices */
+	uint8_t *best;              /* largest code of each block of the band */
+	struct counts c;
+	struct ws_scale_values *values;
+};
+
+static void count_band(struct walk *w, const uint8_t *codes, int64_t rows)
+{
+	const int64_t cols = w->p->cols, bk = w->p->bk;
+	for (int64_t b = 0; b < w->across; b++) {
+		const int64_t width = cols - b * bk < bk ? cols - b * bk : bk;
+		const uint8_t most = count_piece(codes + b * bk, cols, rows, width, &w->c);
+		w->best[b] = most > w->best[b] ? most : w->best[b];
+	}
+	w->c.codes += (uint64_t)(rows * cols);
+}
+
+static void end_band(struct walk *w, const float *scales)
+{
+	for (int64_t b = 0; b < w->across; b++) {
+		const uint8_t most = w->best[b] < LARGEST_CODE ? w->best[b] : LARGEST_CODE;
+		ws_scale_values_add(w->values, scales[b], ws_fp8_to_float(most));
+		w->c.blocks += most > 0;
+		w->c.slack += most > 0 && most < QUARTER;
+	}
+	memset(w->best, 0, (size_t)w->across);
+}
+
+/* Rows [row, row + n) of one matrix, with the scales of the bands that they touch. */
+static void take_rows(struct walk *w, int64_t in, int64_t n, const uint8_t *codes, const float *scales)
+{
+	const int64_t bn = w->p->bn, first = in / bn;
+	while (n > 0) {
+		const int64_t left = bn - in % bn, to_end = w->rows - in;
+		int64_t m = n < left ? n : left;
+		count_band(w, codes, m);
+		if (m == left || m == to_end)
+			end_band(w, scales + (in / bn - first) * w->across);
+		codes += m * w->p->cols;
+		in += m;
+		n -= m;
+	}
+}
+
+static int read_scales(const struct walk *w, int64_t matrix, int64_t first, int64_t n, float *out,
+                       struct ws_err *err)
+{
+	const int64_t at = w->shared ? 0 : (matrix * w->down + first) * w->across;
+	const size_t count = w->shared ? 1 : (size_t)(n * w->across);
+	return ws_unpack_floats(w->p->parts[0], (uint64_t)at, count, out, err);
+}
+
+static int walk_rows(struct ws_scales *s, struct walk *w, struct ws_scales_buffers *b, bool first,
+                     struct ws_err *err)
+{
+	const struct ws_packed *p = w->p;
+	const int64_t most = p->cols < CHUNK ? CHUNK / p->cols : 1;
+	for (int64_t row = 0, n; row < p->rows; row += n) {
+		const int64_t in = row % w->rows, left = w->rows - in;
+		n = most < left ? most : left;
+		const int64_t band = in / p->bn, bands = (in + n - 1) / p->bn - band + 1;
+		const uint64_t bytes = (uint64_t)(n * p->cols);
+		uint8_t *codes = ws_scales_room(&b->codes, bytes, err);
+		float *scales = ws_scales_room(&b->scales, (uint64_t)(bands * w->across) * sizeof *scales, err);
+		if (!codes || !scales || read_scales(w, row / w->rows, band, bands, scales, err) ||
+		    ws_item_read(p->weight, (uint64_t)row * (uint64_t)p->cols, codes, bytes, err) ||
+		    ws_scales_step(s, bytes, first, err))
+			return -1;
+		take_rows(w, in, n, codes, scales);
+	}
+	return 0;
+}
+
+/* ---- what they tell ---- */
+
+static double percent(uint64_t n, uint64_t of)
+{
+	return of ? 100.0 * (double)n / (double)of : 0;
+}
+
+/* The largest of a block is at the end of the range, and a few more may be. */
+static bool is_clamped(const struct walk *w)
+{
+	const uint64_t usual = 4 * w->c.blocks + w->c.codes / 100;
+	return w->c.largest > usual && w->c.largest > 16;
+}
+
+static void judge_codes(const struct walk *w, const char *name, size_t order, struct ws_scales_notes *notes)
+{
+	const struct counts *c = &w->c;
+	if (c->nan)
+		ws_scales_say(notes, order, WS_SCALES_CODES, WS_ERROR, name, "%" PRIu64 " of %" PRIu64 " codes "
+		              "%s NaN", c->nan, c->codes, c->nan == 1 ? "is" : "are");
+	if (c->codes && c->zero == c->codes)
+		ws_scales_say(notes, order, WS_SCALES_CODES, WS_WARN, name, "all codes are zero");
+	else if (c->codes >= 64 && c->zero > c->codes / 2)
+		ws_scales_say(notes, order, WS_SCALES_CODES, WS_WARN, name, "%.0f %% of the codes are zero: were the "
+		              "weights that small, or are the scales too large?", percent(c->zero, c->codes));
+	else if (c->blocks > 1 && c->slack > c->blocks / 2)
+		ws_scales_say(notes, order, WS_SCALES_CODES, WS_WARN, name, "%.0f %% of the blocks use less than a "
+		              "quarter of the range up to 448: the scales are larger than need be",
+		              percent(c->slack, c->blocks));
+	if (is_clamped(w))
+		ws_scales_say(notes, order, WS_SCALES_CODES, WS_WARN, name, "%.1f %% of the codes are 448, the "
+		              "largest: weights were clamped, the scales are too small",
+		              percent(c->largest, c->codes));
+}
+
+static int walk_fp8(struct ws_scales *s, struct ws_scales_task *t, struct ws_scales_buffers *b, bool first,
+                    struct ws_scale_values *values, struct ws_err *err)
+{
+	const struct ws_packed *p = &t->packed;
+	struct walk w = { .p = p, .values = values };
+	w.rows = p->n_dims > 1 ? p->dims[p->n_dims - 2] : 1;
+	if (p->rows == 0 || p->cols == 0)
+		return 0;
+	w.down = w.rows / p->bn + (w.rows % p->bn != 0);
+	w.across = p->cols / p->bk + (p->cols % p->bk != 0);
+	w.shared = ws_unpack_count(p->parts[0]) == 1;
+	w.best = ws_scales_room(&b->best, (uint64_t)w.across, err);
+	if (!w.best)
+		return -1;
+	memset(w.best, 0, (size_t)w.across);
+	if (walk_rows(s, &w, b, first, err))
+		return -1;
+	judge_codes(&w, t->item->name, t->order, &s->notes);
+	t->powers = w.c.blocks && values->powers == values->n;
+	return 0;
+}
+
+/* Blocks have a scale each, and each matrix one for all of its. */
+static int walk_nvfp4(struct ws_scales_task *t, struct ws_scales_buffers *b, struct ws_scale_values *values,
+                      struct ws_err *err)
+{
+	const struct ws_item *scale = t->packed.parts[0], *second = t->packed.parts[1];
+	const uint64_t n = ws_unpack_count(scale), matrices = ws_unpack_count(second);
+	const uint64_t each = matrices ? n / matrices : 0, chunk = CHUNK / sizeof(float);
+	for (uint64_t m = 0; each && m < matrices; m++) {
+		float all;
+		if (ws_unpack_floats(second, m, 1, &all, err))
+			return -1;
+		for (uint64_t at = 0; at < each; at += chunk) {
+			const size_t some = each - at < chunk ? (size_t)(each - at) : (size_t)chunk;
+			float *x = ws_scales_room(&b->scales, some * sizeof *x, err);
+			if (!x || ws_unpack_floats(scale, m * each + at, some, x, err))
+				return -1;
+			for (size_t i = 0; i < some; i++)
+				ws_scale_values_add(values, x[i] * all, x[i] == 0 ? 0 : 6);
+		}
+	}
+	return 0;
+}
+
+int ws_scales_codes(struct ws_scales *s, struct ws_scales_task *t, struct ws_scales_buffers *b, bool first,
+                    struct ws_scale_values *values, struct ws_err *err)
+{
+	int rc = 0;
+	if (t->packed.packing == WS_PACK_FP8)
+		rc = walk_fp8(s, t, b, first, values, err);
+	else if (t->packed.packing == WS_PACK_NVFP4)
+		rc = walk_nvfp4(t, b, values, err);
+	if (rc)
+		return -1;
+	if (t->packed.packing != WS_PACK_NONE)
+		ws_scale_values_judge(values, t->item->name, t->order, &s->notes);
+	__atomic_fetch_add(&s->n_scales, values->n, __ATOMIC_RELAXED);
+	return 0;
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* scales_pair.c - what names, shapes, types and the config tell, before a number is read.
+ *
+ *   X.weight with X.weight_scale_inv    blocks, of quant_method fp8 with a weight_block_size
+ *   X.weight with X.weight_scale        one number, one for each row, or one for each block
+ *
+ * A server looks for the name that its config makes it expect, and drops the other without a word. */
+#include "scales_core.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool is_8_bits(enum ws_dtype dtype)
+{
+	return dtype == WS_DTYPE_F8_E4M3 || dtype == WS_DTYPE_F8_E5M2 || dtype == WS_DTYPE_F8_E4M3FNUZ ||
+	       dtype == WS_DTYPE_F8_E5M2FNUZ;
+}
+
+/* How many bytes X.weight_scale_inv has more than X.weight; 0: it is no scale by its name. */
+static size_t scale_suffix(const char *name)
+{
+	static const char *const suffixes[] = { "_scale_inv", "_scale" };
+	if (ws_unpack_ends(name, suffixes[0]))
+		return strlen(suffixes[0]);
+	return ws_unpack_ends(name, ".weight_scale") ? strlen(suffixes[1]) : 0;
+}
+
+/* "model.layers.0.mlp.up_proj" */
+static const char *module_of(const char *name, char *dst, size_t n)
+{
+	const size_t len = strlen(name), cut = ws_unpack_ends(name, ".weight") ? strlen(".weight") : 0;
+	snprintf(dst, n, "%.*s", (int)(len - cut), name);
+	return dst;
+}
+
+/* ---- scales ---- */
+
+static void judge_lone_scale(struct ws_scales *s, const struct ws_item *item, size_t cut, size_t order)
+{
+	const struct ws_item *codes = ws_unpack_beside(s->opts->items, item->name, cut, "");
+	const int n = (int)(strlen(item->name) - cut);
+	char text[160];
+	if (!codes && !ws_unpack_beside(s->opts->items, item->name, cut, "_packed"))
+		ws_scales_say(&s->notes, order, WS_SCALES_PAIR, WS_ERROR, item->name,
+		              "a scale without its weight: there is no %.*s", n, item->name);
+	else if (codes && ws_dtype_bits(codes->dtype) > 8 && codes->dtype != WS_DTYPE_I32)
+		ws_scales_say(&s->notes, order, WS_SCALES_PAIR, WS_ERROR, item->name, "a scale of a weight that is "
+		              "not quantized: %s is %s", codes->name,
+		              ws_unpack_describe(codes, text, sizeof text));
+}
+
+static void judge_scale_type(struct ws_scales *s, const struct ws_packed *p, size_t order)
+{
+	const struct ws_item *scale = p->parts[0];
+	if (p->packing != WS_PACK_FP8 || scale->dtype == WS_DTYPE_F32)
+		return;
+	if (scale->dtype == WS_DTYPE_F8_E8M0)
+		ws_scales_say(&s->notes, order, WS_SCALES_DTYPE, WS_NOTE, scale->name, "scales are exponents "
+		              "(float8_e8m0fnu); the server must keep them so");
+	else
+		ws_scales_say(&s->notes, order, WS_SCALES_DTYPE, WS_WARN, scale->name, "scales are %s: servers keep "
+		              "float32, and codes that were made with more exact scales are off by the rounding",
+		              ws_dtype_torch(scale->dtype));
+}
+
+/* ---- the config ---- */
+
+static bool is_fp8_config(const struct ws_quant *q)
+{
+	return strcmp(q->method, "fp8") == 0;
+}
+
+static void judge_scale_name(struct ws_scales *s, const struct ws_packed *p, size_t order)
+{
+	const struct ws_item *scale = p->parts[0];
+	const bool inverse = ws_unpack_ends(scale->name, "_scale_inv");
+	const bool blocks = s->quant.block[0] > 0;
+	if (p->packing != WS_PACK_FP8 || !is_fp8_config(&s->quant) || inverse == blocks)
+		return;
+	ws_scales_say(&s->notes, order, WS_SCALES_NAME, WS_ERROR, scale->name, blocks
+	              ? "the config has a weight_block_size: a server looks for weight_scale_inv, and drops this"
+	              : "the config has no weight_block_size: a server looks for weight_scale, and drops this");
+}
+
+static void judge_quantized(struct ws_scales *s, const struct ws_packed *p, size_t order)
+{
+	char module[4096];
+	if (s->quant.method[0] && ws_quant_skips(&s->quant, module_of(p->weight->name, module, sizeof module)))
+		ws_scales_say(&s->notes, order, WS_SCALES_CONFIG, WS_ERROR, p->weight->name, "it is %s, and the "
+		              "config's modules_to_not_convert says that it is not quantized: a server takes the "
+		              "codes for weights", ws_packing_name(p->packing));
+	judge_scale_name(s, p, order);
+}
+
+/* A weight as it is, where a server keeps 8 bits: it casts the weight, and keeps the scale it has. */
+static void judge_plain(struct ws_scales *s, const struct ws_item *item, size_t order)
+{
+	char module[4096];
+	const struct ws_part *part = s->opts->layout ? ws_layout_find_part(s->opts->layout, item->name) : NULL;
+	if (!is_fp8_config(&s->quant) || item->n_dims < 2 || ws_dtype_bits(item->dtype) < 16)
+		return;
+	if (part && part->dtype == WS_DTYPE_F8_E4M3 && part->exact)
+		ws_scales_say(&s->notes, order, WS_SCALES_CONFIG, WS_ERROR, item->name, "it is %s, where a server "
+		              "with this config keeps FP8: it would cast the weight without a scale",
+		              ws_dtype_torch(item->dtype));
+	else if (!part && ws_unpack_ends(item->name, "_proj.weight") &&
+	         !ws_quant_skips(&s->quant, module_of(item->name, module, sizeof module)))
+		ws_scales_say(&s->notes, order, WS_SCALES_CONFIG, WS_WARN, item->name, "it is %s, and the config's "
+		              "modules_to_not_convert does not name it", ws_dtype_torch(item->dtype));
+}
+
+void ws_scales_config(struct ws_scales *s, size_t n_quantized)
+{
+	const struct ws_config *c = s->opts->config;
+	if (!c)
+		ws_scales_say(&s->notes, 0, WS_SCALES_UNSEEN, WS_NOTE, "config.json", "there is none: whether these "
+		              "are the modules that a server quantizes was not looked at");
+	else if (n_quantized && !s->quant.method[0])
+		ws_scales_say(&s->notes, 0, WS_SCALES_CONFIG, WS_ERROR, ws_config_path(c), "it has no "
+		              "quantization_config: a server takes the codes of %zu tensors for weights", n_quantized);
+	else if (!n_quantized && s->quant.method[0])
+		ws_scales_say(&s->notes, 0, WS_SCALES_CONFIG, WS_WARN, ws_config_path(c), "its quantization_config "
+		              "says %.40s, and no tensor is quantized in a way that is known here", s->quant.method);
+}
+
+/* ---- pairs ---- */
+
+/* Why a tensor's scales could not be understood, and how bad that is. */
+static int say_why(struct ws_scales *s, const struct ws_item *item, size_t order, const struct ws_err *why,
+                   struct ws_err *err)
+{
+	const struct ws_item *inverse = ws_unpack_part(s->opts->items, item->name, "_scale_inv");
+	const struct ws_item *scale = ws_unpack_part(s->opts->items, item->name, "_scale");
+	const struct ws_item *any = inverse ? inverse : scale;
+	if (why->code != WS_EINPUT) {
+		*err = *why;
+		return -1;
+	}
+	if (!any && is_8_bits(item->dtype))
+		ws_scales_say(&s->notes, order, WS_SCALES_PAIR, WS_ERROR, item->name, "%s codes without a scale: "
+		              "there is no %s_scale_inv, nor %s_scale", ws_dtype_torch(item->dtype), item->name,
+		              item->name);
+	else if (!any || item->dtype != WS_DTYPE_F8_E4M3)
+		ws_scales_say(&s->notes, order, WS_SCALES_UNSEEN, is_8_bits(item->dtype) ? WS_WARN : WS_NOTE, item->name,
+		              "not looked at: %s", why->msg);
+	else
+		ws_scales_say(&s->notes, order,
+		              inverse && scale ? WS_SCALES_PAIR
+		              : ws_unpack_is_float(any->dtype) && any->dtype != WS_DTYPE_F8_E4M3 ? WS_SCALES_SHAPE
+		                                                                                 : WS_SCALES_DTYPE,
+		              WS_ERROR, item->name, "%s%s%s%s", why->msg, why->hint[0] ? " (" : "", why->hint,
+		              why->hint[0] ? ")" : "");
+	return 0;
+}
+
+static bool is_part_of_codes(struct ws_scales *s, const struct ws_item *item, size_t cut)
+{
+	const struct ws_item *codes = cut ? ws_unpack_beside(s->opts->items, item->name, cut, "") : NULL;
+	return codes && ws_dtype_bits(codes->dtype) <= 8;
+}
+
+int ws_scales_pair(struct ws_scales *s, const struct ws_item *item, size_t order,
+                   struct ws_scales_task *out, struct ws_err *err)
+{
+	const size_t cut = scale_suffix(item->name);
+	struct ws_err why = WS_ERR_INIT;
+	struct ws_packed p;
+	if (cut) {
+		if (!is_part_of_codes(s, item, cut))
+			judge_lone_scale(s, item, cut, order);
+		return 0;
+	}
+	if (ws_packed_find(s->opts->items, item, s->quant.block[0] ? &s->quant : NULL, &p, &why))
+		return say_why(s, item, order, &why, err);
+	if (!p.weight)
+		return 0;
+	if (p.packing == WS_PACK_NONE) {
+		judge_plain(s, item, order);
+	} else {
+		judge_scale_type(s, &p, order);
+		judge_quantized(s, &p, order);
+	}
+	*out = (struct ws_scales_task){ .item = item, .packed = p, .order = order };
+	return 1;
+}
