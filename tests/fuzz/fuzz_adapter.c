@@ -74,7 +74,8 @@ static void open_base(void)
 	base.sources = calloc(1, sizeof *base.sources);
 	require(base.sources && ws_source_open(paths, 1, base.sources, &err) == 0);
 	const struct ws_catalog_opts opts = { .family = base.family, .layout = base.layout };
-	require(ws_catalog_make((const struct ws_source *const *)base.sources, 1, &opts, &base.catalog, &err) == 0);
+	require(ws_catalog_make((const struct ws_source *const *)base.sources, 1, &opts, &base.stored, &err) == 0);
+	base.catalog = base.stored;
 	unlink(path);
 }
 
