@@ -37,6 +37,8 @@ What is measured
   fp8          tests/tools/fp8bench: 16384 x 4096 bf16 in memory to FP8 in blocks of 128 x 128 in memory,
                on one core: against memcpy of the bf16, in turns inside one process; and against torch
                by tests/bench/torch_fp8.py on one thread
+  overlap      the job with --quantize fp8 into an endpoint that keeps nothing: against making and hashing
+               the same tensors (wsync-list-weights --as-sent --hash) and then the job with them ready
   unpack       tests/tools/unpack: a 4096 x 4096 weight from its file to fp32 in memory, on one thread:
                against memcpy of the fp32, in turns inside one process; and against torch by
                tests/bench/torch_unpack.py, whose tensors are in memory already
@@ -48,7 +50,7 @@ What is measured
 The page cache is warm for both sides: every file is read once before its first pair."""
 
 
-SECTIONS = ("torch", "loopback", "fp8", "unpack", "merge", "memory", "plan")
+SECTIONS = ("torch", "loopback", "fp8", "overlap", "unpack", "merge", "memory", "plan")
 
 
 class Table:
@@ -264,6 +266,27 @@ def quantizing(table, count, version):
     lib.stop(torch.child)
 
 
+def overlapping(table, count):
+    """Quantizing while sending, against one after the other; nothing is kept at the other end."""
+    path, files = checkpoint()
+    sent = lib.scratch("quantized.safetensors")
+    endpoint = OwnEndpoint()
+    warm(files)
+    listing = [built("bin/wsync-list-weights"), "--as-sent", "--quantize", "fp8", "--json", path]
+    rows = [json.loads(line) for line in Run(listing).text.splitlines()]
+    kinds = {torch: kind for kind, torch in lib.TORCH_NAME.items()}
+    mkst.write(sent, [(r["name"], kinds[r["dtype"]], r["shape"]) for r in rows if r["type"] == "tensor"],
+               holes=True)
+
+    def total(*args):
+        return push(endpoint.url, *args).end()["ns"]["total"] / 1e9
+    ours, theirs = in_pairs(count, lambda: total([path], "--quantize", "fp8"),
+                            lambda: Run(listing + ["--hash"]).wall + total([sent]))
+    endpoint.stop()
+    os.unlink(sent)
+    table.pairs("push in fp8: quantize, then send", ours, theirs, seconds, ">= 1.33")
+
+
 def unpacking(table, count, version):
     folder = lib.scratch("packed")
     os.mkdir(folder)
@@ -337,6 +360,8 @@ def main():
         against_loopback(table, args.pairs)
     if "fp8" in only:
         quantizing(table, args.pairs, args.torch)
+    if "overlap" in only:
+        overlapping(table, args.pairs)
     if "unpack" in only:
         unpacking(table, args.pairs, args.torch)
     if "merge" in only:
