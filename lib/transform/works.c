@@ -20,6 +20,13 @@ enum { MOST_THREADS = 64, SHELF_PART = 6, BUF_PART = 3, ALIGN = 64, MOST_OF_A_TI
 static const uint64_t DEFAULT_SCRATCH = UINT64_C(128) << 20, LEAST_SCRATCH = UINT64_C(16) << 20;
 static const uint64_t LEAST_BENCH = UINT64_C(3) << 20;
 
+/* Memory of tiles that were read, for the next ones: fresh pages cost as much as filling them. */
+enum { MOST_SPARES = 16, LEAST_SPARE = 64 << 10 };
+struct spare {
+	void *bytes;
+	uint32_t n;
+};
+
 enum state { ABSENT, MAKING, READY, FAILED };
 
 struct tile {
@@ -59,6 +66,9 @@ struct ws_works {
 	uint64_t store, bench, keep;      /* limits */
 	uint64_t held, benched, kept;     /* in use */
 	uint64_t scratch, peak, made;
+	struct spare spares[MOST_SPARES];
+	size_t n_spares;
+	uint64_t spared;                  /* bytes of them, within the store too */
 	bool starved; /* a tile that is waited for found no room */
 	bool stop;
 };
@@ -100,7 +110,7 @@ static int set_up_bench(struct ws_works *w, struct ws_bench *b)
 
 static void count_peak(struct ws_works *w)
 {
-	const uint64_t now = w->held + w->benched + w->kept;
+	const uint64_t now = w->held + w->spared + w->benched + w->kept;
 	assert(now <= w->scratch);
 	if (now > w->peak)
 		w->peak = now;
@@ -108,12 +118,42 @@ static void count_peak(struct ws_works *w)
 
 /* ---- memory -------------------------------------------------------------------------------------- */
 
+static void put_spare(struct ws_works *w, void *bytes, uint32_t n)
+{
+	if (w->n_spares == MOST_SPARES || n < LEAST_SPARE) {
+		free(bytes);
+		return;
+	}
+	w->spares[w->n_spares++] = (struct spare){ bytes, n };
+	w->spared += n;
+}
+
+static void *take_spare(struct ws_works *w, size_t i)
+{
+	void *bytes = w->spares[i].bytes;
+	w->spared -= w->spares[i].n;
+	w->spares[i] = w->spares[--w->n_spares];
+	return bytes;
+}
+
+/* For a tile that is counted as held already; NULL: there is none of its size. */
+static void *find_memory(struct ws_works *w, uint32_t n)
+{
+	void *found = NULL;
+	for (size_t i = 0; i < w->n_spares && !found; i++)
+		if (w->spares[i].n == n)
+			found = take_spare(w, i);
+	while (w->n_spares && w->held + w->spared > w->store)
+		free(take_spare(w, 0));
+	return found;
+}
+
 static void forget_tile(struct ws_run *r, struct tile *t)
 {
 	if (t->bytes) {
 		r->held -= t->n;
 		r->works->held -= t->n;
-		free(t->bytes);
+		put_spare(r->works, t->bytes, t->n);
 	}
 	t->bytes = NULL;
 	t->state = ABSENT;
@@ -245,13 +285,16 @@ static void make_tile(struct ws_works *w, struct ws_bench *bench, struct ws_run 
 	t->state = MAKING;
 	r->far = i < r->far ? r->far : i + 1;
 	r->n_making++;
+	void *bytes = NULL;
 	if (!item->dry) {
 		r->held += t->n;
 		w->held += t->n;
+		bytes = find_memory(w, t->n);
 		count_peak(w);
 	}
 	pthread_mutex_unlock(&w->lock);
-	void *bytes = item->dry ? NULL : malloc(t->n);
+	if (!item->dry && !bytes)
+		bytes = malloc(t->n);
 	bench->used = 0;
 	const int rc = !item->dry && !bytes
 	                       ? ws_err_set(&err, WS_ESYSTEM, "out of memory")
@@ -573,6 +616,8 @@ void ws_works_free(struct ws_works *w)
 		ws_buf_free(&w->benches[i].buf);
 		free(w->benches[i].shelf);
 	}
+	while (w->n_spares)
+		free(take_spare(w, 0));
 	pthread_mutex_destroy(&w->lock);
 	pthread_cond_destroy(&w->work);
 	pthread_cond_destroy(&w->done);
