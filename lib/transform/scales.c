@@ -171,7 +171,7 @@ static void *work(void *arg)
 {
 	struct worker *w = arg;
 	struct ws_scales *s = w->s;
-	struct ws_scales_buffers b = { .codes = { NULL } };
+	struct ws_scales_buffers b = { .codes = { .data = NULL } };
 	for (;;) {
 		const size_t i = __atomic_fetch_add(&s->next, 1, __ATOMIC_RELAXED);
 		if (i >= s->n_tasks)

@@ -209,3 +209,56 @@ rows() { json '"\n".join(sorted(str((t["name"], t["shape"])) for t in lines if t
 		done
 	done
 }
+
+# ---- weights of 8 bits where none are kept, and the reverse ----
+
+scaled() { /usr/bin/python3 "$repo/tests/cli/scaled_model.py" "$@" >/dev/null; }
+
+
+# An endpoint that has no FP8 and says that it has: to one that says so, nothing would be sent.
+pretender() { endpoint "$1" --model "$2" --model-path elsewhere --quantization fp8; }
+
+@test "codes pushed to parameters of 16 bits are taken for weights, and their scales left aside" {
+	small qwen3 bf16
+	small qwen3 ck --fp8
+	pretender plain bf16
+	try wsync-push ck -e "$url" --verify none --include '*.down_proj.*'
+	expect_status 0
+	[ "$(updates '(r["loaded"], r["ignored"])')" = "[(2, 2)]" ]
+	asked "/list_weights?prefix=model.layers.0.mlp.down_proj"
+	[ "$(json '[w["dtype"] for w in lines[0]["weights"]]')" = "['bfloat16']" ]
+	# As large as codes are, not as weights are.
+	asked /get_weights_by_name '{"name":"model.layers.0.mlp.down_proj.weight","truncate_size":64}'
+	[ "$(json 'max(abs(x) for row in lines[0] for x in row if x is not None) > 1')" = True ]
+}
+
+@test "scales of a fused parameter that has none are refused" {
+	scaled m
+	pretender llama m/bf16
+	try wsync-push m/fp8 -e "$url" --verify none
+	expect_status 5
+	err_has weight_scale_inv
+}
+
+@test "weights of 16 bits pushed to parameters of 8 bits are cast, and the scales stay" {
+	scaled m
+	endpoint eight --model "$PWD/m/fp8"
+	try wsync-push m/bf16 -e "$url" --verify none
+	expect_status 0
+	[ "$(updates '(r["status"], r["loaded"], r["ignored"])')" = "[(200, 12, 0)]" ]
+	asked "/list_weights?prefix=model.layers.0.mlp.down_proj"
+	[ "$(json '[w["dtype"] for w in lines[0]["weights"]]')" = "['float8_e4m3fn', 'float32']" ]
+	asked /get_weights_by_name '{"name":"model.layers.0.mlp.down_proj.weight","truncate_size":16}'
+	# Numbers of E4M3 near 0.05: sixteenths of powers of two, and steps of 2^-9 below 2^-6.
+	[ "$(json 'all(x * 512 == round(x * 512) for row in lines[0] for x in row)')" = True ]
+	[ "$(json '0.01 < max(abs(x) for row in lines[0] for x in row) < 0.5')" = True ]
+}
+
+@test "scales of another shape are refused" {
+	scaled m
+	scaled other --flaw transposed
+	endpoint eight --model "$PWD/m/fp8"
+	try wsync-push other/fp8 -e "$url" --verify none
+	expect_status 5
+	err_has model.layers.0.mlp
+}
