@@ -9,6 +9,7 @@
 
 #include "fp8_rows.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -51,18 +52,34 @@ uint8_t ws_fp8_from_float(float x)
 	return (uint8_t)(sign | shift_to_even((magnitude & 0x7fffff) | 0x800000, 141 - (magnitude >> 23)));
 }
 
-#define EIGHT(e) \
-	8 * UNIT(e), 9 * UNIT(e), 10 * UNIT(e), 11 * UNIT(e), 12 * UNIT(e), 13 * UNIT(e), 14 * UNIT(e), 15 * UNIT(e)
-#define UNIT(e) ((float)(1 << (e)) / 1024)
+/* Eight codes for each exponent: subnormals, then significands 8 to 15. The last of all is NaN. */
+#define SEVEN(sign, first, unit) \
+	sign (first) * (unit), sign (first + 1) * (unit), sign (first + 2) * (unit), sign (first + 3) * (unit), \
+	sign (first + 4) * (unit), sign (first + 5) * (unit), sign (first + 6) * (unit)
+#define NORMAL(sign, e) SEVEN(sign, 8, (float)(1 << (e)) / 1024), sign 15 * ((float)(1 << (e)) / 1024)
+#define HALF(sign) \
+	SEVEN(sign, 0.0f, 0x1p-9f), sign 0x7p-9f, \
+	NORMAL(sign, 1), NORMAL(sign, 2), NORMAL(sign, 3), NORMAL(sign, 4), NORMAL(sign, 5), NORMAL(sign, 6), \
+	NORMAL(sign, 7), NORMAL(sign, 8), NORMAL(sign, 9), NORMAL(sign, 10), NORMAL(sign, 11), \
+	NORMAL(sign, 12), NORMAL(sign, 13), NORMAL(sign, 14), \
+	SEVEN(sign, 8, 32.0f), NAN
+static const float values[256] = { HALF(+), HALF(-) };
 
 float ws_fp8_to_float(uint8_t code)
 {
-	static const float magnitudes[120] = { EIGHT(1), EIGHT(2), EIGHT(3), EIGHT(4), EIGHT(5), EIGHT(6),
-		                               EIGHT(7), EIGHT(8), EIGHT(9), EIGHT(10), EIGHT(11),
-		                               EIGHT(12), EIGHT(13), EIGHT(14), EIGHT(15) };
-	const unsigned m = code & 0x7f;
-	const float x = m == 0x7f ? float_of(0x7fc00000) : m < 8 ? (float)m / 512 : magnitudes[m - 8];
-	return code & 0x80 ? -x : x;
+	return values[code];
+}
+
+void ws_fp8_decode_row(const uint8_t *codes, int64_t col, int64_t cols, int64_t bk,
+                       const float *scales, float *out)
+{
+	for (int64_t i = 0; i < cols;) {
+		const float scale = scales[(col + i) / bk];
+		const int64_t left = bk - (col + i) % bk;
+		const int64_t end = left < cols - i ? i + left : cols;
+		for (; i < end; i++)
+			out[i] = values[codes[i]] * scale;
+	}
 }
 
 /* ---- rows in plain C ---------------------------------------------------------------------------- */

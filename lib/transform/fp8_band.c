@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fp8_band.c - blocks of a band: their scales, their codes, and back.
+/* fp8_band.c - blocks of a band: their scales and their codes.
  *
  * Magnitudes are looked for row by row across all blocks, as they lie in memory, from where they mostly
  * come; a block's largest waits in its place among the scales, as the bits of a float. Codes are then
@@ -159,18 +159,4 @@ void ws_fp8_codes_bf16(const struct ws_fp8_rule *r, const uint16_t *x, size_t st
 {
 	const struct band b = band_bf16(x, stride, rows, cols);
 	make_codes(r, &b, scales, codes, codes_stride);
-}
-
-/* ---- and back ----------------------------------------------------------------------------------- */
-
-void ws_fp8_decode_row(const uint8_t *codes, int64_t col, int64_t cols, int64_t bk,
-                       const float *scales, float *out)
-{
-	for (int64_t i = 0; i < cols;) {
-		const int64_t block = (col + i) / bk;
-		const int64_t left = bk - (col + i) % bk;
-		const int64_t end = left < cols - i ? i + left : cols;
-		for (; i < end; i++)
-			out[i] = ws_fp8_to_float(codes[i]) * scales[block];
-	}
 }
