@@ -45,8 +45,6 @@ static const struct opt opts[] = {
 	OPT_GROUP_FOR("Scales", "scales"),
 	OPT_LIST(0, "against", "SOURCE", &cfg.against,
 	         "the weights before they were quantized: tells how far off they are; repeatable"),
-	OPT_CALL(0, "block-size", "RxC", verify_block_size, &cfg.block,
-	         "rows and columns under one scale (as the config says, else as the shapes do)"),
 	OPT_CALL(0, "max-error", "SHARE", verify_max_error, &cfg.max_error,
 	         "root mean square allowed, of the source's: 0.05 or 5% (8 bits: 0.05, 4 bits: 0.15)"),
 	OPT_GROUP_FOR("Names", "names"),

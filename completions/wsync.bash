@@ -37,7 +37,7 @@ _wsync_options() {
 		--endpoint=URL -e=URL --pool=ANY --registry=FILE --api-key-file=FILE
 		--connect-timeout=ANY --timeout=ANY -t=ANY --tp=1|2|4|8 --ep=1|2|4|8
 		--attention-tp=1|2|4|8 --list=FILE --scan --limit=ANY
-		--against=FILE --block-size=128x128|64x64|1x128 --max-error=0.05|0.15
+		--against=FILE --max-error=0.05|0.15
 		--samples=ANY --seed=ANY --threads=1|2|4|8 --twice --reset --yes
 		--backend=auto|gloo|nccl --protocol=auto|update --bucket-size=128MiB|256MiB|512MiB|1GiB
 		--load-format=auto|none|flattened_bucket --flush=last|never|every

@@ -110,7 +110,6 @@ __wsync verify -s t -l timeout -x -d "for the endpoints' answers"
 __wsync verify -l list -r -F -d 'a saved listing'
 __wsync verify -l scan -d 'read every tensor'
 __wsync verify -l against -r -F -d 'the weights before they were quantized'
-__wsync verify -l block-size -x -a '128x128 64x64 1x128' -d 'rows and columns under one scale'
 __wsync verify -l max-error -x -a '0.05 0.15' -d 'how far off a tensor may be'
 __wsync verify -l samples -x -d 'parameters to compare number by number'
 __wsync verify -l seed -x -d 'chooses them'

@@ -16,26 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORST = 10, MOST_BLOCK = 1 << 20 };
+enum { WORST = 10 };
 
 /* ---- values of options ---- */
-
-int verify_block_size(void *block, const char *value, struct ws_err *err)
-{
-	int64_t *out = block;
-	uint64_t rows, cols;
-	const char *x = strchr(value, 'x');
-	char first[32];
-	if (!x || (size_t)(x - value) >= sizeof first)
-		return ws_err_set(err, WS_EUSAGE, "'%.40s' is not ROWSxCOLUMNS, like 128x128", value);
-	snprintf(first, sizeof first, "%.*s", (int)(x - value), value);
-	if (ws_parse_uint(first, 1, MOST_BLOCK, "rows", &rows, err) ||
-	    ws_parse_uint(x + 1, 1, MOST_BLOCK, "columns", &cols, err))
-		return -1;
-	out[0] = (int64_t)rows;
-	out[1] = (int64_t)cols;
-	return 0;
-}
 
 int verify_max_error(void *share, const char *value, struct ws_err *err)
 {
@@ -240,7 +223,7 @@ static int check_source(const struct verify_job *job, const struct opt_args *arg
 	if (!rc) {
 		const struct ws_scales_opts opts = {
 			.items = in.catalog, .against = against.catalog, .config = in.config, .layout = in.layout,
-			.block = { cfg->block[0], cfg->block[1] }, .max_error = cfg->max_error,
+			.block = { cfg->transforming.block[0], cfg->transforming.block[1] }, .max_error = cfg->max_error,
 			.include = cfg->include.items, .n_include = cfg->include.n,
 			.exclude = cfg->exclude.items, .n_exclude = cfg->exclude.n,
 			.threads = (unsigned)cfg->threads, .sink = job->ui->sink, .cancel = &run_cancel,
@@ -264,7 +247,7 @@ static int check_endpoint(const struct verify_job *job, struct ws_http *http, co
 	const struct verify_config *cfg = job->cfg;
 	const int64_t since = ws_now_ns();
 	const struct ws_scales_ask_opts opts = {
-		.url = url, .config = config, .block = { cfg->block[0], cfg->block[1] },
+		.url = url, .config = config, .block = { cfg->transforming.block[0], cfg->transforming.block[1] },
 		.samples = (size_t)cfg->samples, .until = until, .cancel = &run_cancel,
 	};
 	struct ws_scales_report r = { 0 };

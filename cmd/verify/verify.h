@@ -22,7 +22,6 @@ struct verify_config {
 	bool scan;
 	uint64_t samples, seed, threads; /* weights; threads 0: as many as there are processors */
 	struct opt_list against;         /* scales, up to max_error */
-	int64_t block[2];                /* 0, 0: not given */
 	double max_error;                /* 0: not given */
 	bool twice, reset, yes;
 	struct pushing pushing;          /* with twice and reset */
@@ -39,7 +38,6 @@ int verify_names(void *ctx, const struct opt_args *args, struct ws_err *err);
 int verify_weights(void *ctx, const struct opt_args *args, struct ws_err *err);
 int verify_scales(void *ctx, const struct opt_args *args, struct ws_err *err);
 /* Values of options: "128x128" to int64_t[2], "0.05" or "5%" to double. */
-int verify_block_size(void *block, const char *value, struct ws_err *err);
 int verify_max_error(void *share, const char *value, struct ws_err *err);
 
 #endif
