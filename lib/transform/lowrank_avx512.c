@@ -97,7 +97,8 @@ static void merge_avx512(const struct ws_merge_row *m, uint32_t max[2])
 {
 	__m512i max_d = _mm512_setzero_si512(), max_w = max_d;
 	for (int64_t j = 0; j < m->m; j += 16) {
-		const __mmask16 here = m->m - j >= 16 ? 0xffff : (__mmask16)((1u << (m->m - j)) - 1);
+		const int64_t left = m->m - j;
+		const __mmask16 here = (__mmask16)(left >= 16 ? 0xffffu : (1u << left) - 1);
 		const __m512 w = _mm512_maskz_loadu_ps(here, m->w + j);
 		__m512 d = _mm512_maskz_loadu_ps(here, m->delta + j);
 		if (m->two_step)
