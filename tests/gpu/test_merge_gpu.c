@@ -150,6 +150,24 @@ static void ragged_shapes_and_rows_apart(void **state)
 			                          .w_is_f32 = k & 1, .two_step = k & 2, .scale = 1.0f });
 }
 
+/* -0 + -0 is -0, but a rank that does not exist would make the sum +0. */
+static void sums_that_vanish_keep_their_sign(void **state)
+{
+	(void)state;
+	static const uint16_t w = 0x8000;
+	static const float a = 1e-30f, b = -1e-30f;
+	uint16_t out = 0;
+	const struct ws_merge_job job = {
+		.w = { on_gpu_put(&gpu, &w, 2), WS_DTYPE_BF16, 1, 1, 1 }, .a = on_gpu_put(&gpu, &a, 4),
+		.b = on_gpu_put(&gpu, &b, 4), .rank = 1, .scale = 1, .out = on_gpu_new(&gpu, 2), .out_stride = 1,
+		.record = on_gpu_record(&gpu),
+	};
+	ON_GPU(ws_compute_merge(gpu.compute, &job, gpu.stream, &err));
+	on_gpu_get(&gpu, &out, job.out, 2);
+	assert_int_equal(out, 0x8000);
+	on_gpu_release(&gpu);
+}
+
 static void the_result_may_take_the_place_of_the_weights(void **state)
 {
 	(void)state;
@@ -179,6 +197,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(all_ranks),
 		cmocka_unit_test(ragged_shapes_and_rows_apart),
+		cmocka_unit_test(sums_that_vanish_keep_their_sign),
 		cmocka_unit_test(the_result_may_take_the_place_of_the_weights),
 	};
 	if (!on_gpu_open(&gpu))
