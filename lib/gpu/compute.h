@@ -57,13 +57,19 @@ struct ws_fp8_job {
 int ws_compute_fp8(struct ws_compute *c, const struct ws_fp8_job *job, struct ws_stream *s,
                    struct ws_err *err);
 
-/* out = bf16(w + scale * b @ a), as lib/transform/lowrank.h; out may be w where w is bf16. Deltas that
- * are not finite show in the record's largest ones. */
-struct ws_merge_job {
-	struct ws_matrix w;
+/* out = bf16(w + scale * b @ a), as lib/transform/lowrank.h; out may be w where w is bf16. Deltas of
+ * several pairs are added up before w is; two_step, which rounds each of them, takes one at a time.
+ * Deltas that are not finite show in the record's largest ones. */
+enum { WS_MERGE_MOST = 4 };
+struct ws_merge_pair {
 	ws_devptr a, b; /* fp32, dense: [rank, cols], [rows, rank] */
 	int64_t rank;
 	float scale;
+};
+struct ws_merge_job {
+	struct ws_matrix w;
+	struct ws_merge_pair pairs[WS_MERGE_MOST];
+	unsigned n_pairs; /* 1 or more */
 	bool two_step;
 	ws_devptr out; /* bf16 */
 	int64_t out_stride;

@@ -118,9 +118,9 @@ static void merging(double n)
 	static const int64_t ranks[] = { 8, 16, 32, 64 };
 	for (size_t i = 0; i < sizeof ranks / sizeof ranks[0]; i++) {
 		char name[32];
-		const struct ws_merge_job job = { .w = { in, WS_DTYPE_BF16, ROWS, COLS, COLS }, .a = small,
-			                          .b = small + (32 << 20), .rank = ranks[i], .scale = 1, .out = out,
-			                          .out_stride = COLS, .record = record };
+		const struct ws_merge_job job = { .w = { in, WS_DTYPE_BF16, ROWS, COLS, COLS },
+			                          .pairs = { { small, small + (32 << 20), ranks[i], 1 } },
+			                          .n_pairs = 1, .out = out, .out_stride = COLS, .record = record };
 		snprintf(name, sizeof name, "merge of rank %d", (int)ranks[i]);
 		measure(&(struct work){ name, 4 * n, start_merge, &job });
 	}

@@ -81,9 +81,9 @@ static uint16_t *on_gpu(const struct problem *p, struct ws_record *found)
 		.w = { .at = on_gpu_put(&gpu, p->w, n * (p->w_is_f32 ? 4 : 2)),
 		       .dtype = p->w_is_f32 ? WS_DTYPE_F32 : WS_DTYPE_BF16,
 		       .rows = p->rows, .cols = p->cols, .stride = p->w_stride },
-		.a = on_gpu_put(&gpu, p->a, (size_t)(p->rank * p->cols) * 4),
-		.b = on_gpu_put(&gpu, p->b, (size_t)(p->rows * p->rank) * 4),
-		.rank = p->rank, .scale = p->scale, .two_step = p->two_step,
+		.pairs = { { on_gpu_put(&gpu, p->a, (size_t)(p->rank * p->cols) * 4),
+		             on_gpu_put(&gpu, p->b, (size_t)(p->rows * p->rank) * 4), p->rank, p->scale } },
+		.n_pairs = 1, .two_step = p->two_step,
 		.out = on_gpu_put(&gpu, out, n_out * 2), .out_stride = p->out_stride,
 		.record = on_gpu_record(&gpu),
 	};
@@ -158,8 +158,9 @@ static void sums_that_vanish_keep_their_sign(void **state)
 	static const float a = 1e-30f, b = -1e-30f;
 	uint16_t out = 0;
 	const struct ws_merge_job job = {
-		.w = { on_gpu_put(&gpu, &w, 2), WS_DTYPE_BF16, 1, 1, 1 }, .a = on_gpu_put(&gpu, &a, 4),
-		.b = on_gpu_put(&gpu, &b, 4), .rank = 1, .scale = 1, .out = on_gpu_new(&gpu, 2), .out_stride = 1,
+		.w = { on_gpu_put(&gpu, &w, 2), WS_DTYPE_BF16, 1, 1, 1 }, .n_pairs = 1,
+		.pairs = { { on_gpu_put(&gpu, &a, 4), on_gpu_put(&gpu, &b, 4), 1, 1 } },
+		.out = on_gpu_new(&gpu, 2), .out_stride = 1,
 		.record = on_gpu_record(&gpu),
 	};
 	ON_GPU(ws_compute_merge(gpu.compute, &job, gpu.stream, &err));
@@ -179,8 +180,9 @@ static void the_result_may_take_the_place_of_the_weights(void **state)
 	uint16_t *want = on_cpu(&p, &max_delta, &max_w), *got = test_malloc(40000);
 	const ws_devptr w = on_gpu_put(&gpu, p.w, 40000);
 	const struct ws_merge_job job = {
-		.w = { w, WS_DTYPE_BF16, 100, 200, 200 }, .a = on_gpu_put(&gpu, p.a, 3200),
-		.b = on_gpu_put(&gpu, p.b, 1600), .rank = 4, .scale = 0.5f, .out = w, .out_stride = 200,
+		.w = { w, WS_DTYPE_BF16, 100, 200, 200 }, .n_pairs = 1,
+		.pairs = { { on_gpu_put(&gpu, p.a, 3200), on_gpu_put(&gpu, p.b, 1600), 4, 0.5f } },
+		.out = w, .out_stride = 200,
 		.record = on_gpu_record(&gpu),
 	};
 	ON_GPU(ws_compute_merge(gpu.compute, &job, gpu.stream, &err));
@@ -192,12 +194,60 @@ static void the_result_may_take_the_place_of_the_weights(void **state)
 	on_gpu_release(&gpu);
 }
 
+enum { R = 70, C = 136 };
+
+/* As the engine does it: deltas as fp32, added up in their order. */
+static void add_up(const struct ws_lowrank *l, size_t n_pairs, float *sum)
+{
+	float *more = test_malloc(R * C * sizeof *more);
+	for (size_t k = 0; k < n_pairs; k++) {
+		ws_lowrank_tile(&l[k], 0, R, 0, C, k ? more : sum, C);
+		for (size_t i = 0; k && i < R * C; i++)
+			sum[i] += more[i];
+	}
+	test_free(more);
+}
+
+static void deltas_of_several_pairs_are_added_up_first(void **state)
+{
+	(void)state;
+	struct problem p = { .rows = R, .cols = C, .rank = 33, .w_stride = C, .out_stride = C };
+	struct ws_merge_job job = { .n_pairs = WS_MERGE_MOST, .out_stride = C };
+	struct ws_lowrank l[WS_MERGE_MOST];
+	float sum[R * C], max_delta, max_w;
+	uint16_t want[R * C], got[R * C];
+	make_w(&p);
+	for (int k = 0; k < WS_MERGE_MOST; k++) {
+		l[k] = (struct ws_lowrank){ some(33 * C), some(R * 33), 3 + 10 * k, C, 0.25f * (float)(k + 1) };
+		job.pairs[k] = (struct ws_merge_pair){ on_gpu_put(&gpu, l[k].a, 33 * C * 4),
+			                               on_gpu_put(&gpu, l[k].b, R * 33 * 4), l[k].rank,
+			                               l[k].scale };
+	}
+	add_up(l, WS_MERGE_MOST, sum);
+	ws_merge_bf16(p.w_wide, C, sum, C, R, C, false, want, C, &max_delta, &max_w);
+	job.w = (struct ws_matrix){ on_gpu_put(&gpu, p.w, sizeof want), WS_DTYPE_BF16, R, C, C };
+	job.out = on_gpu_new(&gpu, sizeof got);
+	job.record = on_gpu_record(&gpu);
+	ON_GPU(ws_compute_merge(gpu.compute, &job, gpu.stream, &err));
+	on_gpu_get(&gpu, got, job.out, sizeof got);
+	for (size_t i = 0; i < R * C; i++)
+		assert_true(same_bf16(got[i], want[i]));
+	assert_true(same_bits(on_gpu_read_record(&gpu, job.record, C).max_delta, max_delta));
+	for (int k = 0; k < WS_MERGE_MOST; k++) {
+		test_free((void *)(uintptr_t)l[k].a);
+		test_free((void *)(uintptr_t)l[k].b);
+	}
+	free_problem(&p);
+	on_gpu_release(&gpu);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(all_ranks),
 		cmocka_unit_test(ragged_shapes_and_rows_apart),
 		cmocka_unit_test(sums_that_vanish_keep_their_sign),
+		cmocka_unit_test(deltas_of_several_pairs_are_added_up_first),
 		cmocka_unit_test(the_result_may_take_the_place_of_the_weights),
 	};
 	if (!on_gpu_open(&gpu))

@@ -27,12 +27,17 @@ struct ws_fp8_args {
 	uint32_t slime, ue8m0;
 };
 
-enum { WS_MERGE_ROWS = 64, WS_MERGE_COLS = 128, WS_MERGE_THREADS = 256 };
+enum { WS_MERGE_ROWS = 64, WS_MERGE_COLS = 128, WS_MERGE_THREADS = 256, WS_MERGE_PAIRS = 4 };
 struct ws_merge_args {
-	uint64_t w, a, b, out, found;
-	int64_t rows, cols, w_stride, out_stride, rank;
-	float scale;
-	uint32_t two_step;
+	uint64_t w, out, found;
+	int64_t rows, cols, w_stride, out_stride;
+	struct {
+		uint64_t a, b;
+		int64_t rank;
+		float scale;
+		uint32_t unused;
+	} pairs[WS_MERGE_PAIRS]; /* whose deltas are added up, in this order, before w is */
+	uint32_t n_pairs, two_step;
 };
 
 enum { WS_UNPACK_THREADS = 256, WS_UNPACK_EACH = 8 }; /* elements of a thread */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lowrank.cu - out = bf16(w + scale * (b @ a)), as lib/transform/lowrank.h: for each element
- * s = 0; for r rising, s = fma(b[i][r], a[r][j], s); delta = s * scale, rounded.
+ * s = 0; for r rising, s = fma(b[i][r], a[r][j], s); delta = s * scale, rounded. Of several pairs the
+ * deltas are added up first, in their order.
  *
  * A block of threads makes a tile of 64 x 128, each thread 4 x 8 of it, with the sums in registers and 16
  * ranks of both factors at a time in shared memory. w is asked for before the sums are begun, and two
@@ -21,19 +22,21 @@ struct place {
 };
 
 /* Zeros where there is nothing; what they add to is never written. */
-INLINE void load_factors(const struct ws_merge_args m, int64_t row, int64_t col, int64_t first,
+INLINE void load_factors(const struct ws_merge_args m, const uint32_t k, int64_t row, int64_t col, int64_t first,
                          float a[CHUNK][COLS], float b[CHUNK][ROWS + PAD])
 {
-	const float *factor_a = (const float *)(uintptr_t)m.a, *factor_b = (const float *)(uintptr_t)m.b;
+	const float *factor_a = (const float *)(uintptr_t)m.pairs[k].a;
+	const float *factor_b = (const float *)(uintptr_t)m.pairs[k].b;
+	const int64_t rank = m.pairs[k].rank;
 	for (uint32_t i = threadIdx.x; i < CHUNK * COLS; i += THREADS) {
 		const uint32_t r = i / COLS, c = i % COLS;
-		const uint32_t there = first + r < m.rank && col + c < m.cols;
+		const uint32_t there = first + r < rank && col + c < m.cols;
 		a[r][c] = there ? factor_a[(first + r) * m.cols + col + c] : 0;
 	}
 	for (uint32_t i = threadIdx.x; i < CHUNK * ROWS; i += THREADS) {
 		const uint32_t r = i % CHUNK, c = i / CHUNK;
-		const uint32_t there = first + r < m.rank && row + c < m.rows;
-		b[r][c] = there ? factor_b[(row + c) * m.rank + first + r] : 0;
+		const uint32_t there = first + r < rank && row + c < m.rows;
+		b[r][c] = there ? factor_b[(row + c) * rank + first + r] : 0;
 	}
 }
 
@@ -68,7 +71,8 @@ INLINE void add_ranks(struct sums *s, int64_t n, float a[CHUNK][COLS], float b[C
 	}
 }
 
-INLINE void add_all(const struct ws_merge_args m, int64_t row, int64_t col, struct sums *s)
+/* The sums of one pair. */
+INLINE void add_all(const struct ws_merge_args m, const uint32_t k, int64_t row, int64_t col, struct sums *s)
 {
 	__shared__ __align__(16) float a[CHUNK][COLS];
 	__shared__ __align__(16) float b[CHUNK][ROWS + PAD];
@@ -78,19 +82,50 @@ INLINE void add_all(const struct ws_merge_args m, int64_t row, int64_t col, stru
 		for (int j = 0; j < EACH; j++)
 			s->at[i][j] = 0;
 	}
-	for (int64_t first = 0; first < m.rank; first += CHUNK) {
-		load_factors(m, row, col, first, a, b);
+	for (int64_t first = 0; first < m.pairs[k].rank; first += CHUNK) {
+		load_factors(m, k, row, col, first, a, b);
 		__syncthreads();
-		add_ranks(s, m.rank - first, a, b);
+		add_ranks(s, m.pairs[k].rank - first, a, b);
 		__syncthreads();
 	}
 }
 
+INLINE void scale_sums(struct sums *s, float scale)
+{
+	UNROLL
+	for (int i = 0; i < DOWN; i++) {
+		UNROLL
+		for (int j = 0; j < EACH; j++)
+			s->at[i][j] = __fmul_rn(s->at[i][j], scale);
+	}
+}
+
+/* The deltas of all pairs. Unrolled, so that pairs are numbered by constants and stay where they are. */
+INLINE void make_deltas(const struct ws_merge_args m, int64_t row, int64_t col, struct sums *all,
+                        const uint32_t most)
+{
+	add_all(m, 0, row, col, all);
+	scale_sums(all, m.pairs[0].scale);
+	UNROLL
+	for (uint32_t k = 1; k < most; k++) {
+		struct sums more;
+		if (k >= m.n_pairs)
+			break;
+		add_all(m, k, row, col, &more);
+		scale_sums(&more, m.pairs[k].scale);
+		UNROLL
+		for (int i = 0; i < DOWN; i++) {
+			UNROLL
+			for (int j = 0; j < EACH; j++)
+				all->at[i][j] = __fadd_rn(all->at[i][j], more.at[i][j]);
+		}
+	}
+}
+
 /* One element; returns the bf16 and raises the largest magnitudes. */
-INLINE uint32_t merge(const struct ws_merge_args m, uint32_t w, float sum, uint32_t *max_delta,
+INLINE uint32_t merge(const struct ws_merge_args m, uint32_t w, float delta, uint32_t *max_delta,
                       uint32_t *max_w)
 {
-	float delta = __fmul_rn(sum, m.scale);
 	if (m.two_step)
 		delta = from_bf16(to_bf16(delta));
 	*max_delta = max(*max_delta, magnitude(bits_of(delta)));
@@ -174,7 +209,7 @@ INLINE void tell_largest(const struct ws_merge_args m, uint32_t max_delta, uint3
 	}
 }
 
-INLINE void merge_tile(const struct ws_merge_args m, const uint32_t size)
+INLINE void merge_tile(const struct ws_merge_args m, const uint32_t size, const uint32_t most)
 {
 	const int64_t across = (m.cols + COLS - 1) / COLS, down = blockIdx.x / across;
 	const int64_t row = down * ROWS, col = (blockIdx.x - down * across) * COLS;
@@ -191,7 +226,7 @@ INLINE void merge_tile(const struct ws_merge_args m, const uint32_t size)
 	for (int i = 0; i < DOWN; i++)
 		if (whole)
 			w[i] = load_eight(m, p, i, size);
-	add_all(m, row, col, &s);
+	make_deltas(m, row, col, &s, most);
 	UNROLL
 	for (int i = 0; i < DOWN; i++) {
 		if (whole)
@@ -202,12 +237,13 @@ INLINE void merge_tile(const struct ws_merge_args m, const uint32_t size)
 	tell_largest(m, max_delta, max_w);
 }
 
-KERNEL(WS_MERGE_THREADS) merge_bf16(const struct ws_merge_args m)
-{
-	merge_tile(m, 2);
-}
-
-KERNEL(WS_MERGE_THREADS) merge_f32(const struct ws_merge_args m)
-{
-	merge_tile(m, 4);
-}
+/* Of one pair, as nearly always, and of up to four, which takes more registers. */
+#define MERGE_KERNEL(name, size, most) \
+	KERNEL(WS_MERGE_THREADS) name(const struct ws_merge_args m) \
+	{ \
+		merge_tile(m, size, most); \
+	}
+MERGE_KERNEL(merge_bf16, 2, 1)
+MERGE_KERNEL(merge_f32, 4, 1)
+MERGE_KERNEL(merges_bf16, 2, WS_MERGE_PAIRS)
+MERGE_KERNEL(merges_f32, 4, WS_MERGE_PAIRS)
