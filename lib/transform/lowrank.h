@@ -27,7 +27,8 @@ void ws_merge_bf16(const float *w, size_t w_stride, const float *delta, size_t d
                    int64_t m, int two_step, uint16_t *out, size_t out_stride, float *max_delta,
                    float *max_w);
 
-/* "scalar", "avx2", "avx512": what is used; setting one that the machine lacks is refused (tests). */
+/* "scalar", "avx2", "avx512": what is used; setting one that the machine lacks is refused (tests).
+ * avx512 has not run on hardware yet and is never chosen by itself. */
 const char *ws_lowrank_level(void);
 bool ws_lowrank_set_level(const char *level);
 
