@@ -139,8 +139,8 @@ class Receivers:
                 self.give_up()
             ready.append(line)
         self.version = ready[0]["torch"]
-        by_pid = sorted(ready, key=lambda r: r["pid"])  # forked in the order of --tp
-        self.endpoints = [Endpoint(r) for r in by_pid]
+        in_order = sorted(ready, key=lambda r: r["index"])  # process ids start again some time
+        self.endpoints = [Endpoint(r) for r in in_order]
         assert [e.tp for e in self.endpoints] == list(tps), ready
 
     def give_up(self):

@@ -271,12 +271,13 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-def run_endpoint(tp, port, args):
+def run_endpoint(index, tp, port, args):
     die_with_parent()
     endpoint = Endpoint(tp, args)
     server = Server(("127.0.0.1", port), Handler)
     server.endpoint = endpoint
-    ready = {"url": "http://127.0.0.1:%d" % server.server_address[1], "tp": tp, "pid": os.getpid(),
+    ready = {"url": "http://127.0.0.1:%d" % server.server_address[1], "index": index, "tp": tp,
+             "pid": os.getpid(),
              "ranks": endpoint.pids, "torch": torch.__version__}
     os.write(args.out, json.dumps(ready).encode() + b"\n")
     server.serve_forever()
@@ -297,7 +298,7 @@ def main():
     children = []
     for i, tp in enumerate(args.tp.split(",")):
         port = args.port + i if args.port else 0
-        children.append(FORK.Process(target=run_endpoint, args=(int(tp), port, args)))
+        children.append(FORK.Process(target=run_endpoint, args=(i, int(tp), port, args)))
     for child in children:
         child.start()
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
