@@ -19,6 +19,7 @@
 
 enum {
 	TILE = 1024 * 1024,
+	RING = 8 * TILE,   /* its pages are touched anew for every call: more would cost more than it evens out */
 	FINISH_S = 10,     /* for items that were begun when the call failed */
 	FINISH_STALL_S = 1,
 	FINISH_SLICE_MS = 20,
@@ -85,9 +86,10 @@ static int start_producer(struct sending *s, struct ws_err *err)
 {
 	if (!has_made_bytes(s->items, s->source.n_items))
 		return 0;
-	if (ws_flow_open(s->g->ring_bytes, s->n_out, &s->call.flow, err))
+	const size_t ring = s->g->ring_bytes < RING ? s->g->ring_bytes : RING;
+	if (ws_flow_open(ring, s->n_out, &s->call.flow, err))
 		return -1;
-	s->tile = s->g->ring_bytes / 4 < TILE ? s->g->ring_bytes / 4 + 1 : TILE;
+	s->tile = ring / 4 < TILE ? ring / 4 + 1 : TILE;
 	const int rc = pthread_create(&s->producer, NULL, produce, s);
 	if (rc)
 		return ws_err_set(err, WS_ESYSTEM, "gloo: cannot start a thread (error %d)", rc);
