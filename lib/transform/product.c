@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GOOD_TILE = 1 << 20 }; /* bytes of a tile, where rows and blocks allow that */
+enum { GOOD_TILE = 2 << 20 }; /* bytes of a tile at most, where rows and blocks allow that */
 
 struct rect {
 	int64_t row, n, col, m;
@@ -447,17 +447,17 @@ static uint64_t choose_tile(const struct ws_product *p, size_t size)
 	const uint64_t band = (uint64_t)p->rule.bn;
 	if (row > most)
 		return most / size / 64 * 64 * size;
-	const uint64_t rows = (row < GOOD_TILE ? GOOD_TILE : row) / row;
-	if (band * row <= most)
-		return (rows + band - 1) / band * band * row <= most ? (rows + band - 1) / band * band * row
-		                                                     : band * row;
-	return rows * row;
+	const uint64_t good = most < GOOD_TILE ? most : GOOD_TILE;
+	const uint64_t rows = row < good ? good / row : 1;
+	if (rows > band)
+		return rows / band * band * row;
+	return (band * row <= most ? band : rows) * row;
 }
 
 static uint64_t units_of_check(const struct ws_product *p)
 {
 	const uint64_t band = (uint64_t)p->rule.bn * (uint64_t)p->weight.cols;
-	return band < 2 * GOOD_TILE ? 2 * GOOD_TILE / band : 1;
+	return band < GOOD_TILE ? GOOD_TILE / band : 1;
 }
 
 static int check_blocks(const struct ws_product *p, struct ws_err *err)

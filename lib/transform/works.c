@@ -6,6 +6,7 @@
  * made it. */
 #include "works.h"
 
+#include "tilemem.h"
 #include "wsync/clock.h"
 
 #include <assert.h>
@@ -20,18 +21,11 @@ enum { MOST_THREADS = 64, SHELF_PART = 6, BUF_PART = 3, ALIGN = 64, MOST_OF_A_TI
 static const uint64_t DEFAULT_SCRATCH = UINT64_C(128) << 20, LEAST_SCRATCH = UINT64_C(16) << 20;
 static const uint64_t LEAST_BENCH = UINT64_C(3) << 20;
 
-/* Memory of tiles that were read, for the next ones: fresh pages cost as much as filling them. */
-enum { MOST_SPARES = 16, LEAST_SPARE = 64 << 10 };
-struct spare {
-	void *bytes;
-	uint32_t n;
-};
-
 enum state { ABSENT, MAKING, READY, FAILED };
 
 struct tile {
 	void *bytes;
-	uint32_t n;
+	uint32_t n, room;    /* how many bytes it has, and takes (tilemem.h) */
 	uint8_t state;
 	bool pinned; /* it is being read */
 };
@@ -66,9 +60,7 @@ struct ws_works {
 	uint64_t store, bench, keep;      /* limits */
 	uint64_t held, benched, kept;     /* in use */
 	uint64_t scratch, peak, made;
-	struct spare spares[MOST_SPARES];
-	size_t n_spares;
-	uint64_t spared;                  /* bytes of them, within the store too */
+	struct ws_tilemem spares;         /* within the store too */
 	bool starved; /* a tile that is waited for found no room */
 	bool stop;
 };
@@ -110,7 +102,7 @@ static int set_up_bench(struct ws_works *w, struct ws_bench *b)
 
 static void count_peak(struct ws_works *w)
 {
-	const uint64_t now = w->held + w->spared + w->benched + w->kept;
+	const uint64_t now = w->held + w->spares.spared + w->benched + w->kept;
 	assert(now <= w->scratch);
 	if (now > w->peak)
 		w->peak = now;
@@ -118,42 +110,19 @@ static void count_peak(struct ws_works *w)
 
 /* ---- memory -------------------------------------------------------------------------------------- */
 
-static void put_spare(struct ws_works *w, void *bytes, uint32_t n)
+static void *find_memory(struct ws_works *w, uint32_t room)
 {
-	if (w->n_spares == MOST_SPARES || n < LEAST_SPARE) {
-		free(bytes);
-		return;
-	}
-	w->spares[w->n_spares++] = (struct spare){ bytes, n };
-	w->spared += n;
-}
-
-static void *take_spare(struct ws_works *w, size_t i)
-{
-	void *bytes = w->spares[i].bytes;
-	w->spared -= w->spares[i].n;
-	w->spares[i] = w->spares[--w->n_spares];
-	return bytes;
-}
-
-/* For a tile that is counted as held already; NULL: there is none of its size. */
-static void *find_memory(struct ws_works *w, uint32_t n)
-{
-	void *found = NULL;
-	for (size_t i = 0; i < w->n_spares && !found; i++)
-		if (w->spares[i].n == n)
-			found = take_spare(w, i);
-	while (w->n_spares && w->held + w->spared > w->store)
-		free(take_spare(w, 0));
+	void *found = ws_tilemem_find(&w->spares, room);
+	ws_tilemem_trim(&w->spares, w->store > w->held ? w->store - w->held : 0);
 	return found;
 }
 
 static void forget_tile(struct ws_run *r, struct tile *t)
 {
 	if (t->bytes) {
-		r->held -= t->n;
-		r->works->held -= t->n;
-		put_spare(r->works, t->bytes, t->n);
+		r->held -= t->room;
+		r->works->held -= t->room;
+		ws_tilemem_put(&r->works->spares, t->bytes, t->room);
 	}
 	t->bytes = NULL;
 	t->state = ABSENT;
@@ -245,7 +214,7 @@ static bool find_work(struct ws_works *w, struct ws_run **run, size_t *tile)
 {
 	for (struct ws_run *r = w->runs; r; r = r->next) {
 		if (r->wanted != SIZE_MAX && r->tiles[r->wanted].state == ABSENT &&
-		    make_room(w, r, r->tiles[r->wanted].n)) {
+		    make_room(w, r, r->tiles[r->wanted].room)) {
 			*run = r;
 			*tile = r->wanted;
 			return true;
@@ -255,7 +224,7 @@ static bool find_work(struct ws_works *w, struct ws_run **run, size_t *tile)
 		const size_t i = r->eager ? next_to_make(r) : count_of(r);
 		if (i == count_of(r) || r->failed < i)
 			continue;
-		if (!r->items[item_of(r, i)]->dry && !may_go_ahead(w, r, r->tiles[i].n))
+		if (!r->items[item_of(r, i)]->dry && !may_go_ahead(w, r, r->tiles[i].room))
 			continue;
 		*run = r;
 		*tile = i;
@@ -287,14 +256,14 @@ static void make_tile(struct ws_works *w, struct ws_bench *bench, struct ws_run 
 	r->n_making++;
 	void *bytes = NULL;
 	if (!item->dry) {
-		r->held += t->n;
-		w->held += t->n;
-		bytes = find_memory(w, t->n);
+		r->held += t->room;
+		w->held += t->room;
+		bytes = find_memory(w, t->room);
 		count_peak(w);
 	}
 	pthread_mutex_unlock(&w->lock);
 	if (!item->dry && !bytes)
-		bytes = malloc(t->n);
+		bytes = ws_tilemem_new(t->room);
 	bench->used = 0;
 	const int rc = !item->dry && !bytes
 	                       ? ws_err_set(&err, WS_ESYSTEM, "out of memory")
@@ -309,8 +278,8 @@ static void make_tile(struct ws_works *w, struct ws_bench *bench, struct ws_run 
 		r->n_dry++;
 	else if (rc || r->ended || i < r->at) {
 		if (!bytes) { /* forget_tile counts what lies there */
-			r->held -= t->n;
-			w->held -= t->n;
+			r->held -= t->room;
+			w->held -= t->room;
 		}
 		forget_tile(r, t);
 	}
@@ -402,6 +371,7 @@ static int lay_out(struct ws_run *r, const struct ws_tiled *const *items)
 			const uint64_t size = left < items[k]->tile ? left : items[k]->tile;
 			assert(items[k]->dry || size <= ws_works_tile(r->works));
 			r->tiles[i].n = items[k]->dry ? 0 : (uint32_t)size;
+			r->tiles[i].room = ws_tilemem_room(r->tiles[i].n);
 		}
 	}
 	return 0;
@@ -616,17 +586,20 @@ void ws_works_free(struct ws_works *w)
 		ws_buf_free(&w->benches[i].buf);
 		free(w->benches[i].shelf);
 	}
-	while (w->n_spares)
-		free(take_spare(w, 0));
+	ws_tilemem_trim(&w->spares, 0);
 	pthread_mutex_destroy(&w->lock);
 	pthread_cond_destroy(&w->work);
 	pthread_cond_destroy(&w->done);
 	free(w);
 }
 
+/* No tile takes more memory than the largest is long (ws_tilemem_room). */
 size_t ws_works_tile(const struct ws_works *w)
 {
-	return w->store / 8 < MOST_OF_A_TILE ? (size_t)w->store / 8 : MOST_OF_A_TILE;
+	const uint64_t most = w->store / 8 < MOST_OF_A_TILE ? w->store / 8 : MOST_OF_A_TILE;
+	if (most < WS_TILEMEM_HUGE)
+		return (size_t)(most < WS_TILEMEM_HUGE / 2 ? most : WS_TILEMEM_HUGE / 2);
+	return (size_t)(most / WS_TILEMEM_HUGE * WS_TILEMEM_HUGE);
 }
 
 size_t ws_works_bench(const struct ws_works *w)
