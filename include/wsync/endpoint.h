@@ -65,7 +65,9 @@ struct ws_endpoint_info {
 	bool disable_radix_cache;
 	char version[64];         /* of the server */
 	char dtype[32];           /* as configured: "auto", "bfloat16" */
-	char quantization[32];    /* "" none */
+	char quantization[32];    /* "" none, or that of its checkpoint */
+	char load_format[32];     /* "auto"; "flash_rl": what it is sent becomes FP8 there */
+	bool quant_override;      /* its arguments say a quantization_config of their own */
 	char kv_cache_dtype[32];
 	char weight_version[128];
 	char model_path[1024];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_state.h - what the files of the push share: push.c (the life of a run), push_connect.c (who the
- * endpoints are and what is legal), push_names.c (what the tensors are called), push_values.c (what they
- * are computed from, and who can take FP8), push_transfer.c (buckets), push_verify.c (hashes). */
+ * endpoints are and what is legal), push_names.c (what the tensors are called), push_fp8.c (who
+ * keeps FP8), push_values.c (what tensors are computed from), push_transfer.c (buckets), push_verify.c
+ * (hashes). */
 #ifndef WS_SYNC_PUSH_STATE_H
 #define WS_SYNC_PUSH_STATE_H
 
@@ -84,10 +85,12 @@ int push_resume(struct ws_push *p, struct ws_err *err);
 int push_names(struct ws_push *p, struct ws_err *err);
 void push_names_forget(struct ws_push *p); /* the endpoints may be others now */
 
-/* push_values.c */
+/* push_fp8.c */
 /* The config.json of an endpoint that says it keeps FP8, where one can be read; else NULL. */
 int push_find_server(struct ws_push *p, struct ws_err *err);
 int push_check_fp8(struct ws_push *p, struct ws_err *err);  /* can all of them take what is sent? */
+
+/* push_values.c */
 int push_values_begin(struct ws_push *p, struct ws_err *err); /* in the background */
 int push_values(struct ws_push *p, struct ws_err *err);       /* waits for it */
 void push_values_end(struct ws_push *p);                    /* drops what is not done */

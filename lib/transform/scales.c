@@ -297,18 +297,34 @@ static int list_compared(const struct ws_scales *s, struct ws_scales_report *r, 
 	return 0;
 }
 
+/* What config.json says of scales is either kept or not: that tells more than any majority. */
+static void judge_wanted_powers(struct ws_scales *s)
+{
+	for (size_t i = 0; i < s->n_tasks; i++) {
+		const struct ws_scales_task *t = &s->tasks[i];
+		if (t->others)
+			ws_scales_say(&s->notes, t->order, WS_SCALES_UE8M0, WS_WARN, t->item->name,
+			              "config.json says \"scale_fmt\": \"ue8m0\", and not all its scales are powers of "
+			              "two");
+	}
+}
+
 /* One scale is a power of two by chance, all of them are not. */
 static void judge_powers(struct ws_scales *s)
 {
 	size_t powers = 0, fp8 = 0;
+	if (strcmp(s->quant.scale_fmt, "ue8m0") == 0) {
+		judge_wanted_powers(s);
+		return;
+	}
 	for (size_t i = 0; i < s->n_tasks; i++) {
 		fp8 += s->tasks[i].packed.packing == WS_PACK_FP8;
 		powers += s->tasks[i].powers;
 	}
 	if (powers && powers == fp8 && s->n_scales > 1)
 		ws_scales_say(&s->notes, 0, WS_SCALES_UE8M0, WS_NOTE, "all tensors", "all scales are powers of two, "
-		              "as UE8M0 has them: right for a server that wants these, less exact than need be for "
-		              "any other");
+		              "as UE8M0 has them, and config.json has no \"scale_fmt\": right for a server that wants "
+		              "these, less exact than need be for any other");
 	for (size_t i = 0; powers > 0 && powers < fp8 && i < s->n_tasks; i++)
 		if (s->tasks[i].powers && ws_unpack_count(s->tasks[i].packed.parts[0]) > 1)
 			ws_scales_say(&s->notes, s->tasks[i].order, WS_SCALES_UE8M0, WS_WARN, s->tasks[i].item->name,
@@ -336,7 +352,7 @@ static int run(struct ws_scales *s, struct ws_scales_report *r, struct ws_err *e
 
 int ws_scales_check(const struct ws_scales_opts *opts, struct ws_scales_report *out, struct ws_err *err)
 {
-	struct ws_scales s = { .opts = opts, .quant = { .method = "" }, .stop = WS_CANCEL_INIT };
+	struct ws_scales s = { .opts = opts, .quant = { .method = "", .scale_fmt = "" }, .stop = WS_CANCEL_INIT };
 	*out = (struct ws_scales_report){ .findings = NULL };
 	s.since = s.told = ws_now_ns();
 	if (opts->config)

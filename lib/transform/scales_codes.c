@@ -225,6 +225,7 @@ static int walk_fp8(struct ws_scales *s, struct ws_scales_task *t, struct ws_sca
 		return -1;
 	judge_codes(&w, t->item->name, t->order, &s->notes);
 	t->powers = w.c.blocks && values->powers == values->n;
+	t->others = w.c.blocks && values->powers < values->n;
 	return 0;
 }
 

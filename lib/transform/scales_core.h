@@ -61,7 +61,7 @@ struct ws_scales_task {
 	struct ws_packed packed;
 	size_t order;
 	uint64_t bytes;                      /* to read, for progress */
-	bool powers;                         /* its scales are all powers of two, and it is not all zero */
+	bool powers, others;                 /* its scales are all powers of two, or not; neither: all zero */
 	bool compared;
 	struct ws_scales_error error;
 };

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* select.c - which tensors become FP8: matrices called X.weight that the server keeps as FP8.
  *
- * Checkpoints of FP8 list everything else (modules_to_not_convert: the head, routers, norms), and then
- * the list decides. A list written by hand, "lm_head", would by that rule make embeddings and routers
- * FP8, which no server takes; so modules that a user wants to skip only ever take away. */
+ * Checkpoints of FP8 list what else there is (modules_to_not_convert: the head, routers, norms), and then
+ * the list decides, as xorl has it. Only as far as servers agree: releases do not list embeddings, which
+ * are no linear layers and were never to be converted, and lists written by hand ("lm_head") not even
+ * routers. No server keeps any of these in FP8, whatever its list says; so they are never made so. Modules
+ * that a user wants to skip only ever take away. */
 #include "select.h"
 
 #include "wsync/str.h"
@@ -30,6 +32,16 @@ static bool is_known(const char *module)
 	return false;
 }
 
+/* In SGLang the head and embeddings are no linear layers, and routers are built without a quantization. */
+static bool is_never(const char *module)
+{
+	static const char *const leaves[] = { "embed_tokens", "lm_head", ".mlp.gate", ".shared_expert_gate" };
+	for (size_t i = 0; i < sizeof leaves / sizeof *leaves; i++)
+		if (ends_with(module, leaves[i]))
+			return true;
+	return false;
+}
+
 static bool is_skipped(const struct ws_transform_opts *o, const char *module)
 {
 	const struct ws_quant skip = { .method = "", .skip = o->skip, .n_skip = o->n_skip };
@@ -48,7 +60,7 @@ bool ws_select_fp8(const struct ws_transform_opts *o, const char *name, unsigned
 		return false;
 	memcpy(module, name, n + 1);
 	module[n - strlen(leaf)] = 0;
-	if (is_skipped(o, module))
+	if (is_never(module) || is_skipped(o, module))
 		return false;
 	return o->quant && o->quant->n_skip ? !ws_quant_skips(o->quant, module) : is_known(module);
 }

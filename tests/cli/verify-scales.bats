@@ -114,6 +114,20 @@ flawed() {
 	expect_found "['note ue8m0']"
 }
 
+@test "scales are powers of two where the config says so" {
+	scaled m --ue8m0
+	scaled other
+	for dir in m other; do
+		sed -i 's/"quant_method"/"scale_fmt": "ue8m0", &/' "$dir/fp8/config.json"
+	done
+	try wsync-verify scales m/fp8 --json
+	expect_status 0
+	expect_found "[]"
+	try wsync-verify scales other/fp8 --json
+	expect_status 0
+	expect_found "$(json '["warning ue8m0"] * 7')"
+}
+
 @test "a source that is another one" {
 	flawed shuffled "[]"
 	flawed shuffled "['error error']" --against m/bf16

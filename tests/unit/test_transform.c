@@ -365,7 +365,9 @@ static void projections_are_chosen_or_what_a_list_leaves(void **state)
 	assert_false(ws_select_fp8(&o, "model.layers.3.self_attn.q_proj.weight", 2));
 	assert_true(ws_select_fp8(&o, "model.layers.30.self_attn.q_proj.weight", 2));
 	o.quant = &quant;
-	assert_true(ws_select_fp8(&o, "model.embed_tokens.weight", 2)); /* xorl's rule, to the letter */
+	assert_true(ws_select_fp8(&o, "model.layers.0.self_attn.indexer.wq_b.weight", 2));
+	assert_false(ws_select_fp8(&o, "model.embed_tokens.weight", 2)); /* no server keeps it so */
+	assert_false(ws_select_fp8(&o, "model.layers.0.mlp.shared_expert_gate.weight", 2));
 	assert_false(ws_select_fp8(&o, "lm_head.weight", 2));
 	assert_false(ws_select_fp8(&o, "model.layers.0.mlp.gate.weight", 2));
 	assert_false(ws_select_fp8(&o, "model.layers.3.self_attn.q_proj.weight", 2));

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push_fp8.c - codes of 8 bits go to servers that keep them, and weights of 16 bits to the others.
+ *
+ * No server says no by itself. One that keeps bf16 copies FP8 codes into its parameters as numbers, drops
+ * the scales as names that it does not know, and says that all went well; one that keeps FP8 in blocks
+ * casts weights of 16 bits to codes, multiplies them by the scales of the old ones, and says so too. One
+ * that made FP8 of a 16-bit checkpoint by itself (--quantization fp8), or that has one scale for each
+ * tensor, has laid its weights out anew without their loaders: whatever comes is an exception in the
+ * midst of the transfer, unless its shape happens to fit, and then it is garbage. So what each of them
+ * keeps is found out first, from what it says of itself and from its config.json, where that can be read
+ * here. */
+#include "push_state.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum keeps {
+	KEEPS_UNKNOWN,  /* nothing says */
+	KEEPS_DENSE,    /* weights as they are */
+	KEEPS_BLOCKS,   /* codes, and a scale for each block */
+	KEEPS_TENSORS,  /* codes, and a scale for each tensor */
+	KEEPS_OWN,      /* codes that it made of a 16-bit checkpoint while it started */
+	KEEPS_MAKING,   /* codes that it makes of whatever 16-bit weights come (load format flash_rl) */
+	KEEPS_SOME_FP8, /* codes, with scales nobody knows how */
+	KEEPS_OTHER     /* another quantization */
+};
+
+static bool is_fp8_name(const char *quantization)
+{
+	return strstr(quantization, "fp8") || strcmp(quantization, "compressed-tensors") == 0;
+}
+
+/* By its name alone, "" being none. */
+static enum keeps keeps_by_name(const char *quantization, enum keeps none)
+{
+	return !*quantization ? none : is_fp8_name(quantization) ? KEEPS_SOME_FP8 : KEEPS_OTHER;
+}
+
+static enum keeps find_keeps(const struct ws_endpoint_info *info, const struct ws_config *config)
+{
+	const struct ws_quant *q = config ? ws_config_quant(config) : NULL;
+	const bool fp8 = is_fp8_name(info->quantization);
+	if (fp8 && strcmp(info->load_format, "flash_rl") == 0)
+		return KEEPS_MAKING;
+	if (!q || info->quant_override) /* servers leave unsaid what their checkpoint says */
+		return keeps_by_name(info->quantization, KEEPS_UNKNOWN);
+	if (strcmp(q->method, "fp8") == 0)
+		return q->block[0] ? KEEPS_BLOCKS : KEEPS_TENSORS;
+	if (!*q->method && fp8)
+		return strcmp(info->quantization, "fp8") ? KEEPS_SOME_FP8 : KEEPS_OWN;
+	return keeps_by_name(*q->method ? q->method : info->quantization, KEEPS_DENSE);
+}
+
+/* *out NULL: there is none that can be read here. Malformed, it is none: it is not what the operator
+ * named. */
+static void open_config(const struct ws_endpoint_info *info, struct ws_config **out)
+{
+	const char *dir = ws_audit_model_dir(info);
+	*out = NULL;
+	if (dir && ws_config_open(dir, out, NULL))
+		*out = NULL;
+}
+
+int push_find_server(struct ws_push *p, struct ws_err *err)
+{
+	const struct ws_transform_opts *o = p->opts.transform;
+	(void)err;
+	if (!o || o->quantize == WS_QUANTIZE_NONE || o->quant || p->server)
+		return 0;
+	for (size_t i = 0; p->known && !p->server && i < p->opts.n_endpoints; i++) {
+		open_config(&p->infos[i], &p->server);
+		if (p->server && strcmp(ws_config_quant(p->server)->method, "fp8")) {
+			ws_config_free(p->server);
+			p->server = NULL;
+		}
+	}
+	return 0;
+}
+
+/* ---- what is sent -------------------------------------------------------------------------------- */
+
+static bool ends_in(const char *text, size_t n, const char *end)
+{
+	const size_t k = strlen(end);
+	return n >= k && memcmp(text + n - k, end, k) == 0;
+}
+
+/* A matrix that every server which keeps FP8 keeps in FP8, unless its config leaves the module out. */
+static bool is_projection(const struct ws_plan_tensor *t, const struct ws_quant *q)
+{
+	static const char leaf[] = ".weight";
+	char module[1024];
+	const size_t n = strlen(t->name), front = n - strlen(leaf);
+	if (t->n_dims != 2 || !ends_in(t->name, n, leaf) || n >= sizeof module)
+		return false;
+	if (!ends_in(t->name, front, "_proj") && !ends_in(t->name, front, "_proj_with_mqa"))
+		return false;
+	memcpy(module, t->name, front);
+	module[front] = 0;
+	return !q || !ws_quant_skips(q, module);
+}
+
+static const struct ws_plan_tensor *find_codes(const struct ws_plan *plan)
+{
+	for (size_t i = 0; i < plan->n_tensors; i++)
+		if (plan->tensors[i].dtype == WS_DTYPE_F8_E4M3)
+			return &plan->tensors[i];
+	return NULL;
+}
+
+static bool is_dense(enum ws_dtype dtype)
+{
+	return dtype == WS_DTYPE_BF16 || dtype == WS_DTYPE_F16 || dtype == WS_DTYPE_F32 ||
+	       dtype == WS_DTYPE_F64;
+}
+
+/* Where codes are sent too, the check of names knows better which weights lack them. */
+static const struct ws_plan_tensor *find_dense(const struct ws_plan *plan, const struct ws_config *config)
+{
+	const struct ws_quant *q = config ? ws_config_quant(config) : NULL;
+	for (size_t i = 0; i < plan->n_tensors; i++) {
+		const struct ws_plan_tensor *t = &plan->tensors[i];
+		if (is_dense(t->dtype) && is_projection(t, q))
+			return t;
+	}
+	return NULL;
+}
+
+static bool sends_blocks(const struct ws_plan *plan)
+{
+	for (size_t i = 0; i < plan->n_tensors; i++) {
+		const char *name = plan->tensors[i].name;
+		if (ends_in(name, strlen(name), ".weight_scale_inv"))
+			return true;
+	}
+	return false;
+}
+
+/* ---- who is refused what --------------------------------------------------------------------------- */
+
+static int refuse(const struct ws_endpoint_info *info, const char *what, const char *hint,
+                  struct ws_err *err)
+{
+	ws_err_set(err, WS_EREFUSED, "%s %s", info->url, what);
+	ws_err_hint(err, "%s", hint);
+	return ws_err_where(err, NULL, info->url);
+}
+
+static int refuse_codes(const struct ws_endpoint_info *info, const char *what, struct ws_err *err)
+{
+	ws_err_set(err, WS_EREFUSED, "%s does not keep its weights in FP8 (%s): it would take the codes for "
+	           "numbers and drop the scales, and say that all went well", info->url, what);
+	ws_err_hint(err, "start it from an FP8 checkpoint, or send what it keeps");
+	return ws_err_where(err, NULL, info->url);
+}
+
+/* Neither weights nor codes can be loaded there. */
+static int refuse_anything(const struct ws_endpoint_info *info, enum keeps keeps, struct ws_err *err)
+{
+	return refuse(info, keeps == KEEPS_OWN
+	              ? "made FP8 of its 16-bit checkpoint when it started (--quantization fp8): its weights lie "
+	                "transposed and without their loaders, and an update fails in the middle"
+	              : "keeps FP8 with one scale for each tensor, transposed and without their loaders: an "
+	                "update fails in the middle",
+	              "start it from a checkpoint of block FP8 and push with --quantize fp8, or start it in "
+	              "16 bits", err);
+}
+
+static int check_codes(const struct ws_push *p, const struct ws_endpoint_info *info, enum keeps keeps,
+                       struct ws_err *err)
+{
+	char what[128];
+	switch (keeps) {
+	case KEEPS_DENSE:
+		return refuse_codes(info, "its config.json has no quantization_config for it", err);
+	case KEEPS_OTHER:
+		snprintf(what, sizeof what, "its quantization is %s", *info->quantization ? info->quantization
+		         : "another by its config.json");
+		return refuse_codes(info, what, err);
+	case KEEPS_OWN:
+		return refuse_anything(info, keeps, err);
+	case KEEPS_TENSORS: /* those who were patched for it take the scales of whole tensors */
+		return sends_blocks(p->plan) ? refuse_anything(info, keeps, err) : 0;
+	case KEEPS_MAKING:
+		return refuse(info, "makes FP8 of the 16-bit weights that it is sent (load format flash_rl), with "
+		              "scales of its own: it would take the codes and drop the scales",
+		              "push without --quantize, from a 16-bit checkpoint", err);
+	default:
+		return 0;
+	}
+}
+
+static int check_dense(const struct ws_push *p, const struct ws_endpoint_info *info, enum keeps keeps,
+                       const char *name, struct ws_err *err)
+{
+	char what[512], says[64];
+	if (keeps == KEEPS_OWN || keeps == KEEPS_TENSORS)
+		return refuse_anything(info, keeps, err);
+	/* What only a name says, somebody may know better. */
+	const bool guess = keeps == KEEPS_SOME_FP8 && strstr(info->quantization, "fp8");
+	if (keeps != KEEPS_BLOCKS && !(guess && p->opts.verify != WS_VERIFY_NONE))
+		return 0;
+	snprintf(says, sizeof says, guess ? "it says %s" : "by its config.json", info->quantization);
+	snprintf(what, sizeof what, "keeps its weights in FP8 with scales (%s), and %.200s is sent in 16 bits: "
+	         "it would cast it and keep the scale of the old one, and say that all went well",
+	         says, name);
+	return refuse(info, what, guess ? "add --quantize fp8; --verify none sends it as it is"
+	                                : "add --quantize fp8", err);
+}
+
+static int check_scale_format(const struct ws_endpoint_info *info, const struct ws_config *config,
+                              struct ws_err *err)
+{
+	if (config && strcmp(ws_config_quant(config)->scale_fmt, "ue8m0") == 0)
+		return 0;
+	ws_err_set(err, WS_EREFUSED, "%s is not known to want scales that are powers of two: its config.json "
+	           "%s", info->url, config ? "has no \"scale_fmt\": \"ue8m0\"" : "cannot be read here");
+	return ws_err_where(err, NULL, info->url);
+}
+
+static void warn_of_scales(struct ws_push *p, const struct ws_endpoint_info *info,
+                           const struct ws_config *config)
+{
+	const struct ws_transform_opts *o = p->opts.transform;
+	if (o && o->quantize == WS_QUANTIZE_FP8 && !o->ue8m0 && config &&
+	    strcmp(ws_config_quant(config)->scale_fmt, "ue8m0") == 0)
+		push_warn(p, info->url, "its config.json says \"scale_fmt\": \"ue8m0\": it expects scales that "
+		          "are powers of two, which --ue8m0 makes");
+}
+
+static int check_one(struct ws_push *p, const struct ws_endpoint_info *info,
+                     const struct ws_config *config, struct ws_err *err)
+{
+	const struct ws_transform_opts *o = p->opts.transform;
+	const enum keeps keeps = find_keeps(info, config);
+	if (o && o->quantize != WS_QUANTIZE_NONE && o->ue8m0 && check_scale_format(info, config, err))
+		return -1;
+	warn_of_scales(p, info, config);
+	if (find_codes(p->plan))
+		return check_codes(p, info, keeps, err);
+	const struct ws_plan_tensor *dense = find_dense(p->plan, config);
+	return dense ? check_dense(p, info, keeps, dense->name, err) : 0;
+}
+
+int push_check_fp8(struct ws_push *p, struct ws_err *err)
+{
+	int rc = 0;
+	for (size_t i = 0; p->known && i < p->opts.n_endpoints && rc == 0; i++) {
+		struct ws_config *config;
+		open_config(&p->infos[i], &config);
+		rc = check_one(p, &p->infos[i], config, err);
+		ws_config_free(config);
+	}
+	return rc;
+}

@@ -1,0 +1,165 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Codes of 8 bits go to servers that keep them, and weights of 16 bits to the others: a push finds out what
+# an endpoint keeps before it changes anything there.
+load helpers
+
+setup_file() {
+	/usr/bin/python3 "$BATS_TEST_DIRNAME/scaled_model.py" "$BATS_FILE_TMPDIR/m" >/dev/null
+}
+
+m() { echo "$BATS_FILE_TMPDIR/m/$1"; }
+
+# says NAME FIELDS: an endpoint that only says what it is.
+says() {
+	canned "$1" "/server_info=200:{\"tp_size\":1,\"dtype\":\"auto\",\"version\":\"0.5.9\",$2}" \
+		'/model_info=200:{"weight_version":"7"}'
+}
+
+# What push would do, without doing anything.
+planned() { try wsync-push "$@" -e "$url" --dry-run; }
+
+# That an endpoint was never asked to change anything.
+expect_untouched() {
+	! grep -q POST "$1.out" || explain "expected no POST"
+}
+
+@test "a server in 16 bits is given no codes" {
+	says dense "\"quantization\":null,\"model_path\":\"$(m bf16)\""
+	for source in "$(m fp8)" "$(m bf16) --quantize fp8"; do
+		# shellcheck disable=SC2086 # a path and perhaps options
+		planned $source
+		expect_status 5
+		err_has "does not keep its weights in FP8 (its config.json has no quantization_config for it)"
+	done
+	planned "$(m bf16)"
+	expect_status 0
+	expect_untouched dense
+}
+
+@test "a server of another quantization is given no codes" {
+	says awq "\"quantization\":\"awq\",\"model_path\":\"elsewhere\""
+	planned "$(m fp8)"
+	expect_status 5
+	err_has "does not keep its weights in FP8 (its quantization is awq)"
+	expect_untouched awq
+}
+
+@test "a server in blocks of FP8 is given no weights of 16 bits" {
+	says blocks "\"quantization\":null,\"model_path\":\"$(m fp8)\""
+	for verify in names none; do
+		planned "$(m bf16)" --verify "$verify"
+		expect_status 5
+		err_has "keeps its weights in FP8 with scales (by its config.json), and model.layers.0.self_attn.q_proj.weight is sent in 16 bits"
+		err_has "hint: add --quantize fp8"
+	done
+	planned "$(m bf16)" --include '*norm.weight' --include '*embed*'
+	expect_status 0
+	planned "$(m bf16)" --quantize fp8
+	expect_status 0
+	planned "$(m fp8)"
+	expect_status 0
+	expect_untouched blocks
+}
+
+@test "what only its name says, somebody may know better" {
+	says named "\"quantization\":\"fp8\",\"model_path\":\"elsewhere\""
+	planned "$(m bf16)"
+	expect_status 5
+	err_has "keeps its weights in FP8 with scales (it says fp8)"
+	err_has "--verify none sends it as it is"
+	planned "$(m bf16)" --verify none
+	expect_status 0
+	planned "$(m bf16)" --quantize fp8 --block-size 16x16
+	expect_status 0
+}
+
+@test "a server that made FP8 by itself can be given nothing" {
+	says own "\"quantization\":\"fp8\",\"model_path\":\"$(m bf16)\",\"json_model_override_args\":\"{}\""
+	for more in "--quantize none" "--quantize fp8" "--quantize fp8-tensor"; do
+		# shellcheck disable=SC2086 # an option and its value
+		planned "$(m bf16)" $more --verify none
+		expect_status 5
+		err_has "made FP8 of its 16-bit checkpoint when it started"
+		err_has "start it from a checkpoint of block FP8"
+	done
+	planned "$(m bf16)" --include '*norm.weight'
+	expect_status 0
+	expect_untouched own
+}
+
+@test "a quantization in a server's arguments is one that nobody can read" {
+	says args "\"quantization\":\"fp8\",\"model_path\":\"$(m bf16)\",\"json_model_override_args\":\"{\\\"quantization_config\\\": {}}\""
+	planned "$(m bf16)" --verify none
+	expect_status 0
+	planned "$(m bf16)" --quantize fp8 --verify none
+	expect_status 0
+}
+
+@test "a server with one scale for each tensor is given no blocks" {
+	mkdir tensors
+	/usr/bin/python3 - "$(m fp8)/config.json" >tensors/config.json <<-'END'
+		import json, sys
+		c = json.load(open(sys.argv[1]))
+		del c["quantization_config"]["weight_block_size"]
+		print(json.dumps(c))
+	END
+	says tensors "\"quantization\":null,\"model_path\":\"$PWD/tensors\""
+	for more in "--quantize none" "--quantize fp8"; do
+		# shellcheck disable=SC2086 # an option and its value
+		planned "$(m bf16)" $more --verify none
+		expect_status 5
+		err_has "keeps FP8 with one scale for each tensor"
+	done
+	planned "$(m bf16)" --quantize fp8-tensor --verify none
+	expect_status 0
+	expect_untouched tensors
+}
+
+@test "a server that makes FP8 of what comes is sent 16 bits" {
+	says making "\"quantization\":\"fp8\",\"load_format\":\"flash_rl\",\"model_path\":\"$(m bf16)\""
+	planned "$(m bf16)"
+	expect_status 0
+	planned "$(m bf16)" --quantize fp8
+	expect_status 5
+	err_has "makes FP8 of the 16-bit weights that it is sent"
+	err_has "hint: push without --quantize"
+}
+
+@test "powers of two as scales go to those who say that they want them" {
+	says plain "\"quantization\":null,\"model_path\":\"$(m fp8)\""
+	planned "$(m bf16)" --quantize fp8 --ue8m0
+	expect_status 5
+	err_has "is not known to want scales that are powers of two: its config.json has no \"scale_fmt\": \"ue8m0\""
+	mkdir wants
+	sed 's/"quant_method"/"scale_fmt": "ue8m0", &/' "$(m fp8)/config.json" >wants/config.json
+	says wants "\"quantization\":null,\"model_path\":\"$PWD/wants\""
+	planned "$(m bf16)" --quantize fp8 --ue8m0
+	expect_status 0
+	err_lacks ue8m0
+	planned "$(m bf16)" --quantize fp8
+	expect_status 0
+	err_has "expects scales that are powers of two, which --ue8m0 makes"
+	says far "\"quantization\":\"fp8\",\"model_path\":\"elsewhere\""
+	planned "$(m bf16)" --quantize fp8 --ue8m0
+	expect_status 5
+	err_has "its config.json cannot be read here"
+}
+
+@test "codes of other blocks are made anew for a server that says its own" {
+	says blocks "\"quantization\":null,\"model_path\":\"$(m fp8)\""
+	/usr/bin/python3 "$repo/tests/cli/scaled_model.py" other --block 8 8 >/dev/null
+	planned other/fp8
+	expect_status 1
+	err_has weight_scale_inv
+	planned other/fp8 --quantize fp8 --json
+	expect_status 0
+	[ "$(json 'lines[-1]["transform"]["quantized"], lines[-1]["transform"]["already"]')" = "(7, 0)" ]
+	planned "$(m fp8)" --quantize fp8 --json
+	expect_status 0
+	[ "$(json 'lines[-1]["transform"]["quantized"], lines[-1]["transform"]["already"]')" = "(0, 7)" ]
+	planned "$(m fp8)" --quantize fp8 --block-size 8x8
+	expect_status 1
+	err_has "weight_scale_inv"
+	expect_untouched blocks
+}
