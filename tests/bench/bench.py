@@ -20,6 +20,7 @@ import lib   # noqa: E402
 import mkst  # noqa: E402
 
 MIB = 1 << 20
+LINK = "10gbit"
 DEFINITIONS = """\
 What is measured
   job          one checkpoint into one endpoint of one rank on this machine, over gloo, in flattened
@@ -38,7 +39,9 @@ What is measured
                on one core: against memcpy of the bf16, in turns inside one process; and against torch
                by tests/bench/torch_fp8.py on one thread
   overlap      the job with --quantize fp8 into an endpoint that keeps nothing: against making and hashing
-               the same tensors (wsync-list-weights --as-sent --hash) and then the job with them ready
+               the same tensors (wsync-list-weights --as-sent --hash) and then the job with them ready;
+               over the loopback interface, whose two ends and the quantizer share the processors, and
+               over one that is paced as a network is
   unpack       tests/tools/unpack: a 4096 x 4096 weight from its file to fp32 in memory, on one thread:
                against memcpy of the fp32, in turns inside one process; and against torch by
                tests/bench/torch_unpack.py, whose tensors are in memory already
@@ -122,8 +125,8 @@ class Run:
         return json.loads(self.text.splitlines()[-1])
 
 
-def push(url, paths, *options, sample=False):
-    return Run([built("bin/wsync-push"), *paths, "--endpoint", url, "--backend", "gloo", "--verify",
+def push(url, paths, *options, sample=False, prefix=()):
+    return Run([*prefix, built("bin/wsync-push"), *paths, "--endpoint", url, "--backend", "gloo", "--verify",
                 "none", "--load-format", "flattened_bucket", "--json", *options], sample)
 
 
@@ -178,8 +181,8 @@ def against_torch(table, count, version):
 
 
 class OwnEndpoint:
-    def __init__(self):
-        self.child = lib.start([built("bin/wsync-endpoint"), "--listen", "127.0.0.1:0", "--keep",
+    def __init__(self, prefix=()):
+        self.child = lib.start([*prefix, built("bin/wsync-endpoint"), "--listen", "127.0.0.1:0", "--keep",
                                 "none", "--json"], stdout=subprocess.PIPE)
         lines, event = lib.Lines(self.child.stdout), {"type": ""}
         while event["type"] != "ready":
@@ -266,25 +269,57 @@ def quantizing(table, count, version):
     lib.stop(torch.child)
 
 
-def overlapping(table, count):
-    """Quantizing while sending, against one after the other; nothing is kept at the other end."""
-    path, files = checkpoint()
+class Link:
+    """A loopback interface of its own that carries so many bits a second; none needs to be root."""
+
+    def __init__(self, rate):
+        setup = "ip link set lo up && tc qdisc add dev lo root tbf rate %s burst 1mb latency 20ms" % rate
+        self.child = lib.start(["unshare", "-rn", "sh", "-c", setup + " && echo {} && exec sleep 3600"],
+                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        if lib.Lines(self.child.stdout).next(10) is None:
+            raise lib.Skip("no network namespace with a paced loopback (unshare, ip, tc)")
+        self.prefix = ("nsenter", "-t", str(self.child.pid), "-U", "-n", "--preserve-credentials")
+
+    def stop(self):
+        lib.stop(self.child)
+
+
+def quantized(path, listing):
+    """The tensors that a push in FP8 of this checkpoint sends, as a file."""
     sent = lib.scratch("quantized.safetensors")
-    endpoint = OwnEndpoint()
-    warm(files)
-    listing = [built("bin/wsync-list-weights"), "--as-sent", "--quantize", "fp8", "--json", path]
     rows = [json.loads(line) for line in Run(listing).text.splitlines()]
     kinds = {torch: kind for kind, torch in lib.TORCH_NAME.items()}
     mkst.write(sent, [(r["name"], kinds[r["dtype"]], r["shape"]) for r in rows if r["type"] == "tensor"],
                holes=True)
+    return sent
+
+
+def overlap(table, count, path, sent, listing, where, prefix=()):
+    endpoint = OwnEndpoint(prefix)
 
     def total(*args):
-        return push(endpoint.url, *args).end()["ns"]["total"] / 1e9
+        return push(endpoint.url, *args, prefix=prefix).end()["ns"]["total"] / 1e9
     ours, theirs = in_pairs(count, lambda: total([path], "--quantize", "fp8"),
                             lambda: Run(listing + ["--hash"]).wall + total([sent]))
     endpoint.stop()
+    table.pairs("fp8, %s: quantize, then send" % where, ours, theirs, seconds, ">= 1.33")
+
+
+def overlapping(table, count):
+    """Quantizing while sending, against one after the other; nothing is kept at the other end."""
+    path, files = checkpoint()
+    listing = [built("bin/wsync-list-weights"), "--as-sent", "--quantize", "fp8", "--json", path]
+    sent = quantized(path, listing)
+    warm(files)
+    overlap(table, count, path, sent, listing, "loopback")
+    try:
+        link = Link(LINK)
+    except lib.Skip as why:
+        table.one("fp8, %s: skipped" % LINK, str(why))
+    else:
+        overlap(table, count, path, sent, listing, LINK, link.prefix)
+        link.stop()
     os.unlink(sent)
-    table.pairs("push in fp8: quantize, then send", ours, theirs, seconds, ">= 1.33")
 
 
 def unpacking(table, count, version):
