@@ -27,9 +27,9 @@ static const struct variant {
 	{ "arrow_config", "Arrow chooses among adapters token by token, so that nothing can be merged" },
 	{ "monteclora_config", "MonteCLoRA draws its factors at random" },
 	{ "alora_invocation_tokens", "activated LoRA begins in mid-sequence, so that nothing can be merged" },
-	{ "lora_bias", "lora_bias adds biases of its own, which servers' weights may have no place for" },
-	{ "layer_replication", "layer_replication makes layers that the base does not have" },
-	{ "trainable_token_indices", "trainable_token_indices replaces single rows of the embedding" },
+	{ "lora_bias", "it adds biases of its own, which servers' weights may have no place for" },
+	{ "layer_replication", "it makes layers that the base does not have" },
+	{ "trainable_token_indices", "single rows of the embedding were trained, which is not done here" },
 };
 
 /* PEFT changes the base when it loads adapters that began so. */

@@ -248,22 +248,36 @@ static void bad_adapters_are_refused_with_the_reason(void **state)
 {
 	(void)state;
 	static const struct {
-		const char *name, *says;
+		const char *name, *says, *base;
 	} bad[] = {
-		{ "dora", "use_dora" }, { "dora_vector", "lora_magnitude_vector.weight': it is of DoRA" },
-		{ "pissa", "the base was changed before training" }, { "other_type", "\"IA3\"" },
-		{ "no_alpha", "lora_alpha is missing" }, { "no_a", "'model.layers.1.self_attn.k_proj' has " },
-		{ "no_b", "and no lora_B" }, { "rank_of_config", "has rank 4, but adapter_config.json says 8" },
-		{ "rank_of_halves", "lora_A has rank 4 and lora_B has 5" }, { "other_model", "was made for another model" },
-		{ "other_size", "make a change of 16 x 32, but 'model.layers.0.self_attn.q_proj.weight' is 16 x 16" },
-		{ "other_vocabulary", "'lm_head.weight' and has another shape" }, { "truncated", "past the 3612 bytes" },
-		{ "pattern", "pattern '(?=q_proj)'" }, { "integers", "is I8, which is no type of a factor" },
+		{ "dora", "use_dora", "dense" },
+		{ "dora_vector", "lora_magnitude_vector.weight': it is of DoRA", "dense" },
+		{ "pissa", "the base was changed before training", "dense" },
+		{ "other_type", "\"IA3\"", "dense" },
+		{ "no_alpha", "lora_alpha is missing", "dense" },
+		{ "no_a", "'model.layers.1.self_attn.k_proj' has ", "dense" },
+		{ "no_b", "and no lora_B", "dense" },
+		{ "rank_of_config", "has rank 4, but adapter_config.json says 8", "dense" },
+		{ "rank_of_halves", "lora_A has rank 4 and lora_B has 5", "dense" },
+		{ "other_model", "was made for another model", "dense" },
+		{ "other_size", "make a change of 16 x 32, but 'model.layers.0.self_attn.q_proj.weight' is 16 x 16", "dense" },
+		{ "other_vocabulary", "'lm_head.weight' and has another shape", "dense" },
+		{ "truncated", "past the 3612 bytes", "dense" },
+		{ "pattern", "pattern '(?=q_proj)'", "dense" },
+		{ "integers", "is I8, which is no type of a factor", "dense" },
+		{ "lora_bias", "q_proj.lora_B.bias': a factor with a bias", "dense" },
+		{ "tokens", "trainable_token_indices: single rows", "dense" },
+		{ "two_adapters", "q_proj.lora_A.other.weight' are the same half of one module", "dense" },
+		{ "experts_of_another", "experts.w1' is of 5 experts, but the base has 4", "moe" },
+		{ "experts_of_another", "experts.w1' is of 5 experts, but the base has 4", "moe_stacked" },
+		{ "experts_of_halves", "lora_A is of 4 experts and lora_B of 3", "moe" },
+		{ "shared_half", "experts.shared.up_proj.lora_A.weight' and no lora_B", "moe" },
 	};
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		struct bound x;
 		char name[100];
 		snprintf(name, sizeof name, "bad/%s", bad[i].name);
-		assert_int_equal(bind_to(&x, "dense", name, true), -1);
+		assert_int_equal(bind_to(&x, bad[i].base, name, true), -1);
 		assert_int_equal(x.err.code, WS_EINPUT);
 		if (!strstr(x.err.msg, bad[i].says) || !strstr(x.err.msg, name))
 			fail_msg("%s: %s", bad[i].name, x.err.msg);
@@ -365,7 +379,7 @@ static void factors_are_read_by_their_steps(void **state)
 	(void)state;
 	static const char *const names[][2] = {
 		{ "moe", "good/parameters" }, { "moe", "good/parameters_old" }, { "gpt_oss", "good/parameters_gpt_oss" },
-		{ "moe", "good/stacked" }, { "dense", "good/over_groups" }, { "conv1d", "good/fan_in_fan_out" },
+		{ "moe", "good/stacked" }, { "moe_stacked", "good/parameters_over_stacks" }, { "dense", "good/over_groups" }, { "conv1d", "good/fan_in_fan_out" },
 	};
 	for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
 		struct bound x;

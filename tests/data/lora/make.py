@@ -4,8 +4,8 @@
 
     make.py [DIR]      writes them (default: beside this script)
 
-bases/NAME is a tiny checkpoint, good/NAME an adapter that binds to the base that BASES names, bad/NAME
-one that must be refused. Numbers of good/exact are small integers, whose sums no order of additions
+bases/NAME is a tiny checkpoint, good/NAME an adapter that is merged into the base that GOOD names, bad/NAME
+one that must be refused. README.md says what is what, from the tables GOOD and BAD below. Numbers of good/exact are small integers, whose sums no order of additions
 changes; all others are what training leaves: small and of every size.
 """
 import json
@@ -132,6 +132,18 @@ def moe():
     return t, MOE
 
 
+def moe_stacked():
+    """The same model as transformers 5 keeps it: experts in one tensor, outputs first."""
+    t = Tensors("moe_stacked")
+    for p in trunk(t, False):
+        t.add(p + "self_attn.q_norm.weight", D)
+        t.add(p + "self_attn.k_norm.weight", D)
+        t.add(p + "mlp.gate.weight", E, H)
+        t.add(p + "mlp.experts.gate_up_proj", E, 2 * M, H)
+        t.add(p + "mlp.experts.down_proj", E, H, M)
+    return t, MOE
+
+
 def gpt_oss():
     """Experts in one tensor, inputs first; the matrices of down_proj are square."""
     t = Tensors("gpt_oss")
@@ -218,6 +230,13 @@ def rslora(t):
     return config(use_rslora=True, lora_alpha=3)
 
 
+def rslora_patterns(t):
+    """The scale is by the root of each module's own rank."""
+    layers(t, ATTENTION, rank=lambda name: 9 if name == "layers.1.self_attn.v_proj" else R)
+    return config(use_rslora=True, rank_pattern={"layers.1.self_attn.v_proj": 9},
+                  alpha_pattern={"v_proj": 2.5, "k_proj": 7})
+
+
 def float32(t):
     t.dtype = "F32"
     layers(t, ATTENTION)
@@ -240,6 +259,15 @@ def embedding(t):
     return config(target_modules=["embed_tokens", "lm_head"])
 
 
+def embedding_infix(t):
+    """An embedding with the adapter's name in its keys, and a head as any linear module."""
+    t.add(PREFIX + "model.embed_tokens.lora_embedding_A.default", R, V)
+    t.add(PREFIX + "model.embed_tokens.lora_embedding_B.default", H, R)
+    t.add(PREFIX + "lm_head.lora_A.default.weight", R, H)
+    t.add(PREFIX + "lm_head.lora_B.default.weight", V, R)
+    return config(target_modules=["embed_tokens", "lm_head"])
+
+
 def saved(t):
     """Modules trained as a whole, in the three ways they are called."""
     layers(t, ATTENTION[:1])
@@ -257,6 +285,15 @@ def bias(t):
         t.add(p + "q_proj.base_layer.bias", Q)
         t.add(p + "v_proj.bias", K)
     return config(bias="all")
+
+
+def bias_lora_only(t):
+    """Biases of the modules that have factors, in front of which PEFT writes base_layer."""
+    layers(t, ATTENTION[:3])
+    for layer in range(LAYERS):
+        for name, rows, _ in ATTENTION[:3]:
+            t.add(PREFIX + "model.layers.%d.%s.base_layer.bias" % (layer, name), rows, dtype="F32")
+    return config(bias="lora_only")
 
 
 def fan_in_fan_out(t):
@@ -323,6 +360,29 @@ def stacked(t):
     return config(moe_hybrid_shared_lora=True)
 
 
+def stacked_names(t):
+    """Three axes by the modules' own names; of down_proj one pair for all experts."""
+    for layer in range(LAYERS):
+        p = PREFIX + "model.layers.%d.mlp.experts." % layer
+        for name, n, rows, cols in (("gate_proj", E, M, H), ("up_proj", E, M, H), ("down_proj", 1, H, M)):
+            t.add(p + name + ".lora_A.weight", n, R, cols)
+            t.add(p + name + ".lora_B.weight", n, rows, R)
+    return config()
+
+
+def over_stacks(t):
+    """Factors of each expert, where the base has all experts in one tensor."""
+    return experts(t)
+
+
+def shared_over_stacks(t):
+    return shared(t)
+
+
+def parameters_over_stacks(t):
+    return parameters(t)
+
+
 def params(t, gate_up, down):
     """target_parameters: the factors of down_proj, then inside of those gate_up_proj's."""
     for layer in range(LAYERS):
@@ -350,15 +410,44 @@ def parameters_gpt_oss(t):
                   peft_version="0.18.0")
 
 
-GOOD = {"plain": "dense", "exact": "whole", "no_prefix": "dense", "infix": "dense",
-        "headless": "dense", "wrapped": "dense", "patterns": "dense", "rslora": "dense",
-        "float32": "dense", "float16": "dense", "embedding": "dense", "saved": "dense",
-        "bias": "dense", "fan_in_fan_out": "conv1d", "over_parts": "dense", "over_groups": "dense",
-        "over_fused": "fused", "experts": "moe", "shared": "moe", "stacked": "moe",
-        "parameters": "moe", "parameters_old": "moe", "parameters_gpt_oss": "gpt_oss"}
+# adapter: (base, what it has that others have not)
+GOOD = {
+    "plain": ("dense", "`base_model.model.MODULE.lora_A.weight`, scale alpha / r"),
+    "exact": ("whole", "the same in small integers, whose sums are exact"),
+    "no_prefix": ("dense", "keys without `base_model.model.`; `use_rslora` null"),
+    "infix": ("dense", "the adapter's name in the keys: `lora_A.default.weight`"),
+    "headless": ("dense", "trained without a head: `base_model.model.layers...`"),
+    "wrapped": ("dense", "a compiled model's `_orig_mod.`"),
+    "patterns": ("dense", "`rank_pattern`, `alpha_pattern`: names, ends of names, regular expressions"),
+    "rslora": ("dense", "`use_rslora`: scale alpha / sqrt(r)"),
+    "rslora_patterns": ("dense", "`use_rslora` with ranks and alphas of some modules' own"),
+    "float32": ("dense", "factors in fp32"),
+    "float16": ("dense", "factors in fp16"),
+    "embedding": ("dense", "`lora_embedding_A`, `lora_embedding_B`, of the head too; "
+                           "`base_layer.weight` beside them"),
+    "embedding_infix": ("dense", "`lora_embedding_A.default`; a head as a linear module"),
+    "saved": ("dense", "`modules_to_save`: as `MODULE.weight`, `MODULE.modules_to_save.weight`, "
+                       "`MODULE.modules_to_save.default.weight`; `original_module` is ignored"),
+    "bias": ("dense", "`bias` \"all\": `MODULE.bias`, `MODULE.base_layer.bias`"),
+    "bias_lora_only": ("dense", "`bias` \"lora_only\", in fp32"),
+    "fan_in_fan_out": ("conv1d", "`fan_in_fan_out`: Conv1D's [in, out], also square, and a linear among them"),
+    "over_parts": ("dense", "a change of qkv_proj and gate_up_proj, where the base has their parts"),
+    "over_groups": ("dense", "the same of Megatron's linear_qkv, by query groups"),
+    "over_fused": ("fused", "changes of q, k, v, gate and up, where the base keeps them fused"),
+    "experts": ("moe", "MoE: factors of each expert"),
+    "over_stacks": ("moe_stacked", "the same, where the base has all experts in one tensor"),
+    "shared": ("moe", "MoE: `experts.shared.PROJ`, A or B or both shared by all experts"),
+    "shared_over_stacks": ("moe_stacked", "the same, where the base has all experts in one tensor"),
+    "stacked": ("moe", "MoE: `experts.w1`, `w2`, `w3` of three axes, one or all experts in the first"),
+    "stacked_names": ("moe", "the same as `experts.gate_proj` and so on"),
+    "parameters": ("moe", "`target_parameters`: factors of all experts in two axes"),
+    "parameters_over_stacks": ("moe_stacked", "the same, where the base has all experts in one tensor"),
+    "parameters_old": ("moe", "`target_parameters` before PEFT 0.19: the axes the other way round"),
+    "parameters_gpt_oss": ("gpt_oss", "the same for experts with inputs first, square ones among them"),
+}
 
 
-# ---- adapters that must be refused; all are for the dense model ----
+# ---- adapters that must be refused ----
 
 def dora(t):
     return dict(plain(t), use_dora=True)
@@ -444,8 +533,67 @@ def integers(t):
     return c
 
 
-BAD = (dora, dora_vector, pissa, other_type, no_alpha, no_a, no_b, rank_of_config, rank_of_halves,
-       other_model, other_size, other_vocabulary, with_nan, truncated, pattern, integers)
+def lora_bias(t):
+    c = plain(t)
+    t.add(PREFIX + "model.layers.0.self_attn.q_proj.lora_B.bias", Q)
+    return c
+
+
+def tokens(t):
+    c = plain(t)
+    t.add(PREFIX + "model.embed_tokens.token_adapter.trainable_tokens_delta", 2, H)
+    return dict(c, trainable_token_indices=[3, 7])
+
+
+def two_adapters(t):
+    layers(t, ATTENTION, infix=".default")
+    layers(t, ATTENTION[:1], infix=".other")
+    return config()
+
+
+def experts_of_another(t):
+    t.add(PREFIX + "model.layers.0.mlp.experts.w1.lora_A.weight", E + 1, R, H)
+    t.add(PREFIX + "model.layers.0.mlp.experts.w1.lora_B.weight", E + 1, M, R)
+    return config()
+
+
+def experts_of_halves(t):
+    t.add(PREFIX + "model.layers.0.mlp.experts.w1.lora_A.weight", E, R, H)
+    t.add(PREFIX + "model.layers.0.mlp.experts.w1.lora_B.weight", E - 1, M, R)
+    return config()
+
+
+def shared_half(t):
+    """Half a pair that is shared, and nobody who has the other half."""
+    layers(t, ATTENTION)
+    t.add(PREFIX + "model.layers.0.mlp.experts.shared.up_proj.lora_A.weight", R, H)
+    return config()
+
+
+BAD = {
+    "dora": ("dense", "DoRA, by its config"),
+    "dora_vector": ("dense", "DoRA, by its tensors"),
+    "lora_bias": ("dense", "a factor with a bias of its own"),
+    "tokens": ("dense", "`trainable_token_indices`"),
+    "pissa": ("dense", "a start that changed the base"),
+    "other_type": ("dense", "`peft_type` IA3"),
+    "two_adapters": ("dense", "two adapters in one file"),
+    "no_alpha": ("dense", "no `lora_alpha`"),
+    "no_a": ("dense", "no lora_A of one module"),
+    "no_b": ("dense", "no lora_B of one module"),
+    "rank_of_config": ("dense", "another rank than its config says"),
+    "rank_of_halves": ("dense", "A and B of different ranks"),
+    "other_model": ("dense", "made for another model"),
+    "other_size": ("dense", "made for a model of another size"),
+    "other_vocabulary": ("dense", "made for a larger vocabulary"),
+    "with_nan": ("dense", "a NaN in a factor"),
+    "truncated": ("dense", "a file that ends too early"),
+    "pattern": ("dense", "a `rank_pattern` with look-ahead"),
+    "integers": ("dense", "factors of integers"),
+    "experts_of_another": ("moe", "three axes over more experts than there are"),
+    "experts_of_halves": ("moe", "A and B over different numbers of experts"),
+    "shared_half": ("moe", "half a shared pair, and nobody who has the other half"),
+}
 
 
 def write_config(path, values):
@@ -454,19 +602,39 @@ def write_config(path, values):
         f.write("\n")
 
 
+README = """# Small adapters of every form
+
+Made by `make.py`, together with the bases that they are for; this page too. "Merged": held element by
+element against torch in `tests/peers/test_lora_oracle.py`, and what a push sends is the same bytes.
+"Refused": with a message that names the reason, in `tests/unit/test_lora.c`.
+
+| adapter | base | what it has | |
+|---|---|---|---|
+"""
+
+
+def write_readme(path):
+    with open(path, "w") as f:
+        f.write(README)
+        for kind, table, fate in (("good", GOOD, "merged"), ("bad", BAD, "refused")):
+            for name, (base, what) in table.items():
+                f.write("| %s/%s | %s | %s | %s |\n" % (kind, name, base, what, fate))
+
+
 def make(top):
-    for base in (dense, whole, fused, moe, gpt_oss, conv1d):
+    for base in (dense, whole, fused, moe, moe_stacked, gpt_oss, conv1d):
         t, values = base()
         t.write(os.path.join(top, "bases", base.__name__, "model.safetensors"))
         if values:
             write_config(os.path.join(top, "bases", base.__name__, "config.json"), values)
-    for kind, names in (("good", GOOD), ("bad", [f.__name__ for f in BAD])):
+    for kind, names in (("good", GOOD), ("bad", BAD)):
         for name in names:
             t = Tensors(name)
             values = globals()[name](t)
             path = os.path.join(top, kind, name)
             t.write(os.path.join(path, "adapter_model.safetensors"))
             write_config(os.path.join(path, "adapter_config.json"), values)
+    write_readme(os.path.join(top, "README.md"))
     path = os.path.join(top, "bad", "truncated", "adapter_model.safetensors")
     os.truncate(path, os.path.getsize(path) - 100)
 
