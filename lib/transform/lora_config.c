@@ -232,5 +232,8 @@ int ws_lora_config_find(const struct ws_lora_config *c, const char *module, int6
 		return -1;
 	*rank = (int64_t)r;
 	*scale = (float)(alpha / (c->rslora ? sqrt(r) : r));
+	if (!isfinite(*scale))
+		return ws_err_set(err, WS_EINPUT, "adapter module '%s': alpha %g is beyond the range of float32",
+		                  ws_quote(module).text, alpha);
 	return 0;
 }

@@ -149,7 +149,9 @@ int ws_unpack_rows_fp8(const struct ws_packed *p, int64_t row, int64_t n, float 
                        struct ws_buf *scratch, struct ws_err *err)
 {
 	const struct grid g = grid_of(p);
-	const int64_t most = p->cols < WS_UNPACK_CHUNK ? WS_UNPACK_CHUNK / p->cols : 1;
+	/* Where blocks are tiny, there are more bytes of scales than of codes. */
+	const int64_t row_bytes = p->cols + g.across * (int64_t)sizeof(float);
+	const int64_t most = row_bytes < WS_UNPACK_CHUNK ? WS_UNPACK_CHUNK / row_bytes : 1;
 	while (n > 0) {
 		const int64_t left = g.rows - row % g.rows;
 		int64_t m = n < left ? n : left;
