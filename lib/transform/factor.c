@@ -1,66 +1,111 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* factor.c - reads along the axis that lies together in the file, in pieces of 64 KiB. */
+/* factor.c - reads stretches of the file and picks the elements out of them: along the axis that lies
+ * closer together, and several lines at once where they are not far apart. */
 #include "factor.h"
 
 #include "floats.h"
+#include "names.h"
 
 #include <math.h>
 
-enum { PIECE = 16384 }; /* elements */
+enum { STRETCH = 16384 }; /* elements */
+
+struct ws_factor ws_delta_a(const struct ws_delta *d)
+{
+	return (struct ws_factor){ d->a, d->a_at, d->a_row, d->a_col };
+}
+
+struct ws_factor ws_delta_b(const struct ws_delta *d)
+{
+	return (struct ws_factor){ d->b, d->b_at, d->b_row, d->b_col };
+}
+
+/* n elements `step` apart in the file, put `to` apart. */
+struct axis {
+	int64_t n, step, to;
+};
+
+struct grid {
+	const struct ws_item *item;
+	uint64_t at;
+	struct axis outer, inner; /* inner: the smaller step */
+	float *out;
+	struct ws_buf *buf;
+};
 
 static int blame(const struct ws_item *item, uint64_t element, float value, struct ws_err *err)
 {
 	const uint64_t cols = item->n_dims ? (uint64_t)item->dims[item->n_dims - 1] : 1;
-	return ws_err_set(err, WS_EINPUT, "tensor '%s' has %s at row %llu, column %llu (%s)", item->name,
-	                  isnan(value) ? "NaN" : "an infinity", (unsigned long long)(element / cols),
-	                  (unsigned long long)(element % cols),
+	return ws_err_set(err, WS_EINPUT, "tensor '%s' has %s at row %llu, column %llu (%s)",
+	                  ws_quote(item->name).text, isnan(value) ? "NaN" : "an infinity",
+	                  (unsigned long long)(element / cols), (unsigned long long)(element % cols),
 	                  ws_source_file_name(item->source, item->from->file));
 }
 
-/* n elements of the item from `at` on, to out[0], out[step], ... */
-static int read_line(const struct ws_item *item, uint64_t at, int64_t n, float *out, int64_t step,
-                     struct ws_buf *buf, struct ws_err *err)
+/* Numbers [from, from+n) of the item. */
+static const float *read_stretch(const struct grid *g, uint64_t from, size_t n, struct ws_err *err)
 {
-	const size_t size = ws_dtype_bits(item->dtype) / 8;
-	ws_buf_reset(buf);
-	if (ws_buf_reserve(buf, PIECE * (size + sizeof(float))))
-		return ws_err_set(err, WS_ESYSTEM, "reading tensor '%s': out of memory", item->name);
-	float *x = (float *)(void *)buf->data;
-	char *raw = buf->data + PIECE * sizeof *x;
-	for (int64_t k = 0; k < n;) {
-		const size_t some = n - k < PIECE ? (size_t)(n - k) : PIECE;
-		size_t bad;
-		double value;
-		if (ws_item_read(item, (at + (uint64_t)k) * size, raw, some * size, err))
-			return -1;
-		if (!ws_floats_finite(item->dtype, raw, some, &bad, &value))
-			return blame(item, at + (uint64_t)k + bad, (float)value, err);
-		ws_floats_read(item->dtype, raw, some, x);
-		for (size_t i = 0; i < some; i++, k++)
-			out[k * step] = x[i];
+	const size_t size = ws_dtype_bits(g->item->dtype) / 8;
+	ws_buf_reset(g->buf);
+	if (ws_buf_reserve(g->buf, STRETCH * (size + sizeof(float)))) {
+		ws_err_set(err, WS_ESYSTEM, "reading tensor '%s': out of memory", g->item->name);
+		return NULL;
 	}
+	float *x = (float *)(void *)g->buf->data;
+	char *raw = g->buf->data + STRETCH * sizeof *x;
+	if (ws_item_read(g->item, from * size, raw, n * size, err))
+		return NULL;
+	ws_floats_read(g->item->dtype, raw, n, x);
+	return x;
+}
+
+/* Lines [i, i+n) of the outer axis, elements [j, j+m) of each, which are one stretch. */
+static int pick(const struct grid *g, int64_t i, int64_t n, int64_t j, int64_t m, struct ws_err *err)
+{
+	const struct axis *outer = &g->outer, *inner = &g->inner;
+	const uint64_t from = g->at + (uint64_t)(i * outer->step + j * inner->step);
+	const float *x = read_stretch(g, from, (size_t)((n - 1) * outer->step + (m - 1) * inner->step + 1), err);
+	if (!x)
+		return -1;
+	for (int64_t k = 0; k < n; k++) {
+		float *out = g->out + (i + k) * outer->to + j * inner->to;
+		for (int64_t l = 0; l < m; l++) {
+			const int64_t at = k * outer->step + l * inner->step;
+			if (!isfinite(x[at]))
+				return blame(g->item, from + (uint64_t)at, x[at], err);
+			out[l * inner->to] = x[at];
+		}
+	}
+	return 0;
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+static int read_grid(const struct grid *g, struct ws_err *err)
+{
+	const struct axis *outer = &g->outer, *inner = &g->inner;
+	const int64_t m = least(inner->n, (STRETCH - 1) / inner->step + 1); /* elements of a line at once */
+	const int64_t span = (m - 1) * inner->step + 1;
+	int64_t n = 1; /* lines */
+	if (m == inner->n && outer->step <= 2 * span)
+		n = (STRETCH - span) / outer->step + 1;
+	for (int64_t i = 0; i < outer->n; i += n)
+		for (int64_t j = 0; j < inner->n; j += m)
+			if (pick(g, i, least(outer->n - i, n), j, least(inner->n - j, m), err))
+				return -1;
 	return 0;
 }
 
 int ws_factor_read(const struct ws_factor *f, int64_t i, int64_t n, int64_t j, int64_t m, float *out,
                    struct ws_buf *buf, struct ws_err *err)
 {
-	const uint64_t first = f->at + (uint64_t)(i * f->row) + (uint64_t)(j * f->col);
-	if (f->col == 1 && f->row == m) /* whole rows */
-		return read_line(f->item, first, n * m, out, 1, buf, err);
-	if (f->row == 1 && f->col != 1) {
-		for (int64_t k = 0; k < m; k++)
-			if (read_line(f->item, first + (uint64_t)(k * f->col), n, out + k, m, buf, err))
-				return -1;
-		return 0;
-	}
-	for (int64_t k = 0; k < n; k++) {
-		const uint64_t at = first + (uint64_t)(k * f->row);
-		for (int64_t l = 0; f->col != 1 && l < m; l++)
-			if (read_line(f->item, at + (uint64_t)(l * f->col), 1, out + k * m + l, 1, buf, err))
-				return -1;
-		if (f->col == 1 && read_line(f->item, at, m, out + k * m, 1, buf, err))
-			return -1;
-	}
-	return 0;
+	const struct axis rows = { n, f->row, m }, cols = { m, f->col, 1 };
+	const bool turned = f->row < f->col;
+	const struct grid g = { .item = f->item, .at = f->at + (uint64_t)(i * f->row) + (uint64_t)(j * f->col),
+		                .outer = turned ? cols : rows, .inner = turned ? rows : cols, .out = out,
+		                .buf = buf };
+	return read_grid(&g, err);
 }

@@ -3,8 +3,9 @@
 #ifndef WS_TRANSFORM_FACTOR_H
 #define WS_TRANSFORM_FACTOR_H
 
+#include "lora.h"
+
 #include "wsync/buf.h"
-#include "wsync/catalog.h"
 
 /* Element (i, j) is element at + i * row + j * col of the item. */
 struct ws_factor {
@@ -13,8 +14,11 @@ struct ws_factor {
 	int64_t row, col;
 };
 
-/* Rows [i, i+n) and columns [j, j+m) to out[n][m]. What is not finite is WS_EINPUT and names the tensor,
- * the place and the file. */
+struct ws_factor ws_delta_a(const struct ws_delta *d); /* rank x cols */
+struct ws_factor ws_delta_b(const struct ws_delta *d); /* rows x rank */
+
+/* Rows [i, i+n) and columns [j, j+m) to out[n][m], as lowrank.h wants them. What is not finite is
+ * WS_EINPUT and names the tensor, the place and the file. buf is one thread's and grows to 128 KiB. */
 int ws_factor_read(const struct ws_factor *f, int64_t i, int64_t n, int64_t j, int64_t m, float *out,
                    struct ws_buf *buf, struct ws_err *err);
 

@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lora.c - an adapter's directory: opened, its tensors sorted into modules, its factors read. */
+/* lora.c - an adapter's directory: opened, its tensors sorted into modules. Their factors: factor.c. */
 #include "lora_priv.h"
 
 #include "file.h"
 #include "names.h"
-#include "number.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { CONFIG_BYTES = 64 << 20, CHUNK = 32768 /* elements */ };
+enum { CONFIG_BYTES = 64 << 20 };
 
 static int no_memory(struct ws_err *err, const char *dir)
 {
@@ -181,104 +179,4 @@ const struct ws_lora_module *ws_adapter_module(const struct ws_adapter *a, const
 {
 	const struct ws_lora_module key = { .name = name };
 	return a->n_modules ? bsearch(&key, a->modules, a->n_modules, sizeof key, by_module) : NULL;
-}
-
-/* ---- factors ---- */
-
-static float read_element(enum ws_dtype dtype, const uint8_t *bytes, size_t i)
-{
-	double x;
-	if (dtype == WS_DTYPE_BF16) {
-		const uint32_t bits = (uint32_t)bytes[2 * i] << 16 | (uint32_t)bytes[2 * i + 1] << 24;
-		float y;
-		memcpy(&y, &bits, sizeof y);
-		return y;
-	}
-	ws_number_read(dtype, bytes + i * (ws_dtype_bits(dtype) / 8), 1, &x);
-	return (float)x;
-}
-
-static int not_finite(const struct ws_item *item, uint64_t at, float x, struct ws_err *err)
-{
-	const int64_t cols = item->dims[item->n_dims - 1];
-	return ws_err_set(err, WS_EINPUT, "adapter tensor '%s' has %s in row %llu, column %llu",
-	                  ws_quote(item->name).text, isnan(x) ? "a NaN" : "an infinity",
-	                  (unsigned long long)(at / (uint64_t)cols),
-	                  (unsigned long long)(at % (uint64_t)cols));
-}
-
-/* A grid of elements: n of them `step` apart, put `to` apart. [0] is the axis of the larger step. */
-struct axis {
-	int64_t n, step, to;
-};
-
-struct factor {
-	const struct ws_item *item;
-	uint64_t at;
-	struct axis axes[2];
-	float *out;
-	uint8_t *bytes;
-};
-
-/* o rows from `first` on, of columns [col, col + m), all in one stretch of the file. */
-static int read_stretch(const struct factor *f, int64_t first, int64_t o, int64_t col, int64_t m,
-                        struct ws_err *err)
-{
-	const struct axis *outer = &f->axes[0], *inner = &f->axes[1];
-	const uint64_t size = ws_dtype_bits(f->item->dtype) / 8;
-	const uint64_t from = f->at + (uint64_t)(first * outer->step + col * inner->step);
-	const size_t n = (size_t)((o - 1) * outer->step + (m - 1) * inner->step + 1);
-	if (ws_item_read(f->item, from * size, f->bytes, n * size, err))
-		return -1;
-	for (int64_t i = 0; i < o; i++)
-		for (int64_t j = 0; j < m; j++) {
-			const size_t k = (size_t)(i * outer->step + j * inner->step);
-			const float x = read_element(f->item->dtype, f->bytes, k);
-			if (!isfinite(x))
-				return not_finite(f->item, from + k, x, err);
-			f->out[(first + i) * outer->to + (col + j) * inner->to] = x;
-		}
-	return 0;
-}
-
-static int read_factor(const struct factor *f, struct ws_err *err)
-{
-	const struct axis *outer = &f->axes[0], *inner = &f->axes[1];
-	const int64_t most = (CHUNK - 1) / inner->step + 1; /* of a row that fit into the chunk */
-	const int64_t m = inner->n < most ? inner->n : most;
-	const int64_t span = (m - 1) * inner->step + 1;
-	int64_t o = 1;
-	if (m == inner->n && outer->step <= 2 * span)
-		o = (CHUNK - span) / outer->step + 1;
-	for (int64_t i = 0; i < outer->n; i += o)
-		for (int64_t j = 0; j < inner->n; j += m)
-			if (read_stretch(f, i, outer->n - i < o ? outer->n - i : o, j,
-			                 inner->n - j < m ? inner->n - j : m, err))
-				return -1;
-	return 0;
-}
-
-static int read_grid(const struct ws_item *item, uint64_t at, struct axis rows, struct axis cols,
-                     float *out, uint8_t *bytes, struct ws_err *err)
-{
-	struct factor f = { .item = item, .at = at, .axes = { rows, cols }, .out = out, .bytes = bytes };
-	if (rows.step < cols.step) {
-		f.axes[0] = cols;
-		f.axes[1] = rows;
-	}
-	return read_factor(&f, err);
-}
-
-int ws_delta_read(const struct ws_delta *d, float *a, float *b, struct ws_err *err)
-{
-	uint8_t *bytes = malloc(CHUNK * sizeof(double));
-	if (!bytes)
-		return ws_err_set(err, WS_ESYSTEM, "reading an adapter: out of memory");
-	int rc = read_grid(d->a, d->a_at, (struct axis){ d->rank, d->a_row, d->cols },
-	                   (struct axis){ d->cols, d->a_col, 1 }, a, bytes, err);
-	if (rc == 0)
-		rc = read_grid(d->b, d->b_at, (struct axis){ d->rows, d->b_row, d->rank },
-		               (struct axis){ d->rank, d->b_col, 1 }, b, bytes, err);
-	free(bytes);
-	return rc;
 }

@@ -34,10 +34,6 @@ struct ws_delta {
 	float scale;
 };
 
-/* The factors as lowrank.h wants them: a [rank, cols] and b [rows, rank], packed fp32. A NaN or an
- * infinity in them is WS_EINPUT and names the tensor and the place. For several threads. */
-int ws_delta_read(const struct ws_delta *d, float *a, float *b, struct ws_err *err);
-
 struct ws_binding {
 	const char *target;             /* name of the base's tensor; borrowed from the catalog */
 	const struct ws_item *replaced; /* modules_to_save and trained biases: takes the target's place,

@@ -7,7 +7,7 @@
  * first, -n takes the base's names as they are (nothing is unfused), -f forgets its config. On stdout
  * one line of JSON: bound, replaced, left_over, or "error" with its "code" and "hint". Without OUT the
  * merge runs again and again for so many seconds, and ns are those of its fastest run. */
-#include "lora.h"
+#include "factor.h"
 #include "lowrank.h"
 #include "number.h"
 
@@ -101,18 +101,26 @@ static int merge_rows(struct merge *m, const struct ws_binding *b, const struct 
 	return 0;
 }
 
+static int read_delta(const struct ws_delta *d, struct factors *f, struct ws_buf *buf, struct ws_err *err)
+{
+	const struct ws_factor a = ws_delta_a(d), b = ws_delta_b(d);
+	f->a = malloc((size_t)(d->rank * d->cols) * sizeof *f->a);
+	f->b = malloc((size_t)(d->rank * d->rows) * sizeof *f->b);
+	if (!f->a || !f->b)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	return ws_factor_read(&a, 0, d->rank, 0, d->cols, f->a, buf, err) ||
+	       ws_factor_read(&b, 0, d->rows, 0, d->rank, f->b, buf, err) ? -1 : 0;
+}
+
 static int read_factors(const struct ws_binding *b, struct factors *f, struct ws_err *err)
 {
-	for (size_t i = 0; i < b->n_deltas; i++) {
-		const struct ws_delta *d = &b->deltas[i];
-		f[i].a = malloc((size_t)(d->rank * d->cols) * sizeof *f[i].a);
-		f[i].b = malloc((size_t)(d->rank * d->rows) * sizeof *f[i].b);
-		if (!f[i].a || !f[i].b)
-			return ws_err_set(err, WS_ESYSTEM, "out of memory");
-		if (ws_delta_read(d, f[i].a, f[i].b, err))
-			return -1;
-	}
-	return 0;
+	struct ws_buf buf;
+	int rc = 0;
+	ws_buf_init(&buf, 0);
+	for (size_t i = 0; rc == 0 && i < b->n_deltas; i++)
+		rc = read_delta(&b->deltas[i], &f[i], &buf, err);
+	ws_buf_free(&buf);
+	return rc;
 }
 
 static int make_room(struct merge *m, int64_t cols, struct ws_err *err)
