@@ -161,15 +161,18 @@ static void codes_of(const struct ws_product *p, const struct rect *r, const str
 }
 
 /* The first piece of a rectangle within one band, of at most `most` numbers: whole rows of it where that
- * is so, else whole blocks beside each other, else a part of one block. */
+ * is so, else whole blocks beside each other, else a part of one block. The kernels count blocks from a
+ * piece's first column, so one that begins within a block ends with it. */
 static struct rect first_piece(const struct ws_product *p, const struct rect *r, int64_t most)
 {
-	const int64_t bk = p->rule.bk;
+	const int64_t bk = p->rule.bk, rest = least(bk - r->col % bk, r->m); /* of this block */
+	if (r->col % bk && r->m > rest)
+		return first_piece(p, &(struct rect){ r->row, r->n, r->col, rest }, most);
 	if (r->n * r->m <= most)
 		return *r;
 	if (!ws_weight_splits(&p->weight))
 		return (struct rect){ r->row, least(most / r->m, r->n), r->col, r->m };
-	const int64_t rest = least(bk - r->col % bk, r->m), wide = most / r->n; /* of this block; that fit */
+	const int64_t wide = most / r->n; /* columns that fit */
 	if (wide >= rest)
 		return (struct rect){ r->row, r->n, r->col, rest + (wide - rest) / bk * bk };
 	if (most >= rest)
@@ -465,8 +468,9 @@ static int check_blocks(const struct ws_product *p, struct ws_err *err)
 	/* Three lists of a band's scales and one row of numbers must find room. */
 	if ((uint64_t)p->n_blocks * 4 * sizeof(float) < ws_works_bench(p->weight.works) / 4)
 		return 0;
-	return ws_err_set(err, WS_EINPUT, "tensor '%s': %lld blocks beside each other do not fit into the "
-	                  "scratch", p->weight.name, (long long)p->n_blocks);
+	ws_err_set(err, WS_EINPUT, "tensor '%s': %lld blocks beside each other do not fit into the scratch",
+	           p->weight.name, (long long)p->n_blocks);
+	return ws_err_hint(err, "allow more of it: --scratch");
 }
 
 int ws_product_init(struct ws_product *p, struct ws_err *err)
@@ -479,7 +483,8 @@ int ws_product_init(struct ws_product *p, struct ws_err *err)
 	p->rule.bk = least(p->rule.bk, w->cols);
 	p->n_bands = (w->rows + p->rule.bn - 1) / p->rule.bn;
 	p->n_blocks = (w->cols + p->rule.bk - 1) / p->rule.bk;
-	if (ws_weight_check(w, err) || check_blocks(p, err))
+	w->looked_at = p->quantized;
+	if (ws_weight_init(w, err) || check_blocks(p, err))
 		return -1;
 	const uint64_t numbers = (uint64_t)w->rows * (uint64_t)w->cols;
 	p->out = (struct ws_product_part){ { .bytes = numbers * (p->quantized ? 1 : size),

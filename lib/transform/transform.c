@@ -113,6 +113,11 @@ static void decide(struct ws_transform *t, size_t i, const struct ws_correction 
 	              ws_select_fp8(&t->opts, d->item->name, p->n_dims);
 }
 
+static const char *suffix_of(const struct ws_transform_opts *o)
+{
+	return o->quantize == WS_QUANTIZE_FP8_TENSOR ? "_scale" : "_scale_inv";
+}
+
 static struct ws_fp8_rule rule_of(const struct ws_transform *t, const struct ws_packed *p)
 {
 	const struct ws_transform_opts *o = &t->opts;
@@ -130,10 +135,21 @@ static bool same_blocks(const struct ws_fp8_rule *r, const struct ws_packed *p)
 	       (r->bk == p->bk || (r->bk >= p->cols && p->bk >= p->cols));
 }
 
+/* A base in FP8 that is what it would become: its blocks, the name of its scales, and what those are. */
+static bool is_already(const struct ws_transform *t, const struct decision *d)
+{
+	const struct ws_transform_opts *o = &t->opts;
+	const struct ws_fp8_rule rule = rule_of(t, d->base);
+	const struct ws_item *scales = d->base->parts[0];
+	const char *suffix = scales->name + strlen(d->item->name);
+	const bool powers = scales->dtype == WS_DTYPE_F8_E8M0 ||
+	                    (o->base && strcmp(o->base->scale_fmt, "ue8m0") == 0);
+	return same_blocks(&rule, d->base) && strcmp(suffix, suffix_of(o)) == 0 && (powers || !o->ue8m0);
+}
+
 static bool is_changed(const struct ws_transform *t, const struct decision *d)
 {
 	const bool merges = t->opts.n_adapters || t->opts.correction;
-	const struct ws_fp8_rule rule = rule_of(t, d->base);
 	if (!d->item->bytes)
 		return false;
 	if (d->n_deltas || d->replaced)
@@ -142,7 +158,7 @@ static bool is_changed(const struct ws_transform *t, const struct decision *d)
 	case WS_PACK_NONE:
 		return d->quantize;
 	case WS_PACK_FP8:
-		return d->quantize ? !same_blocks(&rule, d->base)
+		return d->quantize ? !is_already(t, d)
 		                   : t->opts.quantize == WS_QUANTIZE_NONE && merges;
 	default:
 		return true;
@@ -197,8 +213,6 @@ static int gather_deltas(struct ws_transform *t, const struct decision *d, struc
 		for (size_t i = 0; b && i < b->n_deltas; i++)
 			w->deltas[w->n_deltas++] = &b->deltas[i];
 	}
-	for (size_t i = 0; i < w->n_deltas; i++)
-		w->rank += w->deltas[i]->rank;
 	return 0;
 }
 
@@ -247,7 +261,7 @@ static int add_scales(struct ws_transform *t, const struct decision *d, struct w
 {
 	const struct ws_product *p = &c->product;
 	const bool whole = t->opts.quantize == WS_QUANTIZE_FP8_TENSOR;
-	const char *name = ws_catalog_say(t->catalog, "%s%s", d->item->name, whole ? "_scale" : "_scale_inv");
+	const char *name = ws_catalog_say(t->catalog, "%s%s", d->item->name, suffix_of(&t->opts));
 	const char *made = ws_catalog_say(t->catalog, "scales of %s", d->item->name);
 	if (!name || !made)
 		return ws_catalog_no_memory(err);

@@ -2,8 +2,8 @@
 /* weight.c - numbers in, numbers out, in pieces that fit on a bench.
  *
  * A quarter of the bench is for this file: what is read there before it is converted, and the sums of
- * deltas. The shelf holds the A factors of the weight that was merged last, since the tiles of one
- * weight follow each other; B factors are read for the rows at hand. */
+ * deltas. The shelf holds the A factors that were merged last, since the tiles of one weight follow each
+ * other; B factors are read for the rows at hand. */
 #include "weight.h"
 
 #include "factor.h"
@@ -11,6 +11,7 @@
 #include "lowrank.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { BENCH_PART = 4, MOST_ROWS = 64, LEAST_COLS = 16 };
@@ -35,17 +36,58 @@ size_t ws_weight_room(const struct ws_weight *w)
 	return room(w->works) + w->n_deltas * sizeof(void *) + 1024;
 }
 
-int ws_weight_check(const struct ws_weight *w, struct ws_err *err)
+struct edge {
+	int64_t row, rank; /* from that row on there is so much more, or less */
+};
+
+static int by_row(const void *x, const void *y)
+{
+	const struct edge *a = x, *b = y;
+	const int order = (a->row > b->row) - (a->row < b->row);
+	return order ? order : (a->rank > b->rank) - (a->rank < b->rank);
+}
+
+/* A stack of matrices has one delta for each of them: only those that share rows are needed at once. */
+static int find_rank(struct ws_weight *w, struct ws_err *err)
+{
+	struct edge *edges = calloc(2 * w->n_deltas + 1, sizeof *edges);
+	int64_t rank = 0;
+	if (!edges)
+		return ws_err_set(err, WS_ESYSTEM, "tensor '%s': out of memory", w->name);
+	for (size_t i = 0; i < w->n_deltas; i++) {
+		const struct ws_delta *d = w->deltas[i];
+		edges[2 * i] = (struct edge){ d->row, d->rank };
+		edges[2 * i + 1] = (struct edge){ d->row + d->rows, -d->rank };
+	}
+	qsort(edges, 2 * w->n_deltas, sizeof *edges, by_row);
+	w->rank = 0;
+	for (size_t i = 0; i < 2 * w->n_deltas; i++) {
+		rank += edges[i].rank;
+		w->rank = rank > w->rank ? rank : w->rank;
+	}
+	free(edges);
+	return 0;
+}
+
+static int refuse(const struct ws_weight *w, const char *what, int64_t n, const char *of, struct ws_err *err)
+{
+	ws_err_set(err, WS_EINPUT, "tensor '%s': %s %lld%s not fit into the scratch", w->name, what,
+	           (long long)n, of);
+	return ws_err_hint(err, "allow more of it: --scratch");
+}
+
+int ws_weight_init(struct ws_weight *w, struct ws_err *err)
 {
 	const uint64_t row = (uint64_t)w->cols * sizeof(float);
-	if (!ws_weight_splits(w) && (row > room(w->works) || row > ws_works_buf(w->works) / 3)) {
-		ws_err_set(err, WS_EINPUT, "tensor '%s': a row of %lld numbers does not fit into the "
-		           "scratch", w->name, (long long)w->cols);
-		return ws_err_hint(err, "allow more of it");
-	}
+	if (!ws_weight_splits(w) && (row > room(w->works) || row > ws_works_buf(w->works) / 3 ||
+	                             row > ws_works_tile(w->works)))
+		return refuse(w, "a row of", w->cols, " numbers does", err);
+	if (w->n_deltas * sizeof(void *) > room(w->works) / 4)
+		return refuse(w, "a list of", (int64_t)w->n_deltas, " changes does", err);
+	if (find_rank(w, err))
+		return -1;
 	if (w->rank > 0 && (uint64_t)w->rank * LEAST_COLS * 8 * sizeof(float) > room(w->works))
-		return ws_err_set(err, WS_EINPUT, "tensor '%s': factors of rank %lld do not fit into the "
-		                  "scratch", w->name, (long long)w->rank);
+		return refuse(w, "factors of rank", w->rank, " do", err);
 	return 0;
 }
 
@@ -136,8 +178,10 @@ static int read_base(struct ws_weight *w, int64_t row, int64_t n, int64_t col, i
 /* A tile of at most MOST_ROWS rows that the same deltas reach, and what is needed to merge it. */
 struct merge {
 	struct ws_weight *w;
-	const struct ws_delta *const *deltas; /* those that reach it */
+	const struct ws_delta **deltas; /* those that reach it */
 	size_t n_deltas;
+	int64_t rank;        /* of these together */
+	int64_t begin;       /* the first row that just these reach */
 	int64_t row, n;      /* of the weight */
 	int64_t col, m;      /* columns whose A lies on the shelf */
 	const float *b;      /* of those rows: the factors of each delta behind those of the other */
@@ -146,41 +190,30 @@ struct merge {
 	float max_delta, max_w;
 };
 
-/* The A factors of all deltas of the weight, for a window of columns. */
-static int fill_shelf(const struct ws_weight *w, int64_t col, int64_t m, struct ws_bench *bench,
-                      struct ws_err *err)
+/* The A factors of those deltas, for a window of columns. */
+static int fill_shelf(const struct merge *g, struct ws_bench *bench, struct ws_err *err)
 {
+	const int64_t at[3] = { g->begin, g->col, g->m };
 	float *to = bench->shelf;
-	if (bench->shelf_of == w && bench->shelf_at[0] == col && bench->shelf_at[1] == m)
+	if (bench->shelf_of == g->w && memcmp(bench->shelf_at, at, sizeof at) == 0)
 		return 0;
 	bench->shelf_of = NULL;
-	for (size_t i = 0; i < w->n_deltas; i++) {
-		const struct ws_delta *d = w->deltas[i];
-		const struct ws_factor a = { d->a, d->a_at, d->a_row, d->a_col };
-		if (ws_factor_read(&a, 0, d->rank, col, m, to, &bench->buf, err))
+	for (size_t k = 0; k < g->n_deltas; k++) {
+		const struct ws_factor a = ws_delta_a(g->deltas[k]);
+		if (ws_factor_read(&a, 0, g->deltas[k]->rank, g->col, g->m, to, &bench->buf, err))
 			return -1;
-		to += d->rank * m;
+		to += g->deltas[k]->rank * g->m;
 	}
-	bench->shelf_of = w;
-	bench->shelf_at[0] = col;
-	bench->shelf_at[1] = m;
+	bench->shelf_of = g->w;
+	memcpy(bench->shelf_at, at, sizeof at);
 	return 0;
 }
 
-static const float *on_shelf(const struct merge *g, const struct ws_delta *d, const struct ws_bench *bench)
-{
-	const float *a = bench->shelf;
-	for (size_t i = 0; g->w->deltas[i] != d; i++)
-		a += g->w->deltas[i]->rank * g->m;
-	return a;
-}
-
-static void make_delta(const struct merge *g, size_t k, const float *b, int64_t col, int64_t m, float *out,
-                       const struct ws_bench *bench)
+static void make_delta(const struct merge *g, size_t k, const float *a, const float *b, int64_t col, int64_t m,
+                       float *out)
 {
 	const struct ws_delta *d = g->deltas[k];
-	const struct ws_lowrank l = { .a = on_shelf(g, d, bench), .b = b, .rank = d->rank, .cols = g->m,
-		                      .scale = d->scale };
+	const struct ws_lowrank l = { .a = a, .b = b, .rank = d->rank, .cols = g->m, .scale = d->scale };
 	ws_lowrank_tile(&l, 0, g->n, col - g->col, m, out, (size_t)g->step);
 }
 
@@ -212,10 +245,11 @@ static void add_to(struct merge *g, void *w, size_t stride, int64_t m)
 static void merge_columns(struct merge *g, int64_t col, int64_t m, void *w, size_t stride,
                           const struct ws_bench *bench)
 {
-	const float *b = g->b;
+	const float *a = bench->shelf, *b = g->b;
 	for (size_t k = 0; k < g->n_deltas; k++) {
 		float *out = k == 0 || g->w->two_step ? g->sum : g->more;
-		make_delta(g, k, b, col, m, out, bench);
+		make_delta(g, k, a, b, col, m, out);
+		a += g->deltas[k]->rank * g->m;
 		b += g->deltas[k]->rank * g->n;
 		if (g->w->two_step)
 			add_to(g, w, stride, m);
@@ -227,28 +261,32 @@ static void merge_columns(struct merge *g, int64_t col, int64_t m, void *w, size
 		add_to(g, w, stride, m);
 }
 
-/* The deltas that reach `row`, and how many rows from there on they all reach and no others do. */
-static size_t find_deltas(const struct ws_weight *w, int64_t row, int64_t *n, const struct ws_delta **out)
+/* The deltas that reach g->row, and how many of g->n rows from there on they all reach and no others do. */
+static void find_deltas(struct merge *g)
 {
-	size_t found = 0;
-	for (size_t i = 0; i < w->n_deltas; i++) {
-		const struct ws_delta *d = w->deltas[i];
-		const int64_t edge = row < d->row ? d->row : d->row + d->rows;
-		if (row < edge && edge - row < *n)
-			*n = edge - row;
-		if (row >= d->row && row < d->row + d->rows)
-			out[found++] = d;
+	g->n_deltas = 0;
+	g->rank = g->begin = 0;
+	for (size_t i = 0; i < g->w->n_deltas; i++) {
+		const struct ws_delta *d = g->w->deltas[i];
+		const int64_t end = d->row + d->rows, next = g->row < d->row ? d->row : end;
+		const int64_t last = g->row >= end ? end : g->row >= d->row ? d->row : 0;
+		if (g->row < next && next - g->row < g->n)
+			g->n = next - g->row;
+		g->begin = last > g->begin ? last : g->begin;
+		if (g->row < d->row || g->row >= end)
+			continue;
+		g->deltas[g->n_deltas++] = d;
+		g->rank += d->rank;
 	}
-	return found;
 }
 
 static int read_b(struct merge *g, struct ws_bench *bench, struct ws_err *err)
 {
-	float *b = ws_bench_take(bench, (size_t)(g->w->rank * g->n) * sizeof *b);
+	float *b = ws_bench_take(bench, (size_t)(g->rank * g->n) * sizeof *b);
 	g->b = b;
 	for (size_t k = 0; k < g->n_deltas; k++) {
 		const struct ws_delta *d = g->deltas[k];
-		const struct ws_factor f = { d->b, d->b_at, d->b_row, d->b_col };
+		const struct ws_factor f = ws_delta_b(d);
 		if (ws_factor_read(&f, g->row - d->row, g->n, 0, d->rank, b, &bench->buf, err))
 			return -1;
 		b += g->n * d->rank;
@@ -283,9 +321,9 @@ static int merge_rows(struct merge *g, void *w, size_t stride, struct ws_bench *
 }
 
 /* Rows at once: of their B factors no more than half of the room. */
-static int64_t rows_at_once(const struct ws_weight *w, int64_t n)
+static int64_t rows_at_once(const struct ws_weight *w, int64_t rank, int64_t n)
 {
-	int64_t most = (int64_t)(room(w->works) / 2 / sizeof(float)) / w->rank - 1;
+	int64_t most = (int64_t)(room(w->works) / 2 / sizeof(float)) / rank - 1;
 	const int64_t tall = (int64_t)(room(w->works) / 2 / (3 * sizeof(float))) / (2 * LEAST_COLS);
 	most = most < tall ? most : tall;
 	most = most < MOST_ROWS ? most : MOST_ROWS;
@@ -317,27 +355,44 @@ static int note_largest(struct ws_weight *w, const struct merge *g, const void *
 	return 0;
 }
 
+/* Rows that the same deltas reach, in windows of columns as wide as the shelf, in groups of rows. */
+static int merge_alike(const struct merge *all, void *x, struct ws_bench *bench, struct ws_err *err)
+{
+	const size_t size = ws_weight_size(all->w);
+	const int64_t window = (int64_t)bench->shelf_floats / all->rank;
+	struct merge g = *all;
+	for (int64_t j = 0; j < all->m; j += g.m) {
+		g.col = all->col + j;
+		g.m = all->m - j < window ? all->m - j : window;
+		if (fill_shelf(&g, bench, err))
+			return -1;
+		for (int64_t i = 0; i < all->n; i += g.n) {
+			void *at = (char *)x + (size_t)(i * all->m + j) * size;
+			g.row = all->row + i;
+			g.n = rows_at_once(g.w, g.rank, all->n - i);
+			g.max_delta = g.max_w = 0;
+			if (merge_rows(&g, at, (size_t)all->m, bench, err) ||
+			    note_largest(g.w, &g, at, all->m, err))
+				return -1;
+		}
+	}
+	return 0;
+}
+
 /* Adds the deltas to numbers that were read, in place. */
 static int merge(struct ws_weight *w, int64_t row, int64_t n, int64_t col, int64_t m, void *x,
                  struct ws_bench *bench, struct ws_err *err)
 {
-	const size_t used = bench->used, size = ws_weight_size(w);
-	const struct ws_delta **reach = ws_bench_take(bench, w->n_deltas * sizeof *reach);
-	const int64_t window = (int64_t)bench->shelf_floats / w->rank;
+	const size_t used = bench->used;
+	struct merge g = { .w = w, .deltas = ws_bench_take(bench, w->n_deltas * sizeof *g.deltas),
+		           .col = col, .m = m };
 	int rc = 0;
-	for (int64_t j = 0; j < m && rc == 0; j += window) {
-		const int64_t width = m - j < window ? m - j : window;
-		rc = fill_shelf(w, col + j, width, bench, err);
-		for (int64_t i = 0; i < n && rc == 0;) {
-			struct merge g = { .w = w, .deltas = reach, .row = row + i,
-				           .n = rows_at_once(w, n - i), .col = col + j, .m = width };
-			void *at = (char *)x + (size_t)(i * m + j) * size;
-			g.n_deltas = find_deltas(w, g.row, &g.n, reach);
-			if (g.n_deltas && (merge_rows(&g, at, (size_t)m, bench, err) ||
-			                   note_largest(w, &g, at, m, err)))
-				rc = -1;
-			i += g.n;
-		}
+	for (int64_t i = 0; i < n && rc == 0; i += g.n) {
+		g.row = row + i;
+		g.n = n - i;
+		find_deltas(&g);
+		if (g.n_deltas)
+			rc = merge_alike(&g, (char *)x + (size_t)(i * m) * ws_weight_size(w), bench, err);
 	}
 	bench->used = used;
 	return rc;
@@ -348,11 +403,11 @@ int ws_weight_read(struct ws_weight *w, int64_t row, int64_t n, int64_t col, int
 {
 	if (read_base(w, row, n, col, m, dst, bench, err))
 		return -1;
-	if (!w->n_deltas && !plain)
-		return 0; /* whoever quantizes looks at them anyhow */
+	if (!w->n_deltas && !plain && w->looked_at)
+		return 0;
 	if (check_finite(w, dst, row, n, col, m, err))
 		return -1;
-	return plain ? 0 : merge(w, row, n, col, m, dst, bench, err);
+	return plain || !w->n_deltas ? 0 : merge(w, row, n, col, m, dst, bench, err);
 }
 
 /* ---- looking ahead ------------------------------------------------------------------------------- */
@@ -377,8 +432,7 @@ int ws_weight_check_factors(const struct ws_weight *w, struct ws_bench *bench, s
 	int rc = 0;
 	for (size_t i = 0; i < w->n_deltas && rc == 0; i++) {
 		const struct ws_delta *d = w->deltas[i];
-		const struct ws_factor a = { d->a, d->a_at, d->a_row, d->a_col };
-		const struct ws_factor b = { d->b, d->b_at, d->b_row, d->b_col };
+		const struct ws_factor a = ws_delta_a(d), b = ws_delta_b(d);
 		rc = look_at(&a, d->rank, d->cols, x, n, &bench->buf, err) ||
 		     look_at(&b, d->rows, d->rank, x, n, &bench->buf, err) ? -1 : 0;
 	}

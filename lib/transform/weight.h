@@ -22,15 +22,16 @@ struct ws_weight {
 	int64_t rows, cols;
 	const struct ws_delta **deltas;
 	size_t n_deltas;
-	int64_t rank;                     /* of all of them together */
+	int64_t rank;                     /* of all that reach one row, where that is most */
 	bool two_step;
+	bool looked_at;                   /* whoever reads them finds what is not finite anyhow */
 
 	pthread_mutex_t lock;             /* of what follows */
 	float max_delta, max_w;           /* of what has been merged so far */
 };
 
-/* What fits: -1 where a row or a rank is too long for the scratch. */
-int ws_weight_check(const struct ws_weight *w, struct ws_err *err);
+/* Fills rank in. What fits: -1 where a row, a rank or a list of deltas is too long for the scratch. */
+int ws_weight_init(struct ws_weight *w, struct ws_err *err);
 /* Bytes that a bench must have left for ws_weight_read. */
 size_t ws_weight_room(const struct ws_weight *w);
 /* Bytes of a number. */

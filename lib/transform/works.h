@@ -29,7 +29,7 @@ struct ws_bench {
 	float *shelf;           /* kept from one tile to the next, and what it is: */
 	size_t shelf_floats;
 	const void *shelf_of;   /* NULL: nothing */
-	int64_t shelf_at[2];
+	int64_t shelf_at[3];
 };
 
 /* n bytes at a multiple of 64. The sizes of tiles and chunks are chosen so that this cannot fail. */

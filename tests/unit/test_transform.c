@@ -89,13 +89,17 @@ static struct ws_transform *transform(const struct base *b, const struct ws_tran
 
 /* ---- what is expected ---- */
 
-static float value_at(const struct ws_item *item, int64_t i)
+static float *numbers_of(const struct ws_item *item)
 {
-	uint16_t raw;
-	assert_int_equal(ws_item_read(item, (uint64_t)i * 2, &raw, 2, NULL), 0);
-	const uint32_t bits = (uint32_t)raw << 16;
-	float x;
-	memcpy(&x, &bits, 4);
+	const size_t n = (size_t)(item->dims[0] * item->dims[1]);
+	uint16_t *raw = malloc(n * sizeof *raw);
+	float *x = malloc(n * sizeof *x);
+	assert_int_equal(ws_item_read(item, 0, raw, n * sizeof *raw, NULL), 0);
+	for (size_t i = 0; i < n; i++) {
+		const uint32_t bits = (uint32_t)raw[i] << 16;
+		memcpy(&x[i], &bits, sizeof bits);
+	}
+	free(raw);
 	return x;
 }
 
@@ -110,12 +114,11 @@ static struct expected quantize(const struct ws_item *item, int64_t bn, int64_t 
 	const int64_t rows = item->dims[0], cols = item->dims[1], across = (cols + bk - 1) / bk;
 	struct expected e = { .n_codes = (size_t)(rows * cols),
 		              .n_scales = (size_t)((rows + bn - 1) / bn * across) };
-	float *x = malloc(e.n_codes * sizeof *x);
+	float *x = numbers_of(item);
 	e.codes = malloc(e.n_codes);
 	e.scales = calloc(e.n_scales, sizeof *e.scales);
 	for (int64_t i = 0; i < rows * cols; i++) {
 		float *s = &e.scales[i / cols / bn * across + i % cols / bk];
-		x[i] = value_at(item, i);
 		const float a = x[i] < 0 ? -x[i] : x[i];
 		*s = a > *s ? a : *s;
 	}
@@ -174,6 +177,41 @@ static void blocks_of_any_size_give_the_same_as_a_plain_loop(void **state)
 		}
 		drop(&b);
 	}
+}
+
+/* A tile is a part of such a row, and begins where no block does. */
+static void rows_longer_than_a_tile_are_cut_within_blocks(void **state)
+{
+	static const int64_t blocks[][2] = { { 1, 100 }, { 2, 100 }, { 2, 3 }, { 1, 700001 } };
+	(void)state;
+	struct base b = { 0 };
+	add(&b, "a_proj.weight", 2, 1200007);
+	write_base(&b, false);
+	for (size_t k = 0; k < sizeof blocks / sizeof *blocks; k++) {
+		const struct ws_transform_opts o = { .quantize = WS_QUANTIZE_FP8, .threads = 2,
+			.scratch = 16 * MIB, .block = { blocks[k][0], blocks[k][1] } };
+		if (blocks[k][1] < 100) { /* its scales find no room on a bench */
+			struct ws_transform *t;
+			struct ws_err err = WS_ERR_INIT;
+			assert_int_equal(ws_transform_make(b.catalog, &o, &t, &err), -1);
+			assert_string_equal(err.msg, "tensor 'a_proj.weight': 400003 blocks beside each other do "
+			                    "not fit into the scratch");
+			assert_string_equal(err.hint, "allow more of it: --scratch");
+			continue;
+		}
+		struct expected e = quantize(ws_catalog_item(b.catalog, 0), blocks[k][0], blocks[k][1]);
+		for (int order = 0; order < 2; order++) {
+			struct ws_transform *t = transform(&b, &o);
+			if (order)
+				assert_int_equal(ws_transform_check(t, NULL, NULL, NULL), 0);
+			assert_item(t, "a_proj.weight", e.codes, e.n_codes);
+			assert_item(t, "a_proj.weight_scale_inv", e.scales, e.n_scales * 4);
+			ws_transform_free(t);
+		}
+		free(e.codes);
+		free(e.scales);
+	}
+	drop(&b);
 }
 
 struct reader {
@@ -379,6 +417,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		IN_SCRATCH(blocks_of_any_size_give_the_same_as_a_plain_loop),
+		IN_SCRATCH(rows_longer_than_a_tile_are_cut_within_blocks),
 		IN_SCRATCH(many_readers_at_once_get_their_bytes),
 		IN_SCRATCH(a_large_tensor_stays_within_the_scratch),
 		IN_SCRATCH(a_nan_is_named_by_whoever_meets_it),
