@@ -13,6 +13,7 @@
 #include "wsync/clock.h"
 #include "wsync/dtype.h"
 #include "wsync/err.h"
+#include "wsync/lineage.h"
 #include "wsync/listing.h"
 #include "wsync/log.h"
 
@@ -73,6 +74,8 @@ struct ws_endpoint_info {
 	char model_path[1024];
 	char served_model[256];
 	char model_type[64];
+	enum ws_lineage lineage;
+	struct ws_capabilities can; /* of the lineage, corrected by what its routes show */
 	int64_t ns;               /* the slower of the two answers */
 };
 

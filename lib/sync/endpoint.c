@@ -101,6 +101,8 @@ static int read_info(struct ws_endpoint_call *calls, const char *url, struct ws_
 			info->ns = calls[q].http.ns;
 	if (read_server_info(&calls[SERVER], info, err))
 		return -1;
+	const struct ws_lineage_signs signs = { .version = info->version };
+	info->lineage = ws_lineage_detect(&signs, &info->can);
 	return read_model_info(&calls[MODEL], info, err);
 }
 

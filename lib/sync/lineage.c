@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lineage.c - the table of lineages, and what becomes of it when routes say otherwise.
+ *
+ * The table is what was read off the servers' sources, each lineage at one point of its history.
+ * Where a release is older or newer than that point its routes and schemas tell, and they decide. */
+#include "wsync/lineage.h"
+
+#include <string.h>
+
+static const char *const names[WS_N_LINEAGES] = {
+	"unknown", "sglang-0.4", "sglang-0.5", "sglang-2026", "xorl-legacy", "xorl", "session", "slime",
+};
+
+const char *ws_lineage_name(enum ws_lineage lineage)
+{
+	return (unsigned)lineage < WS_N_LINEAGES ? names[lineage] : names[WS_LINEAGE_UNKNOWN];
+}
+
+int ws_lineage_parse(const char *name, enum ws_lineage *out)
+{
+	for (unsigned i = 0; i < WS_N_LINEAGES; i++)
+		if (name && !strcmp(name, names[i])) {
+			*out = (enum ws_lineage)i;
+			return 0;
+		}
+	return -1;
+}
+
+/* ---- the table ---- */
+
+/* Every server was seen to die of a release while it runs requests, and of a load format of tensors
+ * that it does not know. */
+#define EVERY_SERVER \
+	.update = true, .from_disk = true, .from_tensor = true, .flush = true, .memory = true, \
+	.get_weights = true, .generate = true, .dies_of_format = true, .dies_of_release = true
+
+/* What upstream had in the middle of 2026, which three others started from. */
+#define YEAR_2026 \
+	EVERY_SERVER, .destroy = true, .from_ipc = true, .load_format = true, .mixed_bucket = true, \
+	.weight_version = true, .abort_requests = true, .empty_cache = true, .pause = true, \
+	.pause_modes = true, .flush_waits = true, .set_version = true, .checker = true, \
+	.checksums = true, .routed_experts = true, .dies_of_flush = true, .dies_of_group = true
+
+static const struct ws_capabilities table[WS_N_LINEAGES] = {
+	/* Nothing is promised, and everything is feared. */
+	[WS_LINEAGE_UNKNOWN] = {
+		.update = true, .late_refusal = true, .dies_of_flush = true, .dies_of_group = true,
+		.dies_of_format = true, .dies_of_release = true, .stuck_prepare = true,
+	},
+	[WS_LINEAGE_SGLANG_04] = { EVERY_SERVER, .dies_of_flush = true, .dies_of_group = true },
+	/* Whether its update knows load_format depends on the month: only a schema may say yes. */
+	[WS_LINEAGE_SGLANG_05] = {
+		EVERY_SERVER, .destroy = true, .from_ipc = true, .weight_version = true,
+		.abort_requests = true, .pause = true, .set_version = true, .dies_of_flush = true,
+		.dies_of_group = true,
+	},
+	[WS_LINEAGE_SGLANG_2026] = { YEAR_2026 },
+	[WS_LINEAGE_XORL_LEGACY] = {
+		EVERY_SERVER, .destroy = true, .two_phase = true, .two_phase_whole = true,
+		.receive = true, .ep_scatter = true, .load_format = true, .mixed_bucket = true,
+		.weight_version = true, .abort_requests = true, .free_kv = true, .pause = true,
+		.pause_modes = true, .set_version = true, .health_open = true, .list_weights = true,
+		.checker = true, .routed_experts = true, .eager_comm = true, .late_refusal = true,
+	},
+	[WS_LINEAGE_XORL] = {
+		YEAR_2026, .two_phase = true, .two_phase_whole = true, .eager_comm = true,
+		.stuck_prepare = true,
+	},
+	[WS_LINEAGE_SESSION] = { YEAR_2026, .session = true, .selector = true, .skip_tensors = true },
+	[WS_LINEAGE_SLIME] = { YEAR_2026, .post_process = true },
+};
+
+void ws_lineage_capabilities(enum ws_lineage lineage, struct ws_capabilities *out)
+{
+	*out = table[(unsigned)lineage < WS_N_LINEAGES ? lineage : WS_LINEAGE_UNKNOWN];
+}
+
+/* ---- fields by name ---- */
+
+#define FIELD(f) { #f, offsetof(struct ws_capabilities, f) }
+static const struct {
+	const char *name;
+	size_t at;
+} fields[] = {
+	FIELD(update), FIELD(destroy), FIELD(two_phase), FIELD(two_phase_whole), FIELD(receive),
+	FIELD(ep_scatter), FIELD(session), FIELD(post_process), FIELD(from_disk), FIELD(from_tensor),
+	FIELD(from_ipc), FIELD(sparse_delta),
+	FIELD(load_format), FIELD(mixed_bucket), FIELD(weight_version), FIELD(abort_requests),
+	FIELD(free_kv), FIELD(empty_cache), FIELD(selector),
+	FIELD(pause), FIELD(pause_modes), FIELD(flush), FIELD(flush_waits), FIELD(set_version),
+	FIELD(memory), FIELD(sleep), FIELD(health_open),
+	FIELD(list_weights), FIELD(checker), FIELD(checksums), FIELD(skip_tensors), FIELD(get_weights),
+	FIELD(generate), FIELD(routed_experts),
+	FIELD(eager_comm), FIELD(late_refusal), FIELD(dies_of_flush), FIELD(dies_of_group),
+	FIELD(dies_of_format), FIELD(dies_of_release), FIELD(stuck_prepare),
+};
+enum { N_FIELDS = sizeof fields / sizeof *fields };
+_Static_assert(N_FIELDS * sizeof(bool) == sizeof(struct ws_capabilities), "each field has a name");
+
+size_t ws_capability_count(void)
+{
+	return N_FIELDS;
+}
+
+const char *ws_capability_name(size_t i)
+{
+	return i < N_FIELDS ? fields[i].name : "";
+}
+
+static bool *field(struct ws_capabilities *can, size_t i)
+{
+	return (bool *)((char *)can + fields[i].at);
+}
+
+bool ws_capability_get(const struct ws_capabilities *can, size_t i)
+{
+	return i < N_FIELDS && *(const bool *)((const char *)can + fields[i].at);
+}
+
+void ws_capability_set(struct ws_capabilities *can, size_t i, bool value)
+{
+	if (i < N_FIELDS)
+		*field(can, i) = value;
+}
+
+/* ---- what was seen decides ---- */
+
+/* A field of a body is nothing without its route. */
+static void drop_orphans(struct ws_capabilities *can)
+{
+	can->load_format &= can->update;
+	can->mixed_bucket &= can->load_format;
+	can->weight_version &= can->update;
+	can->abort_requests &= can->update;
+	can->free_kv &= can->update;
+	can->empty_cache &= can->update;
+	can->selector &= can->update;
+	can->two_phase_whole &= can->two_phase;
+	can->stuck_prepare &= can->two_phase;
+	can->pause_modes &= can->pause;
+	can->flush_waits &= can->flush;
+	can->checksums &= can->checker;
+	can->skip_tensors &= can->checker;
+	can->routed_experts &= can->generate;
+}
+
+void ws_lineage_apply(enum ws_lineage lineage, const struct ws_lineage_signs *signs,
+                      struct ws_capabilities *can)
+{
+	ws_lineage_capabilities(lineage, can);
+	for (size_t i = 0; i < N_FIELDS; i++)
+		if (ws_capability_get(&signs->asked, i))
+			*field(can, i) = ws_capability_get(&signs->seen, i);
+	drop_orphans(can);
+}
+
+/* The third number of "0.5.N", or -1. Releases from 0.5.7 on are of 2026. */
+static int minor_of_05(const char *version)
+{
+	int n = 0;
+	if (strncmp(version, "0.5.", 4) || version[4] < '0' || version[4] > '9')
+		return -1;
+	for (const char *p = version + 4; *p >= '0' && *p <= '9' && n < 1000; p++)
+		n = n * 10 + (*p - '0');
+	return n;
+}
+
+static enum ws_lineage by_version(const char *version)
+{
+	const int minor = minor_of_05(version);
+	if (minor >= 0)
+		return minor < 7 ? WS_LINEAGE_SGLANG_05 : WS_LINEAGE_SGLANG_2026;
+	if (!strncmp(version, "0.5", 3))
+		return WS_LINEAGE_SGLANG_05;
+	if (!strncmp(version, "0.4.", 4) || !strcmp(version, "0.4"))
+		return WS_LINEAGE_SGLANG_04;
+	return WS_LINEAGE_UNKNOWN;
+}
+
+/* Upstream by year: what a later one has, the one before has not. */
+static enum ws_lineage by_year(const struct ws_lineage_signs *signs)
+{
+	const struct ws_capabilities *asked = &signs->asked, *seen = &signs->seen;
+	const enum ws_lineage said = by_version(signs->version ? signs->version : "");
+	if (seen->checker || seen->pause_modes || seen->empty_cache)
+		return WS_LINEAGE_SGLANG_2026;
+	if (seen->pause || seen->set_version || seen->destroy || seen->from_ipc)
+		return asked->checker || said == WS_LINEAGE_UNKNOWN ? WS_LINEAGE_SGLANG_05 : said;
+	if (seen->update && asked->pause && asked->set_version)
+		return said == WS_LINEAGE_SGLANG_05 ? said : WS_LINEAGE_SGLANG_04;
+	return said;
+}
+
+enum ws_lineage ws_lineage_detect(const struct ws_lineage_signs *signs, struct ws_capabilities *can)
+{
+	const struct ws_capabilities *seen = &signs->seen;
+	enum ws_lineage lineage;
+	if (seen->receive || seen->ep_scatter)
+		lineage = WS_LINEAGE_XORL_LEGACY;
+	else if (seen->two_phase)
+		lineage = WS_LINEAGE_XORL;
+	else if (seen->session)
+		lineage = WS_LINEAGE_SESSION;
+	else if (seen->post_process || signs->pull_weights)
+		lineage = WS_LINEAGE_SLIME;
+	else if (signs->asked.update && !seen->update)
+		lineage = WS_LINEAGE_UNKNOWN;
+	else
+		lineage = by_year(signs);
+	ws_lineage_apply(lineage, signs, can);
+	return lineage;
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_lineage.c - names, the table, and who decides when version and routes disagree. */
+#include "wsync/lineage.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+static void names_and_numbers_agree(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < WS_N_LINEAGES; i++) {
+		enum ws_lineage back = WS_N_LINEAGES;
+		assert_int_equal(ws_lineage_parse(ws_lineage_name((enum ws_lineage)i), &back), 0);
+		assert_int_equal(back, i);
+	}
+	enum ws_lineage kept = WS_LINEAGE_XORL;
+	assert_int_equal(ws_lineage_parse("sglang", &kept), -1);
+	assert_int_equal(ws_lineage_parse("", &kept), -1);
+	assert_int_equal(ws_lineage_parse(NULL, &kept), -1);
+	assert_int_equal(kept, WS_LINEAGE_XORL);
+	assert_string_equal(ws_lineage_name(WS_N_LINEAGES), "unknown");
+}
+
+static void every_field_has_a_name_of_its_own(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < ws_capability_count(); i++) {
+		struct ws_capabilities can = { 0 };
+		for (size_t k = 0; k < i; k++)
+			assert_string_not_equal(ws_capability_name(i), ws_capability_name(k));
+		ws_capability_set(&can, i, true);
+		for (size_t k = 0; k < ws_capability_count(); k++)
+			assert_int_equal(ws_capability_get(&can, k), k == i);
+	}
+	assert_string_equal(ws_capability_name(ws_capability_count()), "");
+	assert_false(ws_capability_get(&(struct ws_capabilities){ .stuck_prepare = true },
+	                               ws_capability_count()));
+}
+
+/* What was not asked comes from the table; what was asked does not, whatever the version claims. */
+static void routes_decide(void **state)
+{
+	(void)state;
+	struct ws_capabilities can;
+	struct ws_lineage_signs s = { .version = "0.4.6" };
+	assert_int_equal(ws_lineage_detect(&s, &can), WS_LINEAGE_SGLANG_04);
+	assert_false(can.pause);
+	s.asked.checker = s.seen.checker = s.asked.pause = s.seen.pause = true;
+	assert_int_equal(ws_lineage_detect(&s, &can), WS_LINEAGE_SGLANG_2026);
+	assert_true(can.pause && can.load_format);
+	s.asked.pause_modes = true;
+	ws_lineage_detect(&s, &can);
+	assert_true(can.pause);
+	assert_false(can.pause_modes);
+	s.asked.two_phase = s.seen.two_phase = true;
+	assert_int_equal(ws_lineage_detect(&s, &can), WS_LINEAGE_XORL);
+	assert_true(can.stuck_prepare && can.eager_comm);
+	s.asked.receive = s.seen.receive = true;
+	assert_int_equal(ws_lineage_detect(&s, &can), WS_LINEAGE_XORL_LEGACY);
+	assert_true(can.late_refusal);
+	assert_false(can.dies_of_flush);
+}
+
+static void a_version_speaks_where_routes_are_silent(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *version;
+		enum ws_lineage lineage;
+	} cases[] = {
+		{ "0.4.6.post5", WS_LINEAGE_SGLANG_04 }, { "0.4", WS_LINEAGE_SGLANG_04 },
+		{ "0.5.0rc1", WS_LINEAGE_SGLANG_05 },    { "0.5.4.post1", WS_LINEAGE_SGLANG_05 },
+		{ "0.5.6", WS_LINEAGE_SGLANG_05 },       { "0.5.7", WS_LINEAGE_SGLANG_2026 },
+		{ "0.5.15.post1", WS_LINEAGE_SGLANG_2026 }, { "0.40", WS_LINEAGE_UNKNOWN },
+		{ "0.1.0", WS_LINEAGE_UNKNOWN },         { "", WS_LINEAGE_UNKNOWN },
+		{ "0.5.99999999999999999999", WS_LINEAGE_SGLANG_2026 },
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		const struct ws_lineage_signs s = { .version = cases[i].version };
+		struct ws_capabilities can;
+		assert_int_equal(ws_lineage_detect(&s, &can), cases[i].lineage);
+	}
+}
+
+/* An unknown server gets what its routes show and nothing else. */
+static void an_unknown_server_has_what_it_shows(void **state)
+{
+	(void)state;
+	struct ws_capabilities can;
+	struct ws_lineage_signs s = { .version = "7.1" };
+	s.asked.update = s.asked.from_disk = s.seen.from_disk = true;
+	assert_int_equal(ws_lineage_detect(&s, &can), WS_LINEAGE_UNKNOWN);
+	assert_true(can.from_disk);
+	assert_false(can.update || can.load_format || can.pause || can.flush);
+}
+
+static void no_field_without_its_route(void **state)
+{
+	(void)state;
+	struct ws_capabilities can;
+	struct ws_lineage_signs s = { .version = "" };
+	s.asked.pause = s.asked.two_phase = s.asked.checker = s.asked.flush = true;
+	s.asked.update = s.asked.generate = true;
+	ws_lineage_apply(WS_LINEAGE_XORL, &s, &can);
+	assert_false(can.pause_modes || can.two_phase_whole || can.stuck_prepare || can.checksums);
+	assert_false(can.flush_waits || can.load_format || can.mixed_bucket || can.weight_version);
+	assert_false(can.routed_experts || can.empty_cache || can.abort_requests);
+	assert_true(can.from_disk && can.destroy);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(names_and_numbers_agree),
+		cmocka_unit_test(every_field_has_a_name_of_its_own),
+		cmocka_unit_test(routes_decide),
+		cmocka_unit_test(a_version_speaks_where_routes_are_silent),
+		cmocka_unit_test(an_unknown_server_has_what_it_shows),
+		cmocka_unit_test(no_field_without_its_route),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
