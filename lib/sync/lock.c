@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lock.c - flock(2) on a file that says who holds it: "PID HOST\n".
+ *
+ * What the file says is believed only while it is locked; between taking the lock and writing there is a
+ * moment in which nobody is named. */
+#include "lock.h"
+
+#include "file.h"
+#include "hash.h"
+#include "wsync/endpoint.h"
+#include "wsync/str.h"
+
+#include <arpa/inet.h>
+#include <ctype.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct one {
+	char name[WS_LOCK_NAME];
+	const char *url; /* borrowed while taking */
+	int fd;
+};
+
+struct ws_locks {
+	size_t n;
+	struct one items[];
+};
+
+/* ---- one lock ----------------------------------------------------------------------------------- */
+
+static void say_who(int fd)
+{
+	char host[65] = "", text[96];
+	gethostname(host, sizeof host - 1);
+	const int n = snprintf(text, sizeof text, "%ld %s\n", (long)getpid(), host);
+	/* Only a courtesy: without these words the lock holds as well. */
+	if (n > 0 && ftruncate(fd, 0) == 0 && pwrite(fd, text, (size_t)n, 0) < 0)
+		(void)ftruncate(fd, 0);
+}
+
+/* "process 4711 on trainer3", or "another process". */
+static void read_who(const char *path, char *who, size_t n)
+{
+	char text[96] = "", host[65] = "";
+	long pid = 0;
+	const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (fd >= 0) {
+		const ssize_t k = read(fd, text, sizeof text - 1);
+		text[k > 0 ? k : 0] = 0;
+		close(fd);
+	}
+	if (sscanf(text, "%ld %64s", &pid, host) < 1 || pid <= 0) {
+		snprintf(who, n, "another process");
+		return;
+	}
+	char printable[65];
+	ws_printable(printable, sizeof printable, host, strlen(host));
+	snprintf(who, n, "process %ld%s%s", pid, *printable ? " on " : "", printable);
+}
+
+int ws_lock_take(const char *path, const char *what, int64_t wait_ns, const struct ws_cancel *cancel,
+                 struct ws_err *err)
+{
+	struct ws_err why = WS_ERR_INIT;
+	const int fd = ws_file_lock(path, ws_deadline_in(wait_ns), cancel, &why);
+	if (fd >= 0) {
+		say_who(fd);
+		return fd;
+	}
+	if (why.code != WS_ETIMEOUT) {
+		if (err)
+			*err = why;
+		return -1;
+	}
+	char who[160], waited[32];
+	read_who(path, who, sizeof who);
+	if (wait_ns <= 0) {
+		ws_err_set(err, WS_EREFUSED, "%s: %s is at work on it", what, who);
+		return ws_err_hint(err, "let it end, or wait for it: --lock-wait 10m");
+	}
+	ws_format_duration(waited, sizeof waited, wait_ns);
+	return ws_err_set(err, WS_ETIMEOUT, "%s: %s is still at work on it after %s", what, who, waited);
+}
+
+void ws_lock_drop(int fd)
+{
+	if (fd < 0)
+		return;
+	/* Its words end with it, so that the next holder is not taken for this one. */
+	(void)!ftruncate(fd, 0);
+	ws_file_unlock(fd);
+}
+
+/* ---- one for each endpoint ---------------------------------------------------------------------- */
+
+static bool names_this_machine(const char *host)
+{
+	struct in_addr v4;
+	struct in6_addr v6;
+	if (inet_pton(AF_INET, host, &v4) == 1)
+		return ntohl(v4.s_addr) >> 24 == 127;
+	if (inet_pton(AF_INET6, host, &v6) == 1)
+		return IN6_IS_ADDR_LOOPBACK(&v6);
+	return strcmp(host, "localhost") == 0;
+}
+
+int ws_lock_name(const char *url, char *name, struct ws_err *err)
+{
+	char host[256];
+	uint16_t port;
+	if (ws_endpoint_host_port(url, host, &port, err))
+		return -1;
+	if (names_this_machine(host))
+		snprintf(host, sizeof host, "localhost");
+	const size_t len = strlen(host);
+	if (len + sizeof ":65535.lock" > WS_LOCK_NAME) /* a host may be as long as a file's name */
+		snprintf(host, sizeof host, "%016llx", (unsigned long long)ws_hash64(host, len));
+	for (char *p = host; *p; p++)
+		if (!isalnum((unsigned char)*p) && !strchr(".-:", *p))
+			*p = '_';
+	if (host[0] == '.')
+		host[0] = '_';
+	snprintf(name, WS_LOCK_NAME, "%.180s:%u.lock", host, port);
+	return 0;
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(((const struct one *)a)->name, ((const struct one *)b)->name);
+}
+
+static int take_one(const char *dir, struct one *o, ws_deadline until, bool wait,
+                    const struct ws_cancel *cancel, struct ws_err *err)
+{
+	char *path = NULL, *what = NULL;
+	const int64_t left = ws_deadline_left(until);
+	if (asprintf(&path, "%s/%s", dir, o->name) < 0 || asprintf(&what, "endpoint %s", o->url) < 0)
+		ws_err_set(err, WS_ESYSTEM, "out of memory");
+	else
+		o->fd = ws_lock_take(path, what, wait && !left ? 1 : left, cancel, err);
+	if (o->fd < 0)
+		ws_err_where(err, NULL, o->url);
+	free(path);
+	free(what);
+	return o->fd < 0 ? -1 : 0;
+}
+
+int ws_locks_take(const char *dir, const char *const *urls, size_t n, int64_t wait_ns,
+                  const struct ws_cancel *cancel, struct ws_locks **out, struct ws_err *err)
+{
+	const ws_deadline until = ws_deadline_in(wait_ns);
+	if (ws_file_mkdirs(dir, err))
+		return -1;
+	struct ws_locks *l = calloc(1, sizeof *l + n * sizeof *l->items);
+	if (!l)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	for (size_t i = 0; i < n; i++)
+		l->items[i].fd = -1;
+	l->n = n;
+	int rc = 0;
+	for (size_t i = 0; rc == 0 && i < n; i++) {
+		l->items[i].url = urls[i];
+		rc = ws_lock_name(urls[i], l->items[i].name, err);
+	}
+	if (rc == 0)
+		qsort(l->items, n, sizeof *l->items, by_name);
+	for (size_t i = 0; rc == 0 && i < n; i++) {
+		/* Two spellings of one endpoint must not wait for each other. */
+		if (i && by_name(&l->items[i - 1], &l->items[i]) == 0)
+			rc = ws_err_set(err, WS_EUSAGE, "endpoints %s and %s are the same",
+			                l->items[i - 1].url, l->items[i].url);
+		else
+			rc = take_one(dir, &l->items[i], until, wait_ns > 0, cancel, err);
+	}
+	if (rc) {
+		ws_locks_drop(l);
+		return -1;
+	}
+	*out = l;
+	return 0;
+}
+
+void ws_locks_drop(struct ws_locks *l)
+{
+	for (size_t i = 0; l && i < l->n; i++)
+		ws_lock_drop(l->items[i].fd);
+	free(l);
+}
