@@ -3,7 +3,7 @@
  *
  * The books: every nanosecond of a run belongs to exactly one phase, so the phases add up to the
  * total. Clean-up has deadlines of its own, because the run's may be what has passed. */
-#include "push_state.h"
+#include "push_protocol.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -130,7 +130,7 @@ static void emit_plan(struct ws_push *p)
 		          .skipped = plan->n_skipped, .buckets = plan->n_buckets, .bytes = plan->bytes,
 		          .bucket_size = plan->bucket_size,
 		          .load_format = plan->format == WS_FORMAT_FLATTENED ? "flattened_bucket" : "none",
-		          .backend = p->transport->name, .protocol = "update", .world_size = world,
+		          .backend = p->transport->name, .protocol = p->protocol->name, .world_size = world,
 		          .dry_run = p->opts.dry_run },
 	};
 	push_emit(p, &ev);
@@ -252,6 +252,8 @@ static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct 
 		return -1;
 	emit_plan(p);
 	if (push_check_plan(p, err) || push_check_fp8(p, err))
+		return -1;
+	if (p->protocol->legal && p->opts.n_endpoints && p->protocol->legal(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_VERIFY);
 	if (push_values_begin(p, err) || push_names(p, err))
@@ -390,6 +392,8 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 		 * which refused them, hears nothing else until that one has left. */
 		push_enter(p, WS_PHASE_DESTROY);
 		drop_group(p);
+		if (p->protocol->undo)
+			p->protocol->undo(p);
 	}
 	push_enter(p, WS_PHASE_RESUME);
 	/* An endpoint that answers nobody is no success, whatever weights it has. */
@@ -422,6 +426,7 @@ static int take_opts(struct ws_push *p, const struct ws_push_opts *opts, struct 
 	p->opts.init_ns = opts->init_ns > 0 ? opts->init_ns : 600 * WS_NS_PER_S;
 	p->opts.bucket_ns = opts->bucket_ns > 0 ? opts->bucket_ns : 600 * WS_NS_PER_S;
 	p->transport = &ws_transport_gloo;
+	p->protocol = &push_update;
 	p->endpoints = calloc(n + 1, sizeof *p->endpoints);
 	p->infos = calloc(n + 1, sizeof *p->infos);
 	p->members = calloc(n + 1, sizeof *p->members);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_state.h - what the files of the push share: push.c (the life of a run), push_connect.c (who the
  * endpoints are and what is legal), push_names.c (what the tensors are called), push_fp8.c (who
- * keeps FP8), push_values.c (what tensors are computed from), push_transfer.c (buckets), push_verify.c
- * (hashes). */
+ * keeps FP8), push_values.c (what tensors are computed from), push_transfer.c (buckets),
+ * push_protocol.h (how they get into servers), push_verify.c (hashes). */
 #ifndef WS_SYNC_PUSH_STATE_H
 #define WS_SYNC_PUSH_STATE_H
 
@@ -27,6 +27,7 @@ struct ws_push {
 	struct ws_push_opts opts;
 	struct ws_http *http;
 	const struct ws_transport_ops *transport;
+	const struct push_protocol *protocol;
 	struct push_endpoint *endpoints;   /* opts.n_endpoints of them, as everything below */
 	struct ws_endpoint_info *infos;
 	struct ws_member *members;
