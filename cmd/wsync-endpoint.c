@@ -48,7 +48,7 @@ static const struct opt opts[] = {
 	           "name under /v1/models (the model path)"),
 	OPT_STRING(0, "dtype", "DTYPE", &cfg.dtype, "dtype of parameters (as the model says, bfloat16)"),
 	OPT_STRING(0, "quantization", "NAME", &cfg.quantization,
-	           "quantization to report (as the model says, none)"),
+	           "what it was told; fp8 of a 16-bit --model is made while loading (as the model says)"),
 	OPT_DURATION(0, "init-timeout", &cfg.init_ns, "limit for a group to form (10m)"),
 	OPT_DURATION(0, "receive-timeout", &cfg.receive_ns, "limit for the bytes of one update (30m)"),
 	OPT_GROUP("Trouble"),

@@ -48,6 +48,7 @@ struct ws_quant {
 	const char *const *skip;      /* modules_to_not_convert / ignored_layers, owned by the config */
 	size_t n_skip;
 	const char *scale_fmt;        /* "ue8m0": scales are powers of two; "" not said */
+	const char *activation;       /* activation_scheme: "dynamic", "static"; "" not said */
 };
 const struct ws_quant *ws_config_quant(const struct ws_config *c); /* never NULL */
 /* From now on it says this, of weights that were changed on their way. The strings are borrowed, their

@@ -50,7 +50,9 @@ struct ws_serve_opts {
 	const char *model_path;   /* NULL: model, else "wsync-endpoint" */
 	const char *served_model_name; /* NULL: model_path */
 	const char *dtype;        /* NULL: as the model's config says, else "bfloat16" */
-	const char *quantization; /* to report; NULL: as the model's config says, else none */
+	/* To report; NULL: as the model's config says, else none. "fp8" of a model in 16 bits: its linear
+	 * layers are made FP8 while they are loaded, and cannot be updated. */
+	const char *quantization;
 	int64_t init_ns;          /* for all ranks to join a group; 0: 600 s */
 	int64_t receive_ns;       /* for one update; 0: 30 min, torch's own limit */
 	const struct ws_log *log; /* borrowed until ws_serve_stop */

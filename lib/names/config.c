@@ -93,7 +93,7 @@ static int read_quant(struct ws_config *c, struct ws_err *err)
 	 * the list. */
 	static const char *const skips[] = { "modules_to_not_convert", "ignored_layers", "ignore" };
 	const struct ws_json *q = find(c, "quantization_config"), *list = NULL;
-	c->quant.method = c->quant.scale_fmt = "";
+	c->quant.method = c->quant.scale_fmt = c->quant.activation = "";
 	if (!q)
 		return 0;
 	if (ws_json_type(q) != WS_JSON_OBJECT)
@@ -102,6 +102,7 @@ static int read_quant(struct ws_config *c, struct ws_err *err)
 		return -1;
 	c->quant.method = ws_json_get_string(q, "quant_method", "");
 	c->quant.scale_fmt = ws_json_get_string(q, "scale_fmt", "");
+	c->quant.activation = ws_json_get_string(q, "activation_scheme", "");
 	if (read_block(c, member(q, "weight_block_size"), err))
 		return -1;
 	for (size_t i = 0; i < sizeof skips / sizeof skips[0] && !list; i++)

@@ -198,7 +198,7 @@ static int open_model(struct ws_serve *s, const struct ws_serve_opts *o, struct 
 		                  "groups", s->opts.tp, s->opts.ep);
 	if (!o->model)
 		return 0;
-	return ws_serve_model_open(o->model, s->opts.tp, s->opts.ep, o->dtype,
+	return ws_serve_model_open(o->model, s->opts.tp, s->opts.ep, o->dtype, o->quantization,
 	                           o->keep == WS_KEEP_MEMORY, &s->model, err);
 }
 

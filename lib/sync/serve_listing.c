@@ -42,12 +42,26 @@ static bool row_at(const struct ws_serve *s, size_t i, unsigned rank, const char
 		*out = (struct row){ .name = p->name, .dtype = s->model->dtypes[i], .n_dims = p->n_dims,
 			             .data = ws_serve_model_at(s->model, i, rank) };
 		ws_layout_dims(s->model->layout, p, rank, out->dims);
+		if (s->model->rigid && s->model->rigid[i])
+			out->n_dims = ws_serve_rigid_dims(s->model, i, false, rank, out->dims);
 		return !p->tied_to && starts_with(p->name, prefix);
 	}
 	const struct ws_serve_weight *w = &s->weights.items[i];
 	*out = (struct row){ .name = w->name, .dtype = w->dtype, .n_dims = w->n_dims, .data = w->data };
 	memcpy(out->dims, w->dims, sizeof out->dims);
 	return starts_with(w->name, prefix);
+}
+
+/* The scales of row i, where it is rigid. */
+static bool scale_at(const struct ws_serve *s, size_t i, unsigned rank, const char *prefix, char *name,
+                     size_t n, struct row *out)
+{
+	if (!s->model || !s->model->rigid || !s->model->rigid[i])
+		return false;
+	snprintf(name, n, "%s_scale", ws_layout_param(s->model->layout, i)->name);
+	*out = (struct row){ .name = name, .dtype = WS_DTYPE_F32 };
+	out->n_dims = ws_serve_rigid_dims(s->model, i, true, rank, out->dims);
+	return starts_with(name, prefix);
 }
 
 static void write_row(struct ws_jw *jw, const struct row *row)
@@ -67,9 +81,11 @@ static void write_rows(struct ws_serve_call *c, const char *prefix, unsigned ran
 {
 	const struct ws_serve *s = c->serve;
 	struct row row;
+	char scale[512];
 	size_t n = 0;
 	for (size_t i = 0; i < count_rows(s); i++)
-		n += row_at(s, i, rank, prefix, &row);
+		n += (size_t)row_at(s, i, rank, prefix, &row) +
+		     scale_at(s, i, rank, prefix, scale, sizeof scale, &row);
 	char message[64];
 	snprintf(message, sizeof message, "Found %zu weights", n);
 	struct ws_jw jw;
@@ -78,9 +94,12 @@ static void write_rows(struct ws_serve_call *c, const char *prefix, unsigned ran
 	ws_jw_bool(&jw, "success", true);
 	ws_jw_str(&jw, "message", message);
 	ws_jw_array(&jw, "weights");
-	for (size_t i = 0; i < count_rows(s); i++)
+	for (size_t i = 0; i < count_rows(s); i++) {
 		if (row_at(s, i, rank, prefix, &row))
 			write_row(&jw, &row);
+		if (scale_at(s, i, rank, prefix, scale, sizeof scale, &row))
+			write_row(&jw, &row);
+	}
 	ws_jw_end_array(&jw);
 	if (!s->model)
 		ws_jw_bool(&jw, "received", true); /* ours: what came, under the names it came by */

@@ -38,13 +38,14 @@ static int choose_dtype(struct ws_serve_model *m, const char *name, struct ws_er
 	return 0;
 }
 
-static int make_layout(struct ws_serve_model *m, struct ws_err *err)
+static int make_layout(struct ws_serve_model *m, const char *quantization, struct ws_err *err)
 {
 	const struct ws_family *f = ws_namemap_find(m->map, m->config);
 	if (!f || !ws_family_has_params(f))
 		return ws_err_set(err, WS_EINPUT, "%s: no rules for architecture '%.100s'",
 		                  ws_config_path(m->config), ws_config_architecture(m->config));
-	const struct ws_layout_opts opts = { .tp = m->tp, .ep = m->ep };
+	const bool rigid = ws_serve_model_is_rigid(m->config, quantization);
+	const struct ws_layout_opts opts = { .tp = m->tp, .ep = m->ep, .unquantized = rigid };
 	if (ws_layout_make(f, m->config, &opts, &m->layout, err))
 		return -1;
 	m->manner = ws_serve_manner_of(ws_family_name(f));
@@ -139,8 +140,9 @@ static int map_memory(struct ws_serve_model *m, struct ws_err *err)
 	return 0;
 }
 
-int ws_serve_model_open(const char *dir, unsigned tp, unsigned ep, const char *dtype, bool memory,
-                        struct ws_serve_model **out, struct ws_err *err)
+int ws_serve_model_open(const char *dir, unsigned tp, unsigned ep, const char *dtype,
+                        const char *quantization, bool memory, struct ws_serve_model **out,
+                        struct ws_err *err)
 {
 	struct ws_serve_model *m = calloc(1, sizeof *m);
 	if (!m || !(m->memory = calloc(tp, sizeof *m->memory))) {
@@ -154,13 +156,16 @@ int ws_serve_model_open(const char *dir, unsigned tp, unsigned ep, const char *d
 	if (rc == 0)
 		rc = ws_config_open(dir, &m->config, err);
 	if (rc == 0)
-		rc = choose_dtype(m, dtype, err);
+		rc = choose_dtype(m, dtype, err) || ws_serve_model_check_quant(m->config, quantization, err) ? -1
+		                                                                                             : 0;
 	if (rc == 0)
 		rc = ws_namemap_open(NULL, &m->map, err);
 	if (rc == 0)
-		rc = make_layout(m, err);
+		rc = make_layout(m, quantization, err) || type_params(m, err) ? -1 : 0;
+	if (rc == 0 && ws_serve_model_is_rigid(m->config, quantization))
+		rc = ws_serve_model_find_rigid(m, err);
 	if (rc == 0)
-		rc = type_params(m, err) || place_params(m, err) || (memory && map_memory(m, err)) ? -1 : 0;
+		rc = place_params(m, err) || (memory && map_memory(m, err)) ? -1 : 0;
 	if (rc == 0 && !(m->parts = calloc(ws_layout_part_count(m->layout) + 1, sizeof *m->parts)))
 		rc = ws_err_set(err, WS_ESYSTEM, "not enough memory");
 	if (rc) {
@@ -187,6 +192,7 @@ void ws_serve_model_close(struct ws_serve_model *m)
 	free(m->rank_bytes);
 	free(m->offsets);
 	free(m->dtypes);
+	free(m->rigid);
 	free(m);
 }
 

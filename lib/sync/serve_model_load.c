@@ -66,6 +66,22 @@ static bool same_shape(unsigned n, const int64_t *dims, const struct ws_serve_sl
 	return n == slot->n_dims && memcmp(dims, slot->dims, n * sizeof *dims) == 0;
 }
 
+/* The default loader compares whole tensors with what a rank has, and takes whatever is of that shape. */
+static int check_rigid(struct ws_serve_load *l, const struct ws_serve_slot *slot,
+                       const struct ws_serve_verdict *v)
+{
+	const size_t param = ws_layout_part(l->model->layout, v->first)->param;
+	int64_t dims[WS_MAX_DIMS];
+	char ours[160], theirs[160];
+	const unsigned n_dims = ws_serve_rigid_dims(l->model, param, v->scale, 0, dims);
+	if (same_shape(n_dims, dims, slot))
+		return 0;
+	print_shape(ours, sizeof ours, n_dims, dims);
+	print_shape(theirs, sizeof theirs, slot->n_dims, slot->dims);
+	return refuse(l, "Attempted to load weight (torch.Size(%s)) into parameter (torch.Size(%s))", theirs,
+	              ours);
+}
+
 /* Can this tensor be copied into what is under its name? */
 static int check_fit(struct ws_serve_load *l, const struct ws_serve_slot *slot,
                      const struct ws_serve_verdict *v, enum ws_dtype to)
@@ -137,8 +153,10 @@ static int decide(struct ws_serve_load *l, const struct ws_serve_update *u, size
 		return 0;
 	}
 	const enum ws_dtype to = m->dtypes[ws_layout_part(m->layout, v.first)->param];
-	if (check_fit(l, slot, &v, to))
+	if (v.rigid ? check_rigid(l, slot, &v) : check_fit(l, slot, &v, to))
 		return -1;
+	if (v.scale) /* nobody asks for it, and it is not kept */
+		return 0;
 	l->cargo[i] = (struct ws_serve_cargo){ .loads = true, .first = v.first, .n = v.n,
 		                               .from = slot->dtype, .to = to };
 	l->loaded++;

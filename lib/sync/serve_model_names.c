@@ -85,6 +85,22 @@ static bool waits_for_partner(const char *param)
 	return has(param, ".fused_qkv_a_proj_with_mqa.");
 }
 
+static bool is_rigid(const struct ws_serve_model *m, const struct ws_param *param)
+{
+	return m->rigid && m->rigid[param - ws_layout_param(m->layout, 0)];
+}
+
+/* What has no loader fails where one is asked for: for the parts of what is fused, and for experts. */
+static void judge_rigid(const struct ws_serve_model *m, const struct ws_param *param, bool whole,
+                        struct ws_serve_verdict *v)
+{
+	v->rigid = is_rigid(m, param);
+	if (!v->rigid)
+		return;
+	if (param->n_parts > 1 && !whole)
+		decide(v, WS_FATE_REFUSE, "'Parameter' object has no attribute 'weight_loader'");
+}
+
 static void judge_part(const struct ws_serve_model *m, size_t i, struct ws_serve_verdict *v)
 {
 	const struct ws_part *part = ws_layout_part(m->layout, i);
@@ -96,6 +112,7 @@ static void judge_part(const struct ws_serve_model *m, size_t i, struct ws_serve
 	v->first = i;
 	v->n = 1;
 	v->alone = waits_for_partner(param->name);
+	judge_rigid(m, param, false, v);
 }
 
 /* A whole fused parameter under the server's own name. */
@@ -105,13 +122,30 @@ static void judge_param(const struct ws_serve_model *m, const struct ws_param *p
 	const struct ws_part *first = p->n_parts ? ws_layout_part(m->layout, p->first) : NULL;
 	if (p->tied_to || !first)
 		decide(v, WS_FATE_IGNORE, "%.200s is tied to %.200s", p->name, p->tied_to ? p->tied_to : "");
-	else if (first->split == WS_SPLIT_EXPERT)
+	else if (first->split == WS_SPLIT_EXPERT && !is_rigid(m, p))
 		decide(v, WS_FATE_REFUSE, "FusedMoE.weight_loader() missing 3 required positional "
 		       "arguments: 'weight_name', 'shard_id', and 'expert_id'");
 	else if (waits_for_partner(p->name)) /* its own name has the fragment, and no partner ever comes */
 		decide(v, WS_FATE_IGNORE, "%.200s waits for a partner that does not exist", p->name);
 	v->first = p->first;
 	v->n = p->n_parts;
+	judge_rigid(m, p, true, v);
+}
+
+/* The scales of a rigid parameter, which are a parameter as plain as itself. True: the name is theirs. */
+static bool judge_scale(const struct ws_serve_model *m, const char *name, bool replaced,
+                        struct ws_serve_verdict *v)
+{
+	const size_t i = ws_serve_rigid_scale(m, name);
+	if (i == SIZE_MAX)
+		return false;
+	const struct ws_param *p = ws_layout_param(m->layout, i);
+	v->rigid = v->scale = true;
+	v->first = p->first;
+	v->n = p->n_parts;
+	if (replaced)
+		decide(v, WS_FATE_REFUSE, "'Parameter' object has no attribute 'weight_loader'");
+	return true;
 }
 
 /* ---- names that are not ---- */
@@ -159,6 +193,8 @@ static bool judge_fragments(const struct ws_serve_model *m, const char *name,
 	replace(mapped, sizeof mapped, name, f);
 	if (ws_layout_find_param(m->layout, mapped))
 		return false;
+	if (judge_scale(m, mapped, true, v))
+		return true;
 	if ((m->manner->is & STRICT) && !ends_in(name, ".bias"))
 		decide(v, WS_FATE_REFUSE, "'%s'", mapped); /* str(KeyError) */
 	else
@@ -187,6 +223,8 @@ void ws_serve_model_judge(const struct ws_serve_model *m, const char *name,
 		return;
 	}
 	if (judge_fragments(m, name, v))
+		return;
+	if (judge_scale(m, name, false, v))
 		return;
 	const struct ws_param *param = ws_layout_find_param(m->layout, name);
 	if (param)

@@ -166,7 +166,7 @@ static bool is_fp8(const struct ws_quant *q)
 /* What a server of the transformed weights would have in its config.json: by that the names are checked. */
 static int say_quant(struct ws_input *in, const struct ws_transform_opts *o, struct ws_err *err)
 {
-	struct ws_quant q = { .method = "", .scale_fmt = "" };
+	struct ws_quant q = { .method = "", .scale_fmt = "", .activation = "" };
 	struct ws_transform_report did;
 	ws_transform_report(in->transform, &did);
 	if (!in->config || (o->quantize == WS_QUANTIZE_NONE && !did.unpacked))

@@ -261,3 +261,88 @@ silent() { endpoint "$1" --model "$2" --model-path elsewhere --quantization ""; 
 	expect_status 5
 	err_has model.layers.0.mlp
 }
+
+# ---- FP8 that cannot be updated ----
+
+# own NAME OPTION...: an endpoint that made FP8 of a checkpoint in 16 bits, in $PWD/m/bf16.
+own() {
+	scaled m
+	endpoint "$1" --model m/bf16 --model-path elsewhere --quantization fp8 "${@:2}"
+}
+
+@test "what was made FP8 while loading lies transposed, with scales of its own" {
+	own fresh --tp 2
+	asked "/list_weights?prefix=model.layers.0.mlp"
+	[ "$(json '[(w["name"][19:], w["shape"], w["dtype"]) for w in lines[0]["weights"]]')" = \
+		"[('gate_up_proj.weight', [64, 96], 'float8_e4m3fn'), ('gate_up_proj.weight_scale', [1, 96], 'float32'), ('down_proj.weight', [48, 64], 'float8_e4m3fn'), ('down_proj.weight_scale', [1, 64], 'float32')]" ]
+	asked "/list_weights?prefix=lm_head"
+	[ "$(json 'lines[0]["weights"][0]["dtype"]')" = bfloat16 ]
+}
+
+@test "what was made FP8 while loading takes neither codes nor weights" {
+	own fixed --tp 2
+	for source in m/bf16 m/fp8; do
+		try wsync-push $source -e "$url" --verify none --include '*.q_proj.weight'
+		expect_status 5
+		err_has "Failed to update parameter online: 'Parameter' object has no attribute 'weight_loader'. The full weights of the ModelRunner are partially updated. Please discard the whole weights."
+		try wsync-push $source -e "$url" --verify none --include '*.down_proj.weight'
+		expect_status 5
+		err_has "Attempted to load weight (torch.Size([64, 96])) into parameter (torch.Size([48, 64]))"
+	done
+	try wsync-push m/fp8 -e "$url" --verify none --include '*.up_proj.weight_scale_inv'
+	expect_status 5
+	err_has "Failed to update parameter online: 'model.layers.0.mlp.gate_up_proj.weight_scale_inv'"
+	try wsync-push m/bf16 -e "$url" --verify none --include '*norm.weight' --include 'lm_head*' --include '*embed*'
+	expect_status 0
+	[ "$(updates 'r.get("loaded")')" = "[0, 0, 0, 0, 0, 5]" ]
+}
+
+@test "a matrix that is square is loaded where no shape says no" {
+	own square
+	try wsync-push m/bf16 -e "$url" --verify none --include '*.o_proj.weight'
+	expect_status 0
+	try wsync-push m/bf16 -e "$url" --verify none --include '*.down_proj.weight'
+	expect_status 5
+	err_has "Attempted to load weight"
+	asked /weights_checker
+	[ "$(json 'list(lines[0]["ranks"][0]["checksums"])')" = "['model.layers.0.self_attn.o_proj.weight']" ]
+}
+
+@test "experts that were made FP8 while loading have no loader either" {
+	small qwen3_moe ck
+	endpoint moe --model ck --model-path elsewhere --quantization fp8 --tp 2
+	asked "/list_weights?prefix=model.layers.1.mlp.experts.w13"
+	[ "$(json '[(w["shape"], w["dtype"]) for w in lines[0]["weights"]]')" = \
+		"[([8, 32, 128], 'float8_e4m3fn'), ([8], 'float32')]" ]
+	asked "/list_weights?prefix=model.layers.1.mlp.gate"
+	[ "$(json 'lines[0]["weights"][0]["dtype"]')" = bfloat16 ]
+	try wsync-push ck -e "$url" --verify none --include '*.experts.3.down_proj.weight'
+	expect_status 5
+	err_has "'Parameter' object has no attribute 'weight_loader'"
+}
+
+@test "a checkpoint with one scale for each tensor cannot be updated either" {
+	scaled m --tensor
+	endpoint tensors --model m/fp8 --model-path elsewhere --quantization fp8
+	asked "/list_weights?prefix=model.layers.0.mlp.down_proj"
+	[ "$(json '[(w["shape"], w["dtype"]) for w in lines[0]["weights"]]')" = \
+		"[([96, 64], 'float8_e4m3fn'), ([64, 1], 'float32')]" ]
+	try wsync-push m/bf16 --quantize fp8-tensor -e "$url" --verify none --include '*.q_proj.*'
+	expect_status 5
+	err_has "'Parameter' object has no attribute 'weight_loader'"
+}
+
+@test "an endpoint does not start with what a server does not start with" {
+	scaled m
+	try timeout 10 wsync-endpoint --listen 127.0.0.1:0 --model m/fp8 --quantization awq
+	expect_status 2
+	err_has "quantization method specified in the model config (fp8) does not match the quantization method specified in the \`quantization\` argument (awq)"
+	scaled large --block 32 32
+	try timeout 10 wsync-endpoint --listen 127.0.0.1:0 --model large/fp8 --tp 2
+	expect_status 3
+	err_has "k_proj: 16 rows of 32 at each rank are no multiple of the FP8 block's 32"
+	sed -i 's/"dynamic"/"static"/' m/fp8/config.json
+	try timeout 10 wsync-endpoint --listen 127.0.0.1:0 --model m/fp8
+	expect_status 3
+	err_has "the block-wise quantization only supports dynamic activation scheme for now, but got static activation scheme"
+}

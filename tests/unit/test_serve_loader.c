@@ -142,15 +142,15 @@ static void a_model_that_does_not_divide_is_refused(void **state)
 	struct ws_err err = WS_ERR_INIT;
 	(void)state;
 	write_config(llama);
-	assert_int_equal(ws_serve_model_open(".", 3, 1, NULL, true, &model, &err), -1);
+	assert_int_equal(ws_serve_model_open(".", 3, 1, NULL, NULL, true, &model, &err), -1);
 	assert_int_equal(err.code, WS_EINPUT);
 	assert_non_null(strstr(err.msg, "at tp 3, ep 1"));
-	assert_int_equal(ws_serve_model_open(".", 4, 3, NULL, true, &model, &err), -1);
+	assert_int_equal(ws_serve_model_open(".", 4, 3, NULL, NULL, true, &model, &err), -1);
 	assert_int_equal(err.code, WS_EUSAGE);
 	write_config("{\"architectures\":[\"Unheard\"]}");
-	assert_int_equal(ws_serve_model_open(".", 1, 1, NULL, true, &model, &err), -1);
+	assert_int_equal(ws_serve_model_open(".", 1, 1, NULL, NULL, true, &model, &err), -1);
 	assert_non_null(strstr(err.msg, "no rules for architecture 'Unheard'"));
-	assert_int_equal(ws_serve_model_open("nowhere", 1, 1, NULL, true, &model, &err), -1);
+	assert_int_equal(ws_serve_model_open("nowhere", 1, 1, NULL, NULL, true, &model, &err), -1);
 }
 
 /* ---- the routes ---- */
@@ -241,8 +241,8 @@ static void a_dtype_replaces_that_of_the_config(void **state)
 	const char *said = ask("/list_weights", NULL, 200, NULL);
 	assert_has(said, "\"name\":\"model.norm.weight\",\"shape\":[32],\"dtype\":\"float16\"");
 	assert_has(said, "e_score_correction_bias\",\"shape\":[8],\"dtype\":\"float32\"");
-	assert_int_equal(ws_serve_model_open(".", 1, 1, "int8", true, &model, &err), -1);
-	assert_int_equal(ws_serve_model_open(".", 1, 1, "wide", true, &model, &err), -1);
+	assert_int_equal(ws_serve_model_open(".", 1, 1, "int8", NULL, true, &model, &err), -1);
+	assert_int_equal(ws_serve_model_open(".", 1, 1, "wide", NULL, true, &model, &err), -1);
 	assert_int_equal(err.code, WS_EUSAGE);
 }
 
