@@ -103,7 +103,7 @@ endif
 ifeq ($(HAVE_CUDA),y)
 LIB_SRCS := $(filter-out lib/gpu/none.c,$(LIB_SRCS))
 else
-LIB_SRCS := $(filter-out lib/gpu/cuda.c lib/gpu/images.c,$(LIB_SRCS))
+LIB_SRCS := $(filter-out lib/gpu/cuda%.c lib/gpu/images.c,$(LIB_SRCS))
 endif
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
@@ -178,7 +178,7 @@ $(BUILD)/gen/lib/gpu/%.fatbin: lib/gpu/kernels/%.cu
 		-MMD -MP -MF $@.d -o $@ $<
 
 # Without -Ilib/gpu, where our own cuda.h would be found for the toolkit's.
-$(BUILD)/obj/lib/gpu/cuda.o: LAYER = -Ilib/base -isystem $(CUDA_INC)
+$(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard lib/gpu/cuda*.c)): LAYER = -Ilib/base -isystem $(CUDA_INC)
 $(BUILD)/obj/lib/gpu/images.o: LAYER = $(INC_gpu) -DWSYNC_IMAGES='"$(BUILD)/gen/lib/gpu"'
 $(BUILD)/obj/lib/gpu/images.o: $(FATBINS)
 

@@ -1,95 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda.c - the driver API through a table of functions; the only C file that sees the toolkit's cuda.h.
- *
- * Symbols are named as the driver exports them, by their versions: a newer cuda.h renames functions to
- * versions that older drivers lack (cuEventElapsedTime_v2), and what we ask for must not depend on the
- * toolkit that we were built with. Everything here is in CUDA 11.4 and later. */
-#include "cuda.h"
+/* cuda.c - the driver's library found and started, its GPUs described and opened, its refusals said. */
+#include "cuda_core.h"
 
 #include "wsync/str.h"
 
-#include <cuda.h>
-
 #include <dlfcn.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static const char default_library[] = "libcuda.so.1";
-
-/* member of the table, symbol, arguments */
-#define FUNCTIONS(F) \
-	F(init, "cuInit", (unsigned)) \
-	F(version, "cuDriverGetVersion", (int *)) \
-	F(error_name, "cuGetErrorName", (CUresult, const char **)) \
-	F(error_string, "cuGetErrorString", (CUresult, const char **)) \
-	F(count, "cuDeviceGetCount", (int *)) \
-	F(get, "cuDeviceGet", (CUdevice *, int)) \
-	F(name, "cuDeviceGetName", (char *, int, CUdevice)) \
-	F(uuid, "cuDeviceGetUuid_v2", (CUuuid *, CUdevice)) \
-	F(bus, "cuDeviceGetPCIBusId", (char *, int, CUdevice)) \
-	F(attribute, "cuDeviceGetAttribute", (int *, CUdevice_attribute, CUdevice)) \
-	F(total, "cuDeviceTotalMem_v2", (size_t *, CUdevice)) \
-	F(retain, "cuDevicePrimaryCtxRetain", (CUcontext *, CUdevice)) \
-	F(release, "cuDevicePrimaryCtxRelease_v2", (CUdevice)) \
-	F(use, "cuCtxSetCurrent", (CUcontext)) \
-	F(memory, "cuMemGetInfo_v2", (size_t *, size_t *)) \
-	F(alloc, "cuMemAlloc_v2", (CUdeviceptr *, size_t)) \
-	F(free, "cuMemFree_v2", (CUdeviceptr)) \
-	F(alloc_pinned, "cuMemHostAlloc", (void **, size_t, unsigned)) \
-	F(free_pinned, "cuMemFreeHost", (void *)) \
-	F(copy_in, "cuMemcpyHtoDAsync_v2", (CUdeviceptr, const void *, size_t, CUstream)) \
-	F(copy_out, "cuMemcpyDtoHAsync_v2", (void *, CUdeviceptr, size_t, CUstream)) \
-	F(copy, "cuMemcpyDtoDAsync_v2", (CUdeviceptr, CUdeviceptr, size_t, CUstream)) \
-	F(fill, "cuMemsetD8Async", (CUdeviceptr, unsigned char, size_t, CUstream)) \
-	F(stream_new, "cuStreamCreate", (CUstream *, unsigned)) \
-	F(stream_free, "cuStreamDestroy_v2", (CUstream)) \
-	F(stream_query, "cuStreamQuery", (CUstream)) \
-	F(stream_follow, "cuStreamWaitEvent", (CUstream, CUevent, unsigned)) \
-	F(mark_new, "cuEventCreate", (CUevent *, unsigned)) \
-	F(mark_free, "cuEventDestroy_v2", (CUevent)) \
-	F(mark_set, "cuEventRecord", (CUevent, CUstream)) \
-	F(mark_query, "cuEventQuery", (CUevent)) \
-	F(mark_between, "cuEventElapsedTime", (float *, CUevent, CUevent)) \
-	F(module_load, "cuModuleLoadData", (CUmodule *, const void *)) \
-	F(module_free, "cuModuleUnload", (CUmodule)) \
-	F(module_kernel, "cuModuleGetFunction", (CUfunction *, CUmodule, const char *)) \
-	F(launch, "cuLaunchKernel", (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, \
-	                             unsigned, CUstream, void **, void **))
-
-struct functions {
-#define MEMBER(member, symbol, args) CUresult(CUDAAPI *member) args;
-	FUNCTIONS(MEMBER)
-#undef MEMBER
-};
-
-struct ws_cuda {
-	void *library;
-	struct functions cu;
-	int version, count;
-};
-
-struct ws_gpu {
-	struct ws_cuda *cuda;
-	CUdevice handle;
-	CUcontext context;
-	int ordinal;
-	struct ws_cuda_device device;
-};
 
 /* ---- errors ---- */
 
 static void hint_at(CUresult rc, struct ws_err *err)
 {
-	if (rc == CUDA_ERROR_OUT_OF_MEMORY)
-		ws_err_hint(err, "nvidia-smi shows who holds the GPU's memory");
-	else if (rc == CUDA_ERROR_NO_BINARY_FOR_GPU)
-		ws_err_hint(err, "build for this GPU, for example with make CUDA_ARCHS=90");
-	else if (rc == CUDA_ERROR_SYSTEM_DRIVER_MISMATCH)
-		ws_err_hint(err, "libcuda and the kernel's driver are of different versions; a reboot, or a "
-		                 "container's driver mount, sets that right");
+	static const struct {
+		CUresult rc;
+		const char *remedy;
+	} known[] = {
+		{ CUDA_ERROR_OUT_OF_MEMORY, "nvidia-smi shows who holds the GPU's memory" },
+		{ CUDA_ERROR_NO_BINARY_FOR_GPU, "build for this GPU, for example with make CUDA_ARCHS=90" },
+		{ CUDA_ERROR_UNSUPPORTED_PTX_VERSION, "the driver is older than the CUDA Toolkit that this was "
+		  "built with and has to compile the kernels for this GPU: name its kind, for example with make "
+		  "CUDA_ARCHS=90, or take a newer driver" },
+		{ CUDA_ERROR_STUB_LIBRARY, "this libcuda is the CUDA Toolkit's, for linking only: take its "
+		  "directory out of LD_LIBRARY_PATH" },
+		{ CUDA_ERROR_SYSTEM_NOT_READY, "GPUs behind an NVSwitch want nvidia-fabricmanager to run on the "
+		  "machine" },
+		{ CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, "libcuda and the kernel's driver are of different versions; a "
+		  "reboot, or a container's driver mount, sets that right" },
+	};
+	for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+		if (known[i].rc == rc)
+			ws_err_hint(err, "%s", known[i].remedy);
 }
 
 /* "what: CUDA_ERROR_X: its own words" */
@@ -113,13 +57,13 @@ static int refuse_on(const struct ws_gpu *g, CUresult rc, struct ws_err *err, co
 	return ws_err_wrap(err, "GPU %d (%s)", g->ordinal, g->device.name);
 }
 
-static int check(const struct ws_gpu *g, CUresult rc, const char *what, struct ws_err *err)
+int ws_cuda_check(const struct ws_gpu *g, CUresult rc, const char *what, struct ws_err *err)
 {
 	return rc == CUDA_SUCCESS ? 0 : refuse_on(g, rc, err, what);
 }
 
-static int check_bytes(const struct ws_gpu *g, CUresult rc, const char *what, uint64_t bytes,
-                       struct ws_err *err)
+int ws_cuda_check_bytes(const struct ws_gpu *g, CUresult rc, const char *what, uint64_t bytes,
+                        struct ws_err *err)
 {
 	if (rc == CUDA_SUCCESS)
 		return 0;
@@ -285,7 +229,8 @@ int ws_gpu_open(struct ws_cuda *c, int ordinal, struct ws_gpu **out, struct ws_e
 	g->cuda = c;
 	g->ordinal = ordinal;
 	if (look_up(c, ordinal, &g->handle, &g->device, err) ||
-	    check(g, c->cu.retain(&g->context, g->handle), "opening it", err) || ws_gpu_use(g, err)) {
+	    ws_cuda_check(g, c->cu.used(&g->before), "asking for this thread's context", err) ||
+	    ws_cuda_check(g, c->cu.retain(&g->context, g->handle), "opening it", err) || ws_gpu_use(g, err)) {
 		ws_gpu_close(g);
 		return -1;
 	}
@@ -293,238 +238,31 @@ int ws_gpu_open(struct ws_cuda *c, int ordinal, struct ws_gpu **out, struct ws_e
 	return 0;
 }
 
+/* A context that nobody holds any longer must not be what this thread works with. */
+static void leave(struct ws_gpu *g)
+{
+	CUcontext current = NULL;
+	if (g->cuda->cu.used(&current) == CUDA_SUCCESS && current == g->context)
+		g->cuda->cu.use(g->before);
+}
+
 void ws_gpu_close(struct ws_gpu *g)
 {
 	if (!g)
 		return;
-	if (g->context)
+	if (g->context) {
+		leave(g);
 		g->cuda->cu.release(g->handle);
+	}
 	free(g);
 }
 
 int ws_gpu_use(struct ws_gpu *g, struct ws_err *err)
 {
-	return check(g, g->cuda->cu.use(g->context), "making it this thread's", err);
+	return ws_cuda_check(g, g->cuda->cu.use(g->context), "making it this thread's", err);
 }
 
 const struct ws_cuda_device *ws_gpu_device(const struct ws_gpu *g)
 {
 	return &g->device;
-}
-
-int ws_gpu_memory(struct ws_gpu *g, uint64_t *free_bytes, uint64_t *all_bytes, struct ws_err *err)
-{
-	size_t left, all;
-	if (check(g, g->cuda->cu.memory(&left, &all), "asking for its free memory", err))
-		return -1;
-	*free_bytes = left;
-	*all_bytes = all;
-	return 0;
-}
-
-int ws_gpu_alloc(struct ws_gpu *g, uint64_t bytes, ws_devptr *out, struct ws_err *err)
-{
-	CUdeviceptr p;
-	if (check_bytes(g, g->cuda->cu.alloc(&p, bytes), "allocating", bytes, err))
-		return -1;
-	*out = p;
-	return 0;
-}
-
-void ws_gpu_free(struct ws_gpu *g, ws_devptr p)
-{
-	if (p)
-		g->cuda->cu.free(p);
-}
-
-int ws_gpu_alloc_pinned(struct ws_gpu *g, uint64_t bytes, void **out, struct ws_err *err)
-{
-	void *p;
-	/* Portable: for every thread's context, as reader threads fill what another sends. */
-	const CUresult rc = g->cuda->cu.alloc_pinned(&p, bytes, CU_MEMHOSTALLOC_PORTABLE);
-	if (check_bytes(g, rc, "pinning", bytes, err))
-		return -1;
-	*out = p;
-	return 0;
-}
-
-void ws_gpu_free_pinned(struct ws_gpu *g, void *p)
-{
-	if (p)
-		g->cuda->cu.free_pinned(p);
-}
-
-/* ---- streams and marks ---- */
-
-static CUstream of_stream(struct ws_stream *s)
-{
-	return (CUstream)(void *)s;
-}
-
-static CUevent of_mark(struct ws_mark *m)
-{
-	return (CUevent)(void *)m;
-}
-
-int ws_stream_new(struct ws_gpu *g, struct ws_stream **out, struct ws_err *err)
-{
-	CUstream s;
-	if (check(g, g->cuda->cu.stream_new(&s, CU_STREAM_NON_BLOCKING), "making a stream", err))
-		return -1;
-	*out = (struct ws_stream *)(void *)s;
-	return 0;
-}
-
-void ws_stream_free(struct ws_gpu *g, struct ws_stream *s)
-{
-	if (s)
-		g->cuda->cu.stream_free(of_stream(s));
-}
-
-/* The driver waits without an end, so we ask again and again: a few times at once, as most waits are
- * short, and then with pauses that are short beside a bucket. */
-static int wait_for(struct ws_gpu *g, struct ws_stream *s, struct ws_mark *m, ws_deadline until,
-                    const struct ws_cancel *cancel, struct ws_err *err)
-{
-	static const struct timespec pause = { .tv_nsec = 50000 };
-	for (unsigned asked = 0;; asked++) {
-		const CUresult rc = m ? g->cuda->cu.mark_query(of_mark(m)) :
-		                        g->cuda->cu.stream_query(of_stream(s));
-		if (rc != CUDA_ERROR_NOT_READY)
-			return check(g, rc, "what was asked of it", err);
-		if (ws_cancelled(cancel))
-			return ws_err_set(err, WS_ECANCELLED, "waiting for GPU %d was cancelled", g->ordinal);
-		if (ws_deadline_passed(until))
-			return ws_err_set(err, WS_ETIMEOUT, "GPU %d (%s) is not done in time", g->ordinal,
-			                  g->device.name);
-		if (asked > 100)
-			nanosleep(&pause, NULL);
-	}
-}
-
-int ws_stream_wait(struct ws_gpu *g, struct ws_stream *s, ws_deadline until,
-                   const struct ws_cancel *cancel, struct ws_err *err)
-{
-	return wait_for(g, s, NULL, until, cancel, err);
-}
-
-int ws_mark_new(struct ws_gpu *g, struct ws_mark **out, struct ws_err *err)
-{
-	CUevent m;
-	if (check(g, g->cuda->cu.mark_new(&m, CU_EVENT_DEFAULT), "making an event", err))
-		return -1;
-	*out = (struct ws_mark *)(void *)m;
-	return 0;
-}
-
-void ws_mark_free(struct ws_gpu *g, struct ws_mark *m)
-{
-	if (m)
-		g->cuda->cu.mark_free(of_mark(m));
-}
-
-int ws_mark_set(struct ws_gpu *g, struct ws_mark *m, struct ws_stream *s, struct ws_err *err)
-{
-	return check(g, g->cuda->cu.mark_set(of_mark(m), of_stream(s)), "recording an event", err);
-}
-
-int ws_mark_reached(struct ws_gpu *g, struct ws_mark *m, bool *reached, struct ws_err *err)
-{
-	const CUresult rc = g->cuda->cu.mark_query(of_mark(m));
-	if (rc != CUDA_ERROR_NOT_READY && check(g, rc, "what was asked of it", err))
-		return -1;
-	*reached = rc == CUDA_SUCCESS;
-	return 0;
-}
-
-int ws_mark_wait(struct ws_gpu *g, struct ws_mark *m, ws_deadline until, const struct ws_cancel *cancel,
-                 struct ws_err *err)
-{
-	return wait_for(g, NULL, m, until, cancel, err);
-}
-
-int ws_stream_follow(struct ws_gpu *g, struct ws_stream *s, struct ws_mark *m, struct ws_err *err)
-{
-	return check(g, g->cuda->cu.stream_follow(of_stream(s), of_mark(m), 0), "ordering two streams", err);
-}
-
-int ws_mark_between(struct ws_gpu *g, struct ws_mark *from, struct ws_mark *to, int64_t *ns,
-                    struct ws_err *err)
-{
-	float ms;
-	const CUresult rc = g->cuda->cu.mark_between(&ms, of_mark(from), of_mark(to));
-	if (check(g, rc, "timing", err))
-		return -1;
-	*ns = (int64_t)((double)ms * 1e6);
-	return 0;
-}
-
-/* ---- copies ---- */
-
-int ws_gpu_copy_in(struct ws_gpu *g, ws_devptr dst, const void *src, uint64_t bytes, struct ws_stream *s,
-                   struct ws_err *err)
-{
-	return check_bytes(g, g->cuda->cu.copy_in(dst, src, bytes, of_stream(s)), "copying to it", bytes, err);
-}
-
-int ws_gpu_copy_out(struct ws_gpu *g, void *dst, ws_devptr src, uint64_t bytes, struct ws_stream *s,
-                    struct ws_err *err)
-{
-	return check_bytes(g, g->cuda->cu.copy_out(dst, src, bytes, of_stream(s)), "copying from it", bytes, err);
-}
-
-int ws_gpu_copy(struct ws_gpu *g, ws_devptr dst, ws_devptr src, uint64_t bytes, struct ws_stream *s,
-                struct ws_err *err)
-{
-	return check_bytes(g, g->cuda->cu.copy(dst, src, bytes, of_stream(s)), "copying within it", bytes, err);
-}
-
-int ws_gpu_fill(struct ws_gpu *g, ws_devptr dst, uint8_t byte, uint64_t bytes, struct ws_stream *s,
-                struct ws_err *err)
-{
-	return check_bytes(g, g->cuda->cu.fill(dst, byte, bytes, of_stream(s)), "filling", bytes, err);
-}
-
-/* ---- kernels ---- */
-
-int ws_module_load(struct ws_gpu *g, const void *image, const char *what, struct ws_module **out,
-                   struct ws_err *err)
-{
-	CUmodule m;
-	char text[96];
-	snprintf(text, sizeof text, "loading the kernels of %s", what);
-	if (check(g, g->cuda->cu.module_load(&m, image), text, err))
-		return -1;
-	*out = (struct ws_module *)(void *)m;
-	return 0;
-}
-
-void ws_module_free(struct ws_gpu *g, struct ws_module *m)
-{
-	if (m)
-		g->cuda->cu.module_free((CUmodule)(void *)m);
-}
-
-int ws_module_kernel(struct ws_gpu *g, struct ws_module *m, const char *name, struct ws_kernel **out,
-                     struct ws_err *err)
-{
-	CUfunction f;
-	char text[96];
-	snprintf(text, sizeof text, "kernel %s", name);
-	if (check(g, g->cuda->cu.module_kernel(&f, (CUmodule)(void *)m, name), text, err))
-		return -1;
-	*out = (struct ws_kernel *)(void *)f;
-	return 0;
-}
-
-int ws_gpu_launch(struct ws_gpu *g, const struct ws_launch *l, struct ws_stream *s, struct ws_err *err)
-{
-	void *args[] = { (void *)(uintptr_t)l->args };
-	const CUfunction f = (CUfunction)(void *)(uintptr_t)l->kernel;
-	const CUresult rc = g->cuda->cu.launch(f, l->blocks, 1, 1, l->threads, 1, 1, 0, of_stream(s), args, NULL);
-	if (rc == CUDA_SUCCESS)
-		return 0;
-	char text[96];
-	snprintf(text, sizeof text, "starting kernel %s", l->name);
-	return refuse_on(g, rc, err, text);
 }

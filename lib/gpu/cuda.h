@@ -51,7 +51,7 @@ int ws_cuda_device(const struct ws_cuda *c, int ordinal, struct ws_cuda_device *
 struct ws_gpu;               /* opaque: a device and its primary context, which torch uses too */
 typedef uint64_t ws_devptr;  /* an address on a device; 0: none */
 
-/* Makes it current on this thread. c must outlive it. */
+/* Makes it current on this thread; closing there brings back what was. c must outlive it. */
 int ws_gpu_open(struct ws_cuda *c, int ordinal, struct ws_gpu **out, struct ws_err *err);
 void ws_gpu_close(struct ws_gpu *g); /* NULL is fine */
 int ws_gpu_use(struct ws_gpu *g, struct ws_err *err);

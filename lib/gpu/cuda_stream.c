@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuda_stream.c - work that is asked for now and done later: streams, marks in them, and kernels. */
+#include "cuda_core.h"
+
+#include <stdio.h>
+#include <time.h>
+
+/* ---- streams and marks ---- */
+
+static CUevent of_mark(struct ws_mark *m)
+{
+	return (CUevent)(void *)m;
+}
+
+int ws_stream_new(struct ws_gpu *g, struct ws_stream **out, struct ws_err *err)
+{
+	CUstream s;
+	if (ws_cuda_check(g, g->cuda->cu.stream_new(&s, CU_STREAM_NON_BLOCKING), "making a stream", err))
+		return -1;
+	*out = (struct ws_stream *)(void *)s;
+	return 0;
+}
+
+void ws_stream_free(struct ws_gpu *g, struct ws_stream *s)
+{
+	if (s)
+		g->cuda->cu.stream_free(ws_cuda_stream(s));
+}
+
+/* The driver waits without an end, so we ask again and again: a few times at once, as most waits are
+ * short, and then with pauses that are short beside a bucket. */
+static int wait_for(struct ws_gpu *g, struct ws_stream *s, struct ws_mark *m, ws_deadline until,
+                    const struct ws_cancel *cancel, struct ws_err *err)
+{
+	static const struct timespec pause = { .tv_nsec = 50000 };
+	for (unsigned asked = 0;; asked++) {
+		const CUresult rc = m ? g->cuda->cu.mark_query(of_mark(m)) :
+		                        g->cuda->cu.stream_query(ws_cuda_stream(s));
+		if (rc != CUDA_ERROR_NOT_READY)
+			return ws_cuda_check(g, rc, "what was asked of it", err);
+		if (ws_cancelled(cancel))
+			return ws_err_set(err, WS_ECANCELLED, "waiting for GPU %d was cancelled", g->ordinal);
+		if (ws_deadline_passed(until))
+			return ws_err_set(err, WS_ETIMEOUT, "GPU %d (%s) is not done in time", g->ordinal,
+			                  g->device.name);
+		if (asked > 100)
+			nanosleep(&pause, NULL);
+	}
+}
+
+int ws_stream_wait(struct ws_gpu *g, struct ws_stream *s, ws_deadline until,
+                   const struct ws_cancel *cancel, struct ws_err *err)
+{
+	return wait_for(g, s, NULL, until, cancel, err);
+}
+
+int ws_mark_new(struct ws_gpu *g, struct ws_mark **out, struct ws_err *err)
+{
+	CUevent m;
+	if (ws_cuda_check(g, g->cuda->cu.mark_new(&m, CU_EVENT_DEFAULT), "making an event", err))
+		return -1;
+	*out = (struct ws_mark *)(void *)m;
+	return 0;
+}
+
+void ws_mark_free(struct ws_gpu *g, struct ws_mark *m)
+{
+	if (m)
+		g->cuda->cu.mark_free(of_mark(m));
+}
+
+int ws_mark_set(struct ws_gpu *g, struct ws_mark *m, struct ws_stream *s, struct ws_err *err)
+{
+	return ws_cuda_check(g, g->cuda->cu.mark_set(of_mark(m), ws_cuda_stream(s)), "recording an event", err);
+}
+
+int ws_mark_reached(struct ws_gpu *g, struct ws_mark *m, bool *reached, struct ws_err *err)
+{
+	const CUresult rc = g->cuda->cu.mark_query(of_mark(m));
+	if (rc != CUDA_ERROR_NOT_READY && ws_cuda_check(g, rc, "what was asked of it", err))
+		return -1;
+	*reached = rc == CUDA_SUCCESS;
+	return 0;
+}
+
+int ws_mark_wait(struct ws_gpu *g, struct ws_mark *m, ws_deadline until, const struct ws_cancel *cancel,
+                 struct ws_err *err)
+{
+	return wait_for(g, NULL, m, until, cancel, err);
+}
+
+int ws_stream_follow(struct ws_gpu *g, struct ws_stream *s, struct ws_mark *m, struct ws_err *err)
+{
+	const CUresult rc = g->cuda->cu.stream_follow(ws_cuda_stream(s), of_mark(m), 0);
+	return ws_cuda_check(g, rc, "ordering two streams", err);
+}
+
+int ws_mark_between(struct ws_gpu *g, struct ws_mark *from, struct ws_mark *to, int64_t *ns,
+                    struct ws_err *err)
+{
+	float ms;
+	const CUresult rc = g->cuda->cu.mark_between(&ms, of_mark(from), of_mark(to));
+	if (ws_cuda_check(g, rc, "timing", err))
+		return -1;
+	*ns = (int64_t)((double)ms * 1e6);
+	return 0;
+}
+
+/* ---- kernels ---- */
+
+int ws_module_load(struct ws_gpu *g, const void *image, const char *what, struct ws_module **out,
+                   struct ws_err *err)
+{
+	CUmodule m;
+	char text[96];
+	snprintf(text, sizeof text, "loading the kernels of %s", what);
+	if (ws_cuda_check(g, g->cuda->cu.module_load(&m, image), text, err))
+		return -1;
+	*out = (struct ws_module *)(void *)m;
+	return 0;
+}
+
+void ws_module_free(struct ws_gpu *g, struct ws_module *m)
+{
+	if (m)
+		g->cuda->cu.module_free((CUmodule)(void *)m);
+}
+
+int ws_module_kernel(struct ws_gpu *g, struct ws_module *m, const char *name, struct ws_kernel **out,
+                     struct ws_err *err)
+{
+	CUfunction f;
+	char text[96];
+	snprintf(text, sizeof text, "kernel %s", name);
+	if (ws_cuda_check(g, g->cuda->cu.module_kernel(&f, (CUmodule)(void *)m, name), text, err))
+		return -1;
+	*out = (struct ws_kernel *)(void *)f;
+	return 0;
+}
+
+int ws_gpu_launch(struct ws_gpu *g, const struct ws_launch *l, struct ws_stream *s, struct ws_err *err)
+{
+	void *args[] = { (void *)(uintptr_t)l->args };
+	const CUfunction f = (CUfunction)(void *)(uintptr_t)l->kernel;
+	const CUresult rc = g->cuda->cu.launch(f, l->blocks, 1, 1, l->threads, 1, 1, 0, ws_cuda_stream(s), args,
+	                                       NULL);
+	if (rc == CUDA_SUCCESS)
+		return 0;
+	char text[96];
+	snprintf(text, sizeof text, "starting kernel %s", l->name);
+	return ws_cuda_check(g, rc, text, err);
+}
