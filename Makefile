@@ -182,9 +182,9 @@ $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard lib/gpu/cuda*.c)): LAYER = -Ilib/base
 $(BUILD)/obj/lib/gpu/images.o: LAYER = $(INC_gpu) -DWSYNC_IMAGES='"$(BUILD)/gen/lib/gpu"'
 $(BUILD)/obj/lib/gpu/images.o: $(FATBINS)
 
-# A double of the driver that runs the kernels on the CPU, and one that lacks a function.
+# A double of the driver that runs the kernels on the CPU, and one that lacks all that is about kernels.
 INC_fake = -Itests -Ilib/gpu/kernels -isystem $(CUDA_INC)
-$(BUILD)/obj/tests/gpu/fake_cuda.o $(BUILD)/obj/tests/gpu/fake_cuda_old.o: LAYER = $(INC_fake)
+$(BUILD)/obj/tests/gpu/fake_%.o: LAYER = $(INC_fake)
 $(BUILD)/obj/tests/gpu/host_%.o: LAYER = $(INC_fake)
 $(BUILD)/obj/tests/gpu/kernels/%.o: lib/gpu/kernels/%.cu
 	@mkdir -p $(@D)
@@ -192,13 +192,13 @@ $(BUILD)/obj/tests/gpu/kernels/%.o: lib/gpu/kernels/%.cu
 	$(Q)$(CC) $(BASEFLAGS) $(INC_fake) -Wno-missing-prototypes $(CPPFLAGS) $(CFLAGS) -MMD -MP \
 		-include tests/gpu/host_shim.h -x c -c -o $@ $<
 
-$(BUILD)/tests/gpu/fake_cuda.so: $(call obj,tests/gpu/fake_cuda.c tests/gpu/host_kernels.c tests/gpu/host_run.c) \
+$(BUILD)/tests/gpu/fake_cuda.so: $(call obj,$(wildcard tests/gpu/fake_*.c tests/gpu/host_*.c)) \
 		$(patsubst lib/gpu/kernels/%.cu,$(BUILD)/obj/tests/gpu/kernels/%.o,$(KERNELS))
-$(BUILD)/tests/gpu/fake_cuda_old.so: $(BUILD)/obj/tests/gpu/fake_cuda_old.o
+$(BUILD)/tests/gpu/fake_cuda_old.so: $(call obj,tests/gpu/fake_cuda.c tests/gpu/fake_stream.c)
 $(BUILD)/tests/gpu/%.so:
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $^ -lm
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $^ -lm -pthread
 
 # The built-in maps as one array of strings, in the order of their names. The directory is named too, so
 # that a map which is taken away is noticed. "\?" because two of them could begin a trigraph.

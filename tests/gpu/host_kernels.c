@@ -28,7 +28,7 @@
 	}
 KERNELS(CALL)
 
-#define ENTRY(kernel, type) { #kernel, call_##kernel },
+#define ENTRY(kernel, type) { #kernel, sizeof(struct type), call_##kernel },
 static const struct host_kernel kernels[] = { KERNELS(ENTRY) };
 
 const struct host_kernel *host_kernel_find(const char *name)

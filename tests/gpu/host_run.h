@@ -4,6 +4,7 @@
 #define TESTS_GPU_HOST_RUN_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum { HOST_MAX_THREADS = 1024 };
@@ -11,6 +12,7 @@ enum { HOST_MAX_THREADS = 1024 };
 /* A kernel by its name. call takes the address of its argument. */
 struct host_kernel {
 	const char *name;
+	size_t bytes; /* of the argument */
 	void (*call)(const void *args);
 };
 const struct host_kernel *host_kernel_find(const char *name); /* NULL: none */

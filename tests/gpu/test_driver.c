@@ -3,6 +3,7 @@
 #include "on_gpu.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,6 +23,19 @@ static int begin(void **state)
 	(void)state;
 	fake->reset();
 	return 0;
+}
+
+/* Whatever a test was about. */
+static int end(void **state)
+{
+	(void)state;
+	fake->reset();
+	const char *mistake = fake->mistake();
+	if (*mistake)
+		print_error("%s\n", mistake);
+	if (fake->live())
+		print_error("%zu things were not given back\n", fake->live());
+	return *mistake || fake->live() ? -1 : 0;
 }
 
 static struct ws_cuda *open_driver(void)
@@ -85,7 +99,7 @@ static void a_driver_that_lacks_a_function_is_refused(void **state)
 	struct ws_err told = WS_ERR_INIT;
 	snprintf(path, sizeof path, "%.*s_old.so", (int)strlen(on_gpu_library()) - 3, on_gpu_library());
 	assert_int_equal(ws_cuda_open(&opts, &c, &told), -1);
-	assert_says(&told, "has no function cuLaunchKernel");
+	assert_says(&told, "has no function cuModuleLoadData");
 	assert_non_null(strstr(told.hint, "11.4"));
 }
 
@@ -281,6 +295,98 @@ static void waits_end_with_the_work_the_deadline_or_a_signal(void **state)
 	ws_cuda_close(c);
 }
 
+/* ---- the double itself: what it would not let pass ---- */
+
+static void work_may_be_done_as_late_as_can_be(void **state)
+{
+	(void)state;
+	struct on_gpu gpu;
+	struct ws_mark *m = NULL;
+	char *pinned, host[4] = "new";
+	void *p = NULL;
+	assert_true(on_gpu_open(&gpu));
+	const ws_devptr d = on_gpu_put(&gpu, "old", 4);
+	ON_GPU(ws_gpu_alloc_pinned(gpu.gpu, 4, &p, &err));
+	ON_GPU(ws_mark_new(gpu.gpu, &m, &err));
+	pinned = p;
+	memcpy(pinned, host, 4);
+	fake->defer(true);
+	ON_GPU(ws_gpu_copy_in(gpu.gpu, d, pinned, 4, gpu.stream, &err));
+	ON_GPU(ws_mark_set(gpu.gpu, m, gpu.stream, &err));
+	ON_GPU(ws_stream_follow(gpu.gpu, NULL, m, &err));
+	pinned[0] = 'd'; /* too early, and so it shows */
+	ON_GPU(ws_gpu_copy_out(gpu.gpu, host, d, 4, NULL, &err));
+	assert_string_equal(host, "new");
+	ON_GPU(ws_stream_wait(gpu.gpu, NULL, WS_FOREVER, NULL, &err));
+	assert_string_equal(host, "dew");
+	ON_GPU(ws_gpu_copy_in(gpu.gpu, d, pinned, 4, gpu.stream, &err));
+	ws_gpu_free_pinned(gpu.gpu, pinned);
+	assert_string_equal(fake->mistake(), "pinned memory is freed while a copy waits for it");
+	ws_mark_free(gpu.gpu, m);
+	on_gpu_close(&gpu);
+}
+
+static void *stream_elsewhere(void *g)
+{
+	struct ws_err told = WS_ERR_INIT;
+	struct ws_stream *s = NULL;
+	assert_int_equal(ws_stream_new(g, &s, &told), -1);
+	assert_says(&told, "(201)");
+	ON_GPU(ws_gpu_use(g, &err));
+	ON_GPU(ws_stream_new(g, &s, &err));
+	return s;
+}
+
+static void each_thread_has_a_context_of_its_own(void **state)
+{
+	(void)state;
+	struct ws_cuda *c = open_driver();
+	struct ws_gpu *g = open_gpu(c), *again = open_gpu(c);
+	struct ws_stream *s = NULL;
+	pthread_t thread;
+	void *made = NULL;
+	ws_gpu_close(again); /* this thread is back at g's */
+	ON_GPU(ws_stream_new(g, &s, &err));
+	assert_int_equal(pthread_create(&thread, NULL, stream_elsewhere, g), 0);
+	pthread_join(thread, &made);
+	ws_stream_free(g, made);
+	ws_stream_free(g, s);
+	ws_gpu_close(g);
+	ws_cuda_close(c);
+}
+
+static void of_nothing_nothing_is_asked(void **state)
+{
+	(void)state;
+	struct on_gpu gpu;
+	char host[1];
+	assert_true(on_gpu_open(&gpu));
+	const ws_devptr p = on_gpu_new(&gpu, 16);
+	fake->reset();
+	ON_GPU(ws_gpu_copy_in(gpu.gpu, p, host, 0, NULL, &err));
+	ON_GPU(ws_gpu_copy_out(gpu.gpu, host, p, 0, NULL, &err));
+	ON_GPU(ws_gpu_copy(gpu.gpu, p, p, 0, NULL, &err));
+	ON_GPU(ws_gpu_fill(gpu.gpu, p, 0, 0, NULL, &err));
+	assert_string_equal(fake->record(), "");
+	on_gpu_close(&gpu);
+}
+
+static void memory_that_cannot_be_pinned_is_not_the_gpus(void **state)
+{
+	(void)state;
+	struct ws_cuda *c = open_driver();
+	struct ws_gpu *g = open_gpu(c);
+	struct ws_err told = WS_ERR_INIT;
+	void *p = NULL;
+	fake->refuse("cuMemHostAlloc", 0, OUT_OF_MEMORY);
+	assert_int_equal(ws_gpu_alloc_pinned(g, 1 << 20, &p, &told), -1);
+	assert_says(&told, "pinning 1.00 MiB: CUDA_ERROR_OUT_OF_MEMORY");
+	assert_non_null(strstr(told.hint, "the host's"));
+	assert_null(p);
+	ws_gpu_close(g);
+	ws_cuda_close(c);
+}
+
 /* ---- what is asked ---- */
 
 static void a_job_is_one_launch_of_the_right_size(void **state)
@@ -353,19 +459,23 @@ static void the_library_carries_its_kernels(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(a_library_that_is_not_there_is_named, begin),
-		cmocka_unit_test_setup(a_file_that_is_no_library_is_refused, begin),
-		cmocka_unit_test_setup(a_driver_that_lacks_a_function_is_refused, begin),
-		cmocka_unit_test_setup(devices_are_described, begin),
-		cmocka_unit_test_setup(a_gpu_that_is_not_there_is_refused, begin),
-		cmocka_unit_test_setup(errors_have_the_drivers_words, begin),
-		cmocka_unit_test_setup(every_call_of_an_opening_may_fail, begin),
-		cmocka_unit_test_setup(kernels_for_other_gpus_have_a_remedy, begin),
-		cmocka_unit_test_setup(every_call_of_the_interface_may_fail, begin),
-		cmocka_unit_test_setup(waits_end_with_the_work_the_deadline_or_a_signal, begin),
-		cmocka_unit_test_setup(a_job_is_one_launch_of_the_right_size, begin),
-		cmocka_unit_test_setup(a_slice_moves_sixteen_bytes_a_thread_and_a_transpose_goes_by_tiles, begin),
-		cmocka_unit_test_setup(the_library_carries_its_kernels, begin),
+		cmocka_unit_test_setup_teardown(a_library_that_is_not_there_is_named, begin, end),
+		cmocka_unit_test_setup_teardown(a_file_that_is_no_library_is_refused, begin, end),
+		cmocka_unit_test_setup_teardown(a_driver_that_lacks_a_function_is_refused, begin, end),
+		cmocka_unit_test_setup_teardown(devices_are_described, begin, end),
+		cmocka_unit_test_setup_teardown(a_gpu_that_is_not_there_is_refused, begin, end),
+		cmocka_unit_test_setup_teardown(errors_have_the_drivers_words, begin, end),
+		cmocka_unit_test_setup_teardown(every_call_of_an_opening_may_fail, begin, end),
+		cmocka_unit_test_setup_teardown(kernels_for_other_gpus_have_a_remedy, begin, end),
+		cmocka_unit_test_setup_teardown(every_call_of_the_interface_may_fail, begin, end),
+		cmocka_unit_test_setup_teardown(waits_end_with_the_work_the_deadline_or_a_signal, begin, end),
+		cmocka_unit_test_setup_teardown(work_may_be_done_as_late_as_can_be, begin, end),
+		cmocka_unit_test_setup_teardown(each_thread_has_a_context_of_its_own, begin, end),
+		cmocka_unit_test_setup_teardown(of_nothing_nothing_is_asked, begin, end),
+		cmocka_unit_test_setup_teardown(memory_that_cannot_be_pinned_is_not_the_gpus, begin, end),
+		cmocka_unit_test_setup_teardown(a_job_is_one_launch_of_the_right_size, begin, end),
+		cmocka_unit_test_setup_teardown(a_slice_moves_sixteen_bytes_a_thread_and_a_transpose_goes_by_tiles, begin, end),
+		cmocka_unit_test_setup_teardown(the_library_carries_its_kernels, begin, end),
 	};
 	if (!ws_cuda_built()) {
 		printf("1..0 # SKIP this wsync was built without CUDA\n");
