@@ -78,6 +78,18 @@ struct ws_merge_job {
 int ws_compute_merge(struct ws_compute *c, const struct ws_merge_job *job, struct ws_stream *s,
                      struct ws_err *err);
 
+/* Both: codes = fp8(bf16(w + deltas)), a band of rows at a time through a scratch, which is the stream's
+ * until it is past it. */
+struct ws_chain_job {
+	struct ws_merge_job merge; /* its out is not used */
+	struct ws_fp8_job fp8;     /* its x and record are not used */
+	ws_devptr scratch;         /* a multiple of 16 */
+	uint64_t scratch_bytes;    /* ws_chain_least or more; 64 MiB keep a GPU at work */
+};
+uint64_t ws_chain_least(const struct ws_chain_job *job);
+int ws_compute_chain(struct ws_compute *c, const struct ws_chain_job *job, struct ws_stream *s,
+                     struct ws_err *err);
+
 enum ws_unpack_kind { WS_UNPACK_FP8, WS_UNPACK_NVFP4, WS_UNPACK_NF4 };
 
 /* As lib/transform/unpack.h. Codes and results are dense. */

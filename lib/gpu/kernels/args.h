@@ -24,6 +24,7 @@ struct ws_fp8_args {
 	uint64_t x, codes, scales, found;
 	int64_t rows, cols, stride, codes_stride;
 	int64_t bn, bk;
+	int64_t first_row; /* of x in its tensor, for `found` */
 	uint32_t slime, ue8m0;
 };
 

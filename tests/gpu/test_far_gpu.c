@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tensors of more elements than 32 bits count: rows that lie gigabytes apart, of which a few are looked
+ * at. On the double, pages that nobody touches do not exist. */
+#include "on_gpu.h"
+#include "hard.h"
+
+#include "fp8.h"
+#include "lowrank.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct on_gpu gpu;
+
+enum { ROWS = 3, COLS = 128 };
+static const int64_t APART = (INT64_C(1) << 31) + 64; /* elements */
+
+static uint16_t x[ROWS][COLS];
+
+static ws_devptr put_far(void)
+{
+	const ws_devptr p = on_gpu_new(&gpu, 2 * (uint64_t)((ROWS - 1) * APART + COLS));
+	hard_bf16(x[0], ROWS * COLS);
+	for (uint64_t r = 0; r < ROWS; r++)
+		ON_GPU(ws_gpu_copy_in(gpu.gpu, p + 2 * r * (uint64_t)APART, x[r], sizeof x[r], gpu.stream, &err));
+	return p;
+}
+
+static void quantizing(void **state)
+{
+	(void)state;
+	static const struct ws_fp8_rule r = { WS_SCALE_XORL, false, 128, 128 };
+	uint8_t want[COLS], got[COLS];
+	float scale;
+	struct ws_fp8_bad bad;
+	const struct ws_fp8_job job = {
+		.x = { put_far(), WS_DTYPE_BF16, ROWS, COLS, APART }, .block = { 128, 128 },
+		.codes = on_gpu_new(&gpu, (uint64_t)((ROWS - 1) * APART + COLS)), .codes_stride = APART,
+		.scales = on_gpu_new(&gpu, 4), .record = on_gpu_record(&gpu),
+	};
+	ON_GPU(ws_compute_fp8(gpu.compute, &job, gpu.stream, &err));
+	assert_true(ws_fp8_scales_bf16(&r, x[0], COLS, ROWS, COLS, &scale, &bad));
+	for (uint64_t i = 0; i < ROWS; i++) {
+		ws_fp8_codes_bf16(&r, x[i], COLS, 1, COLS, &scale, want, COLS);
+		on_gpu_get(&gpu, got, job.codes + i * (uint64_t)APART, COLS);
+		assert_memory_equal(got, want, COLS);
+	}
+	on_gpu_release(&gpu);
+}
+
+static void merging(void **state)
+{
+	(void)state;
+	float a[COLS], b[ROWS] = { 1, 2, -3 }, delta[COLS], wide[COLS], max_delta, max_w;
+	uint16_t want[COLS], got[COLS];
+	const ws_devptr w = put_far();
+	for (int i = 0; i < COLS; i++)
+		a[i] = 0.25f * (float)i;
+	const struct ws_merge_job job = {
+		.w = { w, WS_DTYPE_BF16, ROWS, COLS, APART }, .n_pairs = 1,
+		.pairs = { { on_gpu_put(&gpu, a, sizeof a), on_gpu_put(&gpu, b, sizeof b), 1, 1 } },
+		.out = w, .out_stride = APART, .record = on_gpu_record(&gpu),
+	};
+	ON_GPU(ws_compute_merge(gpu.compute, &job, gpu.stream, &err));
+	for (uint64_t i = 0; i < ROWS; i++) {
+		const struct ws_lowrank l = { a, b + i, 1, COLS, 1 };
+		for (int k = 0; k < COLS; k++)
+			wide[k] = hard_float_of((uint32_t)x[i][k] << 16);
+		ws_lowrank_tile(&l, 0, 1, 0, COLS, delta, COLS);
+		ws_merge_bf16(wide, COLS, delta, COLS, 1, COLS, false, want, COLS, &max_delta, &max_w);
+		on_gpu_get(&gpu, got, w + 2 * i * (uint64_t)APART, sizeof got);
+		assert_memory_equal(got, want, sizeof got);
+	}
+	on_gpu_release(&gpu);
+}
+
+/* Read far apart and written together, and the other way round; turned, too. */
+static void gathering(void **state)
+{
+	(void)state;
+	uint16_t got[ROWS * COLS], turned[COLS * ROWS];
+	const ws_devptr far = put_far(), near = on_gpu_new(&gpu, sizeof got);
+	const struct ws_gather_job in = { far, near, 2, 2, { ROWS, COLS }, { APART, 1 }, { COLS, 1 } };
+	const struct ws_gather_job out = { near, far, 2, 2, { ROWS, COLS }, { COLS, 1 }, { APART, 1 } };
+	const struct ws_gather_job turn = { far, near, 2, 2, { COLS, ROWS }, { 1, APART }, { ROWS, 1 } };
+	ON_GPU(ws_compute_gather(gpu.compute, &in, gpu.stream, &err));
+	on_gpu_get(&gpu, got, near, sizeof got);
+	assert_memory_equal(got, x, sizeof x);
+	ON_GPU(ws_compute_gather(gpu.compute, &turn, gpu.stream, &err));
+	on_gpu_get(&gpu, turned, near, sizeof turned);
+	for (int i = 0; i < ROWS * COLS; i++)
+		assert_int_equal(turned[i], x[i % ROWS][i / ROWS]);
+	ON_GPU(ws_gpu_copy_in(gpu.gpu, near, x, sizeof x, gpu.stream, &err));
+	ON_GPU(ws_compute_gather(gpu.compute, &out, gpu.stream, &err));
+	on_gpu_get(&gpu, got, out.dst + 4 * (uint64_t)APART, sizeof x[2]);
+	assert_memory_equal(got, x[2], sizeof x[2]);
+	on_gpu_release(&gpu);
+}
+
+static bool has_room(void)
+{
+	uint64_t left = 0, all;
+	ON_GPU(ws_gpu_memory(gpu.gpu, &left, &all, &err));
+	return left > UINT64_C(16) << 30;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(quantizing),
+		cmocka_unit_test(merging),
+		cmocka_unit_test(gathering),
+	};
+	if (!on_gpu_open(&gpu))
+		return 0;
+	if (!has_room()) {
+		printf("1..0 # SKIP the GPU has less than 16 GiB to give\n");
+		on_gpu_close(&gpu);
+		return 0;
+	}
+	const int rc = cmocka_run_group_tests(tests, NULL, NULL);
+	on_gpu_close(&gpu);
+	return rc;
+}
