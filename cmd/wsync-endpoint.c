@@ -6,22 +6,28 @@
 #include "main.h"
 #include "run.h"
 
+#include "wsync/cancel.h"
 #include "wsync/clock.h"
 #include "wsync/serve.h"
 #include "wsync/str.h"
 
-#include <errno.h>
 #include <poll.h>
+#include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 static const char *const keep_names[] = { "memory", "hash", "none", NULL };
 static const char *const torch_names[] = { "2.6", "1.13", NULL };
+/* In the order of enum ws_serve_lineage. */
+static const char *const lineage_names[] = { "lenient", "sglang-0.4", "sglang-0.5", "sglang-2026",
+	                                     "xorl-legacy", "xorl", "session", "slime", NULL };
 
 struct config {
 	struct opt_common common;
 	const char *listen, *model, *model_path, *served_model_name, *dtype, *quantization;
 	uint64_t tp, ep, busy;
-	unsigned keep, torch;
+	unsigned keep, torch, lineage;
+	bool restart;
 	int64_t init_ns, receive_ns;
 	struct opt_list faults;
 };
@@ -41,6 +47,10 @@ static const struct opt opts[] = {
 	OPT_UINT(0, "ep", "M", 1, 64, &cfg.ep, "expert-parallel groups that these form (1)"),
 	OPT_STRING(0, "model", "DIR", &cfg.model,
 	           "load as a server of this model, whose config.json is in DIR, would"),
+	/* Too many to stand in a row. */
+	{ OPT_ROW(OPT_KIND_CHOICE, 0, "lineage", "NAME", "have the routes of this server, and die of what "
+	          "kills it: lenient, sglang-0.4, sglang-0.5, sglang-2026, xorl-legacy, xorl, session, "
+	          "slime (lenient)"), .choices = lineage_names, .out.choice = &cfg.lineage },
 	OPT_CHOICE(0, "keep", keep_names, &cfg.keep, "what stays of received weights (memory)"),
 	OPT_CHOICE(0, "torch", torch_names, &cfg.torch, "speak and refuse like this release of torch (2.6)"),
 	OPT_STRING(0, "model-path", "NAME", &cfg.model_path, "model path to report (that of --model)"),
@@ -55,6 +65,8 @@ static const struct opt opts[] = {
 	OPT_UINT(0, "busy", "N", 0, 1000000, &cfg.busy, "emulate N running requests (0)"),
 	OPT_LIST(0, "fault", "KIND:ROUTE:K", &cfg.faults,
 	         "at the K-th call of ROUTE: refuse, hang, drop, die or flip; repeatable"),
+	OPT_FLAG(0, "restart-on-death", &cfg.restart,
+	         "come back empty a moment after a death, as under a supervisor"),
 	OPT_COMMON(&cfg.common),
 	OPT_END
 };
@@ -63,18 +75,29 @@ static const struct opt_program program = {
 	.name = "wsync-endpoint",
 	.args = "",
 	.summary = "An inference endpoint that receives weights as SGLang's servers do, and generates nothing.",
-	.notes = "Faults: refuse answers 400; hang never answers; drop closes the connection; die ends "
+	.notes = "Lineages differ in routes, fields and answers, and in what kills them: a request that "
+	         "a real scheduler does not survive closes all connections and ends the process with "
+	         "status 12; lenient survives. "
+	         "Faults: refuse answers 400; hang never answers; drop closes the connection; die ends "
 	         "the process at once; flip spoils one byte of what an update keeps. In the middle of "
 	         "update_weights_from_distributed, drop and die strike when half the bytes have come. "
 	         "GET /wsync/journal tells what was asked, in order.",
-	.examples = { "wsync-endpoint --tp 2 --keep hash", "wsync-endpoint --model qwen3-0.6b/ --tp 4",
+	.examples = { "wsync-endpoint --tp 2 --keep hash", "wsync-endpoint --lineage xorl", "wsync-endpoint --model qwen3-0.6b/ --tp 4",
 		      "wsync-endpoint --fault drop:update_weights_from_distributed:3" },
 	.opts = opts,
 };
 
+/* One life of the endpoint, which may end by what somebody asked. */
+struct life {
+	struct ui *ui;
+	struct ws_cancel died;
+	char why[512];
+};
+
 static void say_warning(void *ctx, const char *text)
 {
-	ui_warn(ctx, NULL, "%s", text);
+	const struct life *life = ctx;
+	ui_warn(life->ui, NULL, "%s", text);
 }
 
 /* As if killed: no clean-up, sockets closed by the kernel. */
@@ -82,6 +105,13 @@ static void die(void *ctx)
 {
 	(void)ctx;
 	_exit(WS_ESYSTEM);
+}
+
+static void crash(void *ctx, const char *why)
+{
+	struct life *life = ctx;
+	snprintf(life->why, sizeof life->why, "%s", why);
+	ws_cancel_set(&life->died);
 }
 
 static void say_size(struct ui *ui, const struct ws_serve_size *size)
@@ -113,33 +143,70 @@ static void say_ready(struct ui *ui, const struct ws_serve *s)
 	run_flush();
 }
 
-static void wait_for_signal(void)
+/* True: it died. False: a signal ended it. */
+static bool wait_for_end(const struct life *life)
+{
+	struct pollfd p[] = { { .fd = ws_cancel_fd(&run_cancel), .events = POLLIN },
+		              { .fd = ws_cancel_fd(&life->died), .events = POLLIN } };
+	while (!ws_cancelled(&run_cancel) && !ws_cancelled(&life->died))
+		poll(p, 2, 1000);
+	return !ws_cancelled(&run_cancel);
+}
+
+/* WS_ECRASHED: it died of a request. */
+static int live(struct ws_serve_opts *o, struct ui *ui, char *url, size_t n, struct ws_err *err)
+{
+	struct life life = { .ui = ui };
+	struct ws_serve *s = NULL;
+	if (ws_cancel_init(&life.died, err))
+		return -1;
+	o->ctx = &life;
+	int rc = ws_serve_start(o, &s, err);
+	if (rc == 0) {
+		snprintf(url, n, "%s", ws_serve_url(s));
+		say_ready(ui, s);
+		if (wait_for_end(&life))
+			rc = -1;
+		ws_serve_stop(s);
+		if (rc)
+			ws_err_set(err, WS_ECRASHED, "the emulated scheduler hit an exception: %s", life.why);
+	}
+	ws_cancel_fini(&life.died);
+	return rc;
+}
+
+/* Nobody listens meanwhile. */
+static void wait_a_moment(void)
 {
 	struct pollfd p = { .fd = ws_cancel_fd(&run_cancel), .events = POLLIN };
-	while (!ws_cancelled(&run_cancel))
-		poll(&p, 1, 1000);
+	const int ms = 500;
+	poll(&p, 1, ms);
 }
 
 static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 {
+	char url[320];
 	(void)args;
 	ui_begin(ui);
-	const struct ws_serve_opts o = {
-		.listen = cfg.listen, .tp = (unsigned)cfg.tp, .ep = (unsigned)cfg.ep,
+	struct ws_serve_opts o = {
+		.listen = cfg.listen, .lineage = (enum ws_serve_lineage)cfg.lineage, .tp = (unsigned)cfg.tp, .ep = (unsigned)cfg.ep,
 		.model = cfg.model, .keep = (enum ws_serve_keep)cfg.keep,
 		.torch = (enum ws_serve_torch)cfg.torch, .faults = cfg.faults.items,
 		.n_faults = cfg.faults.n, .busy = (unsigned)cfg.busy,
 		.api_key_file = run_api_key_file(cfg.common.api_key_file), .model_path = cfg.model_path,
 		.served_model_name = cfg.served_model_name, .dtype = cfg.dtype,
 		.quantization = cfg.quantization, .init_ns = cfg.init_ns, .receive_ns = cfg.receive_ns,
-		.log = &ui->log, .warn = say_warning, .die = die, .ctx = ui,
+		.log = &ui->log, .warn = say_warning, .die = cfg.restart ? NULL : die, .crash = crash,
 	};
-	struct ws_serve *s = NULL;
-	if (ws_serve_start(&o, &s, err))
-		return;
-	say_ready(ui, s);
-	wait_for_signal();
-	ws_serve_stop(s);
+	while (live(&o, ui, url, sizeof url, err) && err->code == WS_ECRASHED && cfg.restart) {
+		ui_warn(ui, NULL, "%s: starting anew", err->msg);
+		*err = (struct ws_err)WS_ERR_INIT;
+		wait_a_moment();
+		if (ws_cancelled(&run_cancel))
+			return;
+		o.listen = url + strlen("http://"); /* where it was, also when any port was asked for */
+		o.n_faults = 0;                     /* appointments were with the one that died */
+	}
 }
 
 int main(int argc, char **argv)

@@ -24,7 +24,8 @@ enum ws_code {
 	WS_ESYSTEM   = 8,  /* memory, disk, permission, stdout */
 	WS_EPARTIAL  = 9,  /* some endpoints have the new weights, some do not */
 	WS_ETIMEOUT  = 10, /* a deadline passed */
-	WS_ECANCELLED = 11 /* a signal asked us to stop; programs re-raise it and never exit 11 */
+	WS_ECANCELLED = 11, /* a signal asked us to stop; programs re-raise it and never exit 11 */
+	WS_ECRASHED  = 12  /* wsync-endpoint: died of a request, as the server that it plays would have */
 };
 
 struct ws_err {

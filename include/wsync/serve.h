@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve.h - an embedded inference endpoint: it speaks the weight-update protocol of SGLang's servers
- * (the 2026 lineage of upstream) on the CPU, keeps what it receives, and can misbehave on request.
+ * and of their relatives on the CPU, keeps what it receives, and can misbehave on request.
  *
  * It is the peer of the tests and the target of the demo, and a conformance server for people who
  * write trainers: routes, fields, defaults, status codes and the order of side effects are those of
@@ -35,11 +35,25 @@ enum ws_serve_torch {
 	WS_TORCH_1_13 /* store epoch A, gloo layout G1, fewer dtypes */
 };
 
+/* Whose routes, fields, answers and deaths. */
+enum ws_serve_lineage {
+	WS_SERVE_LENIENT,      /* upstream of 2026 that survives everything, and can be looked into */
+	WS_SERVE_SGLANG_0_4,
+	WS_SERVE_SGLANG_0_5,   /* about 0.5.4 */
+	WS_SERVE_SGLANG_2026,
+	WS_SERVE_XORL_LEGACY,
+	WS_SERVE_XORL,
+	WS_SERVE_SESSION,      /* upstream whose updates need a session around them */
+	WS_SERVE_SLIME,        /* upstream with slime's patch */
+	WS_SERVE_N_LINEAGES
+};
+
 /* Zero is the default. Strings are borrowed until ws_serve_start returns. */
 struct ws_serve_opts {
 	const char *listen;       /* "HOST:PORT", "[::1]:PORT"; NULL: 127.0.0.1:30000; port 0: any */
 	unsigned tp;              /* tensor-parallel ranks per group, at most 64; 0: 1 */
 	unsigned ep;              /* expert-parallel groups that they form, a divisor of tp; 0: 1 */
+	enum ws_serve_lineage lineage;
 	enum ws_serve_keep keep;
 	const char *model;        /* a directory with config.json, or that file; NULL: none */
 	enum ws_serve_torch torch;
@@ -58,7 +72,9 @@ struct ws_serve_opts {
 	const struct ws_log *log; /* borrowed until ws_serve_stop */
 	void (*warn)(void *ctx, const char *text); /* during ws_serve_start only; may be NULL */
 	void (*die)(void *ctx);   /* what fault "die" does, from any thread; it does not return. NULL:
-	                           * the fault drops the connection */
+	                           * as crash; without that, the fault drops the connection */
+	void (*crash)(void *ctx, const char *why); /* told, from any thread, when a request killed the
+	                           * emulated scheduler: all connections drop from then on. May be NULL */
 	void *ctx;
 };
 

@@ -80,6 +80,7 @@ const char *ws_code_name(enum ws_code code)
 		[WS_EINPUT] = "input",    [WS_EREACH] = "unreachable", [WS_EREFUSED] = "refused",
 		[WS_EDATA] = "data",      [WS_EDEVICE] = "device",     [WS_ESYSTEM] = "system",
 		[WS_EPARTIAL] = "partial", [WS_ETIMEOUT] = "timeout",  [WS_ECANCELLED] = "cancelled",
+		[WS_ECRASHED] = "crashed",
 	};
 	const unsigned i = (unsigned)code;
 	return i < sizeof names / sizeof names[0] && names[i] ? names[i] : "unknown";

@@ -5,6 +5,7 @@
  * an init that waits for its group blocks a flush that comes later, and a destroy waits for the
  * update before it. The model-update lock is taken by an update outside of a pause, which then waits
  * until no request runs; while paused, updates go ahead and a continue waits for them. */
+#include "serve_lineage.h"
 #include "serve_model.h"
 
 #include "http.h"
@@ -237,7 +238,8 @@ static int parse_faults(struct ws_serve *s, const struct ws_serve_opts *o, struc
 	if (!s->faults)
 		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
 	for (; s->n_faults < o->n_faults; s->n_faults++)
-		if (ws_serve_fault_parse(o->faults[s->n_faults], &s->faults[s->n_faults], err))
+		if (ws_serve_fault_parse(o->faults[s->n_faults], o->lineage, &s->faults[s->n_faults],
+		                         err))
 			return -1;
 	return 0;
 }
@@ -283,6 +285,7 @@ int ws_serve_new(const struct ws_serve_opts *opts, struct ws_serve **out, struct
 		return -1;
 	}
 	s->opts = *opts;
+	s->traits = ws_serve_lineage_traits(opts->lineage);
 	s->opts.tp = opts->tp ? opts->tp : 1;
 	s->opts.ep = opts->ep ? opts->ep : 1;
 	s->opts.init_ns = opts->init_ns ? opts->init_ns : 600 * WS_NS_PER_S;
@@ -292,7 +295,8 @@ int ws_serve_new(const struct ws_serve_opts *opts, struct ws_serve **out, struct
 	s->started_ns = ws_now_ns();
 	s->created = (int64_t)time(NULL);
 	if (parse_listen(s, opts->listen ? opts->listen : "127.0.0.1:30000", err) ||
-	    open_model(s, opts, err) || copy_texts(s, opts, err) || parse_faults(s, opts, err) || read_key(s, opts, err)) {
+	    open_model(s, opts, err) || copy_texts(s, opts, err) || parse_faults(s, opts, err) ||
+	    read_key(s, opts, err)) {
 		ws_serve_stop(s);
 		return -1;
 	}

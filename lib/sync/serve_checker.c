@@ -6,6 +6,7 @@
  * by the names of the checkpoint, of full tensors: a model's are put together again from the shares
  * of all ranks, in the type in which they were sent, so that they can be compared with what was sent.
  * What nothing was ever loaded into is left out. */
+#include "serve_lineage.h"
 #include "serve_model.h"
 
 #include "number.h"
@@ -327,14 +328,8 @@ static const struct action {
 };
 enum { N_ACTIONS = sizeof actions / sizeof actions[0] };
 
-void ws_serve_route_checker(struct ws_serve_call *c)
+static void check(struct ws_serve_call *c, const char *name)
 {
-	const char *name = "checksum";
-	struct ws_err err = WS_ERR_INIT;
-	if (ws_serve_field_str(c->body, "action", false, &name, &err)) {
-		ws_serve_answer_invalid(c, err.msg);
-		return;
-	}
 	const enum ws_serve_keep keep = c->serve->opts.keep;
 	const struct action *action = actions;
 	while (action < actions + N_ACTIONS && strcmp(action->name, name) != 0)
@@ -351,4 +346,23 @@ void ws_serve_route_checker(struct ws_serve_call *c)
 		action->run(c);
 		ws_serve_vacate(c->serve);
 	}
+}
+
+void ws_serve_route_checker(struct ws_serve_call *c)
+{
+	const bool checksums = c->serve->traits->checksums;
+	const char *name = checksums ? "checksum" : NULL;
+	struct ws_err err = WS_ERR_INIT;
+	if (ws_serve_field_str(c->body, "action", !checksums, &name, &err))
+		ws_serve_answer_invalid(c, err.msg);
+	else if (!checksums && strcmp(name, "checksum") == 0)
+		ws_serve_answer(c, false, "Unsupported action='checksum'");
+	else
+		check(c, name);
+}
+
+/* Ours: so that every lineage can be looked into. */
+void ws_serve_route_checksums(struct ws_serve_call *c)
+{
+	check(c, "checksum");
 }

@@ -4,15 +4,13 @@
  *
  * Pause and continue answer with a "status" and no "success", flush with plain text: so do the
  * servers. */
+#include "serve_lineage.h"
 #include "serve_model.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* The release whose behaviour this is closest to, and a local part that says who it is. */
-#define VERSION "0.5.15+wsync." WSYNC_VERSION
 
 static void set_text(struct ws_serve_call *c, unsigned status, const char *text)
 {
@@ -23,17 +21,20 @@ static void set_text(struct ws_serve_call *c, unsigned status, const char *text)
 
 /* ---- information ---- */
 
-void ws_serve_route_health(struct ws_serve_call *c)
-{
-	c->rp->type = "";
-}
-
 /* A token would have to be generated, which a scheduler that receives weights cannot. */
 void ws_serve_route_health_generate(struct ws_serve_call *c)
 {
+	const bool bypass = c->serve->traits->health_bypass;
 	pthread_mutex_lock(&c->serve->lock);
-	c->rp->status = c->serve->receiving ? 503 : 200;
+	c->rp->status = c->serve->receiving && !bypass ? 503 : 200;
 	pthread_mutex_unlock(&c->serve->lock);
+	c->rp->type = "";
+}
+
+void ws_serve_route_health(struct ws_serve_call *c)
+{
+	if (c->serve->traits->health_generates)
+		ws_serve_route_health_generate(c);
 	c->rp->type = "";
 }
 
@@ -61,10 +62,13 @@ void ws_serve_route_model_info(struct ws_serve_call *c)
 	ws_jw_str(&jw, "tokenizer_path", c->serve->model_path);
 	ws_jw_bool(&jw, "is_generation", true);
 	ws_jw_null(&jw, "preferred_sampling_params");
-	write_version(&jw, c->serve);
-	ws_jw_bool(&jw, "has_image_understanding", false);
-	ws_jw_bool(&jw, "has_audio_understanding", false);
-	if (c->serve->model)
+	if (c->serve->traits->update_version)
+		write_version(&jw, c->serve);
+	if (c->serve->traits->extended_info) {
+		ws_jw_bool(&jw, "has_image_understanding", false);
+		ws_jw_bool(&jw, "has_audio_understanding", false);
+	}
+	if (c->serve->traits->extended_info && c->serve->model)
 		write_architecture(&jw, c->serve->model->config);
 	ws_jw_end_object(&jw);
 }
@@ -106,14 +110,20 @@ void ws_serve_route_server_info(struct ws_serve_call *c)
 	ws_jw_str(&jw, "attention_backend", "torch_native");
 	ws_jw_str(&jw, "sampling_backend", "pytorch");
 	write_switches(&jw);
-	write_version(&jw, s);
+	if (s->opts.lineage == WS_SERVE_XORL_LEGACY) {
+		ws_jw_bool(&jw, "enable_fp32_router", false);
+		ws_jw_bool(&jw, "enable_return_expert_logits", false);
+	}
+	if (s->traits->update_version)
+		write_version(&jw, s);
 	ws_jw_uint(&jw, "max_total_num_tokens", 65536);
 	ws_jw_array(&jw, "internal_states");
 	ws_jw_object(&jw, NULL);
-	write_version(&jw, s);
+	if (s->traits->update_version)
+		write_version(&jw, s);
 	ws_jw_end_object(&jw);
 	ws_jw_end_array(&jw);
-	ws_jw_str(&jw, "version", VERSION);
+	ws_jw_str(&jw, "version", s->traits->version);
 	ws_jw_end_object(&jw);
 }
 
@@ -217,7 +227,7 @@ static bool read_timeout(const struct ws_serve_call *c, int64_t *ns)
 {
 	const char *text = c->rq->query ? c->rq->query(c->rq->query_ctx, "timeout") : NULL;
 	*ns = 0;
-	if (!text)
+	if (!text || !c->serve->traits->flush_timeout)
 		return true;
 	char *end = NULL;
 	const double seconds = strtod(text, &end);

@@ -15,6 +15,7 @@
  *   serve_model*.c   the runtime parameters of a model, and loading into them (serve_model.h)
  *   serve_journal.c  what was asked
  *   serve_fault.c    misbehaviour by appointment
+ *   serve_lineage.c  how servers differ, and how they die (serve_lineage.h)
  *
  * Locks. `lock` guards every field of struct ws_serve but the weights, and is never held while
  * waiting for the network. The weights belong to whoever occupies the scheduler, as the parameters
@@ -37,11 +38,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct ws_serve_lineage_traits; /* serve_lineage.h */
+
 enum {
 	WS_SERVE_MAX_TP = 64,
 	WS_SERVE_MAX_WORLD = 4096,
 	WS_SERVE_MAX_TEXT = 4096,  /* names of groups and versions, in bytes */
-	WS_SERVE_MAX_ROUTES = 32
+	WS_SERVE_MAX_ROUTES = 64
 };
 
 /* ---- requests and replies, free of any HTTP library ---- */
@@ -84,10 +87,11 @@ struct ws_serve_fault {
 	uint64_t call;
 };
 
-int ws_serve_fault_parse(const char *text, struct ws_serve_fault *out, struct ws_err *err);
+int ws_serve_fault_parse(const char *text, enum ws_serve_lineage lineage, struct ws_serve_fault *out,
+                         struct ws_err *err);
 const char *ws_serve_fault_name(enum ws_serve_fault_kind kind);
-/* The route's canonical name (no slash), or NULL where there is no such route. */
-const char *ws_serve_route_name(const char *name);
+/* The route's canonical name (no slash), or NULL where that lineage has no such route. */
+const char *ws_serve_route_name(const char *name, enum ws_serve_lineage lineage);
 
 /* ---- the journal ---- */
 
@@ -183,7 +187,7 @@ struct ws_serve_init {
 
 struct ws_serve_update {
 	const char *group, *version, *load_format; /* the latter two may be NULL */
-	bool flush, abort_all, flattened;
+	bool flush, abort_all, flattened, free_kv_cache;
 	struct ws_serve_slot *slots;
 	size_t n;
 	uint64_t bytes;
@@ -193,8 +197,8 @@ struct ws_serve_update {
 
 /* WS_EUSAGE: a validation error, answered in FastAPI's shape. */
 int ws_serve_decode_init(const struct ws_json *body, struct ws_serve_init *out, struct ws_err *err);
-int ws_serve_decode_update(const struct ws_json *body, struct ws_serve_update *out,
-                           struct ws_err *err);
+int ws_serve_decode_update(const struct ws_json *body, const struct ws_serve_lineage_traits *traits,
+                           struct ws_serve_update *out, struct ws_err *err);
 void ws_serve_update_fini(struct ws_serve_update *u);
 int ws_serve_field_str(const struct ws_json *body, const char *key, bool required, const char **out,
                        struct ws_err *err); /* *out holds the default */
@@ -242,6 +246,7 @@ void ws_serve_group_abort(struct ws_serve_group *g, const char *why);
 enum ws_serve_pause { WS_PAUSE_ABORT, WS_PAUSE_RETRACT, WS_PAUSE_IN_PLACE };
 
 struct ws_serve {
+	const struct ws_serve_lineage_traits *traits;
 	struct ws_serve_opts opts; /* strings replaced by copies below; those of the caller are gone */
 	char *model_path, *served_model_name, *dtype, *quantization, *api_key;
 	char url[320];
@@ -256,6 +261,7 @@ struct ws_serve {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;    /* any of the following */
 	bool stopping;
+	bool dead;                 /* the emulated scheduler is; every connection drops */
 	bool occupied;             /* the scheduler runs an init, a receive, a flush, a checksum */
 	bool receiving;            /* ... of the first two kinds */
 	bool paused;
@@ -309,6 +315,12 @@ void ws_serve_answer(struct ws_serve_call *c, bool success, const char *fmt, ...
 /* 400 in the shape of the servers' validation handler. */
 void ws_serve_answer_invalid(struct ws_serve_call *c, const char *message);
 
+/* What nobody catches in a real server's scheduler: the end of this endpoint. */
+void ws_serve_crash(struct ws_serve_call *c, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+void ws_serve_die(struct ws_serve *s); /* the fault */
+bool ws_serve_is_dead(struct ws_serve *s);
+
 /* The routes. The reply is an empty 200 of JSON when they begin. */
 void ws_serve_route_health(struct ws_serve_call *c);
 void ws_serve_route_health_generate(struct ws_serve_call *c);
@@ -325,6 +337,7 @@ void ws_serve_route_init(struct ws_serve_call *c);
 void ws_serve_route_destroy(struct ws_serve_call *c);
 void ws_serve_route_update(struct ws_serve_call *c);
 void ws_serve_route_checker(struct ws_serve_call *c);
+void ws_serve_route_checksums(struct ws_serve_call *c);
 void ws_serve_route_list(struct ws_serve_call *c);
 void ws_serve_route_values(struct ws_serve_call *c);
 

@@ -6,6 +6,7 @@
  * exception in the scheduler (any other code, answered as success=false). Unknown fields are ignored.
  * Everything here works on memory alone. */
 #include "serve_core.h"
+#include "serve_lineage.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -199,16 +200,29 @@ static int decode_lists(const struct ws_json *body, struct ws_serve_update *u, s
 	return decode_slots(names, dtypes, shapes, u, err);
 }
 
-int ws_serve_decode_update(const struct ws_json *body, struct ws_serve_update *out,
-                           struct ws_err *err)
+/* Those that came after names, shapes and flush_cache: what a server does not know, it ignores. */
+static int decode_later_fields(const struct ws_json *body, const struct ws_serve_lineage_traits *t,
+                               struct ws_serve_update *out, struct ws_err *err)
+{
+	if (t->update_version &&
+	    (ws_serve_field_bool(body, "abort_all_requests", &out->abort_all, err) ||
+	     ws_serve_field_str(body, "weight_version", false, &out->version, err)))
+		return -1;
+	if (t->load_format && ws_serve_field_str(body, "load_format", false, &out->load_format, err))
+		return -1;
+	if (t->free_kv_cache &&
+	    ws_serve_field_bool(body, "free_kv_cache_before_recv", &out->free_kv_cache, err))
+		return -1;
+	return 0;
+}
+
+int ws_serve_decode_update(const struct ws_json *body, const struct ws_serve_lineage_traits *traits,
+                           struct ws_serve_update *out, struct ws_err *err)
 {
 	*out = (struct ws_serve_update){ .group = "weight_update_group", .flush = true };
 	if (ws_serve_field_str(body, "group_name", false, &out->group, err) ||
 	    ws_serve_field_bool(body, "flush_cache", &out->flush, err) ||
-	    ws_serve_field_bool(body, "abort_all_requests", &out->abort_all, err) ||
-	    ws_serve_field_str(body, "weight_version", false, &out->version, err) ||
-	    ws_serve_field_str(body, "load_format", false, &out->load_format, err) ||
-	    decode_lists(body, out, err)) {
+	    decode_later_fields(body, traits, out, err) || decode_lists(body, out, err)) {
 		ws_serve_update_fini(out);
 		return -1;
 	}

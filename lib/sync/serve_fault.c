@@ -21,7 +21,8 @@ static enum ws_serve_fault_kind find_kind(const char *text, size_t n)
 	return WS_FAULT_NONE;
 }
 
-int ws_serve_fault_parse(const char *text, struct ws_serve_fault *out, struct ws_err *err)
+int ws_serve_fault_parse(const char *text, enum ws_serve_lineage lineage, struct ws_serve_fault *out,
+                         struct ws_err *err)
 {
 	const char *first = strchr(text, ':');
 	const char *last = strrchr(text, ':');
@@ -37,7 +38,7 @@ int ws_serve_fault_parse(const char *text, struct ws_serve_fault *out, struct ws
 		return ws_err_set(err, WS_EUSAGE, "fault '%s': no such route", text);
 	memcpy(route, first + 1, n);
 	route[n] = 0;
-	const char *known = ws_serve_route_name(route);
+	const char *known = ws_serve_route_name(route, lineage);
 	if (!known)
 		return ws_err_set(err, WS_EUSAGE, "fault '%s': no such route", text);
 	if (kind == WS_FAULT_FLIP && strcmp(known, "update_weights_from_distributed") != 0)

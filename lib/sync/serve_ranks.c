@@ -209,9 +209,9 @@ int ws_serve_group_join(struct ws_serve_group *g, ws_deadline until, struct ws_e
 /* Half of the bytes are here: the moment at which an endpoint dies with the most harm. */
 static int strike(struct ws_serve_rank *r, struct ws_err *err)
 {
-	const struct ws_serve *s = r->group->serve;
-	if (r->update->fault == WS_FAULT_DIE && s->opts.die)
-		s->opts.die(s->opts.ctx);
+	struct ws_serve *s = r->group->serve;
+	if (r->update->fault == WS_FAULT_DIE)
+		ws_serve_die(s);
 	return ws_err_set(err, WS_EDATA, "fault %s", ws_serve_fault_name(r->update->fault));
 }
 

@@ -4,6 +4,7 @@
  * Answers are shaped like the servers': FastAPI's {"detail"} for unknown paths and methods, the
  * validation handler's {"object":"error"}, {"success","message"} from the scheduler. */
 #include "serve_core.h"
+#include "serve_lineage.h"
 
 #include "wsync/str.h"
 
@@ -14,46 +15,59 @@
 enum { GET = 1, POST = 2 };
 enum body { NO_BODY, BODY, OPTIONAL_BODY };
 
+/* A name may stand here twice, for different lineages. */
 static const struct route {
-	const char *name; /* the path without its first slash */
+	const char *name;  /* the path without its first slash */
 	unsigned methods;
 	enum body body;
 	void (*run)(struct ws_serve_call *c);
+	unsigned lineages; /* that have it */
 } routes[] = {
-	{ "health", GET, NO_BODY, ws_serve_route_health },
-	{ "health_generate", GET, NO_BODY, ws_serve_route_health_generate },
-	{ "model_info", GET, NO_BODY, ws_serve_route_model_info },
-	{ "get_model_info", GET, NO_BODY, ws_serve_route_model_info },
-	{ "server_info", GET, NO_BODY, ws_serve_route_server_info },
-	{ "get_server_info", GET, NO_BODY, ws_serve_route_server_info },
-	{ "v1/models", GET, NO_BODY, ws_serve_route_models },
-	{ "init_weights_update_group", POST, BODY, ws_serve_route_init },
-	{ "destroy_weights_update_group", POST, BODY, ws_serve_route_destroy },
-	{ "update_weights_from_distributed", POST, BODY, ws_serve_route_update },
-	{ "update_weight_version", POST, BODY, ws_serve_route_version },
-	{ "flush_cache", GET | POST, NO_BODY, ws_serve_route_flush },
-	{ "pause_generation", POST, BODY, ws_serve_route_pause },
-	{ "continue_generation", POST, BODY, ws_serve_route_continue },
-	{ "weights_checker", GET | POST, OPTIONAL_BODY, ws_serve_route_checker },
-	{ "list_weights", GET | POST, NO_BODY, ws_serve_route_list },
-	{ "get_weights_by_name", GET | POST, BODY, ws_serve_route_values },
-	{ "openapi.json", GET, NO_BODY, ws_serve_route_openapi },
-	{ "wsync/journal", GET, NO_BODY, ws_serve_route_journal },
+	{ "health", GET, NO_BODY, ws_serve_route_health, WS_IN_ALL },
+	{ "health_generate", GET, NO_BODY, ws_serve_route_health_generate, WS_IN_ALL },
+	{ "model_info", GET, NO_BODY, ws_serve_route_model_info, WS_IN_FROM_2026 },
+	{ "get_model_info", GET, NO_BODY, ws_serve_route_model_info, WS_IN_ALL },
+	{ "server_info", GET, NO_BODY, ws_serve_route_server_info, WS_IN_FROM_2026 },
+	{ "get_server_info", GET, NO_BODY, ws_serve_route_server_info, WS_IN_ALL },
+	{ "v1/models", GET, NO_BODY, ws_serve_route_models, WS_IN_ALL },
+	{ "init_weights_update_group", POST, BODY, ws_serve_route_init, WS_IN_ALL },
+	{ "destroy_weights_update_group", POST, BODY, ws_serve_route_destroy, WS_IN_FROM_0_5 },
+	{ "update_weights_from_distributed", POST, BODY, ws_serve_route_update, WS_IN_ALL },
+	{ "update_weight_version", POST, BODY, ws_serve_route_version, WS_IN_FROM_0_5 },
+	{ "flush_cache", GET | POST, NO_BODY, ws_serve_route_flush, WS_IN_ALL },
+	{ "pause_generation", POST, BODY, ws_serve_route_pause, WS_IN_FROM_2026 },
+	{ "pause_generation", POST, NO_BODY, ws_serve_route_pause, WS_IN_0_5 },
+	{ "continue_generation", POST, BODY, ws_serve_route_continue, WS_IN_FROM_2026 },
+	{ "continue_generation", POST, NO_BODY, ws_serve_route_continue, WS_IN_0_5 },
+	{ "weights_checker", GET | POST, OPTIONAL_BODY, ws_serve_route_checker,
+	  WS_IN_FROM_2026 & ~(unsigned)WS_IN_XORL_LEGACY },
+	{ "weights_checker", POST, BODY, ws_serve_route_checker, WS_IN_XORL_LEGACY },
+	{ "list_weights", GET | POST, NO_BODY, ws_serve_route_list, WS_IN_LENIENT },
+	{ "list_weights", GET, NO_BODY, ws_serve_route_list, WS_IN_XORL_LEGACY },
+	{ "get_weights_by_name", GET | POST, BODY, ws_serve_route_values, WS_IN_ALL },
+	{ "openapi.json", GET, NO_BODY, ws_serve_route_openapi, WS_IN_ALL },
+	{ "wsync/checksums", GET, NO_BODY, ws_serve_route_checksums, WS_IN_ALL },
+	{ "wsync/journal", GET, NO_BODY, ws_serve_route_journal, WS_IN_ALL },
 };
 enum { N_ROUTES = sizeof routes / sizeof routes[0] };
 _Static_assert((int)N_ROUTES <= (int)WS_SERVE_MAX_ROUTES, "the journal counts calls per route");
 
-static const struct route *find_route(const char *name)
+static bool has_route(enum ws_serve_lineage lineage, const struct route *r)
+{
+	return r->lineages & 1u << lineage;
+}
+
+static const struct route *find_route(const char *name, enum ws_serve_lineage lineage)
 {
 	for (size_t i = 0; i < N_ROUTES; i++)
-		if (strcmp(routes[i].name, name) == 0)
+		if (has_route(lineage, &routes[i]) && strcmp(routes[i].name, name) == 0)
 			return &routes[i];
 	return NULL;
 }
 
-const char *ws_serve_route_name(const char *name)
+const char *ws_serve_route_name(const char *name, enum ws_serve_lineage lineage)
 {
-	const struct route *r = find_route(name);
+	const struct route *r = find_route(name, lineage);
 	return r ? r->name : NULL;
 }
 
@@ -119,6 +133,8 @@ void ws_serve_route_openapi(struct ws_serve_call *c)
 	ws_jw_object(&jw, "paths");
 	for (size_t i = 0; i < N_ROUTES; i++) {
 		char path[64];
+		if (!has_route(c->serve->opts.lineage, &routes[i]))
+			continue;
 		snprintf(path, sizeof path, "/%s", routes[i].name);
 		ws_jw_object(&jw, path);
 		for (unsigned m = GET; m <= POST; m <<= 1) {
@@ -155,7 +171,7 @@ bool ws_serve_admit(struct ws_serve *s, const struct ws_serve_request *rq, struc
 	if (auth && strncmp(auth, bearer, sizeof bearer - 1) == 0 &&
 	    same_key(auth + sizeof bearer - 1, s->api_key))
 		return true;
-	if (rq->x_api_key && same_key(rq->x_api_key, s->api_key))
+	if (s->traits->x_api_key && rq->x_api_key && same_key(rq->x_api_key, s->api_key))
 		return true;
 	answer_fixed(rp, 401, "{\"error\":\"Unauthorized\"}");
 	return false;
@@ -186,8 +202,8 @@ static bool misbehave(struct ws_serve_call *c)
 		c->rp->drop = true;
 		return true;
 	case WS_FAULT_DIE:
-		if (!later && s->opts.die)
-			s->opts.die(s->opts.ctx);
+		if (!later)
+			ws_serve_die(s);
 		c->rp->drop = !later;
 		return !later;
 	case WS_FAULT_DROP:
@@ -248,9 +264,10 @@ static void end_note(struct ws_serve_call *c, size_t place)
 	       c->note.message);
 }
 
-static const struct route *match(const struct ws_serve_request *rq, struct ws_serve_reply *rp)
+static const struct route *match(const struct ws_serve *s, const struct ws_serve_request *rq,
+                                 struct ws_serve_reply *rp)
 {
-	const struct route *r = rq->path[0] == '/' ? find_route(rq->path + 1) : NULL;
+	const struct route *r = rq->path[0] == '/' ? find_route(rq->path + 1, s->opts.lineage) : NULL;
 	const unsigned method = strcmp(rq->method, "GET") == 0    ? GET
 	                        : strcmp(rq->method, "POST") == 0 ? POST : 0;
 	if (!r)
@@ -272,7 +289,7 @@ void ws_serve_handle(struct ws_serve *s, const struct ws_serve_request *rq,
 	if (!ws_serve_admit(s, rq, rp))
 		return;
 	struct ws_serve_call c = { .serve = s, .rq = rq, .rp = rp };
-	const struct route *r = match(rq, rp);
+	const struct route *r = match(s, rq, rp);
 	if (r && r->run == ws_serve_route_journal) {
 		r->run(&c); /* looking must not change what is seen */
 		return;
@@ -282,5 +299,7 @@ void ws_serve_handle(struct ws_serve *s, const struct ws_serve_request *rq,
 		run_with_body(&c, r);
 	if (rp->body.failed)
 		answer_fixed(rp, 500, "{\"detail\":\"Internal Server Error\"}");
+	/* Whatever killed the scheduler takes the answers of all others with it. */
+	rp->drop |= ws_serve_is_dead(s);
 	end_note(&c, place);
 }

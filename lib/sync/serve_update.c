@@ -4,6 +4,7 @@
  * What surprises, all of it as in the servers: flush_cache is on when absent; a request whose shapes
  * do not fit is refused only after its bytes were received; weights are live before the flush that
  * may fail; and an init answers when its whole group is there, the scheduler waiting meanwhile. */
+#include "serve_lineage.h"
 #include "serve_model.h"
 
 #include <stdio.h>
@@ -110,17 +111,21 @@ void ws_serve_route_destroy(struct ws_serve_call *c)
 
 /* ---- updates ---- */
 
-static void answer_unknown_group(struct ws_serve_call *c, const char *name)
+/* An assertion: some servers catch it, most do not. */
+static void fail_without_group(struct ws_serve_call *c, const char *name)
 {
+	static const char remedy[] = "Please call `init_weights_update_group` first.";
 	struct ws_buf known;
 	ws_buf_init(&known, 1 << 16);
 	pthread_mutex_lock(&c->serve->lock);
 	for (const struct ws_serve_group *g = c->serve->groups; g; g = g->next)
 		ws_buf_printf(&known, known.len ? ", '%s'" : "'%s'", g->name);
 	pthread_mutex_unlock(&c->serve->lock);
-	ws_serve_answer(c, false,
-	                "Group %s not in [%s]. Please call `init_weights_update_group` first.", name,
-	                ws_buf_str(&known));
+	if (c->serve->traits->survives)
+		ws_serve_answer(c, false, "Group %s not in [%s]. %s", name, ws_buf_str(&known), remedy);
+	else
+		ws_serve_crash(c, "AssertionError: Group %.100s not in [%.200s]. %s", name,
+		               ws_buf_str(&known), remedy);
 	ws_buf_free(&known);
 }
 
@@ -244,6 +249,34 @@ static void note_update(struct ws_serve_note *note, const struct ws_serve_update
 	note->bytes = u->bytes;
 }
 
+static bool is_idle(struct ws_serve *s)
+{
+	pthread_mutex_lock(&s->lock);
+	const bool idle = !s->running && !s->waiting;
+	pthread_mutex_unlock(&s->lock);
+	return idle;
+}
+
+/* The weights are live before the flush that may fail. */
+static void finish_update(struct ws_serve_call *c, const struct ws_serve_update *u)
+{
+	struct ws_serve *s = c->serve;
+	struct ws_err err = WS_ERR_INIT;
+	if (u->flush && !ws_serve_flush(s, 0)) {
+		if (s->traits->survives)
+			ws_serve_answer(c, false, "Cache flush failed after updating weights");
+		else
+			ws_serve_crash(c, "AssertionError: Cache flush failed after updating weights");
+	} else if (u->version && ws_serve_set_version(s, u->version, &err)) {
+		ws_serve_answer(c, false, "%s", err.msg);
+	} else if (u->version) {
+		ws_serve_answer(c, true, "Succeeded to update parameter online. Weight version updated "
+		                "to %s.", u->version);
+	} else {
+		ws_serve_answer(c, true, "Succeeded to update parameter online.");
+	}
+}
+
 /* In the scheduler. */
 static void update(struct ws_serve_call *c, struct ws_serve_update *u)
 {
@@ -251,7 +284,12 @@ static void update(struct ws_serve_call *c, struct ws_serve_update *u)
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_serve_group *g = find_group(s, u->group);
 	if (!g) {
-		answer_unknown_group(c, u->group);
+		fail_without_group(c, u->group);
+		return;
+	}
+	if (u->free_kv_cache && !is_idle(s)) {
+		ws_serve_answer(c, false, "Cannot free KV cache: there are pending requests. Call "
+		                "pause_generation first.");
 		return;
 	}
 	int rc = ws_serve_check_update(s, u, &err);
@@ -263,23 +301,15 @@ static void update(struct ws_serve_call *c, struct ws_serve_update *u)
 		ws_serve_answer(c, false, "Failed to update parameter online: %s. The full weights of the "
 		                "ModelRunner are partially updated. Please discard the whole weights.",
 		                err.msg);
-	else if (u->flush && !ws_serve_flush(s, 0))
-		/* The servers differ: some answer so, some die of an assertion. The weights are live. */
-		ws_serve_answer(c, false, "Cache flush failed after updating weights");
-	else if (u->version && ws_serve_set_version(s, u->version, &err))
-		ws_serve_answer(c, false, "%s", err.msg);
-	else if (u->version)
-		ws_serve_answer(c, true, "Succeeded to update parameter online. Weight version updated "
-		                "to %s.", u->version);
 	else
-		ws_serve_answer(c, true, "Succeeded to update parameter online.");
+		finish_update(c, u);
 }
 
 void ws_serve_route_update(struct ws_serve_call *c)
 {
 	struct ws_serve_update u;
 	struct ws_err err = WS_ERR_INIT;
-	if (ws_serve_decode_update(c->body, &u, &err)) {
+	if (ws_serve_decode_update(c->body, c->serve->traits, &u, &err)) {
 		if (err.code == WS_EUSAGE)
 			ws_serve_answer_invalid(c, err.msg);
 		else

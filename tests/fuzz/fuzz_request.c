@@ -2,6 +2,7 @@
 /* Bodies of requests to the embedded endpoint, one with a model and one without. The first byte picks
  * the route, the rest is the body. Nothing connects anywhere: init requests are only decoded and
  * checked, and of updates it is decided what would become of their tensors. */
+#include "serve_lineage.h"
 #include "serve_model.h"
 
 #include <stdio.h>
@@ -94,7 +95,7 @@ static void feed_checks(const char *body, size_t n)
 		return;
 	if (ws_serve_decode_init(root, &in, &err) == 0)
 		ws_serve_check_init(endpoint(), &in, &err);
-	if (ws_serve_decode_update(root, &u, &err) == 0) {
+	if (ws_serve_decode_update(root, ws_serve_lineage_traits(WS_SERVE_XORL_LEGACY), &u, &err) == 0) {
 		if (ws_serve_check_update(endpoint(), &u, &err) == 0) {
 			ws_serve_check_load(endpoint(), &u, &err);
 			feed_loader(&u);

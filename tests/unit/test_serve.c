@@ -307,7 +307,7 @@ static int check(const char *body, struct ws_serve_update *u, struct ws_json **r
 	memset(&err, 0, sizeof err);
 	*root = ws_json_parse(body, strlen(body), "body", &err);
 	assert_non_null(*root);
-	if (ws_serve_decode_update(*root, u, &err))
+	if (ws_serve_decode_update(*root, serve->traits, u, &err))
 		return -1;
 	return ws_serve_check_update(serve, u, &err);
 }
@@ -482,12 +482,13 @@ static void faults_are_parsed_strictly(void **state)
 	struct ws_serve_fault f;
 	(void)state;
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
-		assert_int_equal(ws_serve_fault_parse(bad[i], &f, &err), -1);
-	assert_int_equal(ws_serve_fault_parse("hang:v1/models:12", &f, &err), 0);
+		assert_int_equal(ws_serve_fault_parse(bad[i], WS_SERVE_LENIENT, &f, &err), -1);
+	assert_int_equal(ws_serve_fault_parse("hang:v1/models:12", WS_SERVE_LENIENT, &f, &err), 0);
 	assert_int_equal(f.kind, WS_FAULT_HANG);
 	assert_string_equal(f.route, "v1/models");
 	assert_int_equal(f.call, 12);
-	assert_int_equal(ws_serve_fault_parse("flip:update_weights_from_distributed:1", &f, &err), 0);
+	assert_int_equal(ws_serve_fault_parse("flip:update_weights_from_distributed:1", WS_SERVE_LENIENT,
+	                                      &f, &err), 0);
 }
 
 static void die_once(void *ctx)

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How the servers that the endpoint plays differ, without network. */
+#include "serve_core.h"
+#include "serve_lineage.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct ws_serve *serve;
+static struct ws_serve_reply reply;
+static char killed_by[256];
+static unsigned crashes;
+
+static void note_crash(void *ctx, const char *why)
+{
+	(void)ctx;
+	snprintf(killed_by, sizeof killed_by, "%s", why);
+	crashes++;
+}
+
+static void start(enum ws_serve_lineage lineage, unsigned busy)
+{
+	struct ws_err err = WS_ERR_INIT;
+	ws_serve_stop(serve);
+	serve = NULL;
+	crashes = 0;
+	const struct ws_serve_opts opts = { .lineage = lineage, .busy = busy, .crash = note_crash };
+	if (ws_serve_new(&opts, &serve, &err))
+		fail_msg("%s", err.msg);
+}
+
+static int set_up(void **state)
+{
+	(void)state;
+	serve = NULL;
+	memset(&reply, 0, sizeof reply);
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	ws_buf_free(&reply.body);
+	ws_serve_stop(serve);
+	return 0;
+}
+
+static const char *timeout_query(const void *ctx, const char *key)
+{
+	return strcmp(key, "timeout") == 0 ? ctx : NULL;
+}
+
+static unsigned ask(const char *method, const char *path, const char *body)
+{
+	const struct ws_serve_request rq = {
+		.method = method, .path = path, .body = body, .body_len = strlen(body),
+		.query = timeout_query, .query_ctx = "soon",
+	};
+	ws_buf_free(&reply.body);
+	ws_serve_handle(serve, &rq, &reply);
+	return reply.drop ? 0 : reply.status;
+}
+
+static void assert_said(const char *part)
+{
+	if (!strstr(ws_buf_str(&reply.body), part))
+		fail_msg("'%s' lacks '%s'", ws_buf_str(&reply.body), part);
+}
+
+static const char *name_of(unsigned lineage)
+{
+	return ws_serve_lineage_traits((enum ws_serve_lineage)lineage)->name;
+}
+
+/* In the order of enum ws_serve_lineage: y is there, . is 404, 5 is 405. */
+static void routes_are_those_of_the_lineage(void **state)
+{
+	static const struct {
+		const char *method, *path, *there;
+	} rows[] = {
+		{ "GET", "/health", "yyyyyyyy" },
+		{ "GET", "/model_info", "y..yyyyy" },
+		{ "GET", "/server_info", "y..yyyyy" },
+		{ "GET", "/get_server_info", "yyyyyyyy" },
+		{ "POST", "/init_weights_update_group", "yyyyyyyy" },
+		{ "POST", "/destroy_weights_update_group", "y.yyyyyy" },
+		{ "POST", "/update_weights_from_distributed", "yyyyyyyy" },
+		{ "POST", "/update_weight_version", "y.yyyyyy" },
+		{ "POST", "/pause_generation", "y.yyyyyy" },
+		{ "GET", "/pause_generation", "5.555555" },
+		{ "POST", "/continue_generation", "y.yyyyyy" },
+		{ "GET", "/flush_cache", "yyyyyyyy" },
+		{ "GET", "/weights_checker", "y..y5yyy" },
+		{ "POST", "/weights_checker", "y..yyyyy" },
+		{ "GET", "/list_weights", "y...y..." },
+		{ "POST", "/list_weights", "y...5..." },
+	};
+	(void)state;
+	for (unsigned l = 0; l < WS_SERVE_N_LINEAGES; l++) {
+		start((enum ws_serve_lineage)l, 0);
+		for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+			const unsigned status = ask(rows[i].method, rows[i].path, "");
+			const char is = status == 404 ? '.' : status == 405 ? '5' : 'y';
+			if (is != rows[i].there[l])
+				fail_msg("%s: %s %s: %u", name_of(l), rows[i].method, rows[i].path, status);
+		}
+	}
+}
+
+static void openapi_lists_what_there_is(void **state)
+{
+	(void)state;
+	start(WS_SERVE_SGLANG_0_4, 0);
+	assert_int_equal(ask("GET", "/openapi.json", ""), 200);
+	assert_said("\"/get_model_info\":{\"get\":{}}");
+	assert_null(strstr(ws_buf_str(&reply.body), "list_weights"));
+	start(WS_SERVE_XORL_LEGACY, 0);
+	assert_int_equal(ask("GET", "/openapi.json", ""), 200);
+	assert_said("\"/list_weights\":{\"get\":{}}");
+	assert_said("\"/weights_checker\":{\"post\":{}}");
+}
+
+static void versions_tell_lineages_apart_where_servers_tell_them(void **state)
+{
+	(void)state;
+	start(WS_SERVE_SGLANG_0_4, 0);
+	assert_int_equal(ask("GET", "/get_server_info", ""), 200);
+	assert_said("\"version\":\"0.4.6+wsync.");
+	assert_null(strstr(ws_buf_str(&reply.body), "weight_version"));
+	start(WS_SERVE_XORL_LEGACY, 0);
+	assert_int_equal(ask("GET", "/server_info", ""), 200);
+	assert_said("\"enable_fp32_router\":false");
+	assert_said("\"weight_version\":\"default\"");
+}
+
+#define UPDATE "{\"names\":[\"a\"],\"dtypes\":[\"int8\"],\"shapes\":[[1]],\"group_name\":\"g\"}"
+
+static void a_missing_group_kills_all_but_two(void **state)
+{
+	(void)state;
+	for (unsigned l = 0; l < WS_SERVE_N_LINEAGES; l++) {
+		if (l == WS_SERVE_SESSION)
+			continue;
+		start((enum ws_serve_lineage)l, 0);
+		const bool survives = l == WS_SERVE_LENIENT || l == WS_SERVE_XORL_LEGACY;
+		assert_int_equal(ask("POST", "/update_weights_from_distributed", UPDATE),
+		                 survives ? 400 : 0);
+		assert_int_equal(crashes, survives ? 0 : 1);
+		if (survives)
+			assert_said("Group g not in []. Please call `init_weights_update_group` first.");
+		else
+			assert_non_null(strstr(killed_by, "AssertionError: Group g not in []"));
+		/* A dead one answers nothing, and dies once. */
+		assert_int_equal(ask("GET", "/health", ""), survives ? 200 : 0);
+		assert_int_equal(ask("POST", "/update_weights_from_distributed", UPDATE),
+		                 survives ? 400 : 0);
+		assert_int_equal(crashes, survives ? 0 : 1);
+	}
+}
+
+static void an_old_pause_reads_no_body_and_aborts(void **state)
+{
+	(void)state;
+	start(WS_SERVE_SGLANG_0_5, 3);
+	assert_int_equal(ask("POST", "/pause_generation", "{\"mode\":\"retract\"}"), 200);
+	assert_int_equal(serve->mode, WS_PAUSE_ABORT);
+	assert_int_equal(serve->waiting, 0);
+	assert_int_equal(ask("POST", "/pause_generation", "no json"), 200);
+	assert_int_equal(ask("POST", "/continue_generation", ""), 200);
+	assert_false(serve->paused);
+}
+
+static void a_flush_reads_its_timeout_where_it_knows_one(void **state)
+{
+	(void)state;
+	start(WS_SERVE_XORL_LEGACY, 0);
+	assert_int_equal(ask("GET", "/flush_cache", ""), 200);
+	start(WS_SERVE_XORL, 0);
+	assert_int_equal(ask("GET", "/flush_cache", ""), 400);
+}
+
+static void decode(enum ws_serve_lineage lineage, struct ws_serve_update *u, struct ws_json **root)
+{
+	static const char body[] =
+		"{\"names\":[],\"dtypes\":[],\"shapes\":[],\"load_format\":\"flattened_bucket\","
+		"\"weight_version\":\"7\",\"abort_all_requests\":true,\"free_kv_cache_before_recv\":true}";
+	struct ws_err err = WS_ERR_INIT;
+	*root = ws_json_parse(body, sizeof body - 1, "body", &err);
+	assert_non_null(*root);
+	assert_int_equal(ws_serve_decode_update(*root, ws_serve_lineage_traits(lineage), u, &err), 0);
+}
+
+static void unknown_fields_are_ignored(void **state)
+{
+	static const struct {
+		enum ws_serve_lineage lineage;
+		bool version, flattened, frees;
+	} rows[] = {
+		{ WS_SERVE_LENIENT, true, true, false }, { WS_SERVE_SGLANG_0_4, false, false, false },
+		{ WS_SERVE_SGLANG_0_5, true, false, false }, { WS_SERVE_SGLANG_2026, true, true, false },
+		{ WS_SERVE_XORL_LEGACY, true, true, true }, { WS_SERVE_XORL, true, true, false },
+	};
+	(void)state;
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		struct ws_serve_update u;
+		struct ws_json *root = NULL;
+		decode(rows[i].lineage, &u, &root);
+		assert_int_equal(u.version != NULL, rows[i].version);
+		assert_int_equal(u.abort_all, rows[i].version);
+		assert_int_equal(u.flattened, rows[i].flattened);
+		assert_int_equal(u.free_kv_cache, rows[i].frees);
+		ws_serve_update_fini(&u);
+		ws_json_free(root);
+	}
+}
+
+static void the_checker_of_xorl_legacy_wants_an_action(void **state)
+{
+	(void)state;
+	start(WS_SERVE_XORL_LEGACY, 0);
+	assert_int_equal(ask("POST", "/weights_checker", "{}"), 400);
+	assert_said("body.action: Field required");
+	assert_int_equal(ask("POST", "/weights_checker", "{\"action\":\"checksum\"}"), 400);
+	assert_int_equal(ask("POST", "/weights_checker", "{\"action\":\"snapshot\"}"), 200);
+	assert_int_equal(ask("GET", "/wsync/checksums", ""), 200);
+	assert_said("\"ranks\":[");
+}
+
+static void health_tells_of_an_update_or_not(void **state)
+{
+	static const struct {
+		enum ws_serve_lineage lineage;
+		unsigned health, generate;
+	} rows[] = {
+		{ WS_SERVE_SGLANG_0_4, 503, 503 }, { WS_SERVE_SGLANG_0_5, 503, 503 },
+		{ WS_SERVE_SGLANG_2026, 200, 503 }, { WS_SERVE_XORL_LEGACY, 200, 200 },
+		{ WS_SERVE_XORL, 200, 503 },
+	};
+	(void)state;
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		start(rows[i].lineage, 0);
+		assert_true(ws_serve_occupy(serve, true));
+		assert_int_equal(ask("GET", "/health", ""), rows[i].health);
+		assert_int_equal(ask("GET", "/health_generate", ""), rows[i].generate);
+		ws_serve_vacate(serve);
+		assert_int_equal(ask("GET", "/health", ""), 200);
+	}
+}
+
+static void faults_are_for_routes_that_there_are(void **state)
+{
+	struct ws_serve_fault f;
+	struct ws_err err = WS_ERR_INIT;
+	(void)state;
+	assert_int_equal(ws_serve_fault_parse("hang:list_weights:1", WS_SERVE_XORL, &f, &err), -1);
+	assert_int_equal(ws_serve_fault_parse("hang:list_weights:1", WS_SERVE_XORL_LEGACY, &f, &err), 0);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(routes_are_those_of_the_lineage),
+		TEST(openapi_lists_what_there_is),
+		TEST(versions_tell_lineages_apart_where_servers_tell_them),
+		TEST(a_missing_group_kills_all_but_two),
+		TEST(an_old_pause_reads_no_body_and_aborts),
+		TEST(a_flush_reads_its_timeout_where_it_knows_one),
+		TEST(unknown_fields_are_ignored),
+		TEST(the_checker_of_xorl_legacy_wants_an_action),
+		TEST(health_tells_of_an_update_or_not),
+		TEST(faults_are_for_routes_that_there_are),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
