@@ -13,7 +13,7 @@ _wsync_options() {
 		--include=TENSOR --exclude=TENSOR --weight-version=ANY --stdin --dry-run
 		--quantize=none|fp8|fp8-tensor --block-size=128x128|64x64 --skip-modules=ANY
 		--scale-rule=xorl|slime --ue8m0 --lora=FILE --lora-rounding=fold|two-step --lora-partial
-		--correction=FILE --trust-values
+		--correction=FILE --trust-values --scratch=128MiB|256MiB|512MiB|1GiB
 		--backend=auto|gloo|nccl --protocol=auto|update --bucket-size=128MiB|256MiB|512MiB|1GiB
 		--load-format=auto|none|flattened_bucket --flush=last|never|every
 		--pause=abort|retract|in_place|none --on-partial=resume|pause --verify=names|hash|none
@@ -25,7 +25,7 @@ _wsync_options() {
 		--as-sent --runtime --config=FILE --map=FILE --sharded=tp=2|tp=4|tp=8
 		--quantize=none|fp8|fp8-tensor --block-size=128x128|64x64 --skip-modules=ANY
 		--scale-rule=xorl|slime --ue8m0 --lora=FILE --lora-rounding=fold|two-step --lora-partial
-		--correction=FILE --trust-values
+		--correction=FILE --trust-values --scratch=128MiB|256MiB|512MiB|1GiB
 		--tp=1|2|4|8 --ep=1|2|4|8 --attention-tp=1|2|4|8 --rank=ANY
 		--endpoint=URL -e=URL --pool=ANY --prefix=ANY --registry=FILE
 		--api-key-file=FILE --connect-timeout=ANY --timeout=ANY -t=ANY" ;;
@@ -33,7 +33,7 @@ _wsync_options() {
 		--config=FILE --map=FILE --sharded=tp=2|tp=4|tp=8 --include=TENSOR --exclude=TENSOR
 		--quantize=none|fp8|fp8-tensor --block-size=128x128|64x64 --skip-modules=ANY
 		--scale-rule=xorl|slime --ue8m0 --lora=FILE --lora-rounding=fold|two-step --lora-partial
-		--correction=FILE --trust-values
+		--correction=FILE --trust-values --scratch=128MiB|256MiB|512MiB|1GiB
 		--endpoint=URL -e=URL --pool=ANY --registry=FILE --api-key-file=FILE
 		--connect-timeout=ANY --timeout=ANY -t=ANY --tp=1|2|4|8 --ep=1|2|4|8
 		--attention-tp=1|2|4|8 --list=FILE --scan --limit=ANY

@@ -63,6 +63,7 @@ __wsync push,list-weights,verify -l lora-rounding -x -a 'fold two-step' -d 'of w
 __wsync push,list-weights,verify -l lora-partial -d 'leave out what binds to nothing'
 __wsync push,list-weights,verify -l correction -r -F -d 'low-rank pairs for the base'
 __wsync push,list-weights,verify -l trust-values -d 'do not look for NaN before pausing'
+__wsync push,list-weights,verify -l scratch -x -a '128MiB 256MiB 512MiB 1GiB' -d 'memory that this takes at most'
 __wsync push,list-weights,verify,register,ctl -l connect-timeout -x -d 'to reach an endpoint'
 __wsync push,list-weights -f -a '(__wsync_sources)'
 

@@ -30,6 +30,17 @@ int transforming_block(void *ctx, const char *value, struct ws_err *err)
 	return 0;
 }
 
+int transforming_scratch(void *ctx, const char *value, struct ws_err *err)
+{
+	struct transforming *t = ctx;
+	uint64_t n;
+	if (ws_parse_size(value, &n, NULL) || n < UINT64_C(16) << 20 || n > UINT64_C(1) << 40)
+		return ws_err_set(err, WS_EUSAGE, "invalid value '%s', must be a size like 512MiB, from 16MiB to 1TiB",
+		                  value);
+	t->scratch = n;
+	return 0;
+}
+
 const char *transforming_given(const struct transforming *t)
 {
 	return t->quantize ? "quantize" : t->adapters.n ? "lora" : t->correction ? "correction" : NULL;
@@ -42,6 +53,6 @@ struct ws_transform_opts transforming_opts(const struct transforming *t)
 		.ue8m0 = t->ue8m0, .skip = t->skip.items, .n_skip = t->skip.n,
 		.adapters = t->adapters.items, .n_adapters = t->adapters.n,
 		.adapter_partial = t->partial, .rounding = t->rounding, .correction = t->correction,
-		.trust_values = t->trust,
+		.trust_values = t->trust, .scratch = t->scratch,
 	};
 }

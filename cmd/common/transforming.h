@@ -14,6 +14,7 @@ struct transforming {
 	bool ue8m0, partial, trust;
 	struct opt_list skip, adapters;
 	const char *correction;
+	uint64_t scratch;                  /* 0: not given */
 };
 
 extern const char *const transforming_quantize[], *const transforming_rules[];
@@ -37,9 +38,12 @@ extern const char *const transforming_roundings[];
 	OPT_STRING(0, "correction", "FILE", &(t)->correction, \
 		"safetensors with X.correction_U and X.correction_V, added to the base"), \
 	OPT_FLAG(0, "trust-values", &(t)->trust, \
-		"look for NaN only while sending, not before the servers are paused")
+		"look for NaN only while sending, not before the servers are paused"), \
+	OPT_CALL(0, "scratch", "SIZE", transforming_scratch, t, \
+		"memory that this takes at most (128MiB; at least 16MiB)")
 
 int transforming_block(void *transforming, const char *value, struct ws_err *err);
+int transforming_scratch(void *transforming, const char *value, struct ws_err *err);
 struct ws_transform_opts transforming_opts(const struct transforming *t);
 /* "--lora" when one of these options was given that says what to do; NULL: none was. */
 const char *transforming_given(const struct transforming *t);
