@@ -190,6 +190,10 @@ static int make_transform(struct ws_input *in, const struct ws_transform_opts *o
 {
 	struct ws_transform_opts o = *opts;
 	const struct ws_quant *said = in->config ? ws_config_quant(in->config) : NULL;
+	if (!in->config && in->why.code && !in->fallback) { /* sizes of blocks and what to leave stand there */
+		*err = in->why;
+		return ws_err_hint(err, "mend it, or name another: --config DIR");
+	}
 	o.family = in->family;
 	o.layout = in->layout;
 	o.base = in->fallback ? NULL : said;
