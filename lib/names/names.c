@@ -62,21 +62,44 @@ void ws_names_fini(struct ws_names *names)
 	*names = (struct ws_names){ 0 };
 }
 
-const void *ws_names_nth(const struct ws_names *names, const char *name, size_t i)
+static bool is_before(const struct ws_names *names, size_t i, uint64_t hash, const char *name)
 {
-	const uint64_t hash = ws_hash64(name, strlen(name));
-	size_t lo = 0, hi = names->n;
+	const struct ws_name_entry *e = &names->entries[i];
+	return e->hash < hash || (e->hash == hash && strcmp(name_at(names, e->index), name) < 0);
+}
+
+/* The first entry that is not before. Hashes are spread evenly, so it lies near its share of the list:
+ * from there by steps that double, which names chosen to collide make no slower than halving all. */
+static size_t lower_bound(const struct ws_names *names, uint64_t hash, const char *name)
+{
+	const size_t guess = (size_t)((unsigned __int128)hash * names->n >> 64);
+	size_t lo = 0, hi = names->n, step = 1;
+	if (guess < hi && is_before(names, guess, hash, name)) {
+		for (lo = guess + 1; step < hi - lo && is_before(names, lo + step, hash, name); step *= 2)
+			lo += step + 1;
+		hi = step < hi - lo ? lo + step : hi;
+	} else {
+		for (hi = guess; step < hi && !is_before(names, hi - step, hash, name); step *= 2)
+			hi -= step;
+		lo = step < hi ? hi - step + 1 : 0;
+	}
 	while (lo < hi) {
 		const size_t mid = lo + (hi - lo) / 2;
-		const struct ws_name_entry *e = &names->entries[mid];
-		if (e->hash < hash || (e->hash == hash && strcmp(name_at(names, e->index), name) < 0))
+		if (is_before(names, mid, hash, name))
 			lo = mid + 1;
 		else
 			hi = mid;
 	}
-	if (i >= names->n - lo)
+	return lo;
+}
+
+const void *ws_names_nth(const struct ws_names *names, const char *name, size_t i)
+{
+	const uint64_t hash = ws_hash64(name, strlen(name));
+	const size_t at = lower_bound(names, hash, name);
+	if (i >= names->n - at)
 		return NULL;
-	const struct ws_name_entry *e = &names->entries[lo + i];
+	const struct ws_name_entry *e = &names->entries[at + i];
 	if (e->hash != hash || strcmp(name_at(names, e->index), name) != 0)
 		return NULL;
 	return names->first + e->index * names->stride;
