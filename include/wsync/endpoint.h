@@ -54,7 +54,8 @@ int ws_client_read_key(const char *path, char **key, bool *loose, struct ws_err 
 
 /* ---- what an endpoint is ---- */
 
-/* From /server_info and /model_info (or their older names). A server that does not report a size is
+/* From /server_info and /model_info (or their older names), and what the routes show (lineage.h). That
+ * takes 5 s at the most; what has not been answered by then counts as not told. A server that does not report a size is
  * taken to have 1 of it; text that it does not report is "". */
 struct ws_endpoint_info {
 	char url[WS_URL_MAX];
@@ -83,6 +84,9 @@ struct ws_endpoint_info {
 int ws_endpoint_probe_all(struct ws_http *http, const char *const *urls, size_t n,
                           ws_deadline until, const struct ws_cancel *cancel,
                           struct ws_endpoint_info *infos, struct ws_err *errs, struct ws_err *err);
+/* Somebody knows the lineage better than the probe: its table is believed, whatever was seen.
+ * WS_LINEAGE_UNKNOWN: nobody does. */
+void ws_endpoint_assume(struct ws_endpoint_info *info, enum ws_lineage lineage);
 
 /* ---- lifecycle calls ---- */
 

@@ -3,8 +3,8 @@
  *
  * Servers of one name differ by year and by fork in routes, in the fields of one route, and in what
  * kills them. A lineage is a starting point: what such servers were seen to have. What an endpoint's
- * own list of routes shows (GET /openapi.json, else harmless requests) is put over it and decides, so
- * a server that nobody has heard of gets what its routes show and nothing else.
+ * own list of routes shows (GET /openapi.json, else OPTIONS, which every server answers without doing
+ * anything) is put over it and decides, so a server that nobody has heard of gets what it shows.
  *
  * Whoever wants to know whether something can be asked of an endpoint looks at a field of struct
  * ws_capabilities, never at the lineage and never at a version. */
@@ -92,7 +92,9 @@ struct ws_capabilities {
 	bool stuck_prepare;   /* a completion that times out leaves prepare refused until a restart */
 };
 
-/* What servers of this lineage have; of WS_LINEAGE_UNKNOWN only update, and every way to die. */
+/* What servers of this lineage have. Of WS_LINEAGE_UNKNOWN it is hoped that it has the routes that
+ * most have, because a missing one answers 404 and no harm is done; no field is believed in, because
+ * unknown ones are ignored in silence; and every way to die is feared. */
 void ws_lineage_capabilities(enum ws_lineage lineage, struct ws_capabilities *out);
 
 /* The fields above by name, in that order, for those who print or merge them. */
@@ -111,9 +113,6 @@ struct ws_lineage_signs {
 /* The lineage that explains the routes best; the version speaks only between lineages with the same
  * routes. *can is the lineage's table with everything put over it that was seen. */
 enum ws_lineage ws_lineage_detect(const struct ws_lineage_signs *signs, struct ws_capabilities *can);
-/* The same for a lineage that somebody named: what was seen still decides. */
-void ws_lineage_apply(enum ws_lineage lineage, const struct ws_lineage_signs *signs,
-                      struct ws_capabilities *can);
 
 #ifdef __cplusplus
 }

@@ -204,7 +204,9 @@ static void set_request(const struct ws_http *h, CURL *easy, struct flight *f)
 	curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_reply);
 	curl_easy_setopt(easy, CURLOPT_WRITEDATA, (void *)f);
 	curl_easy_setopt(easy, CURLOPT_USERAGENT, "wsync/" WSYNC_VERSION);
-	if (!strcmp(call->method, "GET")) {
+	if (strcmp(call->method, "POST")) {
+		if (strcmp(call->method, "GET"))
+			curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, call->method);
 		curl_easy_setopt(easy, CURLOPT_HTTPHEADER, h->plain);
 		return;
 	}
@@ -265,7 +267,7 @@ static void log_text(const struct ws_log *log, const char *what, const char *tex
 int ws_http_start(struct ws_http *h, struct ws_http_call *call, struct ws_err *err)
 {
 	assert(!call->priv);
-	assert(!strcmp(call->method, "POST") || (!strcmp(call->method, "GET") && !call->body_len));
+	assert(!strcmp(call->method, "POST") || !call->body_len);
 	struct flight *f = calloc(1, sizeof *f);
 	CURL *easy = f ? curl_easy_init() : NULL;
 	if (!easy) {

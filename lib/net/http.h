@@ -33,7 +33,7 @@ void ws_http_close(struct ws_http *h); /* drops what is in flight; NULL is fine 
 /* One request. The caller owns it, zeroes it, fills the first part and keeps it (and what it points
  * to) until it is done or dropped. */
 struct ws_http_call {
-	const char *method;   /* "GET", "POST"; borrowed */
+	const char *method;   /* "POST"; "GET" and "OPTIONS" have no body; borrowed */
 	const char *url;      /* whole; borrowed */
 	const char *body;     /* JSON text or NULL; borrowed */
 	size_t body_len;

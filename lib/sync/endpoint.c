@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* endpoint.c - connections for programs, and the probe: what is behind each URL. */
 #include "endpoint_call.h"
+#include "lineage_probe.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,26 +33,41 @@ const char *ws_pause_mode_name(enum ws_pause_mode mode)
 
 /* ---- the probe ---- */
 
-/* Two questions per endpoint. Servers knew them by other names first; those are tried on a 404. */
-enum { SERVER, MODEL, QUESTIONS };
-static const char *const paths[QUESTIONS] = { "/server_info", "/model_info" };
-static const char *const old_paths[QUESTIONS] = { "/get_server_info", "/get_model_info" };
+/* Two questions that have to be answered. Servers knew them by other names first; those are tried on
+ * a 404. The third, what routes there are, is not waited for for long. */
+enum { SERVER, MODEL, ROUTES, QUESTIONS };
+static const char *const paths[QUESTIONS] = { "/server_info", "/model_info", "/openapi.json" };
+static const char *const old_paths[QUESTIONS] = { "/get_server_info", "/get_model_info", NULL };
+static const int64_t LINEAGE_NS = 5 * WS_NS_PER_S;
+enum { OPENAPI_MAX = 4 << 20 };
 
-static int ask(struct ws_http *http, struct ws_endpoint_call *calls, const char *const *urls,
-               size_t n, ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
+struct probe {
+	struct ws_http *http;
+	const char *const *urls;
+	size_t n;
+	ws_deadline until, lineage_until;
+	const struct ws_cancel *cancel;
+	struct ws_endpoint_call *calls; /* QUESTIONS for each */
+	struct ws_lineage_signs *signs;
+	bool *silent;                   /* has told nothing of its routes yet */
+};
+
+static int ask(struct probe *p, struct ws_err *err)
 {
-	for (size_t i = 0; i < n * QUESTIONS; i++)
-		if (ws_endpoint_prepare(&calls[i], urls[i / QUESTIONS], "GET", paths[i % QUESTIONS],
-		                        NULL, until, err))
+	const size_t n = p->n * QUESTIONS;
+	for (size_t i = 0; i < n; i++)
+		if (ws_endpoint_prepare(&p->calls[i], p->urls[i / QUESTIONS], "GET",
+		                        paths[i % QUESTIONS], NULL,
+		                        i % QUESTIONS == ROUTES ? p->lineage_until : p->until, err))
 			return -1;
-	if (ws_endpoint_run(http, calls, n * QUESTIONS, cancel, err))
+	if (ws_endpoint_run(p->http, p->calls, n, p->cancel, err))
 		return -1;
-	for (size_t i = 0; i < n * QUESTIONS; i++)
-		if (calls[i].http.status == 404 &&
-		    ws_endpoint_prepare(&calls[i], urls[i / QUESTIONS], "GET",
-		                        old_paths[i % QUESTIONS], NULL, until, err))
+	for (size_t i = 0; i < n; i++)
+		if (p->calls[i].http.status == 404 && old_paths[i % QUESTIONS] &&
+		    ws_endpoint_prepare(&p->calls[i], p->urls[i / QUESTIONS], "GET",
+		                        old_paths[i % QUESTIONS], NULL, p->until, err))
 			return -1;
-	return ws_endpoint_run(http, calls, n * QUESTIONS, cancel, err);
+	return ws_endpoint_run(p->http, p->calls, n, p->cancel, err);
 }
 
 static int read_server_info(struct ws_endpoint_call *call, struct ws_endpoint_info *info,
@@ -87,46 +103,92 @@ static int read_model_info(struct ws_endpoint_call *call, struct ws_endpoint_inf
 	return 0;
 }
 
-static int read_info(struct ws_endpoint_call *calls, const char *url, struct ws_endpoint_info *info,
-                     struct ws_err *err)
+/* True: the list of its routes is there, and its own. */
+static bool read_routes(struct probe *p, size_t i)
 {
+	const struct ws_endpoint_call *calls = &p->calls[i * QUESTIONS];
+	const struct ws_http_call *http = &calls[ROUTES].http;
+	if (http->err.code || http->status != 200 || http->reply.len > OPENAPI_MAX)
+		return false;
+	struct ws_json *root = ws_json_parse(http->reply.data, http->reply.len, "openapi.json", NULL);
+	const bool own = root && !ws_lineage_read_openapi(root, calls[SERVER].path, &p->signs[i]);
+	ws_json_free(root);
+	return own;
+}
+
+static int read_info(struct probe *p, size_t i, struct ws_endpoint_info *info, struct ws_err *err)
+{
+	struct ws_endpoint_call *calls = &p->calls[i * QUESTIONS];
 	*info = (struct ws_endpoint_info){ .tp_size = 1, .dp_size = 1, .pp_size = 1, .ep_size = 1 };
 	*err = (struct ws_err)WS_ERR_INIT;
-	snprintf(info->url, sizeof info->url, "%s", url);
-	if (ws_endpoint_host_port(url, info->host, &info->port, err))
+	snprintf(info->url, sizeof info->url, "%s", p->urls[i]);
+	if (ws_endpoint_host_port(p->urls[i], info->host, &info->port, err))
 		return -1;
-	info->tls = !strncmp(url, "https", 5);
-	for (int q = 0; q < QUESTIONS; q++)
+	info->tls = !strncmp(p->urls[i], "https", 5);
+	for (int q = SERVER; q <= MODEL; q++)
 		if (calls[q].http.ns > info->ns)
 			info->ns = calls[q].http.ns;
-	if (read_server_info(&calls[SERVER], info, err))
+	if (read_server_info(&calls[SERVER], info, err) || read_model_info(&calls[MODEL], info, err))
 		return -1;
-	const struct ws_lineage_signs signs = { .version = info->version };
-	info->lineage = ws_lineage_detect(&signs, &info->can);
-	return read_model_info(&calls[MODEL], info, err);
+	p->silent[i] = !read_routes(p, i);
+	return 0;
+}
+
+static int probe(struct probe *p, struct ws_endpoint_info *infos, struct ws_err *errs,
+                 struct ws_err *err)
+{
+	if (!p->calls || !p->signs || !p->silent)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	if (ask(p, err))
+		return -1;
+	for (size_t i = 0; i < p->n; i++)
+		read_info(p, i, &infos[i], &errs[i]);
+	if (ws_lineage_ask(p->http, p->urls, p->n, p->silent, p->lineage_until, p->cancel, p->signs,
+	                   err))
+		return -1;
+	for (size_t i = 0; i < p->n; i++) {
+		p->signs[i].version = infos[i].version;
+		infos[i].lineage = ws_lineage_detect(&p->signs[i], &infos[i].can);
+	}
+	return 0;
 }
 
 int ws_endpoint_probe_all(struct ws_http *http, const char *const *urls, size_t n,
                           ws_deadline until, const struct ws_cancel *cancel,
                           struct ws_endpoint_info *infos, struct ws_err *errs, struct ws_err *err)
 {
-	struct ws_endpoint_call *calls = calloc(n ? n * QUESTIONS : 1, sizeof *calls);
+	const size_t most = n ? n : 1;
+	struct probe p = {
+		.http = http, .urls = urls, .n = n, .until = until, .cancel = cancel,
+		.lineage_until = ws_deadline_min(until, ws_deadline_in(LINEAGE_NS)),
+		.calls = calloc(most, QUESTIONS * sizeof *p.calls),
+		.signs = calloc(most, sizeof *p.signs), .silent = calloc(most, sizeof *p.silent),
+	};
 	const struct ws_err *first = NULL;
 	struct ws_err why = WS_ERR_INIT;
-	const int rc = calls ? ask(http, calls, urls, n, until, cancel, &why)
-	                     : ws_err_set(&why, WS_ESYSTEM, "out of memory");
+	const int rc = probe(&p, infos, errs, &why);
 	for (size_t i = 0; i < n; i++) {
 		if (rc)
 			errs[i] = why;
-		else if (read_info(&calls[i * QUESTIONS], urls[i], &infos[i], &errs[i]) && !first)
+		else if (errs[i].code && !first)
 			first = &errs[i];
 	}
 	if (rc)
 		first = &why;
-	for (size_t i = 0; calls && i < n * QUESTIONS; i++)
-		ws_endpoint_call_free(&calls[i]);
-	free(calls);
+	for (size_t i = 0; p.calls && i < n * QUESTIONS; i++)
+		ws_endpoint_call_free(&p.calls[i]);
+	free(p.calls);
+	free(p.signs);
+	free(p.silent);
 	if (first && err)
 		*err = *first;
 	return rc || first ? -1 : 0;
+}
+
+void ws_endpoint_assume(struct ws_endpoint_info *info, enum ws_lineage lineage)
+{
+	if (lineage == WS_LINEAGE_UNKNOWN)
+		return;
+	info->lineage = lineage;
+	ws_lineage_capabilities(lineage, &info->can);
 }

@@ -23,7 +23,7 @@ struct ws_endpoint_call {
 	struct ws_json *root;   /* the parsed reply, owned; NULL: not read yet or no JSON */
 };
 
-/* method "GET" or "POST"; path begins with "/" and may carry a query, which messages leave out.
+/* method "GET", "POST" or "OPTIONS"; path begins with "/" and may carry a query, which messages leave out.
  * body may be NULL; it is borrowed until the call is done. */
 int ws_endpoint_prepare(struct ws_endpoint_call *call, const char *url, const char *method,
                         const char *path, const struct ws_buf *body, ws_deadline until,

@@ -42,10 +42,10 @@ int ws_lineage_parse(const char *name, enum ws_lineage *out)
 	.checksums = true, .routed_experts = true, .dies_of_flush = true, .dies_of_group = true
 
 static const struct ws_capabilities table[WS_N_LINEAGES] = {
-	/* Nothing is promised, and everything is feared. */
 	[WS_LINEAGE_UNKNOWN] = {
-		.update = true, .late_refusal = true, .dies_of_flush = true, .dies_of_group = true,
-		.dies_of_format = true, .dies_of_release = true, .stuck_prepare = true,
+		EVERY_SERVER, .destroy = true, .pause = true, .set_version = true, .checker = true,
+		.late_refusal = true, .dies_of_flush = true, .dies_of_group = true,
+		.stuck_prepare = true,
 	},
 	[WS_LINEAGE_SGLANG_04] = { EVERY_SERVER, .dies_of_flush = true, .dies_of_group = true },
 	/* Whether its update knows load_format depends on the month: only a schema may say yes. */
@@ -144,15 +144,6 @@ static void drop_orphans(struct ws_capabilities *can)
 	can->routed_experts &= can->generate;
 }
 
-void ws_lineage_apply(enum ws_lineage lineage, const struct ws_lineage_signs *signs,
-                      struct ws_capabilities *can)
-{
-	ws_lineage_capabilities(lineage, can);
-	for (size_t i = 0; i < N_FIELDS; i++)
-		if (ws_capability_get(&signs->asked, i))
-			*field(can, i) = ws_capability_get(&signs->seen, i);
-	drop_orphans(can);
-}
 
 /* The third number of "0.5.N", or -1. Releases from 0.5.7 on are of 2026. */
 static int minor_of_05(const char *version)
@@ -163,6 +154,20 @@ static int minor_of_05(const char *version)
 	for (const char *p = version + 4; *p >= '0' && *p <= '9' && n < 1000; p++)
 		n = n * 10 + (*p - '0');
 	return n;
+}
+
+static void apply(enum ws_lineage lineage, const struct ws_lineage_signs *signs,
+                  struct ws_capabilities *can)
+{
+	const int minor = minor_of_05(signs->version ? signs->version : "");
+	ws_lineage_capabilities(lineage, can);
+	for (size_t i = 0; i < N_FIELDS; i++)
+		if (ws_capability_get(&signs->asked, i))
+			*field(can, i) = ws_capability_get(&signs->seen, i);
+	/* The field came before the bucket: until 0.5.5 another format is meant. */
+	if (lineage == WS_LINEAGE_SGLANG_05 && minor >= 0 && minor < 5)
+		can->load_format = false;
+	drop_orphans(can);
 }
 
 static enum ws_lineage by_version(const char *version)
@@ -207,6 +212,6 @@ enum ws_lineage ws_lineage_detect(const struct ws_lineage_signs *signs, struct w
 		lineage = WS_LINEAGE_UNKNOWN;
 	else
 		lineage = by_year(signs);
-	ws_lineage_apply(lineage, signs, can);
+	apply(lineage, signs, can);
 	return lineage;
 }

@@ -86,30 +86,50 @@ static void a_version_speaks_where_routes_are_silent(void **state)
 	}
 }
 
-/* An unknown server gets what its routes show and nothing else. */
+/* An unknown server gets what its routes show, and no field that it does not show. */
 static void an_unknown_server_has_what_it_shows(void **state)
 {
 	(void)state;
 	struct ws_capabilities can;
 	struct ws_lineage_signs s = { .version = "7.1" };
-	s.asked.update = s.asked.from_disk = s.seen.from_disk = true;
+	assert_int_equal(ws_lineage_detect(&s, &can), WS_LINEAGE_UNKNOWN);
+	assert_true(can.update && can.pause && can.dies_of_flush);
+	assert_false(can.load_format || can.pause_modes || can.weight_version);
+	s.asked.update = s.asked.from_disk = s.seen.from_disk = s.asked.pause = true;
 	assert_int_equal(ws_lineage_detect(&s, &can), WS_LINEAGE_UNKNOWN);
 	assert_true(can.from_disk);
-	assert_false(can.update || can.load_format || can.pause || can.flush);
+	assert_false(can.update || can.pause);
 }
 
 static void no_field_without_its_route(void **state)
 {
 	(void)state;
 	struct ws_capabilities can;
-	struct ws_lineage_signs s = { .version = "" };
-	s.asked.pause = s.asked.two_phase = s.asked.checker = s.asked.flush = true;
-	s.asked.update = s.asked.generate = true;
-	ws_lineage_apply(WS_LINEAGE_XORL, &s, &can);
+	struct ws_lineage_signs s = { .version = "0.5.15" };
+	s.asked.pause = s.asked.checker = s.asked.flush = s.asked.update = s.asked.generate = true;
+	s.seen.destroy = s.asked.destroy = true;
+	assert_int_equal(ws_lineage_detect(&s, &can), WS_LINEAGE_UNKNOWN);
+	s.seen.update = true;
+	ws_lineage_detect(&s, &can);
 	assert_false(can.pause_modes || can.two_phase_whole || can.stuck_prepare || can.checksums);
-	assert_false(can.flush_waits || can.load_format || can.mixed_bucket || can.weight_version);
-	assert_false(can.routed_experts || can.empty_cache || can.abort_requests);
+	assert_false(can.flush_waits || can.routed_experts);
 	assert_true(can.from_disk && can.destroy);
+}
+
+/* The field came some releases before the bucket did. */
+static void a_load_format_of_early_0_5_is_not_believed(void **state)
+{
+	(void)state;
+	struct ws_capabilities can;
+	struct ws_lineage_signs s = { .version = "0.5.4" };
+	s.asked.load_format = s.seen.load_format = s.asked.pause = s.seen.pause = true;
+	s.asked.checker = true;
+	assert_int_equal(ws_lineage_detect(&s, &can), WS_LINEAGE_SGLANG_05);
+	assert_false(can.load_format);
+	s.version = "0.5.6";
+	assert_int_equal(ws_lineage_detect(&s, &can), WS_LINEAGE_SGLANG_05);
+	assert_true(can.load_format);
+	assert_false(can.mixed_bucket);
 }
 
 int main(void)
@@ -121,6 +141,7 @@ int main(void)
 		cmocka_unit_test(a_version_speaks_where_routes_are_silent),
 		cmocka_unit_test(an_unknown_server_has_what_it_shows),
 		cmocka_unit_test(no_field_without_its_route),
+		cmocka_unit_test(a_load_format_of_early_0_5_is_not_believed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lineage_probe.c - for servers without a list of their routes: one question for each.
+ *
+ * The first question is for a route that nobody has. A proxy that says yes to it, as some do to every
+ * OPTIONS for the sake of browsers, says yes to everything and is not believed. */
+#include "lineage_probe.h"
+
+#include "endpoint_call.h"
+
+#include <stdlib.h>
+
+static const char nowhere[] = "/wsync_asks_for_what_is_not_there";
+
+struct asking {
+	struct ws_http *http;
+	const char *const *urls;
+	size_t n;
+	struct ws_endpoint_call *calls;
+	bool *on;                        /* still asked */
+	enum ws_presence *found;         /* n rows of WS_LINEAGE_PATHS_MAX */
+	ws_deadline until;
+	const struct ws_cancel *cancel;
+};
+
+static int ask_all(struct asking *a, const char *path, struct ws_err *err)
+{
+	for (size_t i = 0; i < a->n; i++)
+		if (a->on[i] && ws_endpoint_prepare(&a->calls[i], a->urls[i], "OPTIONS", path, NULL,
+		                                    a->until, err))
+			return -1;
+	return ws_endpoint_run(a->http, a->calls, a->n, a->cancel, err);
+}
+
+static enum ws_presence judge(long status)
+{
+	if (status == 404)
+		return WS_ABSENT;
+	return status == 405 || (status >= 200 && status < 300) ? WS_PRESENT : WS_NOT_ASKED;
+}
+
+static int ask_everything(struct asking *a, struct ws_err *err)
+{
+	if (ask_all(a, nowhere, err))
+		return -1;
+	for (size_t i = 0; i < a->n; i++)
+		a->on[i] = a->on[i] && a->calls[i].http.status == 404;
+	for (size_t r = 0; r < ws_lineage_path_count(); r++) {
+		if (ask_all(a, ws_lineage_path(r), err))
+			return -1;
+		for (size_t i = 0; i < a->n; i++) {
+			if (!a->on[i])
+				continue;
+			a->found[i * WS_LINEAGE_PATHS_MAX + r] = judge(a->calls[i].http.status);
+			a->on[i] = !a->calls[i].http.err.code;
+		}
+	}
+	return 0;
+}
+
+int ws_lineage_ask(struct ws_http *http, const char *const *urls, size_t n, const bool *wanted,
+                   ws_deadline until, const struct ws_cancel *cancel,
+                   struct ws_lineage_signs *signs, struct ws_err *err)
+{
+	struct asking a = { .http = http, .urls = urls, .n = n, .until = until, .cancel = cancel };
+	const size_t most = n ? n : 1;
+	a.calls = calloc(most, sizeof *a.calls);
+	a.on = calloc(most, sizeof *a.on);
+	a.found = calloc(most, WS_LINEAGE_PATHS_MAX * sizeof *a.found);
+	int rc = a.calls && a.on && a.found ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	size_t n_on = 0;
+	for (size_t i = 0; !rc && i < n; i++)
+		n_on += a.on[i] = wanted[i];
+	if (!rc && n_on)
+		rc = ask_everything(&a, err);
+	for (size_t i = 0; !rc && i < n; i++)
+		ws_lineage_sum_up(a.found + i * WS_LINEAGE_PATHS_MAX, &signs[i]);
+	for (size_t i = 0; a.calls && i < n; i++)
+		ws_endpoint_call_free(&a.calls[i]);
+	free(a.calls);
+	free(a.on);
+	free(a.found);
+	return rc;
+}

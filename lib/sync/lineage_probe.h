@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lineage_probe.h - what an endpoint shows of itself: its list of routes, else one question for each.
+ *
+ * Nothing here has an effect on a server. GET would: /flush_cache, /release_memory_occupation and
+ * others take it. OPTIONS does not; a framework that knows the path answers 405 and says what it
+ * takes, and one that does not answers 404. */
+#ifndef WS_SYNC_LINEAGE_PROBE_H
+#define WS_SYNC_LINEAGE_PROBE_H
+
+#include "http.h"
+#include "json.h"
+#include "wsync/lineage.h"
+
+/* Reads an /openapi.json. -1: it is none, or somebody else's, such as a proxy's: it does not list
+ * own_route, which the server has just answered. *signs is then as it was. */
+int ws_lineage_read_openapi(const struct ws_json *root, const char *own_route,
+                            struct ws_lineage_signs *signs);
+
+/* Asks for each route by itself, all of n endpoints at once; wanted[i] false: not this one. Whoever
+ * does not answer, or says yes to anything, is asked no more. -1: cancelled or system. */
+int ws_lineage_ask(struct ws_http *http, const char *const *urls, size_t n, const bool *wanted,
+                   ws_deadline until, const struct ws_cancel *cancel,
+                   struct ws_lineage_signs *signs, struct ws_err *err);
+
+/* ---- between the two ---- */
+
+enum ws_presence { WS_NOT_ASKED, WS_ABSENT, WS_PRESENT };
+enum { WS_LINEAGE_PATHS_MAX = 48 };
+
+/* The routes that tell something, by number. */
+size_t ws_lineage_path_count(void);
+const char *ws_lineage_path(size_t i);
+/* A capability with several routes is there when all of them are. */
+void ws_lineage_sum_up(const enum ws_presence *found, struct ws_lineage_signs *signs);
+
+#endif
