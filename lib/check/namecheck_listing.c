@@ -202,6 +202,38 @@ static void check_hidden(struct ws_shown *s, size_t i, const struct absent *a,
 	              : "config.json gives it, and the server does not show it");
 }
 
+/* FP8 with one scale for each tensor, shown as [inputs, outputs]. */
+static bool is_turned(const struct ws_shown *s, const struct ws_param *p, const struct ws_weight *w)
+{
+	char scale[WS_CHECK_NAME];
+	snprintf(scale, sizeof scale, "%s_scale", p->name);
+	return p->n_dims == 2 && w->n_dims == 2 && p->dims[0] != p->dims[1] && w->dims[0] == p->dims[1] &&
+	       w->dims[1] == p->dims[0] && ws_layout_find_param(s->layout, scale);
+}
+
+/* Servers that were not patched put other parameters in the place of these after loading. */
+static bool is_laid_out_anew(struct ws_shown *s)
+{
+	const struct ws_weight *w = NULL;
+	const struct ws_param *p = NULL;
+	for (size_t i = 0; i < s->c->listing->n && !w; i++) {
+		p = s->shown_param[i] == WS_NONE ? NULL : ws_layout_param(s->layout, s->shown_param[i]);
+		w = p && is_turned(s, p, &s->c->listing->items[i]) ? &s->c->listing->items[i] : NULL;
+	}
+	if (!w)
+		return false;
+	const struct ws_said said = {
+		.verdict = WS_NAME_SERVER, .severity = WS_ERROR, .name = w->name, .param = p->name,
+		.remedy = "start it from a checkpoint of block FP8 and push with --quantize fp8, or start it in "
+		        "16 bits",
+	};
+	ws_report_add(s->c->report, &said, "the server shows %.100s where config.json gives %.100s: it laid FP8 "
+	              "with one scale for each tensor out anew when it had loaded it, transposed and without "
+	              "loaders, and an update fails in the middle", ws_text_shape(w->n_dims, w->dims).s,
+	              ws_text_shape(p->n_dims, p->dims).s);
+	return true;
+}
+
 /* More that differs than not: said once, with an example. */
 static bool is_other_model(struct ws_shown *s)
 {
@@ -228,7 +260,7 @@ static bool is_other_model(struct ws_shown *s)
 int ws_check_listing(struct ws_check *c)
 {
 	struct ws_shown *s = c->server;
-	if (!s || is_other_model(s))
+	if (!s || is_laid_out_anew(s) || is_other_model(s))
 		return 0;
 	struct absent *a = calloc(1, sizeof *a);
 	if (!a)

@@ -167,14 +167,33 @@ static bool is_heads(const struct misfit *m, int axis)
 	return true;
 }
 
+static bool is_tensor_scale(const struct ws_part *p)
+{
+	return ws_ends_with(p->name, ".weight_scale") && p->n_dims == 1 && p->dims[0] == 1;
+}
+
+/* Some write the one number as a scalar. */
+static bool fits(const struct ws_item *i, const struct ws_part *p)
+{
+	return ws_dims_equal(i->n_dims, i->dims, p->n_dims, p->dims) ||
+	       (is_tensor_scale(p) && i->n_dims == 0);
+}
+
 /* Scales count the blocks of their weight, rounded up. */
 static bool is_scale(const struct misfit *m)
 {
 	char weight[WS_CHECK_NAME];
 	const struct ws_config *config = m->c->opts->config;
 	const struct ws_quant *q = config ? ws_config_quant(config) : NULL;
-	if (!ws_scaled_name(m->part->name, weight, sizeof weight) || !q || q->block[0] < 1 ||
-	    q->block[1] < 1)
+	if (!ws_scaled_name(m->part->name, weight, sizeof weight) || !q)
+		return false;
+	if (is_tensor_scale(m->part)) {
+		say_shape(m, "scales are of another scheme: the server keeps one for each tensor",
+		          "quantize with one scale for each tensor, as quantization_config says: it has no "
+		          "weight_block_size", "the server keeps one scale for the whole tensor");
+		return true;
+	}
+	if (q->block[0] < 1 || q->block[1] < 1)
 		return false;
 	const size_t at = ws_check_part(m->c, weight);
 	if (at == WS_NONE || m->c->parts[at].n_dims != 2 || m->part->n_dims != 2)
@@ -302,7 +321,7 @@ int ws_check_shapes(struct ws_check *c)
 			continue;
 		struct misfit m = { .c = c, .item = c->sent[c->part_item[i]], .part = p,
 			            .param = ws_layout_param(c->layout, p->param) };
-		if (!ws_dims_equal(m.item->n_dims, m.item->dims, p->n_dims, p->dims))
+		if (!fits(m.item, p))
 			check_shape(&m);
 		else if (m.item->dtype != p->dtype)
 			check_dtype(&m);

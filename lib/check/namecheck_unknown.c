@@ -133,16 +133,45 @@ static bool is_scale_too_many(struct ws_search *s)
 		                .param = ws_layout_param(s->c->layout, p->param)->name,
 		                .rule = ws_check_rule(s->c, p) };
 	if (ws_dtype_is_fp8(p->dtype) && p->exact) {
-		said.shared = "scales are of another scheme than the server's FP8 blocks";
-		said.remedy = "quantize in the blocks that quantization_config says";
+		char own[WS_CHECK_NAME];
+		snprintf(own, sizeof own, "%s_scale_inv", p->name);
+		const bool blocks = ws_check_part(s->c, own) != WS_NONE;
+		said.shared = blocks ? "scales are of another scheme than the server's FP8 blocks"
+		        : "scales are of blocks, and the server keeps one for each tensor";
+		said.remedy = blocks ? "quantize in the blocks that quantization_config says"
+		        : "quantize with one scale for each tensor: quantization_config has no "
+		          "weight_block_size";
 		ws_report_add(s->c->report, &said, "a scale of another scheme: the server keeps "
-		              "%s with weight_scale_inv of blocks", p->name);
+		              "%s with %s", p->name, blocks ? "weight_scale_inv of blocks"
+		              : "weight_scale of the whole tensor");
 		return true;
 	}
 	said.shared = "scales are for a server that keeps these weights unquantized: it drops them";
 	said.remedy = "send unquantized weights, or start the server from an FP8 checkpoint";
 	ws_report_add(s->c->report, &said, "a scale, and the server keeps %s unquantized: it drops "
 	              "it", p->name);
+	return true;
+}
+
+/* What the server keeps beside weights of a checkpoint whose activations were scaled once and for all. */
+static bool is_static_input(struct ws_search *s)
+{
+	char weight[WS_CHECK_NAME];
+	const struct ws_config *config = s->c->opts->config;
+	if (!config || strcmp(ws_config_quant(config)->activation, "static") != 0 ||
+	    !ws_ends_with(s->item->name, ".input_scale"))
+		return false;
+	snprintf(weight, sizeof weight, "%.*s.weight",
+	         (int)(strlen(s->item->name) - strlen(".input_scale")), s->item->name);
+	if (ws_check_part(s->c, weight) == WS_NONE)
+		return false;
+	const struct ws_said said = {
+		.verdict = WS_NAME_UNEXPECTED, .severity = WS_NOTE, .name = s->item->name,
+		.shared = "scales are of activations (activation_scheme \"static\"), whose shapes are not "
+		        "checked",
+	};
+	ws_report_add(s->c->report, &said, "a scale of activations, whose shape is not checked");
+	s->c->sent_known[s->sent] = true;
 	return true;
 }
 
@@ -291,7 +320,8 @@ static void say_unknown(struct ws_search *s, const char *near)
 static void explain(struct ws_search *s)
 {
 	if (is_left_aside(s) || ws_is_fused(s) || ws_has_wrong_prefix(s) ||
-	    ws_is_replaced_twice(s) || is_adapter(s) || is_scale_too_many(s) || is_companion(s) ||
+	    ws_is_replaced_twice(s) || is_adapter(s) || is_scale_too_many(s) ||
+	    is_static_input(s) || is_companion(s) ||
 	    ws_has_segment_too_many(s) || ws_lacks_weight(s) || is_foreign(s))
 		return;
 	const char *near = ws_check_near(s->c, s->item->name);

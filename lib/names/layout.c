@@ -72,18 +72,18 @@ static int check_options(struct ws_layout_opts *o, struct ws_err *err)
 	return 0;
 }
 
-/* MXFP4 is a matter of the family's rules; block FP8 is ours. */
+/* MXFP4 is a matter of the family's rules; FP8 by blocks or by tensors is ours. */
 static int read_quantization(struct ws_build *b)
 {
 	const struct ws_quant *q = ws_config_quant(b->config);
 	if (b->l->opts.unquantized || !*q->method || strcmp(q->method, "mxfp4") == 0)
 		return 0;
 	const bool fp8 = strcmp(q->method, "fp8") == 0;
-	if (!fp8 || q->block[0] < 1 || q->block[1] < 1) {
-		ws_err_set(b->err, WS_EINPUT, "%s: weights quantized as \"%s\"%s are stored in "
+	if (!fp8) {
+		ws_err_set(b->err, WS_EINPUT, "%s: weights quantized as \"%s\" are stored in "
 		           "shapes that are not known here", ws_config_path(b->config),
-		           ws_quote(q->method).text, fp8 ? " without weight_block_size" : "");
-		return ws_err_hint(b->err, "known are unquantized weights, block fp8 and mxfp4");
+		           ws_quote(q->method).text);
+		return ws_err_hint(b->err, "known are unquantized weights, fp8 and mxfp4");
 	}
 	b->quant = q;
 	return 0;

@@ -204,9 +204,9 @@ static void measure_experts(const struct ws_layout *l, const struct ws_division 
 		rows += dims[0];
 	}
 	const int64_t all = (int64_t)(q->n_parts / d->per_expert);
-	q->n_dims = 3;
+	q->n_dims = l->parts[q->first].n_dims == 1 ? (d->per_expert > 1 ? 2 : 1) : 3;
 	q->dims[0] = d->routed / d->ep + (all - d->routed);
-	q->dims[1] = rows;
+	q->dims[1] = q->n_dims > 1 ? rows : 0;
 	q->dims[2] = dims[1];
 }
 

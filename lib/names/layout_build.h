@@ -21,7 +21,8 @@ enum {
 /* How the parts of a parameter lie in it. */
 enum ws_form {
 	WS_FORM_ROWS,     /* one below the other, along the first axis */
-	WS_FORM_EXPERTS,  /* [expert, rows, columns]: the parts of one expert one below the other */
+	WS_FORM_EXPERTS,  /* [expert, rows, columns]: the parts of one expert one below the other; of
+	                   * single numbers [expert, part], or [expert] where each has one */
 	WS_FORM_SHAPED    /* the one part in other dimensions, or transposed */
 };
 
@@ -63,7 +64,7 @@ struct ws_build {
 	struct ws_layout *l;
 	const struct ws_family *family;
 	const struct ws_config *config;
-	const struct ws_quant *quant;  /* block FP8; NULL: unquantized */
+	const struct ws_quant *quant;  /* FP8; NULL: unquantized */
 	enum ws_dtype dtype;           /* of what nothing else is said about */
 	struct ws_err *err;
 	const struct ws_rule *rule;

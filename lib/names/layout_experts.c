@@ -36,6 +36,8 @@ static const char *find_trouble(struct ws_build *b, const struct experts *x)
 	if (!x->fp8)
 		return NULL;
 	const int64_t local = x->mid / tp, *block = b->quant->block;
+	if (!block[0]) /* one scale for each tensor */
+		return NULL;
 	if (local % block[0])
 		return ws_build_keepf(b, "%" PRId64 " rows of an expert at each rank are no "
 		                      "multiple of the FP8 block's %" PRId64, local, block[0]);
@@ -102,16 +104,33 @@ static int build_tensor(struct ws_build *b, const struct experts *x, const char 
 	return ws_build_end(b);
 }
 
+/* One for each block of the weight, or one. */
+static void describe_scale(const int64_t *block, struct expert_tensor *t)
+{
+	t->suffix = block[0] ? ".weight_scale_inv" : ".weight_scale";
+	t->part.dtype = WS_DTYPE_F32;
+	t->part.exact = false;
+	if (block[0]) {
+		t->part.dims[0] = ws_div_up(t->part.dims[0], block[0]);
+		t->part.dims[1] = ws_div_up(t->part.dims[1], block[1]);
+		return;
+	}
+	t->part.n_dims = 1;
+	t->part.dims[0] = 1;
+	t->part.dims[1] = 0;
+	t->part.axis = -1; /* every rank that has the expert has it */
+}
+
 static struct expert_tensor describe(const struct ws_build *b, const struct experts *x,
                                      const char *leaf, bool scale)
 {
 	const bool down = strcmp(leaf, "down_proj") == 0;
-	struct expert_tensor t = { leaf, scale ? ".weight_scale_inv" : ".weight", {
-		.dtype = scale ? WS_DTYPE_F32 : x->fp8 ? WS_DTYPE_F8_E4M3 : b->dtype,
-		.exact = x->fp8 && !scale, .n_dims = 2, .split = WS_SPLIT_EXPERT,
-		.axis = down ? 1 : 0, .dims = { down ? x->in : x->mid, down ? x->mid : x->in } } };
-	for (int d = 0; scale && d < 2; d++)
-		t.part.dims[d] = ws_div_up(t.part.dims[d], b->quant->block[d]);
+	struct expert_tensor t = { leaf, ".weight", {
+		.dtype = x->fp8 ? WS_DTYPE_F8_E4M3 : b->dtype, .exact = x->fp8, .n_dims = 2,
+		.split = WS_SPLIT_EXPERT, .axis = down ? 1 : 0,
+		.dims = { down ? x->in : x->mid, down ? x->mid : x->in } } };
+	if (scale)
+		describe_scale(b->quant->block, &t);
 	return t;
 }
 
@@ -121,10 +140,12 @@ static int build_pair(struct ws_build *b, const struct experts *x, bool scale)
 	                           up = describe(b, x, "up_proj", scale),
 	                           down = describe(b, x, "down_proj", scale);
 	const struct expert_tensor w13[] = { x->gated ? gate : up, up };
-	if (build_tensor(b, x, scale ? ".w13_weight_scale_inv" : ".w13_weight", w13,
-	                 x->gated ? 2 : 1) < 0)
+	char first[32], second[32]; /* ".w13_weight_scale_inv" */
+	snprintf(first, sizeof first, ".w13_%s", gate.suffix + 1);
+	snprintf(second, sizeof second, ".w2_%s", gate.suffix + 1);
+	if (build_tensor(b, x, first, w13, x->gated ? 2 : 1) < 0)
 		return -1;
-	return build_tensor(b, x, scale ? ".w2_weight_scale_inv" : ".w2_weight", &down, 1);
+	return build_tensor(b, x, second, &down, 1);
 }
 
 int ws_build_experts_rule(struct ws_build *b)

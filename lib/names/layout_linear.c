@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A linear layer: ".weight", ".bias" and, of block FP8, ".weight_scale_inv", each of which may be
- * stacked from several of the checkpoint.
+/* A linear layer: ".weight", ".bias" and, of FP8, ".weight_scale_inv" with a scale for each block or
+ * ".weight_scale" with one for each tensor. Each may be stacked from several of the checkpoint.
  *
  * When a division does not come out the layout says so in the parameter's trouble, with numbers;
  * the conditions are those that SGLang's layers assert. One surprises: a stacked layer's parts must
@@ -58,7 +58,7 @@ static int64_t local_rows(const struct ws_linear_part *p, int64_t tp)
 static const char *align_blocks(struct ws_build *b, const char *module, const char *what, int64_t n,
                                 int64_t local, int64_t block)
 {
-	if (local % block == 0)
+	if (block == 0 || local % block == 0) /* 0: one scale for all of it */
 		return NULL;
 	if (local == n)
 		return ws_build_keepf(b, "%s: %" PRId64 " %s are no multiple of the FP8 block's %"
@@ -167,9 +167,24 @@ static int build_weight(struct ws_build *b, const struct ws_linear *l, const str
 	return ws_build_end(b);
 }
 
+/* Every rank has those of all parts. */
+static int build_tensor_scales(struct ws_build *b, const struct ws_linear *l,
+                               const struct ws_division *d, const char *trouble)
+{
+	const struct ws_part s = { .dtype = WS_DTYPE_F32, .n_dims = 1, .dims = { 1 } };
+	if (ws_build_param(b, l->name, ".weight_scale", d, trouble) < 0)
+		return -1;
+	for (size_t i = 0; i < l->n_parts; i++)
+		if (ws_build_part(b, l->parts[i].module, ".weight_scale", s) < 0)
+			return -1;
+	return ws_build_end(b);
+}
+
 static int build_scales(struct ws_build *b, const struct ws_linear *l, const struct ws_division *d,
                         const char *trouble)
 {
+	if (!b->quant->block[0])
+		return build_tensor_scales(b, l, d, trouble);
 	const int64_t tp = trouble ? 1 : d->tp;
 	if (ws_build_param(b, l->name, ".weight_scale_inv", d, trouble) < 0)
 		return -1;

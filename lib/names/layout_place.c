@@ -78,11 +78,11 @@ static void place_expert(const struct ws_layout *l, const struct ws_part *p, uns
 	if (p->expert >= d->routed)
 		local = per + p->expert - d->routed;
 	else if (local < 0 || local >= per) {
-		leave_empty(to, 3);
+		leave_empty(to, q->n_dims);
 		return;
 	}
 	const int64_t slot = (int64_t)((size_t)(p - l->parts) - q->first) % d->per_expert;
-	*to = (struct ws_box){ .n_dims = 3, .at = { local, slot * from->size[0], 0 },
+	*to = (struct ws_box){ .n_dims = q->n_dims, .at = { local, slot * from->size[0], 0 },
 		               .size = { 1, from->size[0], from->size[1] } };
 }
 

@@ -171,6 +171,9 @@ static int say_quant(struct ws_input *in, const struct ws_transform_opts *o, str
 	ws_transform_report(in->transform, &did);
 	if (!in->config || (o->quantize == WS_QUANTIZE_NONE && !did.unpacked))
 		return 0;
+	/* One that was named, and says how it keeps FP8, is the server's own. */
+	if (in->named && o->quantize != WS_QUANTIZE_NONE && is_fp8(ws_config_quant(in->config)))
+		return 0;
 	if (o->quantize != WS_QUANTIZE_NONE) {
 		const bool listed = o->quant && o->quant->n_skip;
 		q.method = "fp8";
@@ -180,9 +183,6 @@ static int say_quant(struct ws_input *in, const struct ws_transform_opts *o, str
 		for (int i = 0; i < 2 && o->quantize == WS_QUANTIZE_FP8; i++)
 			q.block[i] = o->block[i] ? o->block[i] : 128;
 	}
-	if (o->quantize == WS_QUANTIZE_FP8_TENSOR && in->layout)
-		ws_err_set(&in->why, WS_EINPUT, "how servers keep FP8 with one scale for each tensor is not "
-		           "known here");
 	return ws_config_set_quant(in->config, &q, err);
 }
 

@@ -325,6 +325,33 @@ static void scales_are_divided_with_their_weights(void **state)
 	assert_null(ws_layout_find_part(layout, LAYER0 "mlp.down_proj.weight_scale_inv"));
 }
 
+static void a_tensor_s_one_scale_is_at_every_rank(void **state)
+{
+	(void)state;
+	static const char tensors[] = DEEPSEEK(",\"quantization_config\":{\"quant_method\":\"fp8\"}");
+	make_layout(tensors, (struct ws_layout_opts){ .tp = 8 });
+	expect_param(LAYER0 "self_attn.fused_qkv_a_proj_with_mqa.weight_scale", "2");
+	expect_place(LAYER0 "self_attn.kv_a_proj_with_mqa.weight_scale", 7, "0 + 1 -> 1 + 1");
+	expect_param(LAYER0 "self_attn.o_proj.weight_scale", "1");
+	expect_place(LAYER0 "self_attn.o_proj.weight_scale", 5, "0 + 1 -> 0 + 1");
+	expect_place(LAYER0 "mlp.up_proj.weight_scale", 3, "0 + 1 -> 1 + 1");
+	assert_int_equal(part(LAYER0 "mlp.up_proj.weight")->dtype, WS_DTYPE_F8_E4M3);
+	assert_null(ws_layout_find_part(layout, LAYER0 "mlp.up_proj.weight_scale_inv"));
+	expect_param("model.layers.3.mlp.experts.w13_weight_scale", "256 2");
+	expect_param("model.layers.3.mlp.experts.w2_weight_scale", "256");
+	make_layout(tensors, (struct ws_layout_opts){ .tp = 8, .ep = 4 });
+	expect_param("model.layers.3.mlp.experts.w13_weight_scale", "64 2");
+	expect_place("model.layers.3.mlp.experts.70.up_proj.weight_scale", 3, "0 + 1 -> 6 1 + 1 1");
+	expect_place("model.layers.3.mlp.experts.70.up_proj.weight_scale", 4, "0 + 0 -> 0 0 + 0 0");
+	expect_place("model.layers.3.mlp.experts.70.down_proj.weight_scale", 2, "0 + 1 -> 6 + 1");
+	/* What is no multiple of any block is none here either. */
+	make_layout("{\"model_type\":\"llama\",\"hidden_size\":200,\"intermediate_size\":200,"
+	            "\"num_hidden_layers\":1,\"num_attention_heads\":2,\"head_dim\":100,\"vocab_size\":64,"
+	            "\"quantization_config\":{\"quant_method\":\"fp8\"}}", (struct ws_layout_opts){ .tp = 2 });
+	expect_param(LAYER0 "self_attn.qkv_proj.weight_scale", "3");
+	expect_param(LAYER0 "mlp.down_proj.weight", "200 100");
+}
+
 static void heads_smaller_than_a_block_share_their_scales(void **state)
 {
 	(void)state;
@@ -624,6 +651,7 @@ int main(void)
 		cmocka_unit_test(latent_attention_of_deepseek),
 		cmocka_unit_test(shared_experts_can_follow_the_routed_ones),
 		cmocka_unit_test(scales_are_divided_with_their_weights),
+		cmocka_unit_test(a_tensor_s_one_scale_is_at_every_rank),
 		cmocka_unit_test(heads_smaller_than_a_block_share_their_scales),
 		cmocka_unit_test(blocks_must_divide_what_is_stacked_even_at_tp_1),
 		cmocka_unit_test(modules_left_out_of_quantization_have_no_scales),
