@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ctl.h - what the commands of wsync-ctl share. */
+#ifndef WSYNC_CMD_CTL_H
+#define WSYNC_CMD_CTL_H
+
+#include "opt.h"
+#include "table.h"
+#include "targets.h"
+#include "ui.h"
+
+#include "wsync/endpoint.h"
+
+struct ctl_config {
+	struct opt_common common;
+	struct opt_list endpoints;
+	const char *pool;
+	unsigned mode; /* enum ws_pause_mode */
+	int64_t connect_ns, timeout_ns, wait_ns;
+};
+
+struct ctl_job {
+	const struct ctl_config *cfg;
+	struct ui *ui;
+	struct targets to;
+	struct ws_http *http;
+};
+
+/* The commands: ctx is a ctl_job. */
+int ctl_info(void *ctx, const struct opt_args *args, struct ws_err *err);
+int ctl_health(void *ctx, const struct opt_args *args, struct ws_err *err);
+int ctl_pause(void *ctx, const struct opt_args *args, struct ws_err *err);
+int ctl_resume(void *ctx, const struct opt_args *args, struct ws_err *err);
+int ctl_flush(void *ctx, const struct opt_args *args, struct ws_err *err);
+int ctl_version(void *ctx, const struct opt_args *args, struct ws_err *err);
+
+/* The label of the weights, told to all. */
+int ctl_set_version(struct ctl_job *job, const char *version, struct ws_err *err);
+/* What failed, as members of an endpoint's line. */
+void ctl_put_failure(struct ws_jw *w, const struct ws_err *err);
+/* The failure of a single endpoint is the error of the run, which says it. */
+void ctl_print_unless_said(struct ctl_job *job, const struct table *t, enum ws_code first);
+
+#endif

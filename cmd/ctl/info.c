@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* info.c - what the endpoints are, and which weights they have. */
+#include "ctl.h"
+#include "run.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+struct probe {
+	struct ws_endpoint_info *infos;
+	struct ws_err *errs;
+};
+
+static void put_info(struct ws_jw *w, const struct ws_endpoint_info *info)
+{
+	ws_jw_str(w, "version", info->version);
+	ws_jw_str(w, "weight_version", info->weight_version);
+	ws_jw_uint(w, "tp_size", info->tp_size);
+	ws_jw_uint(w, "dp_size", info->dp_size);
+	ws_jw_uint(w, "pp_size", info->pp_size);
+	ws_jw_uint(w, "ep_size", info->ep_size);
+	ws_jw_bool(w, "dp_attention", info->dp_attention);
+	ws_jw_str(w, "dtype", info->dtype);
+	ws_jw_str(w, "quantization", info->quantization);
+	ws_jw_str(w, "kv_cache_dtype", info->kv_cache_dtype);
+	ws_jw_str(w, "model_path", info->model_path);
+	ws_jw_str(w, "served_model", info->served_model);
+	ws_jw_str(w, "model_type", info->model_type);
+	ws_jw_int(w, "ns", info->ns);
+}
+
+static void put_endpoint(struct ui *ui, const char *url, const struct ws_endpoint_info *info,
+                         const struct ws_err *failure)
+{
+	struct ws_jw *w = ui_line(ui, "endpoint");
+	if (!w)
+		return;
+	ws_jw_str(w, "url", url);
+	ws_jw_bool(w, "ok", !failure->code);
+	if (failure->code)
+		ctl_put_failure(w, failure);
+	else
+		put_info(w, info);
+	ui_line_end(ui);
+}
+
+/* "8", "8 dp 2", "4 pp 2 ep 4": tp first, the others where there is more than one. */
+static void format_ranks(char *dst, size_t n, const struct ws_endpoint_info *info)
+{
+	const struct { const char *name; unsigned size; } more[] = {
+		{ "dp", info->dp_size }, { "pp", info->pp_size }, { "ep", info->ep_size },
+	};
+	size_t used = (size_t)snprintf(dst, n, "%u", info->tp_size);
+	for (size_t i = 0; i < sizeof more / sizeof *more; i++)
+		if (more[i].size > 1 && used < n)
+			used += (size_t)snprintf(dst + used, n - used, " %s %u", more[i].name,
+			                         more[i].size);
+}
+
+static void show_infos(struct ctl_job *job, const struct probe *p)
+{
+	struct table t = { .n_columns = 7 };
+	table_add(&t, UI_DIM, "ENDPOINT", "WEIGHTS", "TP", "DTYPE", "QUANTIZATION", "VERSION",
+	          "MODEL");
+	for (size_t i = 0; i < job->to.n; i++) {
+		const struct ws_endpoint_info *info = &p->infos[i];
+		const char *model = *info->served_model ? info->served_model : info->model_path;
+		char ranks[64];
+		put_endpoint(job->ui, job->to.urls[i], info, &p->errs[i]);
+		format_ranks(ranks, sizeof ranks, info);
+		if (p->errs[i].code)
+			table_add(&t, UI_BAD, job->to.urls[i], "failed", "", "", "", "",
+			          p->errs[i].msg);
+		else
+			table_add(&t, UI_PLAIN, job->to.urls[i], info->weight_version, ranks,
+			          info->dtype, info->quantization, info->version, model);
+	}
+	ctl_print_unless_said(job, &t, p->errs[0].code);
+	table_free(&t);
+}
+
+/* The label alone: for scripts, one bare line where there is one endpoint. */
+static void show_versions(struct ctl_job *job, const struct probe *p)
+{
+	struct table t = { .n_columns = 2 };
+	for (size_t i = 0; i < job->to.n; i++) {
+		put_endpoint(job->ui, job->to.urls[i], &p->infos[i], &p->errs[i]);
+		table_add(&t, UI_PLAIN, job->to.urls[i],
+		          p->errs[i].code ? p->errs[i].msg : p->infos[i].weight_version);
+	}
+	if (job->to.n > 1)
+		table_print(&t, job->ui);
+	else if (!p->errs[0].code)
+		ui_say(job->ui, "%s\n", ui_text(p->infos[0].weight_version));
+	table_free(&t);
+}
+
+/* Some answered and some did not. */
+static int count_failures(const struct ctl_job *job, const struct probe *p, struct ws_err *err)
+{
+	const struct ws_err first = *err;
+	size_t failed = 0;
+	for (size_t i = 0; i < job->to.n; i++)
+		failed += p->errs[i].code != WS_OK;
+	if (failed && failed < job->to.n) {
+		ws_err_set(err, WS_EPARTIAL, "%zu of %zu endpoints failed: %s", failed, job->to.n,
+		           first.msg);
+		ws_err_hint(err, "%s", first.hint);
+		ws_err_where(err, NULL, first.endpoint);
+	}
+	return failed ? -1 : 0;
+}
+
+static int probe(struct ctl_job *job, void (*show)(struct ctl_job *, const struct probe *),
+                 struct ws_err *err)
+{
+	struct probe p = { calloc(job->to.n, sizeof *p.infos), calloc(job->to.n, sizeof *p.errs) };
+	int rc = p.infos && p.errs ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	if (!rc) {
+		rc = ws_endpoint_probe_all(job->http, job->to.urls, job->to.n,
+		                           ws_deadline_in(job->cfg->timeout_ns), &run_cancel,
+		                           p.infos, p.errs, err);
+		if (err->code != WS_ECANCELLED && err->code != WS_ESYSTEM) {
+			show(job, &p);
+			rc = count_failures(job, &p, err);
+		}
+	}
+	free(p.infos);
+	free(p.errs);
+	return rc;
+}
+
+int ctl_info(void *ctx, const struct opt_args *args, struct ws_err *err)
+{
+	(void)args;
+	return probe(ctx, show_infos, err);
+}
+
+int ctl_version(void *ctx, const struct opt_args *args, struct ws_err *err)
+{
+	return args->n ? ctl_set_version(ctx, args->v[0], err)
+	               : probe(ctx, show_versions, err);
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tell.c - calls that are answered with yes or no, and the row that each endpoint's answer makes. */
+#include "ctl.h"
+#include "run.h"
+
+#include "wsync/str.h"
+
+#include <stdlib.h>
+
+void ctl_put_failure(struct ws_jw *w, const struct ws_err *err)
+{
+	ws_jw_str(w, "code", ws_code_name(err->code));
+	ws_jw_str(w, "message", err->msg);
+	ws_jw_str(w, "hint", err->hint[0] ? err->hint : NULL);
+}
+
+static void put_answer(struct ui *ui, const char *url, const struct ws_endpoint_answer *a)
+{
+	struct ws_jw *w = ui_line(ui, "endpoint");
+	if (!w)
+		return;
+	ws_jw_str(w, "url", url);
+	ws_jw_bool(w, "ok", !a->err.code);
+	if (a->err.code)
+		ctl_put_failure(w, &a->err);
+	else
+		ws_jw_str(w, "message", *a->message ? a->message : NULL);
+	ws_jw_int(w, "ns", a->ns);
+	ui_line_end(ui);
+}
+
+void ctl_print_unless_said(struct ctl_job *job, const struct table *t, enum ws_code first)
+{
+	if (job->to.n > 1 || first == WS_OK)
+		table_print(t, job->ui);
+}
+
+static void show_answers(struct ctl_job *job, const char *done,
+                         const struct ws_endpoint_answer *answers)
+{
+	struct table t = { .n_columns = 4 };
+	for (size_t i = 0; i < job->to.n; i++) {
+		const struct ws_endpoint_answer *a = &answers[i];
+		char took[32];
+		put_answer(job->ui, job->to.urls[i], a);
+		ws_format_duration(took, sizeof took, a->ns);
+		table_add(&t, a->err.code ? UI_BAD : UI_GOOD, job->to.urls[i],
+		          a->err.code ? "failed" : done, took,
+		          a->err.code ? a->err.msg : a->message);
+	}
+	ctl_print_unless_said(job, &t, answers[0].err.code);
+	table_free(&t);
+}
+
+enum call { HEALTH, PAUSE, RESUME, FLUSH, SET_VERSION };
+
+static int call(struct ctl_job *job, enum call what, const char *version,
+                struct ws_endpoint_answer *answers, struct ws_err *err)
+{
+	const struct ctl_config *cfg = job->cfg;
+	const char *const *urls = job->to.urls;
+	const size_t n = job->to.n;
+	const ws_deadline until = ws_deadline_in(cfg->timeout_ns);
+	const ws_deadline patience = ws_deadline_in(cfg->wait_ns);
+	struct ws_http *http = job->http;
+	switch (what) {
+	case HEALTH:
+		return ws_endpoint_health(http, urls, n, until, &run_cancel, answers, err);
+	case PAUSE:
+		return ws_endpoint_pause(http, urls, n, (enum ws_pause_mode)cfg->mode, until,
+		                         &run_cancel, answers, err);
+	case RESUME:
+		return ws_endpoint_resume(http, urls, n, until, &run_cancel, answers, err);
+	case FLUSH:
+		return ws_endpoint_flush(http, urls, n, patience,
+		                         cfg->wait_ns > cfg->timeout_ns ? patience : until,
+		                         &run_cancel, answers, err);
+	case SET_VERSION:
+		return ws_endpoint_set_version(http, urls, n, version, until, &run_cancel, answers,
+		                               err);
+	}
+	return 0;
+}
+
+static int tell(struct ctl_job *job, enum call what, const char *done, const char *version,
+                struct ws_err *err)
+{
+	struct ws_endpoint_answer *answers = calloc(job->to.n, sizeof *answers);
+	if (!answers)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	const int rc = call(job, what, version, answers, err);
+	if (err->code != WS_ECANCELLED && err->code != WS_ESYSTEM)
+		show_answers(job, done, answers);
+	free(answers);
+	return rc;
+}
+
+int ctl_health(void *ctx, const struct opt_args *args, struct ws_err *err)
+{
+	(void)args;
+	return tell(ctx, HEALTH, "healthy", NULL, err);
+}
+
+int ctl_pause(void *ctx, const struct opt_args *args, struct ws_err *err)
+{
+	(void)args;
+	return tell(ctx, PAUSE, "paused", NULL, err);
+}
+
+int ctl_resume(void *ctx, const struct opt_args *args, struct ws_err *err)
+{
+	(void)args;
+	return tell(ctx, RESUME, "resumed", NULL, err);
+}
+
+int ctl_flush(void *ctx, const struct opt_args *args, struct ws_err *err)
+{
+	(void)args;
+	return tell(ctx, FLUSH, "flushed", NULL, err);
+}
+
+int ctl_set_version(struct ctl_job *job, const char *version, struct ws_err *err)
+{
+	return tell(job, SET_VERSION, "labelled", version, err);
+}
