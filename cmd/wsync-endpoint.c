@@ -28,13 +28,14 @@ struct config {
 	uint64_t tp, ep, busy;
 	unsigned keep, torch, lineage;
 	bool restart;
-	int64_t init_ns, receive_ns;
+	int64_t init_ns, receive_ns, ready_ns, complete_ns;
 	struct opt_list faults;
 };
 
 static struct config cfg = {
 	.listen = "127.0.0.1:30000", .tp = 1, .ep = 1,
 	.init_ns = 600 * WS_NS_PER_S, .receive_ns = 1800 * WS_NS_PER_S,
+	.ready_ns = 60 * WS_NS_PER_S, .complete_ns = 300 * WS_NS_PER_S,
 };
 
 static const struct opt opts[] = {
@@ -61,6 +62,9 @@ static const struct opt opts[] = {
 	           "what it was told; fp8 of a 16-bit --model is made while loading (as the model says)"),
 	OPT_DURATION(0, "init-timeout", &cfg.init_ns, "limit for a group to form (10m)"),
 	OPT_DURATION(0, "receive-timeout", &cfg.receive_ns, "limit for the bytes of one update (30m)"),
+	OPT_DURATION(0, "ready-timeout", &cfg.ready_ns, "limit for a prepared receive to begin (1m)"),
+	OPT_DURATION(0, "complete-timeout", &cfg.complete_ns,
+	             "limit for it to end, once complete was asked (5m)"),
 	OPT_GROUP("Trouble"),
 	OPT_UINT(0, "busy", "N", 0, 1000000, &cfg.busy, "emulate N running requests (0)"),
 	OPT_LIST(0, "fault", "KIND:ROUTE:K", &cfg.faults,
@@ -196,6 +200,7 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 		.api_key_file = run_api_key_file(cfg.common.api_key_file), .model_path = cfg.model_path,
 		.served_model_name = cfg.served_model_name, .dtype = cfg.dtype,
 		.quantization = cfg.quantization, .init_ns = cfg.init_ns, .receive_ns = cfg.receive_ns,
+		.ready_ns = cfg.ready_ns, .complete_ns = cfg.complete_ns,
 		.log = &ui->log, .warn = say_warning, .die = cfg.restart ? NULL : die, .crash = crash,
 	};
 	while (live(&o, ui, url, sizeof url, err) && err->code == WS_ECRASHED && cfg.restart) {

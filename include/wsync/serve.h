@@ -69,6 +69,8 @@ struct ws_serve_opts {
 	const char *quantization;
 	int64_t init_ns;          /* for all ranks to join a group; 0: 600 s */
 	int64_t receive_ns;       /* for one update; 0: 30 min, torch's own limit */
+	int64_t ready_ns;         /* for a two-phase receive to begin; 0: 60 s */
+	int64_t complete_ns;      /* and, from the request to complete on, to end; 0: 300 s */
 	const struct ws_log *log; /* borrowed until ws_serve_stop */
 	void (*warn)(void *ctx, const char *text); /* during ws_serve_start only; may be NULL */
 	void (*die)(void *ctx);   /* what fault "die" does, from any thread; it does not return. NULL:

@@ -290,6 +290,8 @@ int ws_serve_new(const struct ws_serve_opts *opts, struct ws_serve **out, struct
 	s->opts.ep = opts->ep ? opts->ep : 1;
 	s->opts.init_ns = opts->init_ns ? opts->init_ns : 600 * WS_NS_PER_S;
 	s->opts.receive_ns = opts->receive_ns ? opts->receive_ns : 1800 * WS_NS_PER_S;
+	s->opts.ready_ns = opts->ready_ns ? opts->ready_ns : 60 * WS_NS_PER_S;
+	s->opts.complete_ns = opts->complete_ns ? opts->complete_ns : 300 * WS_NS_PER_S;
 	s->running = opts->busy;
 	s->sync = 1;
 	s->started_ns = ws_now_ns();
@@ -372,6 +374,7 @@ void ws_serve_stop(struct ws_serve *s)
 		return;
 	wake_everything(s);
 	ws_serve_http_close(s->http);
+	ws_serve_two_phase_fini(s);
 	while (s->groups) {
 		struct ws_serve_group *g = s->groups;
 		s->groups = g->next;

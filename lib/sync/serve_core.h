@@ -5,7 +5,10 @@
  *   serve_http.c     libmicrohttpd: bytes to (method, path, body) and back
  *   serve_routes.c   the table of routes, and what happens to every request
  *   serve_control.c  the routes that report or switch
- *   serve_update.c   the routes that form groups and receive weights
+ *   serve_update.c   the routes that form groups and receive weights in one call
+ *   serve_buckets.c  several buckets in one request
+ *   serve_two_phase.c  those that receive beside the scheduler, and load later
+ *   serve_intake.c   what becomes of the tensors of a request
  *   serve_listing.c  the routes that tell what was received or loaded
  *   serve_checker.c  checksums, and the proof that an update writes every parameter
  *   serve_values.c   parameters as numbers
@@ -188,6 +191,7 @@ struct ws_serve_init {
 struct ws_serve_update {
 	const char *group, *version, *load_format; /* the latter two may be NULL */
 	bool flush, abort_all, flattened, free_kv_cache;
+	bool staged;                /* every rank's bytes are compared, whatever is kept of them */
 	struct ws_serve_slot *slots;
 	size_t n;
 	uint64_t bytes;
@@ -200,6 +204,20 @@ int ws_serve_decode_init(const struct ws_json *body, struct ws_serve_init *out, 
 int ws_serve_decode_update(const struct ws_json *body, const struct ws_serve_lineage_traits *traits,
                            struct ws_serve_update *out, struct ws_err *err);
 void ws_serve_update_fini(struct ws_serve_update *u);
+
+/* Several buckets, received one after the other and loaded together. */
+struct ws_serve_buckets {
+	struct ws_serve_update all;      /* owns the slots */
+	struct ws_serve_update *buckets; /* pieces of them */
+	size_t n;
+	int64_t announced;               /* num_buckets */
+};
+/* "buckets" and "num_buckets", or names, dtypes and shapes for exactly one. None is no error. */
+int ws_serve_decode_buckets(const struct ws_json *body, struct ws_serve_buckets *out,
+                            struct ws_err *err);
+int ws_serve_check_buckets(const struct ws_serve *s, struct ws_serve_buckets *b, struct ws_err *err);
+void ws_serve_buckets_fini(struct ws_serve_buckets *b);
+int ws_serve_decode_lists(const struct ws_json *body, struct ws_serve_update *u, struct ws_err *err);
 int ws_serve_field_str(const struct ws_json *body, const char *key, bool required, const char **out,
                        struct ws_err *err); /* *out holds the default */
 int ws_serve_field_int(const struct ws_json *body, const char *key, int64_t *out,
@@ -209,6 +227,7 @@ int ws_serve_field_bool(const struct ws_json *body, const char *key, bool *out, 
 int ws_serve_check_init(const struct ws_serve *s, const struct ws_serve_init *in, struct ws_err *err);
 int ws_serve_check_update(const struct ws_serve *s, struct ws_serve_update *u, struct ws_err *err);
 /* What they find when the bytes have come: views that cannot be made, shapes that changed. */
+int ws_serve_check_views(const struct ws_serve_update *u, struct ws_err *err); /* of those flattened */
 int ws_serve_check_load(const struct ws_serve *s, const struct ws_serve_update *u,
                         struct ws_err *err);
 
@@ -218,6 +237,7 @@ struct ws_serve_rank;  /* serve_ranks.c */
 struct ws_serve_model; /* serve_model.h */
 struct ws_serve_load;
 struct ws_serve_snapshot;
+struct ws_serve_prepared;
 
 struct ws_serve_group {
 	struct ws_serve_group *next;
@@ -226,6 +246,8 @@ struct ws_serve_group {
 	uint16_t port;
 	unsigned rank_offset, world_size, tp;
 	struct ws_cancel cancel;  /* set: the group is of no more use */
+	unsigned holders;         /* like busy under the lock */
+	bool busy;
 	char trouble[512];        /* why; under the lock */
 	struct ws_serve_rank *ranks;
 };
@@ -240,6 +262,26 @@ int ws_serve_group_receive(struct ws_serve_group *g, struct ws_serve_update *u, 
                            ws_deadline until, struct ws_err *err);
 /* Any thread: running and later operations fail, sockets close. The caller holds the lock. */
 void ws_serve_group_abort(struct ws_serve_group *g, const char *why);
+
+/* One at a time uses a group; the others wait. Who holds it keeps it from being freed. */
+void ws_serve_group_hold(struct ws_serve_group *g);
+void ws_serve_group_release(struct ws_serve_group *g);
+/* In the scheduler. NULL: there is none of that name. */
+struct ws_serve_group *ws_serve_find_group(struct ws_serve *s, const char *name);
+
+/* ---- tensors of a request ---- */
+
+/* How their bytes arrive: into u->load, or else slots[i].data where that is not NULL. keep false:
+ * nowhere. */
+struct ws_serve_intake {
+	int (*bring)(struct ws_serve *s, void *ctx, struct ws_serve_update *u, bool keep,
+	             struct ws_err *err);
+	void *ctx;
+};
+/* In the scheduler: brings them and keeps them, or loads them into the model. */
+int ws_serve_take_in(struct ws_serve *s, const struct ws_serve_intake *in, struct ws_serve_update *u,
+                     struct ws_serve_note *note, struct ws_err *err);
+void ws_serve_note_update(struct ws_serve_note *note, const struct ws_serve_update *u);
 
 /* ---- the endpoint ---- */
 
@@ -271,6 +313,8 @@ struct ws_serve {
 	unsigned running, waiting; /* emulated requests */
 	char *weight_version;
 	struct ws_serve_group *groups;
+	struct ws_serve_prepared *prepared;  /* serve_two_phase.c; NULL: none is */
+	struct ws_serve_prepared *abandoned; /* they received too long */
 	uint64_t sync;             /* counts pauses and groups: what comes twice in one is a duplicate */
 	struct ws_serve_journal journal;
 
@@ -293,6 +337,7 @@ bool ws_serve_pause(struct ws_serve *s, enum ws_serve_pause mode);
 bool ws_serve_continue(struct ws_serve *s);
 /* Waits up to wait_ns for idleness. False: requests were running or waiting. */
 bool ws_serve_flush(struct ws_serve *s, int64_t wait_ns);
+bool ws_serve_is_idle(struct ws_serve *s);
 int ws_serve_set_version(struct ws_serve *s, const char *version, struct ws_err *err);
 void ws_serve_wait_stop(struct ws_serve *s);
 /* Hash the endpoint's ranks while receiving? */
@@ -307,7 +352,11 @@ struct ws_serve_call {
 	const struct ws_json *body;
 	enum ws_serve_fault_kind fault; /* those left to the route: drop, die, flip of an update */
 	struct ws_serve_note note;
+	struct ws_json *own_body;   /* the same, to be freed; NULL: the route has taken it */
 };
+
+/* What borrowed from the body outlives the request: the caller frees it. */
+struct ws_json *ws_serve_take_body(struct ws_serve_call *c);
 
 /* {"success","message"} with 200 or 400. */
 void ws_serve_answer(struct ws_serve_call *c, bool success, const char *fmt, ...)
@@ -320,6 +369,14 @@ void ws_serve_crash(struct ws_serve_call *c, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 void ws_serve_die(struct ws_serve *s); /* the fault */
 bool ws_serve_is_dead(struct ws_serve *s);
+
+/* An assertion: some servers catch it, most do not. */
+void ws_serve_fail_without_group(struct ws_serve_call *c, const char *name);
+/* In the scheduler, after the tensors: flush and version as asked, and the answer. */
+void ws_serve_finish_update(struct ws_serve_call *c, const struct ws_serve_update *u,
+                            const char *success);
+/* Ends the threads that receive beside the scheduler. */
+void ws_serve_two_phase_fini(struct ws_serve *s);
 
 /* The routes. The reply is an empty 200 of JSON when they begin. */
 void ws_serve_route_health(struct ws_serve_call *c);
@@ -336,6 +393,8 @@ void ws_serve_route_openapi(struct ws_serve_call *c);
 void ws_serve_route_init(struct ws_serve_call *c);
 void ws_serve_route_destroy(struct ws_serve_call *c);
 void ws_serve_route_update(struct ws_serve_call *c);
+void ws_serve_route_prepare(struct ws_serve_call *c);
+void ws_serve_route_complete(struct ws_serve_call *c);
 void ws_serve_route_checker(struct ws_serve_call *c);
 void ws_serve_route_checksums(struct ws_serve_call *c);
 void ws_serve_route_list(struct ws_serve_call *c);

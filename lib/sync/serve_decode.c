@@ -182,7 +182,7 @@ static int decode_slots(const struct ws_json *names, const struct ws_json *dtype
 	return 0;
 }
 
-static int decode_lists(const struct ws_json *body, struct ws_serve_update *u, struct ws_err *err)
+int ws_serve_decode_lists(const struct ws_json *body, struct ws_serve_update *u, struct ws_err *err)
 {
 	const struct ws_json *names = NULL, *dtypes = NULL, *shapes = NULL;
 	if (field_list(body, "names", &names, err) || field_list(body, "dtypes", &dtypes, err) ||
@@ -222,7 +222,7 @@ int ws_serve_decode_update(const struct ws_json *body, const struct ws_serve_lin
 	*out = (struct ws_serve_update){ .group = "weight_update_group", .flush = true };
 	if (ws_serve_field_str(body, "group_name", false, &out->group, err) ||
 	    ws_serve_field_bool(body, "flush_cache", &out->flush, err) ||
-	    decode_later_fields(body, traits, out, err) || decode_lists(body, out, err)) {
+	    decode_later_fields(body, traits, out, err) || ws_serve_decode_lists(body, out, err)) {
 		ws_serve_update_fini(out);
 		return -1;
 	}
@@ -327,7 +327,7 @@ int ws_serve_check_update(const struct ws_serve *s, struct ws_serve_update *u, s
 
 /* ---- what the loader refuses ---- */
 
-static int check_views(const struct ws_serve_update *u, struct ws_err *err)
+int ws_serve_check_views(const struct ws_serve_update *u, struct ws_err *err)
 {
 	uint64_t at = 0;
 	for (size_t i = 0; i < u->n; i++) {
@@ -365,7 +365,7 @@ static int check_same(const struct ws_serve_weight *have, const struct ws_serve_
 
 int ws_serve_check_load(const struct ws_serve *s, const struct ws_serve_update *u, struct ws_err *err)
 {
-	if (u->flattened && check_views(u, err))
+	if (u->flattened && ws_serve_check_views(u, err))
 		return -1;
 	for (size_t i = 0; i < u->n; i++) {
 		const struct ws_serve_weight *have = ws_serve_weights_find(&s->weights, u->slots[i].name);

@@ -124,6 +124,7 @@ static void write_state(struct ws_jw *w, const struct ws_serve *s)
 	for (const struct ws_serve_group *g = s->groups; g; g = g->next)
 		ws_jw_str(w, NULL, g->name);
 	ws_jw_end_array(w);
+	ws_jw_bool(w, "prepared", s->prepared != NULL);
 	ws_jw_end_object(w);
 }
 

@@ -53,6 +53,7 @@ void ws_serve_group_abort(struct ws_serve_group *g, const char *why)
 	if (!g->trouble[0])
 		snprintf(g->trouble, sizeof g->trouble, "%s", why);
 	ws_cancel_set(&g->cancel);
+	pthread_cond_broadcast(&g->serve->changed);
 	for (unsigned i = 0; i < g->tp; i++) {
 		if (g->ranks[i].client)
 			ws_store_client_abort(g->ranks[i].client);
@@ -373,11 +374,25 @@ static void flip_memory(struct ws_serve_update *u)
 		u->slots[i].data[0] ^= 1;
 }
 
+/* A group moves one thing at a time. False: it is of no more use. */
+static bool await_turn(struct ws_serve_group *g)
+{
+	struct ws_serve *s = g->serve;
+	pthread_mutex_lock(&s->lock);
+	while (g->busy && !ws_cancelled(&g->cancel))
+		pthread_cond_wait(&s->changed, &s->lock);
+	const bool ok = !ws_cancelled(&g->cancel);
+	if (ok)
+		g->busy = true;
+	pthread_mutex_unlock(&s->lock);
+	return ok;
+}
+
 int ws_serve_group_receive(struct ws_serve_group *g, struct ws_serve_update *u, bool keep,
                            ws_deadline until, struct ws_err *err)
 {
-	const bool hashes = keep && ws_serve_hashes(g->serve);
-	if (ws_cancelled(&g->cancel))
+	const bool hashes = keep && (ws_serve_hashes(g->serve) || (u->staged && g->tp > 1));
+	if (!await_turn(g))
 		return say_trouble(g, "the group failed before: ", err);
 	int rc = prepare(g, u, hashes, err);
 	if (rc == 0)
@@ -387,6 +402,10 @@ int ws_serve_group_receive(struct ws_serve_group *g, struct ws_serve_update *u, 
 	if (rc == 0 && u->fault == WS_FAULT_FLIP)
 		flip_memory(u);
 	release(g);
+	pthread_mutex_lock(&g->serve->lock);
+	g->busy = false;
+	pthread_cond_broadcast(&g->serve->changed);
+	pthread_mutex_unlock(&g->serve->lock);
 	return rc;
 }
 
@@ -420,6 +439,22 @@ struct ws_serve_group *ws_serve_group_new(struct ws_serve *s, const struct ws_se
 		return NULL;
 	}
 	return g;
+}
+
+void ws_serve_group_hold(struct ws_serve_group *g)
+{
+	pthread_mutex_lock(&g->serve->lock);
+	g->holders++;
+	pthread_mutex_unlock(&g->serve->lock);
+}
+
+void ws_serve_group_release(struct ws_serve_group *g)
+{
+	struct ws_serve *s = g->serve;
+	pthread_mutex_lock(&s->lock);
+	g->holders--;
+	pthread_cond_broadcast(&s->changed);
+	pthread_mutex_unlock(&s->lock);
 }
 
 void ws_serve_group_free(struct ws_serve_group *g)

@@ -33,6 +33,8 @@ static const struct route {
 	{ "init_weights_update_group", POST, BODY, ws_serve_route_init, WS_IN_ALL },
 	{ "destroy_weights_update_group", POST, BODY, ws_serve_route_destroy, WS_IN_FROM_0_5 },
 	{ "update_weights_from_distributed", POST, BODY, ws_serve_route_update, WS_IN_ALL },
+	{ "prepare_weights_update", POST, BODY, ws_serve_route_prepare, WS_IN_XORLS },
+	{ "complete_weights_update", POST, BODY, ws_serve_route_complete, WS_IN_XORLS },
 	{ "update_weight_version", POST, BODY, ws_serve_route_version, WS_IN_FROM_0_5 },
 	{ "flush_cache", GET | POST, NO_BODY, ws_serve_route_flush, WS_IN_ALL },
 	{ "pause_generation", POST, BODY, ws_serve_route_pause, WS_IN_FROM_2026 },
@@ -214,6 +216,13 @@ static bool misbehave(struct ws_serve_call *c)
 	}
 }
 
+struct ws_json *ws_serve_take_body(struct ws_serve_call *c)
+{
+	struct ws_json *body = c->own_body;
+	c->own_body = NULL;
+	return body;
+}
+
 static void run_with_body(struct ws_serve_call *c, const struct route *r)
 {
 	struct ws_err err = WS_ERR_INIT;
@@ -231,10 +240,10 @@ static void run_with_body(struct ws_serve_call *c, const struct route *r)
 			return;
 		}
 	}
-	c->body = root;
+	c->body = c->own_body = root;
 	r->run(c);
-	c->body = NULL;
-	ws_json_free(root);
+	ws_json_free(c->own_body);
+	c->body = c->own_body = NULL;
 }
 
 static size_t begin_note(struct ws_serve_call *c, const struct route *r)

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve_buckets.c - requests that announce several buckets at once. */
+#include "serve_core.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int out_of_memory(struct ws_err *err)
+{
+	return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+}
+
+/* Appends the tensors of one bucket. */
+static int add_bucket(const struct ws_json *node, struct ws_serve_buckets *b, struct ws_err *err)
+{
+	struct ws_serve_update one = { 0 };
+	if (ws_serve_decode_lists(node, &one, err)) {
+		ws_serve_update_fini(&one);
+		return -1;
+	}
+	struct ws_serve_slot *slots = realloc(b->all.slots, (b->all.n + one.n + 1) * sizeof *slots);
+	if (!slots) {
+		ws_serve_update_fini(&one);
+		return out_of_memory(err);
+	}
+	b->all.slots = slots;
+	memcpy(slots + b->all.n, one.slots, one.n * sizeof *slots);
+	b->all.n += one.n;
+	b->buckets[b->n++].n = one.n;
+	ws_serve_update_fini(&one);
+	return 0;
+}
+
+static bool given(const struct ws_json *body, const char *key)
+{
+	const struct ws_json *node = ws_json_get(body, key);
+	return node && ws_json_type(node) != WS_JSON_NULL;
+}
+
+static int decode(const struct ws_json *body, struct ws_serve_buckets *b, struct ws_err *err)
+{
+	const struct ws_json *list = ws_json_get(body, "buckets");
+	const bool many = given(body, "buckets");
+	if (many && ws_json_type(list) != WS_JSON_ARRAY)
+		return ws_err_set(err, WS_EUSAGE, "body.buckets: Input should be a valid list");
+	b->buckets = calloc(many ? ws_json_count(list) + 1 : 1, sizeof *b->buckets);
+	if (!b->buckets)
+		return out_of_memory(err);
+	if (!many)
+		return given(body, "names") ? add_bucket(body, b, err) : 0;
+	for (const struct ws_json *node = ws_json_first(list); node; node = ws_json_next(node)) {
+		if (ws_json_type(node) != WS_JSON_OBJECT)
+			return ws_err_set(err, WS_EUSAGE, "body.buckets.%zu: Input should be a valid "
+			                  "dictionary", b->n);
+		if (add_bucket(node, b, err))
+			return -1;
+	}
+	return 0;
+}
+
+int ws_serve_decode_buckets(const struct ws_json *body, struct ws_serve_buckets *out,
+                            struct ws_err *err)
+{
+	int64_t announced = 0;
+	*out = (struct ws_serve_buckets){ 0 };
+	out->all.group = "weight_update_group";
+	if (ws_serve_field_str(body, "group_name", false, &out->all.group, err) ||
+	    ws_serve_field_str(body, "load_format", false, &out->all.load_format, err) ||
+	    (given(body, "num_buckets") && ws_serve_field_int(body, "num_buckets", &announced, err)) ||
+	    decode(body, out, err)) {
+		ws_serve_buckets_fini(out);
+		return -1;
+	}
+	out->all.staged = true;
+	out->all.flattened = out->all.load_format &&
+	                     strcmp(out->all.load_format, "flattened_bucket") == 0;
+	out->announced = given(body, "num_buckets") ? announced : (int64_t)out->n;
+	return 0;
+}
+
+/* The array of slots lies still from here on. */
+static void cut(struct ws_serve_buckets *b)
+{
+	struct ws_serve_slot *slots = b->all.slots;
+	for (size_t i = 0; i < b->n; i++) {
+		struct ws_serve_update *one = &b->buckets[i];
+		const size_t n = one->n;
+		*one = b->all;
+		one->slots = slots;
+		one->n = n;
+		one->bytes = 0;
+		for (size_t k = 0; k < n; k++)
+			one->bytes += slots[k].bytes;
+		slots += n;
+	}
+}
+
+int ws_serve_check_buckets(const struct ws_serve *s, struct ws_serve_buckets *b, struct ws_err *err)
+{
+	if (ws_serve_check_update(s, &b->all, err))
+		return -1;
+	cut(b);
+	return 0;
+}
+
+void ws_serve_buckets_fini(struct ws_serve_buckets *b)
+{
+	ws_serve_update_fini(&b->all);
+	free(b->buckets);
+	*b = (struct ws_serve_buckets){ 0 };
+}

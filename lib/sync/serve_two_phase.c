@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve_two_phase.c - prepare_weights_update and complete_weights_update of the xorl servers.
+ *
+ * prepare starts one thread that receives all buckets, and answers when it is about to receive the
+ * first; complete waits for the thread and loads everything at once. Between the two the scheduler is
+ * free. Nothing here takes the model-update lock: to pause is the caller's business.
+ *
+ * The thread owns its memory and the request's body; the endpoint's weights are touched by complete
+ * alone. A receive that takes too long is forgotten by xorl-legacy, its thread left to itself, and
+ * stays prepared for ever with xorl. */
+#include "serve_lineage.h"
+#include "serve_model.h"
+
+#include "wsync/str.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char stops[] = "the endpoint stops";
+
+struct ws_serve_prepared {
+	struct ws_serve_prepared *next; /* among the abandoned */
+	struct ws_serve *serve;
+	struct ws_serve_group *group;   /* held by the thread; gone when that is done */
+	char *group_name;
+	struct ws_json *body;           /* the names' memory */
+	struct ws_serve_buckets buckets;
+	uint8_t *block;                 /* what was received; NULL: only hashes are */
+	pthread_t thread;
+	bool ready, done;               /* under the lock, like rc and err when done */
+	int rc;
+	struct ws_err err;
+};
+
+/* ---- the thread ---- */
+
+static void announce(struct ws_serve_prepared *p, bool done)
+{
+	pthread_mutex_lock(&p->serve->lock);
+	p->ready = true; /* also when it failed before */
+	p->done = done;
+	pthread_cond_broadcast(&p->serve->changed);
+	pthread_mutex_unlock(&p->serve->lock);
+}
+
+/* All of it at once, where a server takes memory bucket by bucket and keeps it. */
+static int allocate(struct ws_serve_prepared *p, struct ws_err *err)
+{
+	struct ws_serve_update *all = &p->buckets.all;
+	if (p->serve->opts.keep != WS_KEEP_MEMORY)
+		return 0;
+	p->block = malloc(all->bytes ? (size_t)all->bytes : 1);
+	if (!p->block)
+		return ws_err_set(err, WS_ESYSTEM, "not enough memory: you tried to allocate %llu bytes",
+		                  (unsigned long long)all->bytes);
+	uint8_t *at = p->block;
+	for (size_t i = 0; i < all->n; i++) {
+		all->slots[i].data = at;
+		at += all->slots[i].bytes;
+	}
+	return 0;
+}
+
+static int receive_all(struct ws_serve_prepared *p, struct ws_err *err)
+{
+	struct ws_serve *s = p->serve;
+	if (ws_serve_check_buckets(s, &p->buckets, err) || allocate(p, err))
+		return -1;
+	announce(p, false);
+	for (size_t i = 0; i < p->buckets.n; i++) {
+		struct ws_serve_update *bucket = &p->buckets.buckets[i];
+		if (ws_serve_group_receive(p->group, bucket, true, ws_deadline_in(s->opts.receive_ns), err) ||
+		    (bucket->flattened && ws_serve_check_views(bucket, err)))
+			return -1;
+	}
+	return 0;
+}
+
+static void *run(void *arg)
+{
+	struct ws_serve_prepared *p = arg;
+	struct ws_err err = WS_ERR_INIT;
+	p->rc = receive_all(p, &err);
+	p->err = err;
+	ws_serve_group_release(p->group);
+	announce(p, true);
+	return NULL;
+}
+
+/* Joins the thread, which ends when its group is aborted. */
+static void discard(struct ws_serve_prepared *p)
+{
+	if (!p)
+		return;
+	pthread_join(p->thread, NULL);
+	ws_serve_buckets_fini(&p->buckets);
+	ws_json_free(p->body);
+	free(p->group_name);
+	free(p->block);
+	free(p);
+}
+
+void ws_serve_two_phase_fini(struct ws_serve *s)
+{
+	discard(s->prepared);
+	s->prepared = NULL;
+	while (s->abandoned) {
+		struct ws_serve_prepared *p = s->abandoned;
+		s->abandoned = p->next;
+		discard(p);
+	}
+}
+
+/* False: the time was up, or the endpoint stops. */
+static bool await(struct ws_serve *s, const bool *flag, int64_t ns)
+{
+	const ws_deadline until = ws_deadline_in(ns);
+	const struct timespec ts = { .tv_sec = (time_t)(until / WS_NS_PER_S),
+		                     .tv_nsec = (long)(until % WS_NS_PER_S) };
+	pthread_mutex_lock(&s->lock);
+	while (!*flag && !s->stopping && !ws_deadline_passed(until))
+		pthread_cond_timedwait(&s->changed, &s->lock, &ts);
+	const bool in_time = *flag;
+	pthread_mutex_unlock(&s->lock);
+	return in_time;
+}
+
+/* Forgotten, but its thread lives on. */
+static void abandon(struct ws_serve *s, struct ws_serve_prepared *p)
+{
+	pthread_mutex_lock(&s->lock);
+	s->prepared = NULL;
+	p->next = s->abandoned;
+	s->abandoned = p;
+	pthread_mutex_unlock(&s->lock);
+}
+
+static struct ws_serve_prepared *start(struct ws_serve *s, struct ws_serve_group *g,
+                                       struct ws_serve_buckets *b, struct ws_err *err)
+{
+	struct ws_serve_prepared *p = calloc(1, sizeof *p);
+	if (!p || !(p->group_name = strdup(b->all.group))) {
+		free(p);
+		ws_err_set(err, WS_ESYSTEM, "not enough memory");
+		return NULL;
+	}
+	p->serve = s;
+	p->group = g;
+	p->buckets = *b;
+	ws_serve_group_hold(g);
+	if (pthread_create(&p->thread, NULL, run, p)) {
+		ws_serve_group_release(g);
+		free(p->group_name);
+		free(p);
+		ws_err_set(err, WS_ESYSTEM, "can't start new thread");
+		return NULL;
+	}
+	*b = (struct ws_serve_buckets){ 0 };
+	pthread_mutex_lock(&s->lock);
+	s->prepared = p;
+	pthread_mutex_unlock(&s->lock);
+	return p;
+}
+
+/* ---- prepare ---- */
+
+static void answer_prepare(struct ws_serve_call *c, bool success, const char *text)
+{
+	if (c->serve->opts.lineage == WS_SERVE_XORL) {
+		ws_serve_answer(c, success, "%s", text);
+		return;
+	}
+	struct ws_jw jw;
+	c->rp->status = success ? 200 : 400;
+	ws_jw_init(&jw, &c->rp->body);
+	ws_jw_object(&jw, NULL);
+	ws_jw_str(&jw, "status", success ? "ready" : "error");
+	ws_jw_bool(&jw, "success", success);
+	ws_jw_str(&jw, "message", text);
+	ws_jw_end_object(&jw);
+	ws_printable(c->note.message, sizeof c->note.message, text, strlen(text));
+}
+
+/* What is refused before a thread is started. False: it was. */
+static bool may_prepare(struct ws_serve_call *c, const struct ws_serve_buckets *b,
+                        const char *transport)
+{
+	const struct ws_serve *s = c->serve;
+	char text[512] = "";
+	if (s->opts.lineage == WS_SERVE_XORL && strcmp(transport, "nccl") != 0 &&
+	    strcmp(transport, "nccl_broadcast") != 0)
+		snprintf(text, sizeof text, "prepare_weights_update on this migrated foundation supports "
+		         "only NCCL broadcast transport, got '%.100s'", transport);
+	else if (s->opts.lineage == WS_SERVE_XORL && b->announced != (int64_t)b->n)
+		snprintf(text, sizeof text, "num_buckets is %lld, but there are %zu buckets",
+		         (long long)b->announced, b->n);
+	else if (!ws_serve_find_group(c->serve, b->all.group))
+		snprintf(text, sizeof text, s->opts.lineage == WS_SERVE_XORL ?
+		         "Group '%.200s' is not initialized. Call init_weights_update_group first." :
+		         "Group %.200s is unknown. Please call `init_weights_update_group` first.",
+		         b->all.group);
+	else if (!b->n)
+		snprintf(text, sizeof text, "prepare_weights_update requires at least one weight bucket");
+	else if (s->prepared)
+		snprintf(text, sizeof text, "A weight update is already in progress. "
+		         "Call complete_weights_update first.");
+	if (text[0])
+		answer_prepare(c, false, text);
+	return !text[0];
+}
+
+/* In the scheduler. */
+static void prepare(struct ws_serve_call *c, struct ws_serve_buckets *b)
+{
+	struct ws_serve *s = c->serve;
+	struct ws_err err = WS_ERR_INIT;
+	char text[sizeof err.msg];
+	const size_t n = b->n;
+	struct ws_serve_prepared *p = start(s, ws_serve_find_group(s, b->all.group), b, &err);
+	if (!p) {
+		answer_prepare(c, false, err.msg);
+		return;
+	}
+	p->body = ws_serve_take_body(c);
+	const bool begun = await(s, &p->ready, s->opts.ready_ns);
+	pthread_mutex_lock(&s->lock);
+	const bool failed = p->done && p->rc;
+	pthread_mutex_unlock(&s->lock);
+	if (failed) {
+		answer_prepare(c, false, p->err.msg);
+	} else if (begun) {
+		snprintf(text, sizeof text, "Ready to receive %zu weight bucket(s).", n);
+		answer_prepare(c, true, text);
+	} else {
+		snprintf(text, sizeof text, s->traits->stuck_prepare ?
+		         "Timed out waiting for the distributed-weight receiver to become ready after %gs" :
+		         "Timeout waiting for recv thread to become ready after %gs",
+		         (double)s->opts.ready_ns / (double)WS_NS_PER_S);
+		if (!s->traits->stuck_prepare)
+			abandon(s, p);
+		answer_prepare(c, false, text);
+	}
+}
+
+void ws_serve_route_prepare(struct ws_serve_call *c)
+{
+	struct ws_serve_buckets b;
+	struct ws_err err = WS_ERR_INIT;
+	const char *transport = "nccl_broadcast";
+	if (ws_serve_field_str(c->body, "transport", false, &transport, &err) ||
+	    ws_serve_decode_buckets(c->body, &b, &err)) {
+		ws_serve_answer_invalid(c, err.msg);
+		return;
+	}
+	snprintf(c->note.group, sizeof c->note.group, "%s", b.all.group);
+	if (!ws_serve_occupy(c->serve, false)) {
+		answer_prepare(c, false, stops);
+	} else {
+		if (may_prepare(c, &b, transport))
+			prepare(c, &b);
+		ws_serve_vacate(c->serve);
+	}
+	ws_serve_buckets_fini(&b);
+}
+
+/* ---- complete ---- */
+
+/* From the thread's memory to where tensors are kept. */
+static int bring(struct ws_serve *s, void *ctx, struct ws_serve_update *u, bool keep,
+                 struct ws_err *err)
+{
+	const struct ws_serve_prepared *p = ctx;
+	const uint8_t *from = p->block;
+	(void)err;
+	for (size_t i = 0; keep && from && i < u->n; i++) {
+		const size_t n = (size_t)u->slots[i].bytes;
+		for (unsigned r = 0; u->load && r < s->opts.tp; r++)
+			ws_serve_load_put(u->load, r, i, 0, from, n);
+		if (!u->load && n)
+			memcpy(u->slots[i].data, from, n);
+		from += n;
+	}
+	return 0;
+}
+
+/* In the scheduler, the thread being done: loads, and answers. */
+static void apply(struct ws_serve_call *c, struct ws_serve_prepared *p, struct ws_serve_update *u)
+{
+	struct ws_serve *s = c->serve;
+	struct ws_err err = p->err;
+	const char *format = p->buckets.all.load_format;
+	const bool known = !format || strcmp(format, "flattened_bucket") == 0 ||
+	                   strcmp(format, "direct") == 0;
+	u->load_format = format;
+	u->slots = p->buckets.all.slots;
+	u->n = p->buckets.all.n;
+	u->bytes = p->buckets.all.bytes;
+	ws_serve_note_update(&c->note, u);
+	int rc = p->rc;
+	if (rc == 0 && s->opts.lineage == WS_SERVE_XORL && !known)
+		rc = ws_err_set(&err, WS_EINPUT, "Unknown load_format=%.100s", format);
+	if (rc == 0)
+		rc = ws_serve_take_in(s, &(struct ws_serve_intake){ bring, p }, u, &c->note, &err);
+	if (rc)
+		ws_serve_answer(c, false, "%s", err.msg);
+	else
+		ws_serve_finish_update(c, u, s->opts.lineage == WS_SERVE_XORL ? "Success" :
+		                       "Succeeded to update weights via two-phase protocol.");
+}
+
+/* In the scheduler. */
+static void complete(struct ws_serve_call *c, struct ws_serve_update *u)
+{
+	struct ws_serve *s = c->serve;
+	const bool legacy = s->opts.lineage == WS_SERVE_XORL_LEGACY;
+	struct ws_serve_prepared *p = s->prepared;
+	if (!p) {
+		ws_serve_answer(c, false, legacy ? "No weight update in progress. Call "
+		                                   "prepare_weights_update first." :
+		                                   "No weight update is in progress.");
+	} else if (!legacy && strcmp(p->group_name, u->group) != 0) {
+		ws_serve_answer(c, false, "Prepared group '%.200s' does not match completion group '%.200s'.",
+		                p->group_name, u->group);
+	} else if (!await(s, &p->done, s->opts.complete_ns)) {
+		if (!s->traits->stuck_prepare)
+			abandon(s, p);
+		ws_serve_answer(c, false, "Weight receive timed out after %gs.",
+		                (double)s->opts.complete_ns / (double)WS_NS_PER_S);
+	} else {
+		apply(c, p, u);
+		pthread_mutex_lock(&s->lock);
+		s->prepared = NULL;
+		pthread_mutex_unlock(&s->lock);
+		discard(p);
+	}
+}
+
+void ws_serve_route_complete(struct ws_serve_call *c)
+{
+	struct ws_serve_update u = { .group = "weight_update_group", .flush = true };
+	struct ws_err err = WS_ERR_INIT;
+	if (ws_serve_field_str(c->body, "group_name", false, &u.group, &err) ||
+	    ws_serve_field_bool(c->body, "flush_cache", &u.flush, &err) ||
+	    ws_serve_field_str(c->body, "weight_version", false, &u.version, &err)) {
+		ws_serve_answer_invalid(c, err.msg);
+		return;
+	}
+	snprintf(c->note.group, sizeof c->note.group, "%s", u.group);
+	if (!ws_serve_occupy(c->serve, true)) {
+		ws_serve_answer(c, false, stops);
+		return;
+	}
+	complete(c, &u);
+	ws_serve_vacate(c->serve);
+}

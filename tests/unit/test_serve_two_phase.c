@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Two-phase updates: what is received beside the scheduler, and loaded by complete. */
+#include "serve_rank0.h"
+
+static const struct ws_serve_opts legacy = { .lineage = WS_SERVE_XORL_LEGACY };
+static const struct ws_serve_opts xorl = { .lineage = WS_SERVE_XORL };
+
+static struct ws_serve_opts hasty(enum ws_serve_lineage lineage)
+{
+	return (struct ws_serve_opts){ .lineage = lineage, .complete_ns = 100 * WS_NS_PER_MS };
+}
+
+static void prepare(const char *body, long status, const char *says)
+{
+	post("/prepare_weights_update", body, status, says);
+}
+
+static void complete(const char *body, long status, const char *says)
+{
+	post("/complete_weights_update", body, status, says);
+}
+
+static const char flat[] =
+	"{\"names\":[\"w.a\",\"w.b\",\"w.c\",\"w.d\"],"
+	"\"dtypes\":[\"float32\",\"bfloat16\",\"int64\",\"uint8\"],"
+	"\"shapes\":[[700,100],[3],[],[5]],\"group_name\":\"g\",\"transport\":\"nccl_broadcast\"}";
+static const char buckets[] =
+	"{\"num_buckets\":2,\"group_name\":\"g\",\"buckets\":["
+	"{\"names\":[\"w.a\"],\"dtypes\":[\"float32\"],\"shapes\":[[700,100]]},"
+	"{\"names\":[\"w.b\",\"w.c\",\"w.d\"],\"dtypes\":[\"bfloat16\",\"int64\",\"uint8\"],"
+	"\"shapes\":[[3],[],[5]]}]}";
+static const char done[] = "{\"group_name\":\"g\",\"flush_cache\":false}";
+
+static void send_all(void)
+{
+	struct ws_err err = WS_ERR_INIT;
+	if (send_tensors(&err))
+		fail_msg("%s", err.msg);
+}
+
+static void assert_held(void)
+{
+	struct post p;
+	get(&p, "/wsync/checksums", 200, "xxh3-64");
+	for (size_t i = 0; i < TENSORS; i++)
+		assert_int_equal(count_hash(p.reply, i), serve->opts.tp);
+}
+
+static void push_both_ways(const struct ws_serve_opts *opts)
+{
+	start(opts);
+	form();
+	prepare(flat, 200, "Ready to receive 1 weight bucket(s).");
+	send_all();
+	complete(done, 200, "Succe");
+	assert_held();
+	renew_bytes(2);
+	prepare(buckets, 200, "Ready to receive 2 weight bucket(s).");
+	send_all();
+	complete("{\"group_name\":\"g\",\"weight_version\":\"7\"}", 200, "Weight version updated to 7.");
+	assert_held();
+	assert_int_equal(serve->journal.updates, 2);
+	assert_int_equal(serve->journal.bytes, 2 * sizeof bytes);
+	assert_int_equal(serve->journal.flushes, 1);
+}
+
+static void legacy_takes_one_bucket_or_all(void **state)
+{
+	(void)state;
+	push_both_ways(&legacy);
+}
+
+static void xorl_takes_one_bucket_or_all(void **state)
+{
+	(void)state;
+	push_both_ways(&xorl);
+}
+
+static void several_ranks_and_hashes_alone_do_too(void **state)
+{
+	(void)state;
+	push_both_ways(&(struct ws_serve_opts){ .lineage = WS_SERVE_XORL, .tp = 3 });
+	tear_down(state);
+	set_up(state);
+	push_both_ways(&(struct ws_serve_opts){ .lineage = WS_SERVE_XORL, .keep = WS_KEEP_HASH });
+}
+
+static void ready_means_that_the_scheduler_is_free(void **state)
+{
+	(void)state;
+	start(&legacy);
+	form();
+	prepare(flat, 200, "{\"status\":\"ready\",\"success\":true,\"message\":");
+	post("/pause_generation", "{}", 200, "ok");
+	post("/flush_cache", "", 200, "Cache flushed.");
+	/* Nothing is live before complete. */
+	send_all();
+	assert_null(ws_serve_weights_find(&serve->weights, "w.a"));
+	complete(done, 200, "Succeeded to update weights via two-phase protocol.");
+	assert_non_null(ws_serve_weights_find(&serve->weights, "w.a"));
+}
+
+static void refusals_have_the_servers_words(void **state)
+{
+	(void)state;
+	start(&xorl);
+	prepare(flat, 400, "Group 'g' is not initialized.");
+	complete(done, 400, "No weight update is in progress.");
+	form();
+	prepare("{\"group_name\":\"g\"}", 400, "requires at least one weight bucket");
+	prepare("{\"group_name\":\"g\",\"transport\":\"p2p\"}", 400,
+	        "supports only NCCL broadcast transport, got 'p2p'");
+	prepare("{\"group_name\":\"g\",\"num_buckets\":2,\"buckets\":[]}", 400, "num_buckets is 2");
+	prepare("{\"group_name\":\"g\",\"buckets\":3}", 400, "body.buckets: Input should be a valid list");
+	prepare("{\"group_name\":\"g\",\"names\":[\"x\"],\"dtypes\":[\"float7\"],\"shapes\":[[1]]}", 400,
+	        "module 'torch' has no attribute 'float7'");
+	complete(done, 400, "module 'torch' has no attribute 'float7'");
+	prepare(flat, 200, "Ready");
+	prepare(flat, 400, "A weight update is already in progress. Call complete_weights_update first.");
+	complete("{\"group_name\":\"other\"}", 400,
+	         "Prepared group 'g' does not match completion group 'other'.");
+	send_all();
+	complete(done, 200, "Success");
+}
+
+static void legacy_has_its_own_words(void **state)
+{
+	(void)state;
+	start(&legacy);
+	complete(done, 400, "No weight update in progress. Call prepare_weights_update first.");
+	prepare(flat, 400, "{\"status\":\"error\",\"success\":false,");
+}
+
+static void a_late_sender_is_forgotten_by_legacy(void **state)
+{
+	const struct ws_serve_opts opts = hasty(WS_SERVE_XORL_LEGACY);
+	(void)state;
+	start(&opts);
+	form();
+	prepare(flat, 200, "Ready");
+	complete(done, 400, "Weight receive timed out after 0.1s.");
+	complete(done, 400, "No weight update in progress.");
+	/* The thread is still there and takes what was meant for it. */
+	prepare(flat, 200, "Ready");
+	send_all();
+	renew_bytes(5);
+	send_all();
+	complete(done, 200, "Succeeded");
+	assert_held();
+}
+
+static void a_late_sender_leaves_xorl_prepared(void **state)
+{
+	const struct ws_serve_opts opts = hasty(WS_SERVE_XORL);
+	struct post p;
+	(void)state;
+	start(&opts);
+	form();
+	prepare(flat, 200, "Ready");
+	complete(done, 400, "Weight receive timed out after 0.1s.");
+	prepare(flat, 400, "already in progress");
+	get(&p, "/wsync/journal", 200, "\"prepared\":true");
+	send_all();
+	complete(done, 200, "Success");
+	get(&p, "/wsync/journal", 200, "\"prepared\":false");
+}
+
+static void a_destroyed_group_ends_the_receive(void **state)
+{
+	(void)state;
+	start(&xorl);
+	form();
+	prepare(flat, 200, "Ready");
+	post("/destroy_weights_update_group", "{\"group_name\":\"g\"}", 200, "Succeeded");
+	prepare(flat, 400, "Group 'g' is not initialized.");
+	complete(done, 400, "the group was destroyed");
+	complete(done, 400, "No weight update is in progress.");
+}
+
+static void an_unknown_load_format_is_refused_by_xorl_at_the_end(void **state)
+{
+	(void)state;
+	start(&xorl);
+	form();
+	prepare("{\"names\":[\"w.d\"],\"dtypes\":[\"uint8\"],\"shapes\":[[5]],\"group_name\":\"g\","
+	        "\"load_format\":\"hybrid\"}", 200, "Ready");
+	struct ws_err err = WS_ERR_INIT;
+	struct ws_span span;
+	make_span(&span, 3);
+	assert_int_equal(ws_gloo_send(gloo, &(struct ws_payload){ lengths[3], &span, 1 }, 1, soon(),
+	                              &cancel, &err), 0);
+	complete(done, 400, "Unknown load_format=hybrid");
+}
+
+static void flattened_buckets_are_cut_up_again(void **state)
+{
+	struct ws_err err = WS_ERR_INIT;
+	char body[512];
+	(void)state;
+	start(&xorl);
+	form();
+	snprintf(body, sizeof body, "{%s}", flattened);
+	prepare(body, 200, "Ready");
+	assert_int_equal(send_flattened(&err), 0);
+	complete(done, 200, "Success");
+	assert_held();
+}
+
+static void a_stop_ends_a_prepared_receive(void **state)
+{
+	(void)state;
+	start(&xorl);
+	form();
+	prepare(flat, 200, "Ready");
+	const int64_t t0 = ws_now_ns();
+	ws_serve_stop(serve);
+	serve = NULL;
+	assert_true(ws_now_ns() - t0 < 2 * WS_NS_PER_S);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(legacy_takes_one_bucket_or_all),
+		TEST(xorl_takes_one_bucket_or_all),
+		TEST(several_ranks_and_hashes_alone_do_too),
+		TEST(ready_means_that_the_scheduler_is_free),
+		TEST(refusals_have_the_servers_words),
+		TEST(legacy_has_its_own_words),
+		TEST(a_late_sender_is_forgotten_by_legacy),
+		TEST(a_late_sender_leaves_xorl_prepared),
+		TEST(a_destroyed_group_ends_the_receive),
+		TEST(an_unknown_load_format_is_refused_by_xorl_at_the_end),
+		TEST(flattened_buckets_are_cut_up_again),
+		TEST(a_stop_ends_a_prepared_receive),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
