@@ -2,6 +2,7 @@
 #include "payloads.h"
 
 #include "checkpoint.h"
+#include "hash.h"
 #include "maker.h"
 #include "view.h"
 
@@ -13,6 +14,7 @@ struct fill {
 	struct bundle *bundle;
 	const struct ws_item *item;
 	size_t first, n; /* pieces of a view; first: of all made items in this bucket */
+	size_t tensor;   /* of the plan */
 };
 
 /* What is allocated with the payloads, which come last. */
@@ -24,6 +26,8 @@ struct bundle {
 	const struct ws_maker **makers; /* of the bucket, in order */
 	size_t n_makers;
 	struct ws_making *making; /* what they are made with, ahead of the reader; NULL: none is made */
+	uint64_t *hashes;         /* of the plan's tensors; NULL: nobody wants them */
+	struct ws_hash *hash;     /* of the one that is handed out */
 	struct ws_payload payloads[];
 };
 
@@ -35,6 +39,7 @@ static struct bundle *bundle_of(struct ws_payload *payloads)
 struct building {
 	struct bundle *bundle;
 	struct ws_payload *payload;
+	size_t tensor;
 };
 
 static int fill_from_view(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err *err)
@@ -43,10 +48,25 @@ static int fill_from_view(void *ctx, uint64_t at, void *dst, size_t n, struct ws
 	return ws_tiles_read(f->bundle->tiles, f->item, f->first, f->n, at, dst, n, err);
 }
 
+/* Payloads are asked for from the first byte to the last, without gaps. */
+static void watch(const struct fill *f, uint64_t at, const void *bytes, size_t n)
+{
+	struct bundle *b = f->bundle;
+	if (at == 0)
+		ws_hash_reset(b->hash);
+	ws_hash_add(b->hash, bytes, n);
+	if (at + n == f->item->bytes)
+		b->hashes[f->tensor] = ws_hash_digest(b->hash);
+}
+
 static int fill_from_maker(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err *err)
 {
 	const struct fill *f = ctx;
-	return f->item->maker->ops->next(f->bundle->making, f->first, at, dst, n, err);
+	if (f->item->maker->ops->next(f->bundle->making, f->first, at, dst, n, err))
+		return -1;
+	if (f->bundle->hashes)
+		watch(f, at, dst, n);
+	return 0;
 }
 
 /* Neighbours in a file become one span: one sendfile(2) for what lies together. */
@@ -102,8 +122,8 @@ static int add_made(struct building *x, const struct ws_item *item)
 {
 	struct bundle *b = x->bundle;
 	b->makers[b->n_makers] = item->maker;
-	return add_fill(x, (struct fill){ .item = item, .first = b->n_makers++ }, fill_from_maker,
-	                item->bytes);
+	return add_fill(x, (struct fill){ .item = item, .first = b->n_makers++, .tensor = x->tensor },
+	                fill_from_maker, item->bytes);
 }
 
 static int add_stretch(void *ctx, const struct ws_stretch *s)
@@ -135,7 +155,7 @@ static int add_items(const struct ws_plan *p, const struct ws_plan_bucket *b, st
 		return -1;
 	for (size_t i = 0; i < b->n; i++) {
 		const size_t payload = p->format == WS_FORMAT_FLATTENED ? 0 : i;
-		struct building x = { bundle, &bundle->payloads[payload] };
+		struct building x = { bundle, &bundle->payloads[payload], b->first + i };
 		if (add_item(&x, p->tensors[b->first + i].item))
 			return -1;
 	}
@@ -174,6 +194,15 @@ int ws_plan_payloads(const struct ws_plan *p, size_t bucket, struct ws_payload *
 	return 0;
 }
 
+int ws_plan_payloads_watch(struct ws_payload *payloads, uint64_t *hashes, struct ws_err *err)
+{
+	struct bundle *b = bundle_of(payloads);
+	if (b->n_makers && !b->hash && !(b->hash = ws_hash_new()))
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	b->hashes = hashes;
+	return 0;
+}
+
 void ws_plan_payloads_free(struct ws_payload *payloads, size_t n)
 {
 	(void)n;
@@ -188,6 +217,7 @@ void ws_plan_payloads_free(struct ws_payload *payloads, size_t n)
 		free(b->fills);
 		b->fills = next;
 	}
+	ws_hash_free(b->hash);
 	ws_tiles_free(b->tiles);
 	free(b->spans);
 	free(b);

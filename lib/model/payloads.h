@@ -11,6 +11,10 @@
 int ws_plan_payloads(const struct ws_plan *p, size_t bucket, struct ws_payload **out, size_t *n_out,
                      struct ws_err *err);
 void ws_plan_payloads_free(struct ws_payload *payloads, size_t n); /* NULL is fine */
+/* What is made of these is also hashed as it is handed out, so that it is made once: the XXH3-64 of tensor
+ * i of the plan goes to hashes[i], which are borrowed, when its last byte does. Tensors that are read stay
+ * for ws_plan_hash, which takes no one's time that sends. */
+int ws_plan_payloads_watch(struct ws_payload *payloads, uint64_t *hashes, struct ws_err *err);
 
 /* XXH3-64 of the bytes that tensor i sends. */
 int ws_plan_hash(const struct ws_plan *p, size_t i, uint64_t *hash, struct ws_err *err);

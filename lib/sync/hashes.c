@@ -25,6 +25,8 @@ static int hash_some(void *arg, struct ws_err *err)
 			return 0;
 		if (ws_cancelled(&h->stop))
 			return ws_err_set(err, WS_ECANCELLED, "hashing was cancelled");
+		if (h->but_made && h->plan->tensors[i].recipe == WS_RECIPE_MAKE)
+			continue;
 		if (ws_plan_hash(h->plan, i, &h->values[i], err)) {
 			ws_cancel_set(&h->stop);
 			return -1;
@@ -78,13 +80,13 @@ static unsigned choose_threads(unsigned asked, size_t n_tensors)
 	return n_tensors < n ? (unsigned)n_tensors : n;
 }
 
-int ws_hashes_begin(struct ws_hashes *h, const struct ws_plan *plan, unsigned threads,
+int ws_hashes_begin(struct ws_hashes *h, const struct ws_plan *plan, unsigned threads, bool but_made,
                     struct ws_err *err)
 {
-	*h = (struct ws_hashes){ .plan = plan, .begun = true,
+	*h = (struct ws_hashes){ .plan = plan, .begun = true, .but_made = but_made,
 		                 .threads = choose_threads(threads, plan->n_tensors),
 		                 .stop = WS_CANCEL_INIT, .job = { .fd = -1 } };
-	h->values = malloc(plan->n_tensors * sizeof *h->values);
+	h->values = calloc(plan->n_tensors, sizeof *h->values);
 	if (!h->values)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	return ws_cancel_init(&h->stop, err) || ws_job_init(&h->job, err) ||

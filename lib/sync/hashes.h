@@ -18,6 +18,7 @@ struct ws_hashes {
 	uint64_t *values;     /* one for each tensor of the plan; valid after ws_hashes_wait */
 	size_t *sorted;       /* the plan's tensors by name */
 	unsigned threads;
+	bool but_made;
 	size_t next;          /* atomic: the tensor to take next */
 	uint64_t bytes;       /* atomic: hashed so far */
 	struct ws_cancel stop;
@@ -25,8 +26,9 @@ struct ws_hashes {
 	bool begun;
 };
 
-/* The plan is borrowed until the end. threads 0: one for each processor, at most 8. */
-int ws_hashes_begin(struct ws_hashes *h, const struct ws_plan *plan, unsigned threads,
+/* The plan is borrowed until the end. threads 0: one for each processor, at most 8. but_made: whoever
+ * sends the plan puts the hashes of what is made into values meanwhile (ws_plan_payloads_watch). */
+int ws_hashes_begin(struct ws_hashes *h, const struct ws_plan *plan, unsigned threads, bool but_made,
                     struct ws_err *err);
 /* Keeps http going meanwhile. progress (or the function in it) may be NULL. */
 int ws_hashes_wait(struct ws_hashes *h, struct ws_http *http, ws_deadline until,

@@ -7,7 +7,9 @@ static int open_bucket(const struct ws_push *p, size_t b, struct push_bucket *k,
 {
 	*k = (struct push_bucket){ .b = b, .last = b + 1 == p->plan->n_buckets };
 	k->flush = p->opts.flush == WS_FLUSH_EVERY || (p->opts.flush == WS_FLUSH_LAST && k->last);
-	return ws_plan_payloads(p->plan, b, &k->payloads, &k->n_payloads, err);
+	if (ws_plan_payloads(p->plan, b, &k->payloads, &k->n_payloads, err))
+		return -1;
+	return p->hashes.begun ? ws_plan_payloads_watch(k->payloads, p->hashes.values, err) : 0;
 }
 
 static void close_bucket(struct push_bucket *k)

@@ -165,3 +165,13 @@ refused() {
 	done
 	[ "$(sort all | uniq -u | wc -l)" = 0 ] || explain "differs: $(cat all)"
 }
+
+@test "the hash of what is made is that of what was sent, and a flipped byte shows" {
+	try wsync-push -e "$url" "$base" --lora "$lora/good/plain" --verify hash --json
+	expect_status 0
+	[ "$(json 'lines[-1]["verify"], lines[-1]["transform"]["bound"]')" = "('hash', 14)" ] || explain "not so"
+	endpoint bad --fault flip:update_weights_from_distributed:1
+	try wsync-push -e "$url" "$base" --lora "$lora/good/plain" --include "*.q_proj.weight" --verify hash
+	expect_status 1
+	err_has "1 tensor differs from what was sent"
+}

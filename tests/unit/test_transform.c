@@ -303,6 +303,54 @@ static void a_large_tensor_stays_within_the_scratch(void **state)
 	drop(&b);
 }
 
+/* As a data plane does it: all spans, from the first byte to the last. */
+static void hand_out(const struct ws_payload *payloads, size_t n, size_t step)
+{
+	uint8_t *bytes = malloc(step);
+	for (size_t i = 0; i < n; i++)
+		for (size_t k = 0; k < payloads[i].n_spans; k++) {
+			const struct ws_span *s = &payloads[i].spans[k];
+			for (uint64_t at = 0; s->fill && at < s->length; at += step) {
+				const size_t some = s->length - at < step ? (size_t)(s->length - at) : step;
+				assert_int_equal(s->fill(s->ctx, at, bytes, some, NULL), 0);
+			}
+		}
+	free(bytes);
+}
+
+static void what_is_made_is_hashed_as_it_is_handed_out(void **state)
+{
+	(void)state;
+	struct base b = { 0 };
+	add(&b, "a_proj.weight", 300, 700);
+	add(&b, "norm.weight", 1, 100);
+	add(&b, "b_proj.weight", 129, 1);
+	write_base(&b, false);
+	const struct ws_transform_opts o = { .quantize = WS_QUANTIZE_FP8, .threads = 2, .scratch = 16 * MIB };
+	struct ws_transform *t = transform(&b, &o);
+	for (int format = WS_FORMAT_TENSORS; format <= WS_FORMAT_FLATTENED; format++) {
+		struct ws_plan *plan;
+		const struct ws_plan_opts po = { .format = (enum ws_load_format)format };
+		assert_int_equal(ws_plan_make(ws_transform_catalog(t), &po, &plan, NULL), 0);
+		assert_int_equal(plan->n_tensors, 5);
+		uint64_t hashes[5] = { 0 }, want;
+		struct ws_payload *payloads;
+		size_t n;
+		assert_int_equal(ws_plan_payloads(plan, 0, &payloads, &n, NULL), 0);
+		assert_int_equal(ws_plan_payloads_watch(payloads, hashes, NULL), 0);
+		hand_out(payloads, n, 100);
+		hand_out(payloads, n, 4099); /* once more, as to another endpoint */
+		ws_plan_payloads_free(payloads, n);
+		for (size_t i = 0; i < 5; i++) {
+			assert_int_equal(ws_plan_hash(plan, i, &want, NULL), 0);
+			assert_true(hashes[i] == (plan->tensors[i].recipe == WS_RECIPE_MAKE ? want : 0));
+		}
+		ws_plan_free(plan);
+	}
+	ws_transform_free(t);
+	drop(&b);
+}
+
 static void put_number(const char *path, off_t at, uint16_t bits)
 {
 	FILE *f = fopen(path, "r+b");
@@ -420,6 +468,7 @@ int main(void)
 		IN_SCRATCH(rows_longer_than_a_tile_are_cut_within_blocks),
 		IN_SCRATCH(many_readers_at_once_get_their_bytes),
 		IN_SCRATCH(a_large_tensor_stays_within_the_scratch),
+		IN_SCRATCH(what_is_made_is_hashed_as_it_is_handed_out),
 		IN_SCRATCH(a_nan_is_named_by_whoever_meets_it),
 		IN_SCRATCH(the_digest_covers_how_it_is_made),
 		cmocka_unit_test(projections_are_chosen_or_what_a_list_leaves),
