@@ -67,6 +67,7 @@ static void write_packed(struct packed_file *f, const struct part *parts, size_t
 	open_packed(f, "x.safetensors");
 }
 
+__attribute__((unused)) /* by some */
 static int find_packed(const struct packed_file *f, const char *name, const struct ws_quant *config,
                        struct ws_packed *p, struct ws_err *err)
 {
