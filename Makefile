@@ -115,7 +115,8 @@ TOOLS := $(patsubst tests/tools/%.c,$(BUILD)/tests/tools/%,$(TOOL_SRCS))
 KERNELS := $(wildcard lib/gpu/kernels/*.cu)
 FATBINS := $(patsubst lib/gpu/kernels/%.cu,$(BUILD)/gen/lib/gpu/%.fatbin,$(KERNELS))
 GPU_TESTS := $(patsubst tests/gpu/%.c,$(BUILD)/tests/gpu/%,$(wildcard tests/gpu/test_*.c tests/gpu/bench_*.c))
-FAKES := $(if $(HAVE_CUDA),$(BUILD)/tests/gpu/fake_cuda.so $(BUILD)/tests/gpu/fake_cuda_old.so)
+FAKES := $(BUILD)/tests/gpu/fake_nccl.so \
+	$(if $(HAVE_CUDA),$(BUILD)/tests/gpu/fake_cuda.so $(BUILD)/tests/gpu/fake_cuda_old.so)
 REPLAYS := $(patsubst tests/fuzz/%.c,$(BUILD)/tests/fuzz/%,$(FUZZ_SRCS))
 MANS := $(patsubst man/%.scd,$(BUILD)/man/%,$(MAN_SRCS))
 
@@ -182,23 +183,25 @@ $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard lib/gpu/cuda*.c)): LAYER = -Ilib/base
 $(BUILD)/obj/lib/gpu/images.o: LAYER = $(INC_gpu) -DWSYNC_IMAGES='"$(BUILD)/gen/lib/gpu"'
 $(BUILD)/obj/lib/gpu/images.o: $(FATBINS)
 
-# A double of the driver that runs the kernels on the CPU, and one that lacks all that is about kernels.
+# A double of the driver that runs the kernels on the CPU, one that lacks all that is about kernels, and
+# a double of NCCL.
 INC_fake = -Itests -Ilib/gpu/kernels -isystem $(CUDA_INC)
-$(BUILD)/obj/tests/gpu/fake_%.o: LAYER = $(INC_fake)
-$(BUILD)/obj/tests/gpu/host_%.o: LAYER = $(INC_fake)
+FAKE_CUDA_SRCS := $(filter-out %_nccl.c,$(wildcard tests/gpu/fake_*.c tests/gpu/host_*.c))
+$(patsubst %.c,$(BUILD)/obj/%.o,$(FAKE_CUDA_SRCS)): LAYER = $(INC_fake)
 $(BUILD)/obj/tests/gpu/kernels/%.o: lib/gpu/kernels/%.cu
 	@mkdir -p $(@D)
 	$(call say,CC,$@)
 	$(Q)$(CC) $(BASEFLAGS) $(INC_fake) -Wno-missing-prototypes $(CPPFLAGS) $(CFLAGS) -MMD -MP \
 		-include tests/gpu/host_shim.h -x c -c -o $@ $<
 
-$(BUILD)/tests/gpu/fake_cuda.so: $(call obj,$(wildcard tests/gpu/fake_*.c tests/gpu/host_*.c)) \
+$(BUILD)/tests/gpu/fake_cuda.so: $(call obj,$(FAKE_CUDA_SRCS)) \
 		$(patsubst lib/gpu/kernels/%.cu,$(BUILD)/obj/tests/gpu/kernels/%.o,$(KERNELS))
+$(BUILD)/tests/gpu/fake_nccl.so: $(call obj,tests/gpu/fake_nccl.c)
 $(BUILD)/tests/gpu/fake_cuda_old.so: $(call obj,tests/gpu/fake_cuda.c tests/gpu/fake_stream.c)
 $(BUILD)/tests/gpu/%.so:
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $^ -lm -pthread
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $^ -lm -ldl -pthread
 
 # The built-in maps as one array of strings, in the order of their names. The directory is named too, so
 # that a map which is taken away is noticed. "\?" because two of them could begin a trigraph.

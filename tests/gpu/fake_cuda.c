@@ -130,9 +130,15 @@ static bool enqueue(void *stream, void (*call)(void *arg), void *arg)
 	return fake_do((CUstream)stream, &w) == CUDA_SUCCESS;
 }
 
+static bool has_context(void)
+{
+	LOCKED;
+	return fake_has_context() == CUDA_SUCCESS;
+}
+
 EXPORT extern const struct fake_cuda fake_cuda;
 const struct fake_cuda fake_cuda = { reset, refuse, set_devices, set_busy, set_deferred,
-	                             record, live, mistake, owns, enqueue };
+	                             record, live, mistake, owns, enqueue, has_context };
 
 /* ---- each call ---- */
 

@@ -24,9 +24,11 @@ struct fake_cuda {
 	 * context given up with a stream on it; "": none. Asking forgets it. A program that ends with one, or
 	 * with something alive, ends with 99. */
 	const char *(*mistake)(void);
-	/* For other doubles: is this memory of the device, and do this in the stream's turn. */
+	/* For other doubles: is this memory of the device; do this in the stream's turn; has
+	 * this thread a context. */
 	bool (*owns)(uint64_t at, size_t bytes);
 	bool (*enqueue)(void *stream, void (*call)(void *arg), void *arg);
+	bool (*has_context)(void);
 };
 /* extern const struct fake_cuda fake_cuda; in the library */
 

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* nccl_comm.c - a communicator that never keeps anybody: asked, asked again, and aborted when it fails.
+ *
+ * A non-blocking communicator answers NCCL_IN_PROGRESS to what goes on; until its state is another, it
+ * may only be asked for that, or aborted. */
+#include "nccl_core.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <time.h>
+
+struct ws_comm {
+	const struct ws_nccl *nccl;
+	void *handle; /* NULL: aborted or left */
+};
+
+static void pause_a_little(void)
+{
+	static const struct timespec pause = { .tv_nsec = 200000 };
+	nanosleep(&pause, NULL);
+}
+
+void ws_comm_abort(struct ws_comm *c)
+{
+	if (c->handle)
+		c->nccl->call.abort(c->handle); /* there is no better answer to its failing */
+	c->handle = NULL;
+}
+
+static int fail(struct ws_comm *c, int rc, const char *what, struct ws_err *err)
+{
+	ws_nccl_check(c->nccl, rc, c->handle, what, err);
+	ws_comm_abort(c);
+	return -1;
+}
+
+static bool is_good(int rc)
+{
+	return rc == NCCL_SUCCESS || rc == NCCL_IN_PROGRESS;
+}
+
+int ws_comm_open(const struct ws_comm_opts *opts, struct ws_comm **out, struct ws_err *err)
+{
+	struct ws_nccl_config config = NCCL_CONFIG;
+	assert(opts->size > 0 && opts->size <= INT32_MAX && opts->rank < opts->size);
+	struct ws_comm *c = calloc(1, sizeof *c);
+	if (!c)
+		return ws_err_set(err, WS_ESYSTEM, "NCCL: out of memory");
+	c->nccl = opts->nccl;
+	const int rc = c->nccl->call.init(&c->handle, (int)opts->size, opts->id, (int)opts->rank, &config);
+	if (!is_good(rc)) {
+		fail(c, rc, "joining the communicator", err);
+		free(c);
+		return -1;
+	}
+	*out = c;
+	return 0;
+}
+
+static int look(struct ws_comm *c, const char *what, bool *ready, struct ws_err *err)
+{
+	int state = NCCL_SUCCESS;
+	if (!c->handle)
+		return ws_err_set(err, WS_EDATA, "%s: the communicator was aborted", what);
+	const int rc = c->nccl->call.state(c->handle, &state);
+	if (!is_good(rc))
+		return fail(c, rc, what, err);
+	if (!is_good(state))
+		return fail(c, state, what, err);
+	*ready = state == NCCL_SUCCESS;
+	return 0;
+}
+
+static int wait_for(struct ws_comm *c, const char *what, ws_deadline until, const struct ws_cancel *cancel,
+                    struct ws_err *err)
+{
+	for (;;) {
+		bool ready = false;
+		if (look(c, what, &ready, err))
+			return -1;
+		if (ready)
+			return 0;
+		if (ws_cancelled(cancel)) {
+			ws_comm_abort(c);
+			return ws_err_set(err, WS_ECANCELLED, "%s was cancelled", what);
+		}
+		if (ws_deadline_passed(until)) {
+			ws_comm_abort(c);
+			return ws_err_set(err, WS_ETIMEOUT, "%s took too long", what);
+		}
+		pause_a_little();
+	}
+}
+
+int ws_comm_ready(struct ws_comm *c, bool *ready, struct ws_err *err)
+{
+	return look(c, "joining the communicator", ready, err);
+}
+
+int ws_comm_wait(struct ws_comm *c, ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
+{
+	return wait_for(c, "joining the communicator", until, cancel, err);
+}
+
+int ws_comm_broadcast(struct ws_comm *c, ws_devptr at, uint64_t bytes, unsigned root, struct ws_stream *s,
+                      ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
+{
+	if (bytes == 0)
+		return 0;
+	/* One that has failed since would take it and never do it. */
+	if (wait_for(c, "broadcasting", until, cancel, err))
+		return -1;
+	void *p = (void *)(uintptr_t)at;
+	const int rc = c->nccl->call.broadcast(p, p, bytes, NCCL_UINT8, (int)root, c->handle, s);
+	if (!is_good(rc))
+		return fail(c, rc, "broadcasting", err);
+	return rc == NCCL_IN_PROGRESS ? wait_for(c, "broadcasting", until, cancel, err) : 0;
+}
+
+void ws_comm_close(struct ws_comm *c, ws_deadline until)
+{
+	bool ready = false;
+	if (!c)
+		return;
+	if (look(c, "leaving the communicator", &ready, NULL) == 0 && ready &&
+	    is_good(c->nccl->call.finalize(c->handle)) &&
+	    wait_for(c, "leaving the communicator", until, NULL, NULL) == 0) {
+		c->nccl->call.destroy(c->handle);
+		c->handle = NULL;
+	}
+	ws_comm_abort(c);
+	free(c);
+}
