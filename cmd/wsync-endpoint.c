@@ -67,7 +67,7 @@ static const struct opt opts[] = {
 	             "limit for it to end, once complete was asked (5m)"),
 	OPT_GROUP("Trouble"),
 	OPT_UINT(0, "busy", "N", 0, 1000000, &cfg.busy, "emulate N running requests (0)"),
-	OPT_LIST(0, "fault", "KIND:ROUTE:K", &cfg.faults,
+	OPT_LIST(0, "fault", "KIND:ROUTE:K[:TENSOR]", &cfg.faults,
 	         "at the K-th call of ROUTE: refuse, hang, drop, die or flip; repeatable"),
 	OPT_FLAG(0, "restart-on-death", &cfg.restart,
 	         "come back empty a moment after a death, as under a supervisor"),
@@ -83,7 +83,8 @@ static const struct opt_program program = {
 	         "a real scheduler does not survive closes all connections and ends the process with "
 	         "status 12; lenient survives. "
 	         "Faults: refuse answers 400; hang never answers; drop closes the connection; die ends "
-	         "the process at once; flip spoils one byte of what an update keeps. In the middle of "
+	         "the process at once; flip spoils one byte of what an update keeps, of TENSOR where one is "
+	         "named. In the middle of "
 	         "update_weights_from_distributed, drop and die strike when half the bytes have come. "
 	         "GET /wsync/journal tells what was asked, in order.",
 	.examples = { "wsync-endpoint --tp 2 --keep hash", "wsync-endpoint --lineage xorl", "wsync-endpoint --model qwen3-0.6b/ --tp 4",

@@ -57,7 +57,7 @@ struct ws_serve_opts {
 	enum ws_serve_keep keep;
 	const char *model;        /* a directory with config.json, or that file; NULL: none */
 	enum ws_serve_torch torch;
-	const char *const *faults; /* "KIND:ROUTE:K", see ws_serve_start */
+	const char *const *faults; /* "KIND:ROUTE:K[:TENSOR]", see ws_serve_start */
 	size_t n_faults;
 	unsigned busy;            /* emulated running requests */
 	const char *api_key_file; /* NULL: open to everybody */
@@ -86,7 +86,8 @@ struct ws_serve_opts {
  *   hang    never answered while the endpoint lives
  *   drop    the connection is closed without an answer
  *   die     opts.die is called
- *   flip    (update_weights_from_distributed) one byte of what is kept is wrong
+ *   flip    (update_weights_from_distributed) one byte of what is kept is wrong: of the last tensor of
+ *           that update, or of the last one that the glob TENSOR matches
  * During update_weights_from_distributed, drop and die strike when half the bytes have come: the
  * group's sockets close with the connection. */
 int ws_serve_start(const struct ws_serve_opts *opts, struct ws_serve **out, struct ws_err *err);

@@ -201,6 +201,14 @@ static struct cell cell_at(const struct ws_serve *s, size_t i)
 		              p->tied_to ? 0 : ws_serve_model_bytes(m, param, rank) };
 }
 
+static uint64_t count_bytes(const struct ws_serve *s)
+{
+	uint64_t bytes = 0;
+	for (size_t i = 0; i < count_cells(s); i++)
+		bytes += cell_at(s, i).bytes;
+	return bytes;
+}
+
 void ws_serve_snapshot_free(struct ws_serve_snapshot *s)
 {
 	if (s && s->copy)
@@ -214,10 +222,10 @@ static void answer_snapshot(struct ws_serve_call *c)
 	struct ws_serve_snapshot *shot = calloc(1, sizeof *shot);
 	ws_serve_snapshot_free(s->snapshot);
 	s->snapshot = shot;
-	if (shot)
+	if (shot) {
 		shot->n = count_cells(s);
-	for (size_t i = 0; shot && i < shot->n; i++)
-		shot->bytes += cell_at(s, i).bytes;
+		shot->bytes = count_bytes(s);
+	}
 	void *copy = shot && shot->bytes ? mmap(NULL, (size_t)shot->bytes, PROT_READ | PROT_WRITE,
 	                                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : NULL;
 	if (!shot || copy == MAP_FAILED) {
@@ -289,8 +297,8 @@ static void answer_compare(struct ws_serve_call *c)
 	enum { MOST = 20 };
 	struct ws_serve *s = c->serve;
 	const struct ws_serve_snapshot *shot = s->snapshot;
-	if (!shot || shot->n != count_cells(s)) {
-		ws_serve_answer(c, false, shot ? "tensors have come since the snapshot" :
+	if (!shot || shot->n != count_cells(s) || shot->bytes != count_bytes(s)) {
+		ws_serve_answer(c, false, shot ? "tensors have come since the snapshot, or other types" :
 		                                 "no snapshot was made");
 		return;
 	}

@@ -88,6 +88,7 @@ struct ws_serve_fault {
 	enum ws_serve_fault_kind kind;
 	const char *route; /* into the table of routes */
 	uint64_t call;
+	char tensor[256];  /* FLIP: a glob, "*" where none was given */
 };
 
 int ws_serve_fault_parse(const char *text, enum ws_serve_lineage lineage, struct ws_serve_fault *out,
@@ -145,6 +146,7 @@ struct ws_serve_weight {
 	int64_t dims[WS_MAX_DIMS];
 	uint64_t bytes;
 	uint8_t *data;      /* inside a block; NULL: only the hash is known */
+	uint64_t room;      /* bytes at data, of the largest type that came */
 	uint64_t hash;      /* as received, where the endpoint hashes */
 	uint64_t sync;      /* the sync it last came in */
 };
@@ -196,6 +198,7 @@ struct ws_serve_update {
 	size_t n;
 	uint64_t bytes;
 	enum ws_serve_fault_kind fault;
+	const char *spoils;         /* FLIP: of the tensors like this the last one */
 	struct ws_serve_load *load; /* where the bytes go instead of the slots' data; NULL: there */
 };
 
@@ -351,6 +354,7 @@ struct ws_serve_call {
 	struct ws_serve_reply *rp;
 	const struct ws_json *body;
 	enum ws_serve_fault_kind fault; /* those left to the route: drop, die, flip of an update */
+	const char *spoils;             /* flip */
 	struct ws_serve_note note;
 	struct ws_json *own_body;   /* the same, to be freed; NULL: the route has taken it */
 };

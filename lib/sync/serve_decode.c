@@ -353,7 +353,7 @@ static void print_shape(char *dst, size_t n, enum ws_dtype dtype, unsigned n_dim
 static int check_same(const struct ws_serve_weight *have, const struct ws_serve_slot *slot,
                       struct ws_err *err)
 {
-	if (have->dtype == slot->dtype && have->n_dims == slot->n_dims &&
+	if (have->n_dims == slot->n_dims &&
 	    memcmp(have->dims, slot->dims, slot->n_dims * sizeof slot->dims[0]) == 0)
 		return 0;
 	char old[160], new[160];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_fault.c - misbehaviour by appointment: KIND:ROUTE:K. */
+/* serve_fault.c - misbehaviour by appointment: KIND:ROUTE:K, and flip:ROUTE:K:TENSOR. */
 #include "serve_core.h"
 
 #include "wsync/str.h"
@@ -21,12 +21,37 @@ static enum ws_serve_fault_kind find_kind(const char *text, size_t n)
 	return WS_FAULT_NONE;
 }
 
+/* What follows K: which tensor. */
+static int parse_tensor(const char *text, const char *rest, struct ws_serve_fault *f, struct ws_err *err)
+{
+	const size_t n = rest ? strlen(rest) : 1;
+	if (rest && f->kind != WS_FAULT_FLIP)
+		return ws_err_set(err, WS_EUSAGE, "fault '%s': only flip is of a tensor", text);
+	if (n == 0 || n >= sizeof f->tensor)
+		return ws_err_set(err, WS_EUSAGE, "fault '%s': no such tensor", text);
+	memcpy(f->tensor, rest ? rest : "*", n + 1);
+	return 0;
+}
+
+static int parse_call(const char *text, const char *at, struct ws_serve_fault *f, struct ws_err *err)
+{
+	char number[24];
+	const size_t n = strcspn(at, ":");
+	if (n >= sizeof number)
+		return ws_err_set(err, WS_EUSAGE, "fault '%s': K: too large", text);
+	memcpy(number, at, n);
+	number[n] = 0;
+	if (ws_parse_uint(number, 1, UINT32_MAX, "K", &f->call, err))
+		return ws_err_wrap(err, "fault '%s'", text);
+	return parse_tensor(text, at[n] ? at + n + 1 : NULL, f, err);
+}
+
 int ws_serve_fault_parse(const char *text, enum ws_serve_lineage lineage, struct ws_serve_fault *out,
                          struct ws_err *err)
 {
 	const char *first = strchr(text, ':');
-	const char *last = strrchr(text, ':');
-	if (!first || first == last)
+	const char *last = first ? strchr(first + 1, ':') : NULL;
+	if (!last)
 		return ws_err_set(err, WS_EUSAGE, "fault '%s': not of the form KIND:ROUTE:K", text);
 	const enum ws_serve_fault_kind kind = find_kind(text, (size_t)(first - text));
 	if (kind == WS_FAULT_NONE)
@@ -44,9 +69,6 @@ int ws_serve_fault_parse(const char *text, enum ws_serve_lineage lineage, struct
 	if (kind == WS_FAULT_FLIP && strcmp(known, "update_weights_from_distributed") != 0)
 		return ws_err_set(err, WS_EUSAGE,
 		                  "fault '%s': flip is for update_weights_from_distributed only", text);
-	uint64_t call = 0;
-	if (ws_parse_uint(last + 1, 1, UINT32_MAX, "K", &call, err))
-		return ws_err_wrap(err, "fault '%s'", text);
-	*out = (struct ws_serve_fault){ kind, known, call };
-	return 0;
+	*out = (struct ws_serve_fault){ .kind = kind, .route = known };
+	return parse_call(text, last + 1, out, err);
 }

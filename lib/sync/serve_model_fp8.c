@@ -5,7 +5,8 @@
  * FP8 of a 16-bit checkpoint while it starts (--quantization fp8), or whose checkpoint has one scale for
  * each tensor, does not: when the weights are loaded it puts new parameters in the place of those of each
  * linear layer, the codes transposed [in, out] with scales [1, out] ([out, 1] of such a checkpoint), and of
- * experts (not transposed, a scale for each). The new ones are plain: they have no weight_loader. So in a later update
+ * experts (not transposed, a scale for each). The new ones are plain: they have no weight_loader. So in a
+ * later update
  *   - what is one of several parts, q_proj or an expert's, asks for the loader: an AttributeError;
  *   - what is alone, o_proj, goes to the default one, which compares shapes: an AssertionError, unless
  *     both sides are equal. Then a matrix is copied that is not transposed, without a scale;

@@ -14,6 +14,7 @@
 #include "gloo.h"
 #include "sock.h"
 #include "store.h"
+#include "wsync/str.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -315,10 +316,11 @@ static int receive(struct ws_serve_rank *r, struct ws_err *err)
 	return rc;
 }
 
-static size_t last_with_bytes(const struct ws_serve_update *u)
+/* Before slot `end`, the last that a flip is for. */
+static size_t find_spoiled(const struct ws_serve_update *u, size_t end)
 {
-	for (size_t i = u->n; i-- > 0; )
-		if (u->slots[i].bytes)
+	for (size_t i = end; i-- > 0; )
+		if (u->slots[i].bytes && ws_glob_match(u->spoils, u->slots[i].name))
 			return i;
 	return SIZE_MAX;
 }
@@ -330,7 +332,7 @@ static int prepare(struct ws_serve_group *g, const struct ws_serve_update *u, bo
 	for (unsigned i = 0; i < g->tp; i++) {
 		struct ws_serve_rank *r = &g->ranks[i];
 		r->update = u;
-		r->flip = flips ? last_with_bytes(u) : SIZE_MAX;
+		r->flip = flips ? find_spoiled(u, u->n) : SIZE_MAX;
 		if (!hashes)
 			continue;
 		r->hashes = calloc(u->n + 1, sizeof *r->hashes);
@@ -367,11 +369,11 @@ static int agree(const struct ws_serve_group *g, struct ws_serve_update *u, stru
 
 static void flip_memory(struct ws_serve_update *u)
 {
-	const size_t i = last_with_bytes(u);
-	if (u->load)
-		ws_serve_load_flip(u->load);
-	else if (i != SIZE_MAX && u->slots[i].data)
+	size_t i = find_spoiled(u, u->n);
+	if (!u->load && i != SIZE_MAX && u->slots[i].data)
 		u->slots[i].data[0] ^= 1;
+	while (u->load && i != SIZE_MAX && !ws_serve_load_flip(u->load, i))
+		i = find_spoiled(u, i);
 }
 
 /* A group moves one thing at a time. False: it is of no more use. */

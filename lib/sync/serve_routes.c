@@ -181,13 +181,14 @@ bool ws_serve_admit(struct ws_serve *s, const struct ws_serve_request *rq, struc
 
 /* ---- one request ---- */
 
-static enum ws_serve_fault_kind due_fault(struct ws_serve *s, const struct route *r)
+/* NULL: none is. */
+static const struct ws_serve_fault *due_fault(struct ws_serve *s, const struct route *r)
 {
 	const uint64_t call = ++s->journal.calls[r - routes];
 	for (size_t i = 0; i < s->n_faults; i++)
 		if (strcmp(s->faults[i].route, r->name) == 0 && s->faults[i].call == call)
-			return s->faults[i].kind;
-	return WS_FAULT_NONE;
+			return &s->faults[i];
+	return NULL;
 }
 
 /* True: the fault was the answer. Those that strike in the middle of an update are left to it. */
@@ -254,7 +255,9 @@ static size_t begin_note(struct ws_serve_call *c, const struct route *r)
 	ws_printable(n->path, sizeof n->path, c->rq->path, strlen(c->rq->path));
 	pthread_mutex_lock(&s->lock);
 	n->at_ns = ws_now_ns() - s->started_ns;
-	c->fault = r ? due_fault(s, r) : WS_FAULT_NONE;
+	const struct ws_serve_fault *fault = r ? due_fault(s, r) : NULL;
+	c->fault = fault ? fault->kind : WS_FAULT_NONE;
+	c->spoils = fault ? fault->tensor : "*";
 	snprintf(n->fault, sizeof n->fault, "%s", ws_serve_fault_name(c->fault));
 	const size_t place = ws_serve_journal_begin(&s->journal, n);
 	pthread_mutex_unlock(&s->lock);

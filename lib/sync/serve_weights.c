@@ -3,7 +3,9 @@
  *
  * Memory is reserved before the bytes come and becomes ours when they have come: the new tensors of
  * one request lie in one block in the request's order, so that a flattened bucket of them, and every
- * later one with the same content, can be received in place in one piece. */
+ * later one with the same content, can be received in place in one piece. What comes in another type than
+ * before has it from then on: without a model there is none that would be right. It moves to a new place
+ * only where the old one is too small, at most three times. */
 #include "serve_core.h"
 
 #include <stdlib.h>
@@ -32,7 +34,7 @@ int ws_serve_weights_reserve(struct ws_serve_weights *w, struct ws_serve_slot *s
 	uint64_t fresh = 0;
 	for (size_t i = 0; i < n; i++) {
 		const struct ws_serve_weight *have = ws_serve_weights_find(w, slots[i].name);
-		slots[i].data = have ? have->data : NULL;
+		slots[i].data = have && have->room >= slots[i].bytes ? have->data : NULL;
 		if (!slots[i].data)
 			fresh += slots[i].bytes; /* the sum over all slots is known to fit */
 	}
@@ -117,6 +119,10 @@ int ws_serve_weights_commit(struct ws_serve_weights *w, const struct ws_serve_sl
 			return ws_err_set(err, WS_ESYSTEM, "not enough memory");
 		*duplicates += item->sync == sync;
 		item->sync = sync;
+		item->dtype = slots[i].dtype;
+		item->bytes = slots[i].bytes;
+		if (item->data != slots[i].data)
+			item->room = slots[i].bytes;
 		item->data = slots[i].data;
 		item->hash = slots[i].hash;
 	}

@@ -444,7 +444,33 @@ static void a_tensor_that_changes_its_shape_does_not_load(void **state)
 	assert_int_equal(load("{\"names\":[\"a\"],\"dtypes\":[\"float32\"],\"shapes\":[[3,2]]}"), -1);
 	assert_string_equal(err.msg, "shape mismatch for 'a': the parameter is float32 [2, 3], "
 	                             "the loaded weight is float32 [3, 2]");
-	assert_int_equal(load("{\"names\":[\"a\"],\"dtypes\":[\"int32\"],\"shapes\":[[2,3]]}"), -1);
+	assert_int_equal(load("{\"names\":[\"a\"],\"dtypes\":[\"int32\"],\"shapes\":[[2,3]]}"), 0);
+}
+
+static void a_tensor_that_changes_its_type_moves_where_it_must(void **state)
+{
+	struct ws_serve_slot slot = { .name = "a", .dtype = WS_DTYPE_F8_E4M3, .n_dims = 1, .dims = { 8 },
+		                      .bytes = 8 };
+	struct ws_serve_weights w = { 0 };
+	uint8_t *block, *places[4];
+	uint64_t duplicates = 0;
+	static const uint64_t bytes[] = { 8, 16, 8, 16 };
+	(void)state;
+	for (size_t i = 0; i < 4; i++) {
+		slot.bytes = bytes[i];
+		slot.dtype = bytes[i] == 8 ? WS_DTYPE_F8_E4M3 : WS_DTYPE_BF16;
+		assert_int_equal(ws_serve_weights_reserve(&w, &slot, 1, &block, &err), 0);
+		places[i] = slot.data;
+		memset(slot.data, (int)i, (size_t)slot.bytes);
+		assert_int_equal(ws_serve_weights_commit(&w, &slot, 1, block, i, &duplicates, &err), 0);
+		assert_int_equal(w.items[0].bytes, bytes[i]);
+		assert_int_equal(w.items[0].dtype, slot.dtype);
+	}
+	assert_ptr_not_equal(places[0], places[1]);
+	assert_ptr_equal(places[1], places[2]);
+	assert_ptr_equal(places[1], places[3]);
+	assert_int_equal(w.n_blocks, 2);
+	ws_serve_weights_fini(&w);
 }
 
 static void the_checker_names_its_algorithm(void **state)
@@ -478,6 +504,9 @@ static void faults_are_parsed_strictly(void **state)
 		"", "refuse", "refuse:health", "refuse:nope:1", "refuse:health:0", "refuse:health:x",
 		"break:health:1", "flip:health:1", "refuse:/health:1", ":health:1", "refuse::1",
 		"refuse:health:99999999999",
+		"refuse:health:1:a", "flip:update_weights_from_distributed:1:",
+		"flip:update_weights_from_distributed:1x:a",
+		"flip:update_weights_from_distributed:111111111111111111111111:a",
 	};
 	struct ws_serve_fault f;
 	(void)state;
@@ -489,6 +518,11 @@ static void faults_are_parsed_strictly(void **state)
 	assert_int_equal(f.call, 12);
 	assert_int_equal(ws_serve_fault_parse("flip:update_weights_from_distributed:1", WS_SERVE_LENIENT,
 	                                      &f, &err), 0);
+	assert_string_equal(f.tensor, "*");
+	assert_int_equal(ws_serve_fault_parse("flip:update_weights_from_distributed:2:*.weight",
+	                                      WS_SERVE_LENIENT, &f, &err), 0);
+	assert_int_equal(f.call, 2);
+	assert_string_equal(f.tensor, "*.weight");
 }
 
 static void die_once(void *ctx)
@@ -613,6 +647,7 @@ int main(void)
 		T(old_torch_refuses_more),
 		T(weights_are_found_and_keep_their_place),
 		T(a_tensor_that_changes_its_shape_does_not_load),
+		T(a_tensor_that_changes_its_type_moves_where_it_must),
 		T(the_checker_names_its_algorithm),
 		T(faults_are_parsed_strictly),
 		T(faults_strike_at_their_call_only),

@@ -132,7 +132,7 @@ static void a_flip_is_seen_by_the_rank_that_has_it(void **state)
 	ws_serve_gather_begin(&g, model, p, WS_DTYPE_BF16);
 	assert_true(g.replicated);
 	ws_serve_gather_hash(&g, before);
-	ws_serve_load_flip(&load);
+	assert_true(ws_serve_load_flip(&load, 0));
 	ws_serve_gather_hash(&g, after);
 	assert_true(before[0] == before[1] && after[1] == before[1] && after[0] != before[0]);
 }
