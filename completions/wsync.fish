@@ -72,7 +72,8 @@ __wsync push -l weight-version -x -d 'what the endpoints call these weights'
 __wsync push -l stdin -d 'read sources from standard input'
 __wsync push -s n -l dry-run -d 'print the plan, change nothing'
 __wsync push,verify -l backend -x -a 'auto gloo nccl' -d 'the data plane'
-__wsync push,verify -l protocol -x -a 'auto update' -d "the servers' routes"
+__wsync push,verify -l protocol -x -a 'auto update session two-phase receive' -d "the servers' routes"
+__wsync push,verify -l two-phase -x -a 'bucket whole' -d 'what is prepared at once'
 __wsync push,verify -l bucket-size -x -a '128MiB 256MiB 512MiB 1GiB' -d 'most bytes of one request'
 __wsync push,verify -l load-format -x -a 'auto none flattened_bucket' -d 'how a bucket is broadcast'
 __wsync push,verify -l flush -x -a 'last never every' -d 'which requests drop the cache'

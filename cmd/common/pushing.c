@@ -3,7 +3,8 @@
 
 /* Indexes are the values of the library's enums. */
 const char *const pushing_backends[] = { "auto", "gloo", "nccl", NULL };
-const char *const pushing_protocols[] = { "auto", "update", NULL };
+const char *const pushing_protocols[] = { "auto", "update", "session", "two-phase", "receive", NULL };
+const char *const pushing_two_phases[] = { "bucket", "whole", NULL };
 const char *const pushing_formats[] = { "auto", "none", "flattened_bucket", NULL };
 const char *const pushing_flushes[] = { "last", "never", "every", NULL };
 const char *const pushing_pauses[] = { "abort", "retract", "in_place", "none", NULL };
@@ -13,6 +14,7 @@ void pushing_apply(const struct pushing *p, struct ws_push_opts *opts)
 {
 	opts->backend = p->backend;
 	opts->protocol = p->protocol;
+	opts->two_phase = p->two_phase;
 	opts->format = p->format;
 	opts->flush = p->flush;
 	opts->pause = p->pause;

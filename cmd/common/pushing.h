@@ -10,7 +10,7 @@
 struct pushing {
 	const char *master_address, *group_name;
 	uint64_t master_port, bucket_size;
-	unsigned backend, protocol, format, flush, pause, partial; /* the library's enums */
+	unsigned backend, protocol, two_phase, format, flush, pause, partial; /* the library's enums */
 	int64_t init_ns, bucket_ns;
 };
 
@@ -18,12 +18,16 @@ struct pushing {
 	                   .bucket_ns = 600 * WS_NS_PER_S }
 
 extern const char *const pushing_backends[], *const pushing_protocols[], *const pushing_formats[];
+extern const char *const pushing_two_phases[];
 extern const char *const pushing_flushes[], *const pushing_pauses[], *const pushing_partials[];
 
 #define OPT_PUSHING(p) \
 	OPT_CHOICE(0, "backend", pushing_backends, &(p)->backend, \
 		"the data plane (auto: gloo; nccl: where it is built in)"), \
-	OPT_CHOICE(0, "protocol", pushing_protocols, &(p)->protocol, "the servers' routes (auto: update)"), \
+	OPT_CHOICE(0, "protocol", pushing_protocols, &(p)->protocol, \
+		"the servers' routes (auto: what all of them have)"), \
+	OPT_CHOICE(0, "two-phase", pushing_two_phases, &(p)->two_phase, \
+		"of protocol two-phase: bucket by bucket, or the whole update at once (bucket)"), \
 	OPT_SIZE(0, "bucket-size", &(p)->bucket_size, "most bytes of one request (512MiB)"), \
 	OPT_CHOICE(0, "load-format", pushing_formats, &(p)->format, \
 		"none: a broadcast for each tensor; auto: flattened_bucket"), \

@@ -28,7 +28,17 @@ extern "C" {
 
 /* NCCL needs a GPU on our side and a build that has it: WS_EDEVICE where it has not. */
 enum ws_backend { WS_BACKEND_AUTO, WS_BACKEND_GLOO, WS_BACKEND_NCCL };
-enum ws_protocol { WS_PROTOCOL_AUTO, WS_PROTOCOL_UPDATE };
+enum ws_protocol {
+	WS_PROTOCOL_AUTO,      /* the first of the following that all endpoints take */
+	WS_PROTOCOL_UPDATE,    /* a request for each bucket: /update_weights_from_distributed */
+	WS_PROTOCOL_SESSION,   /* the same between /begin_weight_update and /end_weight_update */
+	WS_PROTOCOL_TWO_PHASE, /* /prepare_weights_update, broadcasts, /complete_weights_update */
+	WS_PROTOCOL_RECEIVE    /* /receive_weights: one request for everything */
+};
+enum ws_two_phase {
+	WS_TWO_PHASE_BUCKET, /* each bucket is prepared and completed by itself */
+	WS_TWO_PHASE_WHOLE   /* all of them at once: all weights change or none, and all are in memory */
+};
 enum ws_push_format { WS_PUSH_FORMAT_AUTO, WS_PUSH_FORMAT_NONE, WS_PUSH_FORMAT_FLATTENED };
 enum ws_push_flush { WS_FLUSH_LAST, WS_FLUSH_NEVER, WS_FLUSH_EVERY };
 enum ws_push_verify {
@@ -43,6 +53,7 @@ struct ws_push_opts {
 	size_t n_endpoints;
 	enum ws_backend backend;
 	enum ws_protocol protocol;
+	enum ws_two_phase two_phase;
 	enum ws_push_format format;
 	enum ws_push_flush flush;
 	enum ws_pause_mode pause;

@@ -47,8 +47,9 @@ bool ws_group_alive(const struct ws_group *g);
  * only once the requests were read: both are run together. */
 struct ws_together {
 	struct ws_group *group;
-	struct ws_endpoint_call *calls; /* started by the caller, one per member */
-	size_t n;
+	struct ws_endpoint_call *calls; /* started by the caller, one per member; answered ones stay so */
+	size_t n;                       /* 0: the data plane alone */
+	bool later;                     /* the answers belong to what is sent next: they are not waited for */
 	struct ws_err *errs;            /* out: per member, WS_OK where it agreed */
 	char (*messages)[256];          /* out: per member, its words; may be NULL */
 	ws_deadline until;
@@ -62,7 +63,7 @@ struct ws_together {
 };
 
 /* 0: every request was agreed to and the data plane is done. -1: the first cause. On return no call is
- * in flight and the transport is at rest. A refusal aborts the data plane at once; when an endpoint
+ * in flight (but after `later` when all is well) and the transport is at rest. A refusal aborts the data plane at once; when an endpoint
  * vanishes, the others get what they can still get. */
 int ws_group_together(struct ws_together *w, struct ws_err *err);
 

@@ -251,16 +251,26 @@ static int say_cause(const struct duo *d, struct ws_err *err)
 	return -1;
 }
 
+static bool is_well(const struct duo *d)
+{
+	return !d->refused && !d->broken && !d->late && !d->lost;
+}
+
+static bool is_on(const struct duo *d)
+{
+	return !d->late && (d->moving || (d->pending && !(d->w->later && is_well(d))));
+}
+
 int ws_group_together(struct ws_together *w, struct ws_err *err)
 {
 	struct ws_transport *t = w->group->transport;
 	const int64_t start = ws_now_ns();
-	struct duo d = { .w = w, .t = t, .pending = w->n, .moving = true, .until = w->until,
+	struct duo d = { .w = w, .t = t, .moving = true, .until = w->until,
 		         .bytes = t->ops->progress(t), .moved_ns = start };
 	int rc = 0;
 	for (size_t i = 0; i < w->n; i++)
-		w->calls[i].http.user = NULL;
-	while ((d.pending || d.moving) && !d.late) {
+		d.pending += !answered(&w->calls[i]);
+	while (is_on(&d)) {
 		const ws_deadline tick = ws_deadline_in(100 * WS_NS_PER_MS);
 		rc = ws_http_wait(w->group->opts.http, ws_deadline_min(d.until, tick), w->cancel,
 		                  d.moving ? t->ops->fd(t) : -1, err);
@@ -274,8 +284,10 @@ int ws_group_together(struct ws_together *w, struct ws_err *err)
 	}
 	if (rc < 0 && w->joining)
 		see_in(&d);
-	stop_all(&d, start);
 	w->group->rest_since = ws_now_ns();
+	if (rc == 0 && w->later && is_well(&d))
+		return 0;
+	stop_all(&d, start);
 	if (rc < 0)
 		return -1;
 	/* So have the requests. */

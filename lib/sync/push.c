@@ -54,13 +54,6 @@ size_t push_select(struct ws_push *p, bool (*wanted)(const struct push_endpoint 
 
 /* ---- plan --------------------------------------------------------------------------------------- */
 
-static enum ws_load_format choose_format(const struct ws_push *p)
-{
-	/* torch's gloo takes few dtypes by themselves and every server takes uint8, so flattened is
-	 * what always works; it is also one broadcast instead of hundreds. */
-	return p->opts.format == WS_PUSH_FORMAT_NONE ? WS_FORMAT_TENSORS : WS_FORMAT_FLATTENED;
-}
-
 static void name_source(struct ws_push *p, const struct ws_push_source *s)
 {
 	size_t used = 0;
@@ -78,7 +71,7 @@ static int make_plan(struct ws_push *p, const struct ws_push_source *s, const ch
 {
 	const struct ws_plan_opts opts = {
 		.bucket_size = p->opts.bucket_size,
-		.format = choose_format(p),
+		.format = p->format,
 		.include = p->opts.include,
 		.n_include = p->opts.n_include,
 		.exclude = p->opts.exclude,
@@ -101,7 +94,7 @@ static int make_plan(struct ws_push *p, const struct ws_push_source *s, const ch
 }
 
 /* A source that says nothing of its model is of the model that the endpoints run, where their config can
- * be read here. And what becomes FP8 is what they keep so. */
+ * be read here. What becomes FP8 is what they keep so, and a bucket is flattened where all understand it. */
 static int plan_again(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
 	const char *dir = NULL;
@@ -110,8 +103,10 @@ static int plan_again(struct ws_push *p, const struct ws_push_source *s, struct 
 		return -1;
 	for (size_t i = 0; none && !dir && i < p->opts.n_endpoints; i++)
 		dir = ws_audit_model_dir(&p->infos[i]);
-	if (!dir && !p->server)
+	const enum ws_load_format format = push_choose_format(p);
+	if (!dir && !p->server && format == p->format)
 		return 0;
+	p->format = format;
 	ws_plan_free(p->plan);
 	p->plan = NULL;
 	ws_input_close(&p->input);
@@ -189,6 +184,7 @@ static int init_group(struct ws_push *p, struct ws_err *err)
 	if (ws_group_open(&opts, ws_deadline_min(p->until, ws_deadline_in(p->opts.init_ns)), &p->group,
 	                  err))
 		return -1;
+	snprintf(p->group_name, sizeof p->group_name, "%s", ws_group_name(p->group));
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		const struct ws_event ev = {
 			.type = WS_EV_ENDPOINT,
@@ -238,22 +234,21 @@ static int64_t first_byte(const struct ws_push *p)
 
 static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
+	p->format = push_choose_format(p);
 	if (make_plan(p, s, NULL, err))
 		return -1;
 	if (p->opts.n_endpoints) {
 		push_enter(p, WS_PHASE_DESTROY);
 		leave_dead_group(p);
 		push_enter(p, WS_PHASE_CONNECT);
-		if (push_connect(p, err))
+		if (push_connect(p, err) || push_choose(p, err))
 			return -1;
 	}
 	push_enter(p, WS_PHASE_PLAN);
 	if (plan_again(p, s, err))
 		return -1;
 	emit_plan(p);
-	if (push_check_plan(p, err) || push_check_fp8(p, err))
-		return -1;
-	if (p->protocol->legal && p->opts.n_endpoints && p->protocol->legal(p, err))
+	if (push_legal(p, err) || push_check_plan(p, err) || push_check_fp8(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_VERIFY);
 	if (push_values_begin(p, err) || push_names(p, err))
@@ -296,7 +291,7 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 		if (p->endpoints[i].state != WS_PARTIAL)
 			p->endpoints[i].state = WS_UNTOUCHED;
 		p->endpoints[i].before = p->endpoints[i].state;
-		p->endpoints[i].lost = false;
+		p->endpoints[i].lost = p->endpoints[i].begun = p->endpoints[i].arrived = false;
 		p->endpoints[i].message[0] = 0;
 	}
 	name_source(p, s);
@@ -426,7 +421,7 @@ static int take_opts(struct ws_push *p, const struct ws_push_opts *opts, struct 
 	p->opts.init_ns = opts->init_ns > 0 ? opts->init_ns : 600 * WS_NS_PER_S;
 	p->opts.bucket_ns = opts->bucket_ns > 0 ? opts->bucket_ns : 600 * WS_NS_PER_S;
 	p->transport = &ws_transport_gloo;
-	p->protocol = &push_update;
+	p->protocol = push_protocol_asked(opts->protocol);
 	p->endpoints = calloc(n + 1, sizeof *p->endpoints);
 	p->infos = calloc(n + 1, sizeof *p->infos);
 	p->members = calloc(n + 1, sizeof *p->members);
@@ -436,8 +431,9 @@ static int take_opts(struct ws_push *p, const struct ws_push_opts *opts, struct 
 	p->targets = calloc(n + 1, sizeof *p->targets);
 	p->urls = calloc(n + 1, sizeof *p->urls);
 	p->index = calloc(n + 1, sizeof *p->index);
+	p->flags = calloc(n + 1, sizeof *p->flags);
 	if (!p->endpoints || !p->infos || !p->members || !p->errs || !p->answers || !p->results ||
-	    !p->targets || !p->urls || !p->index)
+	    !p->targets || !p->urls || !p->index || !p->flags)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	for (size_t i = 0; i < n; i++)
 		p->endpoints[i].url = opts->endpoints[i];
@@ -513,5 +509,6 @@ void ws_push_close(struct ws_push *p)
 	free(p->targets);
 	free(p->urls);
 	free(p->index);
+	free(p->flags);
 	free(p);
 }

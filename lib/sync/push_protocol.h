@@ -7,6 +7,7 @@
 #define WS_SYNC_PUSH_PROTOCOL_H
 
 #include "push_state.h"
+#include "wsync/lineage.h"
 
 /* One bucket of the plan, its bytes at hand. */
 struct push_bucket {
@@ -17,9 +18,13 @@ struct push_bucket {
 	size_t n_payloads;
 };
 
-/* All but bucket may be NULL: nothing to do. */
+/* Of the functions all but takes and bucket may be NULL: nothing to do. */
 struct push_protocol {
-	const char *name; /* as in --protocol */
+	const char *name;     /* as in --protocol */
+	const char *routes;   /* what a server must have for it, in words */
+	bool (*takes)(const struct ws_capabilities *can); /* has it that? */
+	bool tensors_only;    /* its routes know no load format */
+	bool carries_version; /* the weight version goes with the last request */
 	/* May this plan go to these endpoints so? Asked before anybody is paused. */
 	int (*legal)(struct ws_push *p, struct ws_err *err);
 	/* The group stands and the endpoints are paused. */
@@ -31,14 +36,31 @@ struct push_protocol {
 	void (*undo)(struct ws_push *p);
 };
 
-extern const struct push_protocol push_update;
+extern const struct push_protocol push_update, push_session, push_two_phase, push_receive;
+
+/* ---- push_choose.c: which of them ---- */
+
+const struct ws_capabilities *push_can(const struct ws_push *p, size_t i);
+/* Once the endpoints are known: p->protocol, as asked for or as all of them can. */
+int push_choose(struct ws_push *p, struct ws_err *err);
+const struct push_protocol *push_protocol_asked(enum ws_protocol asked);
+/* Does the weight version go with the last request? Else it is set when all is done. */
+bool push_carries_version(const struct ws_push *p);
+enum ws_load_format push_choose_format(const struct ws_push *p);
+/* The protocol, format and version of this plan at these endpoints. */
+int push_legal(struct ws_push *p, struct ws_err *err);
+
+/* ---- push_brackets.c: begin, end and undo of an update ---- */
+
+int push_brackets_begin(struct ws_push *p, struct ws_err *err);
+int push_brackets_end(struct ws_push *p, struct ws_err *err);
+void push_brackets_undo(struct ws_push *p);
 
 /* ---- push_request.c: one POST to every endpoint ---- */
 
 struct push_request {
 	const char *path;
 	bool changes;                   /* whoever is sent it may hold a mixture of old and new from then on */
-	bool over;                      /* out: it was sent to all, and errs of the push say what they made of it */
 	struct ws_buf body;
 	struct ws_jw w;                 /* stands in the body's object until it is sent */
 	struct ws_endpoint_call *calls; /* one per endpoint */
@@ -50,8 +72,31 @@ int push_request_open(struct ws_push *p, struct push_request *r, const char *pat
 void push_request_close(struct ws_push *p, struct push_request *r);
 /* names, dtypes and shapes of a bucket's tensors, as members of the object that w stands in. */
 void push_write_tensors(struct ws_jw *w, const struct ws_plan *plan, size_t b);
-/* Sends the request to all and broadcasts k meanwhile. *wire: how the data plane's work ended. */
-int push_move(struct ws_push *p, struct push_request *r, const struct push_bucket *k, enum ws_code *wire,
-              struct ws_err *err);
+/* Sends it to all; the answers are to be had from push_move. From here on errs of the push say what
+ * became of each endpoint. */
+int push_request_start(struct ws_push *p, struct push_request *r, ws_deadline until, struct ws_err *err);
+/* Sends it to those that are wanted (NULL: all) and waits for their answers: errs and answers of the push
+ * have one for each. -1: the first that did not agree. */
+int push_request_ask(struct ws_push *p, struct push_request *r, bool (*wanted)(const struct push_endpoint *),
+                     ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err);
+/* Keeps what an endpoint said for its result; with what is known from errs. */
+void push_request_note(struct ws_push *p, const struct push_request *r);
+
+/* ---- push_move.c: broadcasts ---- */
+
+struct push_moved {
+	bool over;         /* the data plane has worked, and errs of the push say what the endpoints said */
+	enum ws_code wire; /* how its work ended */
+	int64_t ns, wire_ns;
+};
+
+/* Broadcasts a bucket while r (NULL: nothing) is in flight, and waits for its answers too unless they
+ * come `later`. */
+int push_move(struct ws_push *p, struct push_request *r, const struct push_bucket *k, bool later,
+              struct push_moved *m, struct ws_err *err);
+/* Were the bytes ours? Where they could not be had, what was begun was filled up with others, and nobody
+ * who agrees knows. */
+bool push_moved_ours(const struct push_moved *m);
+void push_moved_emit(struct ws_push *p, const struct push_bucket *k, const struct push_moved *m);
 
 #endif

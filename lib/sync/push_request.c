@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_request.c - one POST to every endpoint, with a broadcast while it is in flight. */
+/* push_request.c - one POST to every endpoint. */
 #include "push_protocol.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { REQUEST_MAX = 256 << 20 };
 
@@ -61,9 +62,18 @@ void push_write_tensors(struct ws_jw *w, const struct ws_plan *plan, size_t b)
 
 /* ---- sending ------------------------------------------------------------------------------------ */
 
-static int start_all(struct ws_push *p, struct push_request *r, ws_deadline until, struct ws_err *err)
+static int end_body(struct push_request *r, struct ws_err *err)
 {
+	ws_jw_end_object(&r->w);
+	return ws_buf_check(&r->body, "request", err);
+}
+
+int push_request_start(struct ws_push *p, struct push_request *r, ws_deadline until, struct ws_err *err)
+{
+	if (end_body(r, err))
+		return -1;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		p->errs[i] = (struct ws_err)WS_ERR_INIT;
 		if (ws_endpoint_start(p->http, &r->calls[i], p->endpoints[i].url, "POST", r->path, &r->body,
 		                      until, err))
 			return -1;
@@ -73,68 +83,57 @@ static int start_all(struct ws_push *p, struct push_request *r, ws_deadline unti
 	return 0;
 }
 
-static int end_body(struct push_request *r, struct ws_err *err)
+static void read_answer(struct ws_push *p, struct push_request *r, size_t i, const struct ws_err *cut)
 {
-	ws_jw_end_object(&r->w);
-	return ws_buf_check(&r->body, "request", err);
+	struct ws_endpoint_call *call = &r->calls[i];
+	struct ws_endpoint_answer *a = &p->answers[i];
+	*a = (struct ws_endpoint_answer){ .err = WS_ERR_INIT, .sent = call->http.sent, .ns = call->http.ns };
+	if (!call->http.done)
+		a->err = *cut;
+	else
+		ws_endpoint_reply(call, NULL, a->message, sizeof a->message, &a->err);
+	p->errs[i] = a->err;
+	memcpy(r->messages[i], a->message, sizeof a->message);
+	if (r->changes && a->sent && p->endpoints[i].state == WS_UNTOUCHED)
+		p->endpoints[i].state = WS_PARTIAL;
 }
 
-static uint64_t taken(const struct ws_push *p)
+int push_request_ask(struct ws_push *p, struct push_request *r, bool (*wanted)(const struct push_endpoint *),
+                     ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
 {
-	const struct ws_transport *t = ws_group_transport(p->group);
-	return t->ops->progress(t) - p->progress_base;
-}
-
-static void tick(void *ctx)
-{
-	struct ws_push *p = ctx;
-	const struct ws_event ev = {
-		.type = WS_EV_PROGRESS,
-		.progress = { .phase = WS_PHASE_TRANSFER, .done = taken(p), .total = p->plan->bytes,
-		              .bucket = p->bucket, .buckets = p->plan->n_buckets,
-		              .ns = ws_now_ns() - p->transfer_since },
-	};
-	push_emit(p, &ev);
-}
-
-static void emit_bucket(struct ws_push *p, const struct push_bucket *k, int64_t ns, int64_t wire_ns)
-{
-	const struct ws_plan_bucket *bucket = &p->plan->buckets[k->b];
-	const struct ws_event ev = {
-		.type = WS_EV_BUCKET,
-		.bucket = { .index = k->b, .count = p->plan->n_buckets, .tensors = bucket->n,
-		            .bytes = bucket->bytes, .flush = k->flush, .ns = ns, .wire_ns = wire_ns },
-	};
-	push_emit(p, &ev);
-}
-
-int push_move(struct ws_push *p, struct push_request *r, const struct push_bucket *k, enum ws_code *wire,
-              struct ws_err *err)
-{
-	struct ws_transport *t = ws_group_transport(p->group);
-	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
-	char what[64];
-	snprintf(what, sizeof what, "bucket %zu of %zu", k->b + 1, p->plan->n_buckets);
-	if (end_body(r, err) || t->ops->send_bucket(t, k->payloads, k->n_payloads, until, err))
+	struct ws_err cut = WS_ERR_INIT;
+	const struct ws_err *first = NULL;
+	if (end_body(r, err))
 		return -1;
-	if (start_all(p, r, until, err)) {
-		t->ops->abort(t);
-		t->ops->wait(t, NULL);
-		return -1;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		p->errs[i] = (struct ws_err)WS_ERR_INIT;
+		p->answers[i] = (struct ws_endpoint_answer){ .err = WS_ERR_INIT };
+		if ((!wanted || wanted(&p->endpoints[i])) &&
+		    ws_endpoint_prepare(&r->calls[i], p->endpoints[i].url, "POST", r->path, &r->body, until, err))
+			return -1;
 	}
-	struct ws_together w = { .group = p->group, .calls = r->calls, .n = p->opts.n_endpoints,
-		                 .errs = p->errs, .messages = r->messages, .until = until,
-		                 .cancel = p->opts.cancel, .what = what, .tick = tick, .ctx = p };
-	const int64_t start = ws_now_ns();
-	const int rc = ws_group_together(&w, err);
-	const int64_t ns = ws_now_ns() - start;
-	/* From the last byte taken to the last answer the servers load what they got. */
-	p->ns[WS_PHASE_APPLY] += ns - w.wire_ns;
-	p->ns[WS_PHASE_TRANSFER] -= ns - w.wire_ns;
-	*wire = w.wire;
-	r->over = true;
-	if (rc) /* a deadline's sentence has it already */
-		return err && err->code == WS_ETIMEOUT ? -1 : ws_err_wrap(err, "%s", what);
-	emit_bucket(p, k, ns, w.wire_ns);
-	return 0;
+	const int rc = ws_endpoint_run(p->http, r->calls, p->opts.n_endpoints, cancel, &cut);
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		if (wanted && !wanted(&p->endpoints[i]))
+			continue;
+		read_answer(p, r, i, &cut);
+		if (!first && p->errs[i].code != WS_OK)
+			first = &p->errs[i];
+	}
+	if (rc)
+		first = &cut;
+	if (first && err)
+		*err = *first;
+	return first ? -1 : 0;
+}
+
+void push_request_note(struct ws_push *p, const struct push_request *r)
+{
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		const struct ws_err *said = &p->errs[i];
+		struct push_endpoint *e = &p->endpoints[i];
+		e->lost = said->code == WS_EREACH;
+		snprintf(e->message, sizeof e->message, "%.255s",
+		         said->code == WS_OK ? r->messages[i] : said->msg);
+	}
 }

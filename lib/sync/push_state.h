@@ -14,12 +14,20 @@
 #include "wsync/audit.h"
 #include "wsync/push.h"
 
+/* What an endpoint wants to hear around an update (push_brackets.c). */
+enum push_bracket { PUSH_BRACKET_NONE, PUSH_BRACKET_SESSION, PUSH_BRACKET_PROCESS };
+
+struct push_request;
+
 struct push_endpoint {
 	const char *url;                   /* borrowed from the options */
 	enum ws_endpoint_state state;
 	enum ws_endpoint_state before;     /* when the run began: only success ends a mixture */
 	bool paused;                       /* by us, and not resumed yet */
 	bool lost;                         /* its connection broke: hardly waited for */
+	enum push_bracket bracket;
+	bool begun;                        /* it is in the middle of a protocol, which is to be ended */
+	bool arrived;                      /* it has everything, and only that end is missing */
 	char message[256];                 /* the last words worth reporting */
 };
 
@@ -36,14 +44,17 @@ struct ws_push {
 	struct ws_ev_endpoint_result *results;
 	const char **urls;                 /* scratch: the endpoints a call goes to */
 	size_t *index;                     /* scratch: urls[k] is endpoint index[k] */
+	bool *flags;                       /* scratch */
 	bool known;                        /* infos are filled */
 	struct ws_audit_target *targets;   /* what each of them lists; n_targets 0: not asked yet */
 	size_t n_targets;
 	struct ws_group *group;            /* NULL: not initialised, or given up after a failure */
+	char group_name[128];              /* its, or of the one given up */
 
 	/* one run */
 	struct ws_input input;
 	struct ws_plan *plan;
+	enum ws_load_format format;        /* that the plan is made for */
 	char source_name[1024];
 	const char *weight_version;
 	ws_deadline until;                 /* of the run */
@@ -54,6 +65,10 @@ struct ws_push {
 	uint64_t sent_base;                /* likewise, when the run began */
 	bool spoilt;                       /* a transfer was begun and not finished */
 	size_t bucket;
+	struct push_request *request;      /* one that is in flight for all of the transfer; NULL */
+	bool moving;                       /* two-phase: what was prepared has begun to be broadcast, */
+	bool completes;                    /* completes the weights, */
+	bool ours;                         /* and is what was meant to be sent */
 	int64_t ns[WS_PHASE_COUNT];
 	struct ws_audit names;             /* all endpoints together */
 	struct ws_hashes hashes;

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_update.c - /update_weights_from_distributed: a request for each bucket, which the server answers
- * when it has received and loaded it.
+ * when it has received and loaded it; between brackets where a server wants them (push_brackets.c).
  *
  *   {"names":[..],"dtypes":[..],"shapes":[[..],..],"group_name","flush_cache","abort_all_requests",
  *    "weight_version" (last bucket only),"load_format":"flattened_bucket" (or absent)}
  *
  * flush_cache is written into every request, because servers flush when it is absent. */
 #include "push_protocol.h"
-
-#include <stdio.h>
 
 static void write_body(const struct ws_push *p, struct ws_jw *w, const struct push_bucket *k)
 {
@@ -17,49 +15,80 @@ static void write_body(const struct ws_push *p, struct ws_jw *w, const struct pu
 	ws_jw_bool(w, "flush_cache", k->flush);
 	ws_jw_bool(w, "abort_all_requests", false);
 	/* A version that is to be believed comes after the verification (push_set_version). */
-	if (k->last && p->weight_version && p->opts.verify != WS_VERIFY_HASH)
+	if (k->last && p->weight_version && push_carries_version(p))
 		ws_jw_str(w, "weight_version", p->weight_version);
 	if (p->plan->format == WS_FORMAT_FLATTENED)
 		ws_jw_str(w, "load_format", "flattened_bucket");
 }
 
 /* After the last bucket an endpoint that agreed has everything; before, whoever was sent something has a
- * mixture, unless it refused the very first request before a byte had left. Where our own bytes could not
- * be had, what was begun was filled up with others, and nobody who agrees knows. */
-static void judge(struct ws_push *p, const struct push_request *r, const struct push_bucket *k,
-                  enum ws_code wire)
+ * mixture, unless it refused the very first request before a byte had left. */
+static void judge(struct ws_push *p, const struct push_bucket *k, const struct push_moved *m)
 {
-	const bool genuine = wire != WS_EINPUT && wire != WS_ESYSTEM;
 	const struct ws_transport *t = ws_group_transport(p->group);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->endpoints[i];
-		const struct ws_err *said = &p->errs[i];
-		if (said->code == WS_OK) {
-			if (k->last && genuine)
-				e->state = WS_COMMITTED;
-		} else if (k->b == 0 && said->code == WS_EREFUSED && t->ops->sent(t, NULL) == p->sent_base) {
+		const enum ws_code code = p->errs[i].code;
+		if (code == WS_EREFUSED && k->b == 0 && t->ops->sent(t, NULL) == p->sent_base)
 			e->state = e->before;
-		}
-		e->lost = said->code == WS_EREACH;
-		snprintf(e->message, sizeof e->message, "%.255s",
-		         said->code == WS_OK ? r->messages[i] : said->msg);
+		if (code != WS_OK || !k->last || !push_moved_ours(m))
+			continue;
+		e->arrived = true;
+		if (!e->begun)
+			e->state = WS_COMMITTED;
 	}
 }
 
 static int move_bucket(struct ws_push *p, const struct push_bucket *k, struct ws_err *err)
 {
+	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
 	struct push_request r;
-	enum ws_code wire = WS_OK;
+	struct push_moved m = { 0 };
 	int rc = push_request_open(p, &r, "/update_weights_from_distributed", err);
 	if (rc == 0) {
 		r.changes = true;
 		write_body(p, &r.w, k);
-		rc = push_move(p, &r, k, &wire, err);
+		rc = push_request_start(p, &r, until, err) || push_move(p, &r, k, false, &m, err) ? -1 : 0;
 	}
-	if (r.over)
-		judge(p, &r, k, wire);
+	if (m.over) {
+		judge(p, k, &m);
+		push_request_note(p, &r);
+	}
+	if (rc == 0)
+		push_moved_emit(p, k, &m);
 	push_request_close(p, &r);
 	return rc;
 }
 
-const struct push_protocol push_update = { .name = "update", .bucket = move_bucket };
+static bool takes_update(const struct ws_capabilities *can)
+{
+	return can->update && !can->session;
+}
+
+static bool takes_session(const struct ws_capabilities *can)
+{
+	return can->update;
+}
+
+const struct push_protocol push_update = {
+	.name = "update", .routes = "/update_weights_from_distributed outside of a session",
+	.takes = takes_update, .carries_version = true, .begin = push_brackets_begin,
+	.bucket = move_bucket, .end = push_brackets_end, .undo = push_brackets_undo,
+};
+
+static int legal_session(struct ws_push *p, struct ws_err *err)
+{
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		if (push_can(p, i)->session)
+			return 0;
+	ws_err_set(err, WS_EREFUSED, "%s has no /begin_weight_update, and no other endpoint has",
+	           p->endpoints[0].url);
+	return ws_err_hint(err, "use --protocol update");
+}
+
+/* The version comes after the end of the session, which can still fail. */
+const struct push_protocol push_session = {
+	.name = "session", .routes = "/update_weights_from_distributed",
+	.takes = takes_session, .legal = legal_session, .begin = push_brackets_begin,
+	.bucket = move_bucket, .end = push_brackets_end, .undo = push_brackets_undo,
+};

@@ -5,7 +5,7 @@
  * second reading, because those bytes never pass through our hands; of what is made as it is handed out,
  * so that it is made once. The endpoints are asked for theirs afterwards. That works with endpoints whose checksums are XXH3-64 of the raw bytes and say so;
  * SGLang's own checksum is another function over another layout and is not compared. */
-#include "push_state.h"
+#include "push_protocol.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,7 +82,7 @@ int push_verify(struct ws_push *p, struct ws_err *err)
 
 int push_set_version(struct ws_push *p, struct ws_err *err)
 {
-	if (!p->weight_version || p->opts.verify != WS_VERIFY_HASH)
+	if (!p->weight_version || push_carries_version(p))
 		return 0; /* it travelled with the last bucket */
 	const size_t n = push_select(p, NULL);
 	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.connect_ns));

@@ -11,6 +11,9 @@ Torch is imported once; endpoints and ranks are forks. Everything dies with the 
 and an endpoint dies with any of its ranks, as a server does. Python 3.11 to 3.14, torch 1.13 up.
 
 POST /get_weights_by_name   numbers of the first rank, with --keep memory
+With --lineage it has the routes of a fork besides: xorl-legacy and xorl receive between prepare and
+complete in a thread of each rank; a server with sessions updates only inside of one.
+
 GET /received   what each rank holds since the last group was formed
 GET /journal    the requests in order of arrival, with the status that they got
 """
@@ -43,6 +46,7 @@ class Rank:
     def __init__(self, tp_rank, keep):
         self.tp_rank, self.keep = tp_rank, keep
         self.groups, self.held = {}, {}
+        self.prepared = None
 
     def init_weights_update_group(self, body):
         name, world = body["group_name"], body["world_size"]
@@ -68,17 +72,55 @@ class Rank:
         dist.destroy_process_group(self.groups.pop(body["group_name"]))
 
     def update_weights_from_distributed(self, body):
+        self.load(self.receive(body, body.get("load_format"), self.groups[body["group_name"]]))
+
+    def prepare_weights_update(self, body):
+        if self.prepared:
+            raise RuntimeError("A weight update is already in progress. Call "
+                               "complete_weights_update first.")
         group = self.groups[body["group_name"]]
+        self.prepared = Prepared(body, lambda bucket: self.receive(
+            bucket, body.get("load_format"), group))
+        if not self.prepared.ready.wait(60):
+            raise RuntimeError("Timeout waiting for recv thread to become ready after 60s")
+
+    def complete_weights_update(self, body):
+        if not self.prepared:
+            raise RuntimeError("No weight update in progress. Call prepare_weights_update first.")
+        self.prepared.thread.join(body["join_seconds"])
+        if self.prepared.thread.is_alive():
+            if not body["stays_armed"]:
+                self.prepared = None
+            raise RuntimeError("Weight receive timed out after 300s.")
+        prepared, self.prepared = self.prepared, None
+        if prepared.error:
+            raise prepared.error
+        for bucket in prepared.buckets:
+            self.load(bucket)
+
+    def receive_weights(self, body):
+        group = self.groups[body["group_name"]]
+        known = ("float32", "float16", "bfloat16", "int8", "int32", "int64")
+        for dtype in (d for bucket in body["buckets"] for d in bucket["dtypes"]):
+            if dtype not in known:
+                raise RuntimeError("Unknown dtype: " + dtype)
+        for bucket in [self.receive(bucket, None, group) for bucket in body["buckets"]]:
+            self.load(bucket)
+
+    def load(self, tensors):
+        for name, tensor in tensors:
+            self.hold(name, tensor)
+
+    def receive(self, body, load_format, group):
         wanted = [(name, getattr(torch, dtype), shape) for name, dtype, shape
                   in zip(body["names"], body["dtypes"], body["shapes"])]
-        if body.get("load_format") == "flattened_bucket":
+        if load_format == "flattened_bucket":
             tensors = self.receive_flattened(wanted, group)
         else:
             tensors = [torch.empty(shape, dtype=dtype) for _, dtype, shape in wanted]
             for work in [dist.broadcast(t, src=0, group=group, async_op=True) for t in tensors]:
                 work.wait()
-        for (name, _, _), tensor in zip(wanted, tensors):
-            self.hold(name, tensor)
+        return [(name, tensor) for (name, _, _), tensor in zip(wanted, tensors)]
 
     @staticmethod
     def receive_flattened(wanted, group):
@@ -118,6 +160,25 @@ class Rank:
                 pipe.send((False, str(e.args[0]) if isinstance(e, KeyError) else str(e)))
 
 
+class Prepared:
+    """What a rank receives in a thread between prepare and complete."""
+
+    def __init__(self, body, receive):
+        self.wanted = body.get("buckets") or [{k: body[k] for k in LISTS}]
+        self.receive, self.buckets, self.error = receive, [], None
+        self.ready = threading.Event()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def run(self):
+        self.ready.set()
+        try:
+            for bucket in self.wanted:
+                self.buckets.append(self.receive(bucket))
+        except Exception as e:  # for complete to tell
+            self.error = e
+
+
 class Endpoint:
     """The HTTP side. A method that a route names gets a JSON body and returns (status, reply)."""
 
@@ -125,6 +186,8 @@ class Endpoint:
         self.tp, self.args = tp, args
         self.lock = threading.Lock()
         self.journal, self.weight_version = [], "default"
+        self.in_session = False
+        self.routes = dict(ROUTES, **{"/" + name: name for name in LINEAGES[args.lineage]})
         self.pipes, self.pids = [], []
         for i in range(tp):
             ours, theirs = FORK.Pipe()
@@ -164,15 +227,45 @@ class Endpoint:
     def update_weights_from_distributed(self, body):
         if self.args.refuse:
             return 400, {"success": False, "message": "refused as told"}
+        if self.args.lineage == "session" and not self.in_session:
+            return 400, {"success": False, "message": "update_weights_from_distributed requires an "
+                                                      "open begin_weight_update session"}
         status, reply = self.ask("update_weights_from_distributed", body,
                                  "Succeeded to update parameter online.",
                                  "Failed to update parameter online: %s. The full weights of "
                                  "the ModelRunner are partially updated. Please discard the "
                                  "whole weights.")
+        return self.label(status, reply, body)
+
+    def label(self, status, reply, body):
         if status == 200 and body.get("weight_version") is not None:
             self.weight_version = body["weight_version"]
             reply["message"] += " Weight version updated to %s." % self.weight_version
         return status, reply
+
+    def prepare_weights_update(self, body):
+        return self.ask("prepare_weights_update", body, "ready", "%s")
+
+    def complete_weights_update(self, body):
+        body = dict(body, join_seconds=self.args.join, stays_armed=self.args.lineage == "xorl")
+        status, reply = self.ask("complete_weights_update", body,
+                                 "Succeeded to update weights via two-phase protocol.", "%s")
+        return self.label(status, reply, body)
+
+    def receive_weights(self, body):
+        return self.ask("receive_weights", body, "Received and applied weights", "%s")
+
+    def begin_weight_update(self, _body):
+        if self.in_session:
+            return 400, {"success": False, "message": "a session is open"}
+        self.in_session = True
+        return 200, {"success": True, "message": "begun"}
+
+    def end_weight_update(self, _body):
+        if not self.in_session:
+            return 400, {"success": False, "message": "no session is open"}
+        self.in_session = False
+        return 200, {"success": True, "message": "ended"}
 
     def pause_generation(self, _body):
         return 200, {"message": "Generation paused successfully.", "status": "ok"}
@@ -217,7 +310,7 @@ class Endpoint:
         return 200, [held for _, held in self.ask_ranks("received", {})]
 
     def openapi_json(self, _body):
-        return 200, {"paths": {path: {} for path in ROUTES}}
+        return 200, {"paths": {path: {} for path in self.routes}}
 
     def read_journal(self, _body):
         return 200, self.journal
@@ -230,6 +323,10 @@ ROUTES = collections.OrderedDict(
         "continue_generation", "flush_cache", "update_weight_version", "weights_checker",
         "get_weights_by_name", "received"))
 ROUTES.update({"/journal": "read_journal", "/openapi.json": "openapi_json"})
+LINEAGES = {
+    "sglang-2026": (), "session": ("begin_weight_update", "end_weight_update"),
+    "xorl": ("prepare_weights_update", "complete_weights_update"),
+    "xorl-legacy": ("prepare_weights_update", "complete_weights_update", "receive_weights")}
 LISTS = ("names", "dtypes", "shapes")
 
 
@@ -251,8 +348,8 @@ class Handler(BaseHTTPRequestHandler):
             entry["body"] = {k: len(v) if k in LISTS else v for k, v in body.items()}
             if path != "/journal":
                 endpoint.journal.append(entry)
-            if path in ROUTES:
-                entry["status"], reply = getattr(endpoint, ROUTES[path])(body)
+            if path in endpoint.routes:
+                entry["status"], reply = getattr(endpoint, endpoint.routes[path])(body)
             else:
                 entry["status"], reply = 404, {"detail": "Not Found"}
         except (ValueError, KeyError, TypeError, AttributeError) as e:
@@ -291,6 +388,9 @@ def main():
     p.add_argument("--model-path", default="/nonexistent")
     p.add_argument("--server-info", type=json.loads, default={},
                    help="JSON to lay over /server_info")
+    p.add_argument("--lineage", choices=sorted(LINEAGES), default="sglang-2026")
+    p.add_argument("--join", type=float, default=300,
+                   help="seconds that complete waits for the thread that prepare began")
     p.add_argument("--refuse", action="store_true", help="answer every update with 400, at once")
     args = p.parse_args()
     args.out = os.dup(1)  # for the ready lines; gloo prints to stdout on its own

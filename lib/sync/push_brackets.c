@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push_brackets.c - what some servers want to hear before and after a whole update.
+ *
+ *   POST /begin_weight_update {}, POST /end_weight_update {}: servers with sessions refuse an update
+ *   outside of one; the first makes packed weights loadable again, the second packs them.
+ *   POST /post_process_weights {"restore_weights_before_load","post_process_quantization"}: slime's
+ *   servers, to the same end, and only with compressed-tensors.
+ *
+ * Where one was begun its end is said whatever happened: in a server that never hears it every later
+ * update fails, and its weights cannot be computed with. */
+#include "push_protocol.h"
+
+#include <string.h>
+
+static const int64_t UNDO_NS = 3 * WS_NS_PER_S;
+
+enum push_side { BEGIN, END };
+
+static bool wants_session(const struct push_endpoint *e)
+{
+	return e->bracket == PUSH_BRACKET_SESSION;
+}
+
+static bool wants_processing(const struct push_endpoint *e)
+{
+	return e->bracket == PUSH_BRACKET_PROCESS;
+}
+
+static bool in_session(const struct push_endpoint *e)
+{
+	return e->begun && wants_session(e);
+}
+
+static bool in_processing(const struct push_endpoint *e)
+{
+	return e->begun && wants_processing(e);
+}
+
+static const struct {
+	bool (*wanted[2])(const struct push_endpoint *);
+	const char *path[2];
+} brackets[] = {
+	{ { wants_session, in_session }, { "/begin_weight_update", "/end_weight_update" } },
+	{ { wants_processing, in_processing }, { "/post_process_weights", "/post_process_weights" } },
+};
+enum { N_BRACKETS = sizeof brackets / sizeof *brackets };
+
+static bool any(const struct ws_push *p, bool (*wanted)(const struct push_endpoint *))
+{
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		if (wanted(&p->endpoints[i]))
+			return true;
+	return false;
+}
+
+static void take_answer(struct ws_push *p, size_t i, enum push_side side)
+{
+	struct push_endpoint *e = &p->endpoints[i];
+	const enum ws_code code = p->errs[i].code;
+	if (side == BEGIN) { /* one that was not answered may have been obeyed */
+		e->begun = code == WS_OK || (code != WS_EREFUSED && p->answers[i].sent);
+		/* Packed weights that were made loadable are none to compute with, if nothing is loaded. */
+		if (e->begun && p->infos[i].quantization[0])
+			e->before = e->state = WS_PARTIAL;
+	} else if (code == WS_OK) {
+		e->begun = false;
+		if (e->arrived)
+			e->state = WS_COMMITTED;
+	}
+}
+
+/* One bracket to all that want it. */
+static int say(struct ws_push *p, size_t b, enum push_side side, ws_deadline until,
+               const struct ws_cancel *cancel, struct ws_err *err)
+{
+	bool (*wanted)(const struct push_endpoint *) = brackets[b].wanted[side];
+	struct push_request r;
+	if (!any(p, wanted))
+		return 0;
+	int rc = push_request_open(p, &r, brackets[b].path[side], err);
+	if (rc == 0) {
+		if (brackets[b].path[BEGIN] == brackets[b].path[END]) {
+			ws_jw_bool(&r.w, "restore_weights_before_load", side == BEGIN);
+			ws_jw_bool(&r.w, "post_process_quantization", side == END);
+		}
+		bool *asked = p->flags;
+		for (size_t i = 0; i < p->opts.n_endpoints; i++)
+			asked[i] = wanted(&p->endpoints[i]);
+		rc = push_request_ask(p, &r, wanted, until, cancel, err);
+		for (size_t i = 0; i < p->opts.n_endpoints; i++)
+			if (asked[i])
+				take_answer(p, i, side);
+	}
+	push_request_close(p, &r);
+	return rc;
+}
+
+static enum push_bracket choose(const struct ws_push *p, size_t i)
+{
+	const struct ws_capabilities *can = push_can(p, i);
+	if (can->session)
+		return PUSH_BRACKET_SESSION;
+	return can->post_process && strcmp(p->infos[i].quantization, "compressed-tensors") == 0 ?
+	       PUSH_BRACKET_PROCESS : PUSH_BRACKET_NONE;
+}
+
+int push_brackets_begin(struct ws_push *p, struct ws_err *err)
+{
+	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		p->endpoints[i].bracket = choose(p, i);
+	for (size_t b = 0; b < N_BRACKETS; b++)
+		if (say(p, b, BEGIN, until, p->opts.cancel, err))
+			return -1;
+	return 0;
+}
+
+int push_brackets_end(struct ws_push *p, struct ws_err *err)
+{
+	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
+	const int64_t start = ws_now_ns();
+	int rc = 0;
+	for (size_t b = 0; b < N_BRACKETS && rc == 0; b++)
+		rc = say(p, b, END, until, p->opts.cancel, err);
+	p->ns[WS_PHASE_APPLY] += ws_now_ns() - start;
+	p->ns[WS_PHASE_TRANSFER] -= ws_now_ns() - start;
+	return rc;
+}
+
+void push_brackets_undo(struct ws_push *p)
+{
+	const ws_deadline until = ws_deadline_in(UNDO_NS);
+	for (size_t b = 0; b < N_BRACKETS; b++)
+		say(p, b, END, until, NULL, NULL);
+	/* One that refuses has ended it already, or never began. */
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		struct push_endpoint *e = &p->endpoints[i];
+		if (e->begun && p->errs[i].code != WS_EREFUSED)
+			push_warn(p, e->url, "may still wait for the end of its weight update: %s",
+			          p->errs[i].msg);
+		e->begun = false;
+	}
+}

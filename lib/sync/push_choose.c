@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push_choose.c - which protocol suits all the endpoints, and what of load formats they understand. */
+#include "push_protocol.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* In the order in which auto tries them: what every server has first. */
+static const struct {
+	enum ws_protocol asked;
+	const struct push_protocol *how;
+} protocols[] = {
+	{ WS_PROTOCOL_UPDATE, &push_update },
+	{ WS_PROTOCOL_SESSION, &push_session },
+	{ WS_PROTOCOL_TWO_PHASE, &push_two_phase },
+	{ WS_PROTOCOL_RECEIVE, &push_receive },
+};
+enum { N_PROTOCOLS = sizeof protocols / sizeof *protocols };
+
+const struct push_protocol *push_protocol_asked(enum ws_protocol asked)
+{
+	for (size_t i = 0; i < N_PROTOCOLS; i++)
+		if (protocols[i].asked == asked)
+			return protocols[i].how;
+	return &push_update;
+}
+
+bool push_carries_version(const struct ws_push *p)
+{
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		if (!push_can(p, i)->weight_version)
+			return false;
+	return p->protocol->carries_version && p->opts.verify != WS_VERIFY_HASH;
+}
+
+const struct ws_capabilities *push_can(const struct ws_push *p, size_t i)
+{
+	return &p->infos[i].can;
+}
+
+/* "update, two-phase": what this endpoint takes. */
+static void list_taken(const struct ws_push *p, size_t i, char *dst, size_t n)
+{
+	size_t used = 0;
+	dst[0] = 0;
+	for (size_t k = 0; k < N_PROTOCOLS && used < n; k++)
+		if (protocols[k].how->takes(push_can(p, i)) &&
+		    (protocols[k].how != &push_session || push_can(p, i)->session))
+			used += (size_t)snprintf(dst + used, n - used, "%s%s", used ? ", " : "",
+			                         protocols[k].how->name);
+	if (!used)
+		snprintf(dst, n, "none that this program speaks");
+}
+
+/* The first endpoint that does not take it; n_endpoints: all do. */
+static size_t find_odd(const struct ws_push *p, const struct push_protocol *how)
+{
+	size_t i = 0;
+	while (i < p->opts.n_endpoints && how->takes(push_can(p, i)))
+		i++;
+	return i;
+}
+
+static int refuse_asked(const struct ws_push *p, size_t odd, struct ws_err *err)
+{
+	char taken[256];
+	list_taken(p, odd, taken, sizeof taken);
+	ws_err_set(err, WS_EREFUSED, "%s takes no protocol %s: it has no %s", p->endpoints[odd].url,
+	           p->protocol->name, p->protocol->routes);
+	ws_err_hint(err, "it takes %s; --protocol auto chooses what all endpoints take", taken);
+	return ws_err_where(err, NULL, p->endpoints[odd].url);
+}
+
+static int refuse_mixture(const struct ws_push *p, struct ws_err *err)
+{
+	char first[256], other[256];
+	size_t odd = 0;
+	for (size_t k = 0; k < N_PROTOCOLS && odd == 0; k++)
+		odd = find_odd(p, protocols[k].how);
+	list_taken(p, 0, first, sizeof first);
+	list_taken(p, odd, other, sizeof other);
+	if (odd == 0)
+		ws_err_set(err, WS_EREFUSED, "%s takes no protocol that this program speaks",
+		           p->endpoints[0].url);
+	else
+		ws_err_set(err, WS_EREFUSED, "no protocol suits all endpoints: %s takes %s, but %s takes %s",
+		           p->endpoints[0].url, first, p->endpoints[odd].url, other);
+	if (odd)
+		ws_err_hint(err, "push to servers of one kind at a time");
+	return ws_err_where(err, NULL, p->endpoints[odd].url);
+}
+
+int push_choose(struct ws_push *p, struct ws_err *err)
+{
+	if (p->opts.protocol != WS_PROTOCOL_AUTO) {
+		const size_t odd = find_odd(p, p->protocol);
+		return odd < p->opts.n_endpoints ? refuse_asked(p, odd, err) : 0;
+	}
+	for (size_t k = 0; k < N_PROTOCOLS; k++) {
+		if (find_odd(p, protocols[k].how) < p->opts.n_endpoints)
+			continue;
+		p->protocol = protocols[k].how;
+		return 0;
+	}
+	return refuse_mixture(p, err);
+}
+
+/* ---- load formats and versions ------------------------------------------------------------------ */
+
+static bool is_mixed(const struct ws_plan *plan)
+{
+	for (size_t b = 0; b < plan->n_buckets; b++) {
+		const struct ws_plan_tensor *t = &plan->tensors[plan->buckets[b].first];
+		for (size_t i = 1; i < plan->buckets[b].n; i++)
+			if (t[i].dtype != t[0].dtype)
+				return true;
+	}
+	return false;
+}
+
+/* The first endpoint that does not understand flattened buckets, or not these; n_endpoints: all do. A
+ * server without the field ignores it and waits for one broadcast per tensor. */
+static size_t find_plain(const struct ws_push *p)
+{
+	const bool mixed = p->plan && is_mixed(p->plan);
+	size_t i = 0;
+	while (i < p->opts.n_endpoints && push_can(p, i)->load_format &&
+	       (!mixed || push_can(p, i)->mixed_bucket))
+		i++;
+	return i;
+}
+
+/* torch's gloo takes few dtypes by themselves and every server that knows flattened buckets takes them as
+ * uint8; it is also one broadcast instead of hundreds. */
+enum ws_load_format push_choose_format(const struct ws_push *p)
+{
+	if (p->protocol->tensors_only || p->opts.format == WS_PUSH_FORMAT_NONE)
+		return WS_FORMAT_TENSORS;
+	if (p->opts.format == WS_PUSH_FORMAT_FLATTENED || !p->known)
+		return WS_FORMAT_FLATTENED;
+	return find_plain(p) < p->opts.n_endpoints ? WS_FORMAT_TENSORS : WS_FORMAT_FLATTENED;
+}
+
+static int check_format(const struct ws_push *p, struct ws_err *err)
+{
+	if (p->opts.format != WS_PUSH_FORMAT_FLATTENED)
+		return 0;
+	if (p->protocol->tensors_only) {
+		ws_err_set(err, WS_EREFUSED, "protocol %s knows no load format", p->protocol->name);
+		return ws_err_hint(err, "leave --load-format out");
+	}
+	const size_t plain = find_plain(p);
+	if (plain == p->opts.n_endpoints)
+		return 0;
+	const char *url = p->endpoints[plain].url;
+	if (push_can(p, plain)->load_format)
+		ws_err_set(err, WS_EREFUSED, "%s takes flattened buckets of one dtype only", url);
+	else
+		ws_err_set(err, WS_EREFUSED, "%s knows no flattened buckets: it would wait for other "
+		           "broadcasts than are sent", url);
+	ws_err_hint(err, "use --load-format none");
+	return ws_err_where(err, NULL, url);
+}
+
+static int check_version(const struct ws_push *p, struct ws_err *err)
+{
+	for (size_t i = 0; p->weight_version && !push_carries_version(p) && i < p->opts.n_endpoints; i++) {
+		if (push_can(p, i)->set_version)
+			continue;
+		ws_err_set(err, WS_EREFUSED, "%s has no place for a weight version", p->endpoints[i].url);
+		ws_err_hint(err, "leave --weight-version out");
+		return ws_err_where(err, NULL, p->endpoints[i].url);
+	}
+	return 0;
+}
+
+int push_legal(struct ws_push *p, struct ws_err *err)
+{
+	if (!p->known)
+		return 0;
+	if (check_format(p, err) || check_version(p, err))
+		return -1;
+	return p->protocol->legal ? p->protocol->legal(p, err) : 0;
+}

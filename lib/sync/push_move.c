@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push_move.c - one bucket through the data plane, whatever request is in flight meanwhile. */
+#include "push_protocol.h"
+
+#include <stdio.h>
+
+static uint64_t taken(const struct ws_push *p)
+{
+	const struct ws_transport *t = ws_group_transport(p->group);
+	return t->ops->progress(t) - p->progress_base;
+}
+
+static void tick(void *ctx)
+{
+	struct ws_push *p = ctx;
+	const struct ws_event ev = {
+		.type = WS_EV_PROGRESS,
+		.progress = { .phase = WS_PHASE_TRANSFER, .done = taken(p), .total = p->plan->bytes,
+		              .bucket = p->bucket, .buckets = p->plan->n_buckets,
+		              .ns = ws_now_ns() - p->transfer_since },
+	};
+	push_emit(p, &ev);
+}
+
+int push_move(struct ws_push *p, struct push_request *r, const struct push_bucket *k, bool later,
+              struct push_moved *m, struct ws_err *err)
+{
+	struct ws_transport *t = ws_group_transport(p->group);
+	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
+	char what[64];
+	snprintf(what, sizeof what, "bucket %zu of %zu", k->b + 1, p->plan->n_buckets);
+	*m = (struct push_moved){ 0 };
+	if (t->ops->send_bucket(t, k->payloads, k->n_payloads, until, err))
+		return -1;
+	struct ws_together w = { .group = p->group, .calls = r ? r->calls : NULL,
+		                 .n = r ? p->opts.n_endpoints : 0, .later = later, .errs = p->errs,
+		                 .messages = r ? r->messages : NULL, .until = until,
+		                 .cancel = p->opts.cancel, .what = what, .tick = tick, .ctx = p };
+	const int64_t start = ws_now_ns();
+	const int rc = ws_group_together(&w, err);
+	*m = (struct push_moved){ .over = true, .wire = w.wire, .ns = ws_now_ns() - start,
+		                  .wire_ns = w.wire_ns };
+	/* From the last byte taken to the last answer the servers load what they got. */
+	p->ns[WS_PHASE_APPLY] += m->ns - m->wire_ns;
+	p->ns[WS_PHASE_TRANSFER] -= m->ns - m->wire_ns;
+	if (rc) /* a deadline's sentence has it already */
+		return err && err->code == WS_ETIMEOUT ? -1 : ws_err_wrap(err, "%s", what);
+	return 0;
+}
+
+bool push_moved_ours(const struct push_moved *m)
+{
+	return m->wire != WS_EINPUT && m->wire != WS_ESYSTEM;
+}
+
+void push_moved_emit(struct ws_push *p, const struct push_bucket *k, const struct push_moved *m)
+{
+	const struct ws_plan_bucket *bucket = &p->plan->buckets[k->b];
+	const struct ws_event ev = {
+		.type = WS_EV_BUCKET,
+		.bucket = { .index = k->b, .count = p->plan->n_buckets, .tensors = bucket->n,
+		            .bytes = bucket->bytes, .flush = k->flush, .ns = m->ns, .wire_ns = m->wire_ns },
+	};
+	push_emit(p, &ev);
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push_receive.c - /receive_weights: one request announces every tensor, is answered when all have come
+ * and are loaded, and stays in flight while bucket after bucket is broadcast.
+ *
+ *   {"num_buckets","buckets":[{"names","dtypes","shapes"},..],"group_name","flush_cache",
+ *    "free_kv_cache_before_recv","recapture_cuda_graph"}
+ *
+ * A server has room for all of it beside its weights, and changes all of them or none. */
+#include "push_protocol.h"
+
+#include <stdlib.h>
+
+static bool is_known(enum ws_dtype dtype)
+{
+	return dtype == WS_DTYPE_F32 || dtype == WS_DTYPE_F16 || dtype == WS_DTYPE_BF16 ||
+	       dtype == WS_DTYPE_I8 || dtype == WS_DTYPE_I32 || dtype == WS_DTYPE_I64;
+}
+
+static int legal(struct ws_push *p, struct ws_err *err)
+{
+	for (size_t i = 0; i < p->plan->n_tensors; i++) {
+		const struct ws_plan_tensor *t = &p->plan->tensors[i];
+		if (is_known(t->dtype))
+			continue;
+		ws_err_set(err, WS_EREFUSED, "tensor %s is %s: /receive_weights takes float32, float16, bfloat16, "
+		           "int8, int32 and int64", t->name, ws_dtype_torch(t->dtype));
+		return ws_err_hint(err, "use --protocol update");
+	}
+	return 0;
+}
+
+static void write_body(const struct ws_push *p, struct ws_jw *w)
+{
+	ws_jw_uint(w, "num_buckets", p->plan->n_buckets);
+	ws_jw_array(w, "buckets");
+	for (size_t b = 0; b < p->plan->n_buckets; b++) {
+		ws_jw_object(w, NULL);
+		push_write_tensors(w, p->plan, b);
+		ws_jw_end_object(w);
+	}
+	ws_jw_end_array(w);
+	ws_jw_str(w, "group_name", ws_group_name(p->group));
+	ws_jw_bool(w, "flush_cache", p->opts.flush != WS_FLUSH_NEVER);
+	ws_jw_bool(w, "free_kv_cache_before_recv", false);
+	ws_jw_bool(w, "recapture_cuda_graph", true);
+}
+
+/* As long as all the buckets together may take. */
+static ws_deadline until_all(const struct ws_push *p)
+{
+	const int64_t n = (int64_t)p->plan->n_buckets;
+	const bool endless = p->opts.bucket_ns > INT64_MAX / 4 / n;
+	return ws_deadline_min(p->until, endless ? WS_FOREVER : ws_deadline_in(p->opts.bucket_ns * n));
+}
+
+static int begin(struct ws_push *p, struct ws_err *err)
+{
+	p->request = calloc(1, sizeof *p->request);
+	if (!p->request)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	if (push_request_open(p, p->request, "/receive_weights", err))
+		return -1;
+	write_body(p, &p->request->w);
+	return push_request_start(p, p->request, until_all(p), err);
+}
+
+static void finish(struct ws_push *p)
+{
+	if (p->request)
+		push_request_close(p, p->request);
+	free(p->request);
+	p->request = NULL;
+}
+
+/* Until the last byte is there nothing has changed; from then on, what was not agreed to is unknown. */
+static void judge(struct ws_push *p, bool last, const struct push_moved *m)
+{
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		struct push_endpoint *e = &p->endpoints[i];
+		const enum ws_code code = p->errs[i].code;
+		if (last && code == WS_OK && push_moved_ours(m))
+			e->state = WS_COMMITTED;
+		else if (last && e->state == WS_UNTOUCHED && !(m->wire != WS_OK && code == WS_EREFUSED))
+			e->state = WS_PARTIAL;
+	}
+	push_request_note(p, p->request);
+}
+
+static int move_bucket(struct ws_push *p, const struct push_bucket *k, struct ws_err *err)
+{
+	struct push_moved m;
+	const int rc = push_move(p, p->request, k, !k->last, &m, err);
+	if (m.over && (rc || k->last))
+		judge(p, k->last, &m);
+	if (rc == 0)
+		push_moved_emit(p, k, &m);
+	if (rc == 0 && k->last)
+		finish(p);
+	return rc;
+}
+
+static bool takes(const struct ws_capabilities *can)
+{
+	return can->receive;
+}
+
+const struct push_protocol push_receive = {
+	.name = "receive", .routes = "/receive_weights", .takes = takes, .tensors_only = true,
+	.legal = legal, .begin = begin, .bucket = move_bucket, .undo = finish,
+};

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push_two_phase.c - xorl's forks: what is announced first, is broadcast while no request is in flight,
+ * and comes to life by one more request.
+ *
+ *   POST /prepare_weights_update {"names","dtypes","shapes","group_name","transport","load_format"}, or
+ *   {"buckets":[{"names","dtypes","shapes"},..],"num_buckets",..}: a thread of each rank allocates and
+ *   begins to receive. The broadcasts.
+ *   POST /complete_weights_update {"group_name","flush_cache","weight_version","transport",
+ *   "run_post_process_weights","load_format"}: the thread is joined, the weights are loaded.
+ *
+ * With all buckets in one such update a server changes all its weights or none, but has room for both.
+ * What was prepared must be completed, also in vain, or the next prepare is refused: its thread ends
+ * with an error once the group is gone, which is when undo comes. */
+#include "push_protocol.h"
+
+#include <string.h>
+
+static const int64_t UNDO_NS = 3 * WS_NS_PER_S;
+
+static bool is_whole(const struct ws_push *p)
+{
+	return p->opts.two_phase == WS_TWO_PHASE_WHOLE;
+}
+
+static bool is_begun(const struct push_endpoint *e)
+{
+	return e->begun;
+}
+
+static ws_deadline soon(const struct ws_push *p)
+{
+	return ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
+}
+
+/* ---- prepare ------------------------------------------------------------------------------------ */
+
+static void write_all_buckets(const struct ws_push *p, struct ws_jw *w)
+{
+	ws_jw_array(w, "buckets");
+	for (size_t b = 0; b < p->plan->n_buckets; b++) {
+		ws_jw_object(w, NULL);
+		push_write_tensors(w, p->plan, b);
+		ws_jw_end_object(w);
+	}
+	ws_jw_end_array(w);
+	ws_jw_uint(w, "num_buckets", p->plan->n_buckets);
+}
+
+/* What both requests say. */
+static void write_rest(const struct ws_push *p, struct ws_jw *w)
+{
+	ws_jw_str(w, "group_name", p->group_name);
+	ws_jw_str(w, "transport", "nccl_broadcast"); /* means a broadcast, over whatever backend */
+	if (p->plan->format == WS_FORMAT_FLATTENED)
+		ws_jw_str(w, "load_format", "flattened_bucket");
+}
+
+static int prepare(struct ws_push *p, size_t b, struct ws_err *err)
+{
+	struct push_request r;
+	int rc = push_request_open(p, &r, "/prepare_weights_update", err);
+	if (rc == 0) {
+		if (is_whole(p))
+			write_all_buckets(p, &r.w);
+		else
+			push_write_tensors(&r.w, p->plan, b);
+		write_rest(p, &r.w);
+		rc = push_request_ask(p, &r, NULL, soon(p), p->opts.cancel, err);
+		for (size_t i = 0; i < p->opts.n_endpoints; i++)
+			p->endpoints[i].begun = p->answers[i].sent && p->errs[i].code != WS_EREFUSED;
+		push_request_note(p, &r);
+	}
+	if (rc && err && strstr(err->msg, "already in progress"))
+		ws_err_hint(err, "an update before this one was prepared and never completed: POST "
+		                 "/complete_weights_update clears that where it can, else restart the server");
+	push_request_close(p, &r);
+	return rc;
+}
+
+/* ---- complete ----------------------------------------------------------------------------------- */
+
+static void write_complete(const struct ws_push *p, struct ws_jw *w, bool flush, bool last)
+{
+	ws_jw_bool(w, "flush_cache", flush);
+	if (last && p->weight_version && push_carries_version(p))
+		ws_jw_str(w, "weight_version", p->weight_version);
+	ws_jw_bool(w, "run_post_process_weights", false);
+	write_rest(p, w);
+}
+
+/* ours: what was broadcast was what was meant; last: with it the endpoint has everything. */
+static void judge(struct ws_push *p, bool ours, bool last)
+{
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		struct push_endpoint *e = &p->endpoints[i];
+		if (!e->begun || p->errs[i].code != WS_OK)
+			continue;
+		e->begun = false;
+		e->state = ours && last ? WS_COMMITTED : WS_PARTIAL;
+	}
+}
+
+static int complete(struct ws_push *p, const struct push_bucket *k, const struct push_moved *m,
+                    struct ws_err *err)
+{
+	const int64_t start = ws_now_ns();
+	struct push_request r;
+	int rc = push_request_open(p, &r, "/complete_weights_update", err);
+	if (rc == 0) {
+		r.changes = true;
+		write_complete(p, &r.w, k->flush, k->last);
+		rc = push_request_ask(p, &r, NULL, soon(p), p->opts.cancel, err);
+		judge(p, push_moved_ours(m), k->last);
+		push_request_note(p, &r);
+	}
+	push_request_close(p, &r);
+	p->ns[WS_PHASE_APPLY] += ws_now_ns() - start;
+	p->ns[WS_PHASE_TRANSFER] -= ws_now_ns() - start;
+	return rc;
+}
+
+/* ---- the protocol ------------------------------------------------------------------------------- */
+
+static int legal(struct ws_push *p, struct ws_err *err)
+{
+	for (size_t i = 0; is_whole(p) && i < p->opts.n_endpoints; i++) {
+		if (push_can(p, i)->two_phase_whole)
+			continue;
+		ws_err_set(err, WS_EREFUSED, "%s prepares one bucket at a time", p->endpoints[i].url);
+		return ws_err_hint(err, "use --two-phase bucket");
+	}
+	if (is_whole(p) && p->plan->n_buckets > 1)
+		push_warn(p, NULL, "all %zu buckets stay in the servers' memory, beside the weights that they "
+		          "replace, until the last has come", p->plan->n_buckets);
+	return 0;
+}
+
+static int begin(struct ws_push *p, struct ws_err *err)
+{
+	p->ours = true;
+	p->moving = p->completes = false;
+	return is_whole(p) ? prepare(p, 0, err) : 0;
+}
+
+static int move_bucket(struct ws_push *p, const struct push_bucket *k, struct ws_err *err)
+{
+	struct push_moved m;
+	p->completes = k->last || is_whole(p);
+	p->moving = is_whole(p) && k->b > 0;
+	if (!is_whole(p) && prepare(p, k->b, err))
+		return -1;
+	p->moving = true;
+	const int rc = push_move(p, NULL, k, false, &m, err);
+	p->ours = p->ours && push_moved_ours(&m);
+	if (rc)
+		return -1;
+	if ((k->last || !is_whole(p)) && complete(p, k, &m, err))
+		return -1;
+	push_moved_emit(p, k, &m);
+	return 0;
+}
+
+/* It did not agree to complete what was prepared: mostly its thread ended with an error, and the weights
+ * are as they were. */
+static void give_up(struct ws_push *p, size_t i)
+{
+	struct push_endpoint *e = &p->endpoints[i];
+	if (p->errs[i].code != WS_EREFUSED && p->moving && e->state == WS_UNTOUCHED)
+		e->state = WS_PARTIAL;
+	if (push_can(p, i)->stuck_prepare)
+		push_warn(p, e->url, "a prepared update could not be completed: if it refuses the next one as "
+		          "already in progress, only a restart of the server ends that");
+	else if (p->errs[i].code != WS_EREFUSED)
+		push_warn(p, e->url, "a prepared update could not be completed: %s", p->errs[i].msg);
+}
+
+/* An endpoint that had received everything has the new weights when this is over, and the others of that
+ * update what they had. */
+static void undo(struct ws_push *p)
+{
+	struct push_request r;
+	if (push_request_open(p, &r, "/complete_weights_update", NULL) == 0) {
+		write_complete(p, &r.w, false, p->completes && p->ours);
+		push_request_ask(p, &r, is_begun, ws_deadline_in(UNDO_NS), NULL, NULL);
+		for (size_t i = 0; i < p->opts.n_endpoints; i++)
+			if (p->endpoints[i].begun && p->errs[i].code != WS_OK)
+				give_up(p, i);
+		judge(p, p->ours, p->completes);
+	}
+	push_request_close(p, &r);
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		p->endpoints[i].begun = false;
+}
+
+static bool takes(const struct ws_capabilities *can)
+{
+	return can->two_phase;
+}
+
+const struct push_protocol push_two_phase = {
+	.name = "two-phase", .routes = "/prepare_weights_update", .takes = takes, .carries_version = true,
+	.legal = legal, .begin = begin, .bucket = move_bucket, .undo = undo,
+};
