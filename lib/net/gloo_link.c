@@ -115,6 +115,41 @@ static void take_note(struct ws_gloo *g, struct ws_gloo_peer *p, const struct ws
 
 /* ---- in ---- */
 
+/* What is sent is announced too, and says nothing that the message itself does not. */
+static int take_plain(struct ws_gloo *g, struct ws_gloo_peer *p, struct ws_gloo_call *call,
+                      const struct ws_gloo_message *m, struct ws_err *err)
+{
+	if (m->opcode == WS_GLOO_RECV_READY) {
+		if (p->asked.len - p->asked_at >= NOTES_MAX * sizeof m->length)
+			ws_gloo_lose(g, p, "waits for too many messages");
+		else
+			ws_buf_add(&p->asked, &m->length, sizeof m->length);
+		return ws_buf_check(&p->asked, "gloo messages", err);
+	}
+	if (m->opcode != WS_GLOO_SEND_UNBOUND)
+		return 0;
+	if (!call->ops->begin_plain) {
+		ws_gloo_lose(g, p, "runs a plain send where a broadcast was expected");
+		return 0;
+	}
+	p->payload_left = m->length;
+	p->large = m->length >= WS_GLOO_IN;
+	return call->ops->begin_plain(call, p, m->length, err);
+}
+
+bool ws_gloo_plain_asked(struct ws_gloo_peer *p, uint64_t *length)
+{
+	if (p->asked.len == p->asked_at)
+		return false;
+	memcpy(length, p->asked.data + p->asked_at, sizeof *length);
+	p->asked_at += sizeof *length;
+	if (p->asked.len == p->asked_at) {
+		ws_buf_reset(&p->asked);
+		p->asked_at = 0;
+	}
+	return true;
+}
+
 static int take_message(struct ws_gloo *g, struct ws_gloo_peer *p, struct ws_gloo_call *call,
                         const uint8_t *preamble, struct ws_err *err)
 {
@@ -125,6 +160,8 @@ static int take_message(struct ws_gloo *g, struct ws_gloo_peer *p, struct ws_glo
 		ws_gloo_lose(g, p, "sent a %s", why.msg);
 		return 0;
 	}
+	if (m.slot == WS_GLOO_PLAIN_SLOT)
+		return take_plain(g, p, call, &m, err);
 	if (ws_gloo_slot_tag(m.slot, &tag, &why)) {
 		ws_gloo_lose(g, p, "%s", why.msg);
 		return 0;
@@ -243,14 +280,24 @@ int ws_gloo_read(struct ws_gloo *g, struct ws_gloo_peer *p, struct ws_gloo_call 
 
 /* ---- out ---- */
 
+static int queue(struct ws_gloo_peer *p, const struct ws_gloo_message *m, struct ws_err *err)
+{
+	uint8_t preamble[WS_GLOO_PREAMBLE];
+	ws_gloo_message_pack(m, preamble);
+	ws_buf_add(&p->out, preamble, sizeof preamble);
+	return ws_buf_check(&p->out, "gloo messages", err);
+}
+
 int ws_gloo_queue(struct ws_gloo_peer *p, enum ws_gloo_opcode opcode, uint32_t tag,
                   uint64_t length, struct ws_err *err)
 {
-	uint8_t preamble[WS_GLOO_PREAMBLE];
-	const struct ws_gloo_message m = { opcode, ws_gloo_slot(tag), length };
-	ws_gloo_message_pack(&m, preamble);
-	ws_buf_add(&p->out, preamble, sizeof preamble);
-	return ws_buf_check(&p->out, "gloo messages", err);
+	return queue(p, &(struct ws_gloo_message){ opcode, ws_gloo_slot(tag), length }, err);
+}
+
+int ws_gloo_queue_plain(struct ws_gloo_peer *p, enum ws_gloo_opcode opcode, uint64_t length,
+                        struct ws_err *err)
+{
+	return queue(p, &(struct ws_gloo_message){ opcode, WS_GLOO_PLAIN_SLOT, length }, err);
 }
 
 size_t ws_gloo_queued(const struct ws_gloo_peer *p)

@@ -286,6 +286,7 @@ struct ws_gloo *ws_gloo_new(const struct ws_gloo_opts *o, struct ws_err *err)
 		peers[r].rank = r;
 		peers[r].fd = peers[r].listener = -1;
 		ws_buf_init(&peers[r].out, 0);
+		ws_buf_init(&peers[r].asked, 0);
 	}
 	for (size_t i = 0; i < WS_GLOO_ENTRANTS; i++)
 		g->entrants[i].fd = -1;
@@ -344,6 +345,7 @@ void ws_gloo_close(struct ws_gloo *g)
 		free(p->in);
 		free(p->notes);
 		ws_buf_free(&p->out);
+		ws_buf_free(&p->asked);
 	}
 	for (size_t i = 0; i < WS_GLOO_ENTRANTS; i++)
 		close_fd(g->entrants[i].fd);

@@ -42,14 +42,35 @@ static uint32_t tag_of(const struct ws_gloo_source *s, size_t item)
 	return s->tag + (uint32_t)item;
 }
 
+static int queue(const struct ws_gloo_out *o, const struct ws_gloo_source *s,
+                 enum ws_gloo_opcode opcode, size_t item, struct ws_err *err)
+{
+	const uint64_t length = s->length(s, item);
+	return s->plain ? ws_gloo_queue_plain(o->peer, opcode, length, err) :
+	                  ws_gloo_queue(o->peer, opcode, tag_of(s, item), length, err);
+}
+
+/* False: the child has not asked for the next item yet. */
+static bool is_asked_for(const struct ws_gloo_out *o, const struct ws_gloo_source *s,
+                         uint64_t *length)
+{
+	if (s->plain)
+		return ws_gloo_plain_asked(o->peer, length);
+	struct ws_gloo_note *note = ws_gloo_note(o->peer, tag_of(s, o->item));
+	if (!note || !note->recv_ready)
+		return false;
+	note->recv_ready = false;
+	*length = note->recv_length;
+	return true;
+}
+
 static int announce(struct ws_gloo_out *o, const struct ws_gloo_source *s, struct ws_err *err)
 {
 	/* In batches: half a window at a time is one packet instead of many. */
 	if (o->announced > o->item + WS_GLOO_WINDOW / 2)
 		return 0;
 	while (o->announced < s->n_items && o->announced < o->item + WS_GLOO_WINDOW) {
-		if (ws_gloo_queue(o->peer, WS_GLOO_SEND_READY, tag_of(s, o->announced),
-		                  s->length(s, o->announced), err))
+		if (queue(o, s, WS_GLOO_SEND_READY, o->announced, err))
 			return -1;
 		o->announced++;
 	}
@@ -60,17 +81,16 @@ static int announce(struct ws_gloo_out *o, const struct ws_gloo_source *s, struc
 static int begin_item(struct ws_gloo_out *o, const struct ws_gloo_source *s, struct ws_err *err)
 {
 	const uint64_t length = s->length(s, o->item);
-	struct ws_gloo_note *note = ws_gloo_note(o->peer, tag_of(s, o->item));
-	if (!note || !note->recv_ready)
+	uint64_t asked = 0;
+	if (!is_asked_for(o, s, &asked))
 		return 0;
-	if (note->recv_length != length)
+	if (asked != length)
 		return ws_err_set(err, WS_EDATA,
 		                  "rank %u expects %" PRIu64 " bytes for item %zu, which has %" PRIu64,
-		                  o->peer->rank, note->recv_length, o->item, length);
-	note->recv_ready = false;
+		                  o->peer->rank, asked, o->item, length);
 	o->begun = true;
 	o->at = 0;
-	return ws_gloo_queue(o->peer, WS_GLOO_SEND_UNBOUND, tag_of(s, o->item), length, err);
+	return queue(o, s, WS_GLOO_SEND_UNBOUND, o->item, err);
 }
 
 static void end_item(struct ws_gloo_out *o, const struct ws_gloo_source *s)

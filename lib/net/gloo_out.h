@@ -33,6 +33,7 @@ struct ws_gloo_piece {
 struct ws_gloo_source {
 	size_t n_items;
 	uint32_t tag; /* of the first */
+	bool plain;   /* point to point: items match receives by their order alone */
 	bool ending;  /* begin no other item: finish those that are begun, with zeros where a file
 	               * has no more bytes */
 	uint64_t (*length)(const struct ws_gloo_source *s, size_t item);

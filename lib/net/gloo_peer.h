@@ -48,6 +48,8 @@ struct ws_gloo_peer {
 	uint32_t watched;  /* what epoll is asked for */
 	struct ws_gloo_note *notes;
 	uint32_t n_notes;  /* a power of two, or 0 */
+	struct ws_buf asked; /* plain receives that the peer announced: their lengths, u64 each */
+	size_t asked_at;     /* those before are served */
 };
 
 /* A connection that has not said yet who it is. */
@@ -94,6 +96,9 @@ struct ws_gloo_call_ops {
 	/* A payload begins. */
 	int (*begin)(struct ws_gloo_call *call, struct ws_gloo_peer *p, uint32_t tag, uint64_t length,
 	             struct ws_err *err);
+	/* Likewise, of a plain send; NULL: none is expected. */
+	int (*begin_plain)(struct ws_gloo_call *call, struct ws_gloo_peer *p, uint64_t length,
+	                   struct ws_err *err);
 	/* Where its next bytes go and how many fit: 0: none now; *at NULL: they are thrown away. */
 	size_t (*place)(struct ws_gloo_call *call, struct ws_gloo_peer *p, void **at);
 	int (*placed)(struct ws_gloo_call *call, struct ws_gloo_peer *p, const void *at, size_t n,
@@ -120,6 +125,10 @@ int ws_gloo_parse(struct ws_gloo *g, struct ws_gloo_peer *p, struct ws_gloo_call
                   struct ws_err *err);
 int ws_gloo_queue(struct ws_gloo_peer *p, enum ws_gloo_opcode opcode, uint32_t tag,
                   uint64_t length, struct ws_err *err);
+int ws_gloo_queue_plain(struct ws_gloo_peer *p, enum ws_gloo_opcode opcode, uint64_t length,
+                        struct ws_err *err);
+/* True: the peer waits for a plain send of *length bytes, and now for one less. */
+bool ws_gloo_plain_asked(struct ws_gloo_peer *p, uint64_t *length);
 size_t ws_gloo_queued(const struct ws_gloo_peer *p); /* bytes */
 /* Sends what is queued until the socket is full. more: further bytes follow at once. */
 void ws_gloo_flush(struct ws_gloo *g, struct ws_gloo_peer *p, bool more);

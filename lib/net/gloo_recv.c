@@ -342,7 +342,8 @@ static int prepare(struct receiving *r, struct ws_err *err)
 int ws_gloo_recv(struct ws_gloo *g, unsigned root, const struct ws_gloo_sink *items, size_t n,
                  ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
 {
-	static const struct ws_gloo_call_ops ops = { begin, place, placed, explain };
+	static const struct ws_gloo_call_ops ops = { .begin = begin, .place = place, .placed = placed,
+	                                             .explain = explain };
 	if (root >= g->size || root == g->rank)
 		return ws_err_set(err, WS_EUSAGE, "gloo: rank %u cannot receive from rank %u of %u",
 		                  g->rank, root, g->size);

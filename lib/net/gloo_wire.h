@@ -87,6 +87,7 @@ void ws_gloo_message_pack(const struct ws_gloo_message *m, uint8_t dst[WS_GLOO_P
 int ws_gloo_message_unpack(const uint8_t src[WS_GLOO_PREAMBLE], struct ws_gloo_message *out,
                            struct ws_err *err);
 
+enum { WS_GLOO_PLAIN_SLOT = 0 };     /* of a send or receive: torch's tag, by default 0 */
 uint64_t ws_gloo_slot(uint32_t tag); /* of a broadcast */
 /* A broadcast's slot: its tag. Anything else: -1 with the collective's name. */
 int ws_gloo_slot_tag(uint64_t slot, uint32_t *tag, struct ws_err *err);
