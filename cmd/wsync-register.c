@@ -93,6 +93,7 @@ static void describe(const struct ws_endpoint_info *info, struct ws_registry_ent
 	snprintf(e->quantization, sizeof e->quantization, "%s", info->quantization);
 	snprintf(e->served_model, sizeof e->served_model, "%s", info->served_model);
 	snprintf(e->version, sizeof e->version, "%s", info->version);
+	snprintf(e->lineage, sizeof e->lineage, "%s", ws_lineage_name(info->lineage));
 }
 
 static int fill_entry(const struct job *job, const struct probe *p, size_t i,
@@ -131,7 +132,7 @@ static void tell_added(struct ui *ui, const struct ws_registry_entry *e, bool up
 	}
 	ui_say(ui, "%s %s in pool %s", updated ? "updated" : "added", e->url, e->pool);
 	if (e->tp_size)
-		ui_say(ui, ": tp %u, %s%s%s%s%s", e->tp_size,
+		ui_say(ui, ": %s, tp %u, %s%s%s%s%s", ui_text(e->lineage), e->tp_size,
 		       *e->dtype ? ui_text(e->dtype) : "dtype unknown", *e->quantization ? "/" : "",
 		       ui_text(e->quantization), *e->served_model ? ", " : "",
 		       ui_text(e->served_model));
@@ -213,22 +214,22 @@ static void list_row(struct table *t, const struct ws_registry_entry *e)
 	char world[16] = "";
 	if (e->world_size)
 		snprintf(world, sizeof world, "%u", e->world_size);
-	table_add(t, UI_PLAIN, e->url, e->pool, world, e->dtype, e->quantization, e->version,
-	          e->served_model);
+	table_add(t, UI_PLAIN, e->url, e->pool, world, e->dtype, e->quantization, e->lineage,
+	          e->version, e->served_model);
 }
 
 static int do_list(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	struct job *job = ctx;
 	const char *pool = job->cfg->pool;
-	struct table t = { .n_columns = 7 };
+	struct table t = { .n_columns = 8 };
 	struct ws_registry r;
 	(void)args;
 	if ((pool && ws_registry_check_pool(pool, err)) ||
 	    ws_registry_load(job->path.data, &r, err))
 		return -1;
-	table_add(&t, UI_DIM, "ENDPOINT", "POOL", "RANKS", "DTYPE", "QUANTIZATION", "VERSION",
-	          "MODEL");
+	table_add(&t, UI_DIM, "ENDPOINT", "POOL", "RANKS", "DTYPE", "QUANTIZATION", "LINEAGE",
+	          "VERSION", "MODEL");
 	for (size_t i = 0; i < r.n; i++) {
 		if (pool && strcmp(pool, r.items[i].pool))
 			continue;
@@ -273,6 +274,8 @@ static void compare(const struct ws_registry_entry *was, const struct ws_endpoin
 	note(dst, n, "quantization", was->quantization, is.quantization);
 	note(dst, n, "model", was->served_model, is.served_model);
 	note(dst, n, "version", was->version, is.version);
+	if (*was->lineage) /* older registries do not say */
+		note(dst, n, "lineage", was->lineage, is.lineage);
 }
 
 static bool check_one(struct job *job, struct table *t, const struct ws_registry_entry *e,

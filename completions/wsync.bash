@@ -51,7 +51,8 @@ _wsync_options() {
 		--timeout=ANY -t=ANY --registry=FILE" ;;
 	wsync-ctl) echo "
 		--endpoint=URL -e=URL --pool=ANY --registry=FILE --api-key-file=FILE
-		--connect-timeout=ANY --timeout=ANY -t=ANY --mode=abort|retract|in_place --wait=ANY" ;;
+		--connect-timeout=ANY --timeout=ANY -t=ANY --mode=abort|retract|in_place --wait=ANY
+		--lineage=auto|sglang-0.4|sglang-0.5|sglang-2026|xorl-legacy|xorl|session|slime" ;;
 	wsync-endpoint) echo "
 		--listen=ANY --api-key-file=FILE --tp=1|2|4|8 --ep=1|2|4|8 --model=FILE
 		--lineage=lenient|sglang-0.4|sglang-0.5|sglang-2026|xorl-legacy|xorl|session|slime

@@ -128,6 +128,7 @@ __wsync register -l no-check -d 'do not ask the endpoint'
 __wsync register,ctl -s t -l timeout -x -d 'for all answers'
 
 __wsync_commands ctl info health pause resume flush version
+__wsync ctl -l lineage -x -a 'auto sglang-0.4 sglang-0.5 sglang-2026 xorl-legacy xorl session slime' -d 'which family of servers'
 __wsync ctl -l mode -x -a 'abort retract in_place' -d 'what becomes of running requests'
 __wsync ctl -l wait -x -d 'keep asking a busy endpoint'
 

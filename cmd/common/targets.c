@@ -9,6 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
+const char *const targets_lineages[] = {
+	"auto", "sglang-0.4", "sglang-0.5", "sglang-2026", "xorl-legacy", "xorl", "session", "slime", NULL,
+};
+
 /* Endpoints are told apart by host and port: asking one twice at a time would end badly. */
 static int check_new(const struct targets *t, const char *url, struct ws_err *err)
 {

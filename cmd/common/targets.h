@@ -9,6 +9,12 @@
 #include "wsync/endpoint.h"
 #include "wsync/err.h"
 
+/* "auto", then the lineages; indexes are the values of enum ws_lineage. */
+extern const char *const targets_lineages[];
+#define OPT_LINEAGE(lineage) \
+	OPT_CHOICE(0, "lineage", targets_lineages, lineage, \
+		"which family of servers they are, instead of asking them (auto)")
+
 struct targets {
 	const char **urls; /* normalized */
 	size_t n;

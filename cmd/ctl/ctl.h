@@ -14,7 +14,8 @@ struct ctl_config {
 	struct opt_common common;
 	struct opt_list endpoints;
 	const char *pool;
-	unsigned mode; /* enum ws_pause_mode */
+	unsigned mode;    /* enum ws_pause_mode */
+	unsigned lineage; /* enum ws_lineage */
 	int64_t connect_ns, timeout_ns, wait_ns;
 };
 

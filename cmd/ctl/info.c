@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* info.c - what the endpoints are, and which weights they have. */
+/* info.c - what the endpoints are, of which lineage, what can be asked of them, and which weights they
+ * have. */
 #include "ctl.h"
 #include "run.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct probe {
 	struct ws_endpoint_info *infos;
@@ -14,6 +16,7 @@ struct probe {
 static void put_info(struct ws_jw *w, const struct ws_endpoint_info *info)
 {
 	ws_jw_str(w, "version", info->version);
+	ws_jw_str(w, "lineage", ws_lineage_name(info->lineage));
 	ws_jw_str(w, "weight_version", info->weight_version);
 	ws_jw_uint(w, "tp_size", info->tp_size);
 	ws_jw_uint(w, "dp_size", info->dp_size);
@@ -26,6 +29,10 @@ static void put_info(struct ws_jw *w, const struct ws_endpoint_info *info)
 	ws_jw_str(w, "model_path", info->model_path);
 	ws_jw_str(w, "served_model", info->served_model);
 	ws_jw_str(w, "model_type", info->model_type);
+	ws_jw_object(w, "capabilities");
+	for (size_t i = 0; i < ws_capability_count(); i++)
+		ws_jw_bool(w, ws_capability_name(i), ws_capability_get(&info->can, i));
+	ws_jw_end_object(w);
 	ws_jw_int(w, "ns", info->ns);
 }
 
@@ -57,11 +64,58 @@ static void format_ranks(char *dst, size_t n, const struct ws_endpoint_info *inf
 			                         more[i].size);
 }
 
+/* One line of what there is of one kind: "beware: dies_of_flush dies_of_release". */
+static void say_kind(struct ui *ui, const struct ws_capabilities *can, const char *kind)
+{
+	bool any = false;
+	for (size_t i = 0; i < ws_capability_count(); i++) {
+		if (strcmp(ws_capability_kind(i), kind) || !ws_capability_get(can, i))
+			continue;
+		if (!any)
+			ui_say(ui, "  %-9s", kind);
+		ui_say(ui, " %s", ws_capability_name(i));
+		any = true;
+	}
+	if (any)
+		ui_say(ui, "\n");
+}
+
+static bool same(const struct ws_endpoint_info *a, const struct ws_endpoint_info *b)
+{
+	return a->lineage == b->lineage && !memcmp(&a->can, &b->can, sizeof a->can);
+}
+
+/* Each kind of server once, however many there are. */
+static void show_capabilities(struct ctl_job *job, const struct probe *p)
+{
+	for (size_t i = 0; i < job->to.n; i++) {
+		size_t n = 0;
+		bool before = false;
+		for (size_t k = 0; k < job->to.n; k++) {
+			if (p->errs[k].code || p->errs[i].code || !same(&p->infos[i], &p->infos[k]))
+				continue;
+			before |= k < i;
+			n++;
+		}
+		if (!n || before)
+			continue;
+		const struct ws_capabilities *can = &p->infos[i].can;
+		ui_say(job->ui, "\n%s", ws_lineage_name(p->infos[i].lineage));
+		if (job->to.n > 1)
+			ui_say(job->ui, " (%zu of %zu: %s%s)", n, job->to.n, job->to.urls[i],
+			       n > 1 ? ", ..." : "");
+		ui_say(job->ui, "\n");
+		for (size_t k = 0; k < ws_capability_count(); k++)
+			if (!k || strcmp(ws_capability_kind(k), ws_capability_kind(k - 1)))
+				say_kind(job->ui, can, ws_capability_kind(k));
+	}
+}
+
 static void show_infos(struct ctl_job *job, const struct probe *p)
 {
-	struct table t = { .n_columns = 7 };
-	table_add(&t, UI_DIM, "ENDPOINT", "WEIGHTS", "TP", "DTYPE", "QUANTIZATION", "VERSION",
-	          "MODEL");
+	struct table t = { .n_columns = 8 };
+	table_add(&t, UI_DIM, "ENDPOINT", "WEIGHTS", "TP", "DTYPE", "QUANTIZATION", "LINEAGE",
+	          "VERSION", "MODEL");
 	for (size_t i = 0; i < job->to.n; i++) {
 		const struct ws_endpoint_info *info = &p->infos[i];
 		const char *model = *info->served_model ? info->served_model : info->model_path;
@@ -70,13 +124,15 @@ static void show_infos(struct ctl_job *job, const struct probe *p)
 		format_ranks(ranks, sizeof ranks, info);
 		if (p->errs[i].code)
 			table_add(&t, UI_BAD, job->to.urls[i], "failed", "", "", "", "",
-			          p->errs[i].msg);
+			          "", p->errs[i].msg);
 		else
 			table_add(&t, UI_PLAIN, job->to.urls[i], info->weight_version, ranks,
-			          info->dtype, info->quantization, info->version, model);
+			          info->dtype, info->quantization,
+			          ws_lineage_name(info->lineage), info->version, model);
 	}
 	ctl_print_unless_said(job, &t, p->errs[0].code);
 	table_free(&t);
+	show_capabilities(job, p);
 }
 
 /* The label alone: for scripts, one bare line where there is one endpoint. */
@@ -120,6 +176,8 @@ static int probe(struct ctl_job *job, void (*show)(struct ctl_job *, const struc
 		rc = ws_endpoint_probe_all(job->http, job->to.urls, job->to.n,
 		                           ws_deadline_in(job->cfg->timeout_ns), &run_cancel,
 		                           p.infos, p.errs, err);
+		for (size_t i = 0; i < job->to.n; i++)
+			ws_endpoint_assume(&p.infos[i], (enum ws_lineage)job->cfg->lineage);
 		if (err->code != WS_ECANCELLED && err->code != WS_ESYSTEM) {
 			show(job, &p);
 			rc = count_failures(job, &p, err);

@@ -100,6 +100,8 @@ void ws_lineage_capabilities(enum ws_lineage lineage, struct ws_capabilities *ou
 /* The fields above by name, in that order, for those who print or merge them. */
 size_t ws_capability_count(void);
 const char *ws_capability_name(size_t i);
+/* The heading it stands under: "weights", "update", "life", "answers", "beware". */
+const char *ws_capability_kind(size_t i);
 bool ws_capability_get(const struct ws_capabilities *can, size_t i);
 void ws_capability_set(struct ws_capabilities *can, size_t i, bool value);
 

@@ -6,7 +6,7 @@
  *    "endpoints": [{"url": "http://gpu7:30000", "host": "gpu7", "port": 30000, "pool": "default",
  *                   "world_size": 2, "tp_size": 2, "dtype": "bfloat16", "quantization": "",
  *                   "served_model": "qwen3", "version": "0.5.9",
- *                   "added_at": "2026-01-31T12:00:00Z"}]}
+ *                   "lineage": "sglang-2026", "added_at": "2026-01-31T12:00:00Z"}]}
  *
  * Only url is required. Keys that this version does not know are kept when the file is rewritten.
  * Every change is made under a lock (PATH.lock) on the file as it is then, and replaces the file
@@ -38,6 +38,7 @@ struct ws_registry_entry {
 	unsigned world_size;     /* ranks that a group gives it; 0: not known */
 	unsigned tp_size;        /* 0: not asked yet */
 	char dtype[32], quantization[32], served_model[256], version[64];
+	char lineage[24];        /* as ws_lineage_name; "" not asked yet */
 	char added_at[32];       /* RFC 3339, UTC; "" unknown */
 	const void *more;        /* the registry's: keys that it does not know */
 };

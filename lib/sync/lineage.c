@@ -77,22 +77,29 @@ void ws_lineage_capabilities(enum ws_lineage lineage, struct ws_capabilities *ou
 
 /* ---- fields by name ---- */
 
-#define FIELD(f) { #f, offsetof(struct ws_capabilities, f) }
+#define FIELD(kind, f) { kind, #f, offsetof(struct ws_capabilities, f) }
 static const struct {
-	const char *name;
+	const char *kind, *name;
 	size_t at;
 } fields[] = {
-	FIELD(update), FIELD(destroy), FIELD(two_phase), FIELD(two_phase_whole), FIELD(receive),
-	FIELD(ep_scatter), FIELD(session), FIELD(post_process), FIELD(from_disk), FIELD(from_tensor),
-	FIELD(from_ipc), FIELD(sparse_delta),
-	FIELD(load_format), FIELD(mixed_bucket), FIELD(weight_version), FIELD(abort_requests),
-	FIELD(free_kv), FIELD(empty_cache), FIELD(selector),
-	FIELD(pause), FIELD(pause_modes), FIELD(flush), FIELD(flush_waits), FIELD(set_version),
-	FIELD(memory), FIELD(sleep), FIELD(health_open),
-	FIELD(list_weights), FIELD(checker), FIELD(checksums), FIELD(skip_tensors), FIELD(get_weights),
-	FIELD(generate), FIELD(routed_experts),
-	FIELD(eager_comm), FIELD(late_refusal), FIELD(dies_of_flush), FIELD(dies_of_group),
-	FIELD(dies_of_format), FIELD(dies_of_release), FIELD(stuck_prepare),
+	FIELD("weights", update), FIELD("weights", destroy), FIELD("weights", two_phase),
+	FIELD("weights", two_phase_whole), FIELD("weights", receive),
+	FIELD("weights", ep_scatter), FIELD("weights", session), FIELD("weights", post_process),
+	FIELD("weights", from_disk), FIELD("weights", from_tensor), FIELD("weights", from_ipc),
+	FIELD("weights", sparse_delta),
+	FIELD("update", load_format), FIELD("update", mixed_bucket),
+	FIELD("update", weight_version), FIELD("update", abort_requests),
+	FIELD("update", free_kv), FIELD("update", empty_cache), FIELD("update", selector),
+	FIELD("life", pause), FIELD("life", pause_modes), FIELD("life", flush),
+	FIELD("life", flush_waits), FIELD("life", set_version), FIELD("life", memory),
+	FIELD("life", sleep), FIELD("life", health_open),
+	FIELD("answers", list_weights), FIELD("answers", checker), FIELD("answers", checksums),
+	FIELD("answers", skip_tensors), FIELD("answers", get_weights), FIELD("answers", generate),
+	FIELD("answers", routed_experts),
+	FIELD("beware", eager_comm), FIELD("beware", late_refusal),
+	FIELD("beware", dies_of_flush), FIELD("beware", dies_of_group),
+	FIELD("beware", dies_of_format), FIELD("beware", dies_of_release),
+	FIELD("beware", stuck_prepare),
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 _Static_assert(N_FIELDS * sizeof(bool) == sizeof(struct ws_capabilities), "each field has a name");
@@ -105,6 +112,11 @@ size_t ws_capability_count(void)
 const char *ws_capability_name(size_t i)
 {
 	return i < N_FIELDS ? fields[i].name : "";
+}
+
+const char *ws_capability_kind(size_t i)
+{
+	return i < N_FIELDS ? fields[i].kind : "";
 }
 
 static bool *field(struct ws_capabilities *can, size_t i)

@@ -76,7 +76,8 @@ static int read_entry(const struct ws_json *node, struct ws_registry_entry *e, s
 	    take_text(node, "dtype", e->dtype, sizeof e->dtype, err) ||
 	    take_text(node, "quantization", e->quantization, sizeof e->quantization, err) ||
 	    take_text(node, "served_model", e->served_model, sizeof e->served_model, err) ||
-	    take_text(node, "version", e->version, sizeof e->version, err))
+	    take_text(node, "version", e->version, sizeof e->version, err) ||
+	    take_text(node, "lineage", e->lineage, sizeof e->lineage, err))
 		return -1;
 	return take_text(node, "added_at", e->added_at, sizeof e->added_at, err);
 }

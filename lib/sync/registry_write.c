@@ -10,7 +10,7 @@ enum { NOTE_DEPTH = 16 }; /* of notes inside notes */
 static const char *const root_keys[] = { "version", "endpoints", NULL };
 static const char *const entry_keys[] = {
 	"url", "host", "port", "pool", "world_size", "tp_size", "dtype", "quantization",
-	"served_model", "version", "added_at", NULL,
+	"served_model", "version", "lineage", "added_at", NULL,
 };
 
 static bool is_one_of(const char *key, const char *const *keys)
@@ -95,6 +95,7 @@ void ws_registry_put(struct ws_jw *w, const struct ws_registry_entry *e)
 	ws_jw_str(w, "quantization", e->quantization);
 	ws_jw_str(w, "served_model", e->served_model);
 	ws_jw_str(w, "version", e->version);
+	ws_jw_str(w, "lineage", e->lineage);
 	ws_jw_str(w, "added_at", e->added_at);
 }
 

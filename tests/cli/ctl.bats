@@ -191,3 +191,22 @@ s = http.server.HTTPServer(("127.0.0.1", 0), H); print(s.server_address[1], flus
 	try wsync-ctl flush -e "$url"
 	expect_status 0
 }
+
+@test "info tells the lineage, by the routes where there are any to see" {
+	start a wsync-endpoint --listen 127.0.0.1:0 --lineage sglang-0.4
+	eventually 10 grep -q ready a.out
+	url=$(grep -o 'http://[^ ]*' a.out)
+	try wsync-ctl info -e "$url" --json
+	[ "$(json 'lines[1]["lineage"], lines[1]["capabilities"]["update"], lines[1]["capabilities"]["pause"]')" = \
+		"('sglang-0.4', True, False)" ]
+	try wsync-ctl info -e "$url" --lineage session
+	out_has "session"
+	out_has "weights   update destroy session"
+	engine b '/server_info=200:{"version":"0.5.15"}' '/model_info=200:{}' \
+		'/openapi.json=200:{"paths":{"/server_info":{},"/receive_weights":{}}}'
+	try wsync-ctl info -e "$url" --json
+	[ "$(json 'lines[1]["lineage"], lines[1]["capabilities"]["update"]')" = "('xorl-legacy', False)" ]
+	engine c '/server_info=200:{"version":"0.4.3"}' '/model_info=200:{}' '/openapi.json=200:[[[[garbage'
+	try wsync-ctl info -e "$url" --json
+	[ "$(json 'lines[1]["lineage"]')" = "sglang-0.4" ]
+}

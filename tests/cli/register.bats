@@ -26,7 +26,7 @@ print(eval(sys.argv[1], {"r": json.load(open(sys.argv[2]))}))' "$1" "$XDG_STATE_
 	try wsync-register add "$url/"
 	expect_status 0
 	expect_err ""
-	expect_out "added $url in pool default: tp 2, bfloat16, qwen3"
+	expect_out "added $url in pool default: sglang-2026, tp 2, bfloat16, qwen3"
 	[ "$(registry 'r["version"], len(r["endpoints"])')" = "(1, 1)" ]
 	[ "$(registry 'r["endpoints"][0]["world_size"]')" = 2 ]
 	[ "$(stat -c %a "$XDG_STATE_HOME/wsync/registry.json")" = 600 ]
@@ -168,4 +168,17 @@ $url  ok"
 	done
 	wait "${background[@]}"
 	[ "$(registry 'len(r["endpoints"])')" = 10 ]
+}
+
+@test "check tells another lineage, unless the registry is older than lineages" {
+	engine a 2 qwen3
+	try wsync-register add "$url"
+	[ "$(registry 'r["endpoints"][0]["lineage"]')" = "sglang-2026" ]
+	sed -i 's/"lineage":"sglang-2026"/"lineage":"slime"/' "$XDG_STATE_HOME/wsync/registry.json"
+	try wsync-register check
+	expect_status 1
+	out_has "lineage 'sglang-2026', registered as 'slime'"
+	sed -i 's/"lineage":"slime",//' "$XDG_STATE_HOME/wsync/registry.json"
+	try wsync-register check
+	expect_status 0
 }
