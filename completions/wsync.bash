@@ -12,8 +12,8 @@ _wsync_options() {
 		--config=FILE --map=FILE --sharded=tp=2|tp=4|tp=8
 		--include=TENSOR --exclude=TENSOR --weight-version=ANY --stdin --dry-run
 		--quantize=none|fp8|fp8-tensor --block-size=128x128|64x64 --skip-modules=ANY
-		--scale-rule=xorl|slime --ue8m0 --lora=FILE --lora-rounding=fold|two-step --lora-partial
-		--correction=FILE --trust-values --scratch=128MiB|256MiB|512MiB|1GiB
+		--scale-rule=xorl|slime --ue8m0 --unpack --lora=FILE --lora-rounding=fold|two-step
+		--lora-partial --correction=FILE --trust-values --scratch=128MiB|256MiB|512MiB|1GiB
 		--backend=auto|gloo|nccl --protocol=auto|update|session|two-phase|receive --two-phase=bucket|whole
 		--bucket-size=128MiB|256MiB|512MiB|1GiB
 		--load-format=auto|none|flattened_bucket --flush=last|never|every
@@ -25,16 +25,16 @@ _wsync_options() {
 		--include=TENSOR --exclude=TENSOR --format=table|names|tsv --hash
 		--as-sent --runtime --config=FILE --map=FILE --sharded=tp=2|tp=4|tp=8
 		--quantize=none|fp8|fp8-tensor --block-size=128x128|64x64 --skip-modules=ANY
-		--scale-rule=xorl|slime --ue8m0 --lora=FILE --lora-rounding=fold|two-step --lora-partial
-		--correction=FILE --trust-values --scratch=128MiB|256MiB|512MiB|1GiB
+		--scale-rule=xorl|slime --ue8m0 --unpack --lora=FILE --lora-rounding=fold|two-step
+		--lora-partial --correction=FILE --trust-values --scratch=128MiB|256MiB|512MiB|1GiB
 		--tp=1|2|4|8 --ep=1|2|4|8 --attention-tp=1|2|4|8 --rank=ANY
 		--endpoint=URL -e=URL --pool=ANY --prefix=ANY --registry=FILE
 		--api-key-file=FILE --connect-timeout=ANY --timeout=ANY -t=ANY" ;;
 	wsync-verify) echo "
 		--config=FILE --map=FILE --sharded=tp=2|tp=4|tp=8 --include=TENSOR --exclude=TENSOR
 		--quantize=none|fp8|fp8-tensor --block-size=128x128|64x64 --skip-modules=ANY
-		--scale-rule=xorl|slime --ue8m0 --lora=FILE --lora-rounding=fold|two-step --lora-partial
-		--correction=FILE --trust-values --scratch=128MiB|256MiB|512MiB|1GiB
+		--scale-rule=xorl|slime --ue8m0 --unpack --lora=FILE --lora-rounding=fold|two-step
+		--lora-partial --correction=FILE --trust-values --scratch=128MiB|256MiB|512MiB|1GiB
 		--endpoint=URL -e=URL --pool=ANY --registry=FILE --api-key-file=FILE
 		--connect-timeout=ANY --timeout=ANY -t=ANY --tp=1|2|4|8 --ep=1|2|4|8
 		--attention-tp=1|2|4|8 --list=FILE --scan --limit=ANY

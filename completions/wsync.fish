@@ -58,6 +58,7 @@ __wsync push,list-weights,verify -l block-size -x -a '128x128 64x64' -d 'of a bl
 __wsync push,list-weights,verify -l skip-modules -x -d 'no FP8 for modules like this'
 __wsync push,list-weights,verify -l scale-rule -x -a 'xorl slime' -d 'how the scale of a block is found'
 __wsync push,list-weights,verify -l ue8m0 -d 'scales are powers of two'
+__wsync push,list-weights,verify -l unpack -d 'send bases of nf4, nvfp4 and FP8 in 16 bits'
 __wsync push,list-weights,verify -l lora -r -F -d 'merge this adapter'
 __wsync push,list-weights,verify -l lora-rounding -x -a 'fold two-step' -d 'of what is merged'
 __wsync push,list-weights,verify -l lora-partial -d 'leave out what binds to nothing'

@@ -43,14 +43,15 @@ int transforming_scratch(void *ctx, const char *value, struct ws_err *err)
 
 const char *transforming_given(const struct transforming *t)
 {
-	return t->quantize ? "quantize" : t->adapters.n ? "lora" : t->correction ? "correction" : NULL;
+	return t->quantize ? "quantize" : t->unpack ? "unpack" : t->adapters.n ? "lora" :
+	       t->correction ? "correction" : NULL;
 }
 
 struct ws_transform_opts transforming_opts(const struct transforming *t)
 {
 	return (struct ws_transform_opts){
 		.quantize = t->quantize, .block = { t->block[0], t->block[1] }, .rule = t->rule,
-		.ue8m0 = t->ue8m0, .skip = t->skip.items, .n_skip = t->skip.n,
+		.ue8m0 = t->ue8m0, .unpack = t->unpack, .skip = t->skip.items, .n_skip = t->skip.n,
 		.adapters = t->adapters.items, .n_adapters = t->adapters.n,
 		.adapter_partial = t->partial, .rounding = t->rounding, .correction = t->correction,
 		.trust_values = t->trust, .scratch = t->scratch,

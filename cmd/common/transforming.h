@@ -11,7 +11,7 @@
 struct transforming {
 	unsigned quantize, rule, rounding; /* the library's enums */
 	int64_t block[2];
-	bool ue8m0, partial, trust;
+	bool ue8m0, unpack, partial, trust;
 	struct opt_list skip, adapters;
 	const char *correction;
 	uint64_t scratch;                  /* 0: not given */
@@ -30,6 +30,7 @@ extern const char *const transforming_roundings[];
 	OPT_CHOICE(0, "scale-rule", transforming_rules, &(t)->rule, \
 		"how the scale of a block is found and used (xorl)"), \
 	OPT_FLAG(0, "ue8m0", &(t)->ue8m0, "scales are powers of two; only for servers that say so"), \
+	OPT_FLAG(0, "unpack", &(t)->unpack, "send bases of nf4, nvfp4 and FP8 in 16 bits"), \
 	OPT_LIST(0, "lora", "DIR", &(t)->adapters, "merge this adapter; may be repeated"), \
 	OPT_CHOICE(0, "lora-rounding", transforming_roundings, &(t)->rounding, \
 		"round the sum once, or the change first (fold)"), \

@@ -43,6 +43,7 @@ struct ws_transform_opts {
 	int64_t block[2];                 /* rows, columns; 0, 0: 128 x 128 */
 	enum ws_scale_rule rule;
 	bool ue8m0;                       /* scales are rounded up to powers of two */
+	bool unpack;                      /* bases of nf4, nvfp4 and FP8, also where nothing is merged */
 	const char *const *skip;          /* modules left as they are in any case: globs over their names */
 	size_t n_skip;
 	/* What the server was started with; NULL: not known. Where it lists modules_to_not_convert, every

@@ -209,6 +209,10 @@ static int begin(struct ws_check *c)
 		const struct ws_item *item = ws_catalog_item(c->items, i);
 		if (!is_chosen(o, item->name))
 			continue;
+		if (ws_check_packed(c, item)) {
+			c->n_packed++;
+			continue;
+		}
 		const size_t part = ws_check_part(c, item->name);
 		if (part != WS_NONE) {
 			c->part_item[part] = c->n_sent;
@@ -267,7 +271,7 @@ int ws_namecheck(const struct ws_namecheck_opts *opts, struct ws_findings *out, 
 		rc = run(&c);
 	if (!rc)
 		rc = ws_report_finish(c.report, out, err);
-	out->sent = c.n_sent;
+	out->sent = c.n_sent + c.n_packed;
 	out->parts = c.n_parts;
 	out->params = c.layout ? ws_layout_param_count(c.layout) : c.listing ? c.listing->n : 0;
 	end(&c);

@@ -55,12 +55,16 @@ struct ws_check {
 	size_t n_suggestions;
 	const struct ws_item **sent;         /* the items that the caller's choice leaves */
 	size_t n_sent;
+	size_t n_packed;                     /* that were chosen, too, and are not among these */
 	size_t *part_item;                   /* by part: the sent item of its name, or WS_NONE */
 	size_t *part_meant;                  /* by part: the one that a wrong name hides */
 	bool *part_said;                     /* by part: that it is missing is said already */
 	bool *sent_known;                    /* by sent item: has a part, or is left aside */
 	struct ws_err *err;
 };
+
+/* Is it, or does it belong to, a weight in 4 bits? Then that is said, and the steps do not see it. */
+bool ws_check_packed(struct ws_check *c, const struct ws_item *item);
 
 /* Steps. -1: memory, or cancelled; what they find is no failure. */
 int ws_check_unknown(struct ws_check *c);  /* sent, and no part has the name */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_fp8.c - codes of 8 bits go to servers that keep them, and weights of 16 bits to the others.
+/* push_fp8.c - codes of 8 bits go to servers that keep them, and weights of 16 bits to the others; of 4 bits
+ * to nobody, unless somebody knows better.
  *
  * No server says no by itself. One that keeps bf16 copies FP8 codes into its parameters as numbers, drops
  * the scales as names that it does not know, and says that all went well; one that keeps FP8 in blocks
@@ -108,6 +109,18 @@ static const struct ws_plan_tensor *find_codes(const struct ws_plan *plan)
 	return NULL;
 }
 
+/* Weights of bitsandbytes in 4 bits, and those that ModelOpt packed. */
+static const struct ws_plan_tensor *find_packed(const struct ws_plan *plan, bool *nvfp4)
+{
+	for (size_t i = 0; i < plan->n_tensors; i++) {
+		const struct ws_plan_tensor *t = &plan->tensors[i];
+		*nvfp4 = ends_in(t->name, strlen(t->name), ".weight_scale_2");
+		if (*nvfp4 || strstr(t->name, ".quant_state.bitsandbytes__"))
+			return t;
+	}
+	return NULL;
+}
+
 static bool is_dense(enum ws_dtype dtype)
 {
 	return dtype == WS_DTYPE_BF16 || dtype == WS_DTYPE_F16 || dtype == WS_DTYPE_F32 ||
@@ -208,6 +221,21 @@ static int check_dense(const struct ws_push *p, const struct ws_endpoint_info *i
 	                                : "add --quantize fp8", err);
 }
 
+/* Servers pack weights of 4 bits while they start, or have them from a checkpoint, and keep them in an order
+ * of their own. Of nvfp4 those who keep nothing else may know better, of bitsandbytes only the operator. */
+static int check_packed(const struct ws_push *p, const struct ws_endpoint_info *info, enum keeps keeps,
+                        const char *name, bool nvfp4, struct ws_err *err)
+{
+	char what[512];
+	const bool guess = keeps == KEEPS_UNKNOWN || keeps == KEEPS_OTHER;
+	if (guess && (nvfp4 || p->opts.verify == WS_VERIFY_NONE))
+		return 0;
+	snprintf(what, sizeof what, "is not known to take weights packed in 4 bits, as %.200s is sent: it would "
+	         "refuse them in the middle, or copy the codes as numbers", name);
+	return refuse(info, what, guess ? "--unpack sends them in 16 bits; --verify none sends them as they are"
+	                                : "--unpack sends them in 16 bits, --quantize fp8 for a server in FP8", err);
+}
+
 static int check_scale_format(const struct ws_endpoint_info *info, const struct ws_config *config,
                               struct ws_err *err)
 {
@@ -236,6 +264,10 @@ static int check_one(struct ws_push *p, const struct ws_endpoint_info *info,
 	if (o && o->quantize != WS_QUANTIZE_NONE && o->ue8m0 && check_scale_format(info, config, err))
 		return -1;
 	warn_of_scales(p, info, config);
+	bool nvfp4;
+	const struct ws_plan_tensor *packed = find_packed(p->plan, &nvfp4);
+	if (packed && check_packed(p, info, keeps, packed->name, nvfp4, err))
+		return -1;
 	if (find_codes(p->plan))
 		return check_codes(p, info, keeps, err);
 	const struct ws_plan_tensor *dense = find_dense(p->plan, config);

@@ -21,7 +21,7 @@ enum { CHECK_POLL_MS = 50 };
 
 bool ws_transform_wanted(const struct ws_transform_opts *o)
 {
-	return o->quantize != WS_QUANTIZE_NONE || o->n_adapters || o->correction;
+	return o->quantize != WS_QUANTIZE_NONE || o->n_adapters || o->correction || o->unpack;
 }
 
 /* ---- what goes in -------------------------------------------------------------------------------- */
@@ -149,7 +149,7 @@ static bool is_already(const struct ws_transform *t, const struct decision *d)
 
 static bool is_changed(const struct ws_transform *t, const struct decision *d)
 {
-	const bool merges = t->opts.n_adapters || t->opts.correction;
+	const bool unpacks = t->opts.n_adapters || t->opts.correction || t->opts.unpack;
 	if (!d->item->bytes)
 		return false;
 	if (d->n_deltas || d->replaced)
@@ -159,7 +159,7 @@ static bool is_changed(const struct ws_transform *t, const struct decision *d)
 		return d->quantize;
 	case WS_PACK_FP8:
 		return d->quantize ? !is_already(t, d)
-		                   : t->opts.quantize == WS_QUANTIZE_NONE && merges;
+		                   : t->opts.quantize == WS_QUANTIZE_NONE && unpacks;
 	default:
 		return true;
 	}
