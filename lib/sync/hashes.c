@@ -217,6 +217,12 @@ static bool belongs_to_another(const struct ws_hashes *h, const struct ws_checks
 	return !strncmp(c->name, "draft.", 6) || is_tied_head(h, c);
 }
 
+static void mark_wrong(const struct ws_hash_count *count, size_t tensor)
+{
+	if (count->wrong)
+		count->wrong[tensor] = true;
+}
+
 void ws_hashes_compare(const struct ws_hashes *h, const char *url, struct ws_checksum_rank *rank,
                        bool whole, const struct ws_sink *sink, struct ws_hash_count *count)
 {
@@ -233,11 +239,13 @@ void ws_hashes_compare(const struct ws_hashes *h, const char *url, struct ws_che
 		if (order < 0) {
 			report(&at, ours, &h->values[t], NULL);
 			count->missing++;
+			mark_wrong(count, t);
 		} else if (order == 0 && h->values[t] == theirs->value) {
 			count->equal++;
 		} else if (order == 0) {
 			report(&at, ours, &h->values[t], &theirs->value);
 			count->different++;
+			mark_wrong(count, t);
 		} else if (whole && !belongs_to_another(h, theirs)) {
 			report(&at, theirs->name, NULL, &theirs->value);
 			count->unexpected++;

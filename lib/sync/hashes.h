@@ -36,7 +36,8 @@ int ws_hashes_wait(struct ws_hashes *h, struct ws_http *http, ws_deadline until,
 void ws_hashes_end(struct ws_hashes *h); /* drops what is not done */
 
 struct ws_hash_count {
-	size_t equal, different, missing, unexpected;
+	size_t equal, different, missing, unexpected; /* several ranks count a tensor several times */
+	bool *wrong;          /* of each tensor of the plan: different or missing at some rank; NULL */
 };
 
 /* Adds one rank's tensors to *count and emits WS_EV_MISMATCH for each that is not equal; those that

@@ -23,6 +23,22 @@ void push_hash_end(struct ws_push *p)
 	ws_hashes_end(&p->hashes);
 }
 
+/* Tensors that are not what was sent, each once, however many ranks say so. */
+static int count_wrong(struct ws_push *p, const char *url, const struct ws_checksums *c, size_t *wrong,
+                       struct ws_err *err)
+{
+	struct ws_hash_count count = { .wrong = calloc(p->plan->n_tensors + 1, sizeof *count.wrong) };
+	*wrong = 0;
+	if (!count.wrong)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	for (size_t r = 0; r < c->n_ranks; r++)
+		ws_hashes_compare(&p->hashes, url, &c->ranks[r], false, &p->opts.sink, &count);
+	for (size_t i = 0; i < p->plan->n_tensors; i++)
+		*wrong += count.wrong[i];
+	free(count.wrong);
+	return 0;
+}
+
 static int judge(struct ws_push *p, size_t i, const struct ws_checksums *c, struct ws_err *err)
 {
 	struct push_endpoint *e = &p->endpoints[i];
@@ -34,10 +50,9 @@ static int judge(struct ws_push *p, size_t i, const struct ws_checksums *c, stru
 		return ws_err_hint(err, "the weights were sent; --verify hash needs an endpoint whose "
 		                        "/weights_checker says \"algorithm\": \"xxh3-64\"");
 	}
-	struct ws_hash_count count = { 0 };
-	for (size_t r = 0; r < c->n_ranks; r++)
-		ws_hashes_compare(&p->hashes, e->url, &c->ranks[r], false, &p->opts.sink, &count);
-	const size_t bad = count.different + count.missing;
+	size_t bad;
+	if (count_wrong(p, e->url, c, &bad, err))
+		return -1;
 	if (c->n_ranks != p->members[i].ranks) {
 		e->state = WS_PARTIAL;
 		return ws_err_set(err, WS_EMISMATCH, "%s: %zu of its %u ranks reported checksums", e->url,

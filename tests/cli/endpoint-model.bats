@@ -66,6 +66,35 @@ updates() {
 		"[([128, 128], 'float8_e4m3fn'), ([8, 8], 'float32')]" ]
 }
 
+@test "experts and latent attention of 8 bits come back, and are what is made of 16" {
+	for family in qwen3_moe deepseek_v3; do
+		small $family "$family" --fp8
+		small $family "$family-bf16"
+		for sizes in "1 1" "2 1" "2 2"; do
+			read -r tp ep <<<"$sizes"
+			endpoint "$family-$tp-$ep" --model "$PWD/$family" --tp "$tp" --ep "$ep"
+			try wsync-push "$family" -e "$url" --verify hash
+			expect_status 0
+			try wsync-push "$family-bf16" --quantize fp8 -e "$url" --dry-run
+			expect_status 0
+			try wsync-push "$family-bf16" -e "$url"
+			expect_status 5
+			err_has "add --quantize fp8"
+		done
+	done
+}
+
+@test "a flipped byte of a scale is found" {
+	small qwen3_moe ck --fp8
+	endpoint one --model "$PWD/ck" --tp 2 \
+		--fault 'flip:update_weights_from_distributed:1:*.experts.3.up_proj.weight_scale_inv'
+	try wsync-push ck -e "$url" --verify hash --weight-version 7
+	expect_status 1
+	err_has "1 tensor differs from what was sent"
+	asked /model_info
+	out_has '"weight_version":"default"'
+}
+
 @test "another floating type is rounded to that of the parameters" {
 	small llama ck --dtype F32
 	endpoint one --model ck

@@ -177,6 +177,11 @@ class Embedded:
         with urllib.request.urlopen(self.url + path, timeout=20) as reply:
             return json.load(reply)
 
+    def post(self, path, body):
+        request = urllib.request.Request(self.url + path, json.dumps(body).encode())
+        with urllib.request.urlopen(request, timeout=20) as reply:
+            return json.load(reply)
+
     def __enter__(self):
         return self
 

@@ -70,34 +70,141 @@ def push_checked(fix, source, url, *options):
     return lib.Running([], [], argv=argv).wait(60)
 
 
-@suite.case("the full chain into an FP8 model of two ranks: names and hashes agree")
-def into_a_model(fix):
-    for tp in (1, 2):
-        with Embedded("--model", fix.path("server-fp8"), "--tp", str(tp)) as e:
-            # The blocks are those of the server's config.
-            result = push_checked(fix, "nf4", e.url, "--lora", "lora", "--correction",
-                                  "correction.safetensors", "--quantize", "fp8", "--verify", "names")
-            assert result.rc == 0, result
-            did = result.end["transform"]
-            assert did["quantized"] == 14 and did["unpacked"] == 14 and did["bound"] == 7, did
-            assert did["scratch_bytes"] <= 128 << 20, did
+CHAIN = LORA + CORRECTION + FP8
+TPS = (1, 2, 4)  # at 4 the two heads of keys and values have two ranks each
 
 
-@suite.case("--verify hash covers what was made")
+# ---- what an endpoint of wsync holds, held against torch's files ----
+
+E4M3 = [m / 512 if m < 8 else (8 + m % 8) * 2.0 ** (m // 8 - 10) for m in range(127)]
+E4M3 += [float("nan")] + [-x for x in E4M3] + [float("nan")]
+
+
+def numbers(dtype, raw):
+    if dtype == "F8_E4M3":
+        return [E4M3[b] for b in raw]
+    if dtype == "BF16":
+        return list(struct.unpack("<%df" % (len(raw) // 2), b"".join(
+            b"\0\0" + raw[i:i + 2] for i in range(0, len(raw), 2))))
+    return list(struct.unpack("<%df" % (len(raw) // 4), raw))
+
+
+def f32(x):
+    """What nine digits stand for."""
+    return struct.unpack("<f", struct.pack("<f", x))[0]
+
+
+def tensors(path):
+    """name -> (dtype, shape, bytes), by nothing but the format."""
+    with open(path, "rb") as f:
+        data = f.read()
+    size, = struct.unpack_from("<Q", data)
+    return {name: (t["dtype"], t["shape"], data[8 + size + t["data_offsets"][0]:8 + size + t["data_offsets"][1]])
+            for name, t in json.loads(data[8:8 + size]).items() if name != "__metadata__"}
+
+
+def file_hashes(path):
+    listed = subprocess.run([os.path.join(lib.BUILD, "bin", "wsync-list-weights"), "--hash", "--json", path],
+                            check=True, timeout=20, stdout=subprocess.PIPE)
+    return {r["name"]: r["hash"] for r in map(json.loads, listed.stdout.splitlines()) if r["type"] == "tensor"}
+
+
+def check_model(e, path):
+    """Every rank has the hash of every tensor of that file, and rank 0's shares its very numbers."""
+    hashes = file_hashes(path)
+    for rank in e.get("/weights_checker")["ranks"]:
+        got = rank["checksums"]
+        assert got == hashes, {n: (got.get(n), hashes.get(n)) for n in {*got, *hashes}
+                               if got.get(n) != hashes.get(n)}
+    for name, (dtype, shape, raw) in tensors(path).items():
+        rows = e.post("/get_weights_by_name", {"name": name, "truncate_size": shape[0]})
+        got = [f32(x) for row in rows for x in row] if len(shape) == 2 else [f32(x) for x in rows]
+        assert got == numbers(dtype, raw), "%s differs, as numbers" % name
+
+
+@suite.case("the full chain to two models and a torch receiver at once: all hold what torch made")
+def chain_everywhere(fix):
+    torch = fix.peers.choose(1)
+    model = ("--model", fix.path("server-fp8"))
+    with Embedded(*model, "--tp", "2") as two, Embedded(*model, "--tp", "4") as four:
+        result = lib.push(torch + [two, four], [fix.path("nf4")], *fix.options(CHAIN), "--bucket-size", "48KiB")
+        assert result.rc == 0, result
+        did = result.end["transform"]
+        assert did["quantized"] == 14 and did["unpacked"] == 14 and did["bound"] == 7, did
+        assert did["scratch_bytes"] <= 128 << 20, did
+        lib.check_held(torch, fix.expected("chain"))
+        for e in (two, four):
+            check_model(e, fix.path("chain.safetensors"))
+
+
+@suite.case("--verify hash covers what was made, in fused parameters of any number of ranks")
+def hashes_of_models(fix):
+    for tp in TPS:
+        model = ("--model", fix.path("server-fp8"), "--tp", str(tp))
+        with Embedded(*model) as one, Embedded(*model) as other:
+            for case, source, options in (("chain", "nf4", CHAIN), ("quantized", "base", FP8),
+                                          ("identity", "fp8", ())):
+                result = push_checked(fix, source, one.url, "--endpoint", other.url, *options, "--verify",
+                                      "hash", "--weight-version", case)
+                assert result.rc == 0, result
+                for e in (one, other):
+                    assert e.get("/model_info")["weight_version"] == case
+                    check_model(e, fix.path(case + ".safetensors"))
+
+
+@suite.case("--verify hash finds one byte of a code or of a scale at one of two, and no version is set")
+def flipped(fix):
+    victims = ("model.layers.1.mlp.up_proj.weight", "model.layers.1.mlp.up_proj.weight_scale_inv",
+               "model.layers.0.self_attn.v_proj.weight_scale_inv", "model.layers.1.self_attn.o_proj.weight")
+    for tp in TPS:
+        model = ("--model", fix.path("server-fp8"), "--tp", str(tp))
+        for name in victims:
+            fault = "flip:update_weights_from_distributed:1:" + name
+            with Embedded(*model) as good, Embedded(*model, "--fault", fault) as bad:
+                result = push_checked(fix, "nf4", good.url, "--endpoint", bad.url, *CHAIN, "--verify", "hash",
+                                      "--weight-version", "7")
+                assert result.rc == 9, result  # the other one is right
+                wrong = {(m["name"], m["url"]) for m in result.of("mismatch")}
+                assert wrong == {(name, bad.url)}, (wrong, result)
+                assert "1 tensor differs from what was sent" in result.stderr, result
+                for e in (good, bad):
+                    assert e.get("/model_info")["weight_version"] == "default"
+                # Pushed once more it is right, and believed.
+                result = push_checked(fix, "nf4", good.url, "--endpoint", bad.url, *CHAIN, "--verify", "hash",
+                                      "--weight-version", "8")
+                assert result.rc == 0, result
+                assert bad.get("/model_info")["weight_version"] == "8"
+
+
+@suite.case("--verify hash covers what was made, where it is kept as it came")
 def hashes(fix):
     with Embedded() as e:
-        result = push_checked(fix, "base", e.url, *FP8, "--lora", "lora", "--verify", "hash")
-        assert result.rc == 0, result
-        listed = subprocess.run(
-            [os.path.join(lib.BUILD, "bin", "wsync-list-weights"), "--hash", "--json",
-             fix.path("merged-fp8.safetensors")], check=True, timeout=20, stdout=subprocess.PIPE)
+        for case, source, options in (("merged-fp8", "base", FP8 + LORA), ("merged", "base", LORA),
+                                      ("tensor", "base", ("--quantize", "fp8-tensor"))):
+            result = push_checked(fix, source, e.url, *options, "--verify", "hash")
+            assert result.rc == 0, result
+            held = e.get("/weights_checker")["ranks"][0]["checksums"]
+            expected = file_hashes(fix.path(case + ".safetensors"))
+            assert {n: held[n] for n in expected} == expected, case
         as_sent = subprocess.run(
             [os.path.join(lib.BUILD, "bin", "wsync-list-weights"), "--as-sent", "--hash", "--json",
              fix.path("base"), *FP8, "--lora", fix.path("lora")], check=True, timeout=20,
             stdout=subprocess.PIPE)
-        one, two = ({r["name"]: r["hash"] for r in map(json.loads, o.stdout.splitlines())
-                     if r["type"] == "tensor"} for o in (listed, as_sent))
-        assert one == two and len(one) > 20, (one, two)
+        sent = {r["name"]: r["hash"] for r in map(json.loads, as_sent.stdout.splitlines())
+                if r["type"] == "tensor"}
+        assert sent == file_hashes(fix.path("merged-fp8.safetensors")) and len(sent) > 20, sent
+
+
+@suite.case("FP8 of other blocks than the server's is made anew, or refused before anything is sent")
+def other_blocks(fix):
+    with Embedded("--model", fix.path("server-fp8"), "--tp", "2") as e:
+        refused(fix, e, "fp8", ("--quantize", "fp8", "--block-size", "32x64"), 1, "weight_scale_inv")
+        refused(fix, e, "base", ("--quantize", "fp8", "--block-size", "32x64"), 1, "weight_scale_inv")
+        refused(fix, e, "base", (), 5, "is sent in 16 bits", "add --quantize fp8")
+        # Without a word about blocks they are those of the server: nothing changes.
+        result = push_checked(fix, "fp8", e.url, "--quantize", "fp8", "--verify", "hash")
+        assert result.rc == 0 and result.end["transform"]["already"] == 14, result
+        check_model(e, fix.path("identity.safetensors"))
 
 
 def refused(fix, e, source, options, code, *words):
