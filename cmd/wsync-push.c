@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Indexes are the values of the library's enum. */
 static const char *const verifies[] = { "names", "hash", "none", NULL };
@@ -32,6 +33,11 @@ static struct {
 	.connect_ns = 10 * WS_NS_PER_S,
 	.timeout_ns = WS_FOREVER,
 };
+
+static struct {
+	int argc;
+	char **argv;
+} command_line;
 
 static const struct opt opts[] = {
 	OPT_GROUP("Where"),
@@ -157,6 +163,35 @@ static int push_lines(struct ws_push *p, struct ui *ui, struct ws_err *err)
 	return sum.ok ? 0 : -1;
 }
 
+/* What `wsync-ctl repair --again` runs, but for sources, endpoints and what is of one run only. */
+struct again {
+	char directory[PUSHING_PATH];
+	char **words;
+	size_t n;
+};
+
+static int find_again(struct again *a, struct ws_push_opts *o, struct ws_err *err)
+{
+	static const char *const but[] = { "endpoint", "pool", "registry", "stdin", "dry-run",
+		                           "weight-version", "group-name", "state-dir", "json",
+		                           "quiet", "verbose", "color", "progress", NULL };
+	if (opt_repeat(&program, command_line.argc, command_line.argv, but, &a->words, &a->n, err))
+		return -1;
+	if (!getcwd(a->directory, sizeof a->directory))
+		return 0; /* it was removed: then nothing can be repeated from there */
+	o->again_directory = a->directory;
+	o->again_args = (const char *const *)a->words;
+	o->n_again_args = a->n;
+	return 0;
+}
+
+static void free_again(struct again *a)
+{
+	for (size_t i = 0; i < a->n; i++)
+		free(a->words[i]);
+	free(a->words);
+}
+
 static int push(const struct opt_args *args, const struct targets *targets, struct ui *ui,
                 struct ws_err *err)
 {
@@ -176,11 +211,18 @@ static int push(const struct opt_args *args, const struct targets *targets, stru
 		.sink = ui->sink, .log = &ui->log, .cancel = &run_cancel,
 	};
 	struct ws_push *p = NULL;
+	struct again again = { 0 };
+	char state[PUSHING_PATH];
 	pushing_apply(&cfg.pushing, &o);
-	if (ws_push_open(&o, &p, err))
-		return -1;
-	const int rc = cfg.from_stdin ? push_lines(p, ui, err) : push_once(p, args, ui, err);
+	int rc = pushing_find_state(&cfg.pushing, state, &o, ui, err);
+	if (!rc)
+		rc = find_again(&again, &o, err);
+	if (!rc)
+		rc = ws_push_open(&o, &p, err);
+	if (!rc)
+		rc = cfg.from_stdin ? push_lines(p, ui, err) : push_once(p, args, ui, err);
 	ws_push_close(p);
+	free_again(&again);
 	return rc;
 }
 
@@ -207,5 +249,7 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 
 int main(int argc, char **argv)
 {
+	command_line.argc = argc;
+	command_line.argv = argv;
 	return main_run(&(struct main_program){ &program, &cfg.common, check_usage, run }, argc, argv);
 }

@@ -18,7 +18,8 @@ _wsync_options() {
 		--bucket-size=128MiB|256MiB|512MiB|1GiB
 		--load-format=auto|none|flattened_bucket --flush=last|never|every
 		--pause=abort|retract|in_place|none --on-partial=resume|pause --verify=names|hash|none
-		--master-address=ANY --master-port=ANY --group-name=ANY
+		--master-address=ANY --master-port=ANY --group-name=ANY --state-dir=FILE
+		--lock-wait=ANY
 		--connect-timeout=ANY --init-timeout=ANY --bucket-timeout=ANY --timeout=ANY -t=ANY
 		--progress=auto|none" ;;
 	wsync-list-weights) echo "
@@ -44,7 +45,8 @@ _wsync_options() {
 		--bucket-size=128MiB|256MiB|512MiB|1GiB
 		--load-format=auto|none|flattened_bucket --flush=last|never|every
 		--pause=abort|retract|in_place|none --on-partial=resume|pause
-		--master-address=ANY --master-port=ANY --group-name=ANY
+		--master-address=ANY --master-port=ANY --group-name=ANY --state-dir=FILE
+		--lock-wait=ANY
 		--init-timeout=ANY --bucket-timeout=ANY --progress=auto|none" ;;
 	wsync-register) echo "
 		--world-size=ANY --no-check --pool=ANY --api-key-file=FILE --connect-timeout=ANY

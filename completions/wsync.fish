@@ -84,8 +84,10 @@ __wsync push -l verify -x -a 'names hash none' -d 'names first, checksums afterw
 __wsync push,verify -l master-address -x -d 'this machine as the endpoints reach it'
 __wsync push,verify -l master-port -x -d "the store's port"
 __wsync push,verify -l group-name -x -d 'name of the process group'
+__wsync push,verify -l state-dir -r -d 'where pushes are recorded'
 __wsync push,verify -l init-timeout -x -d 'to form the group'
 __wsync push,verify -l bucket-timeout -x -d 'for one bucket'
+__wsync push,verify -l lock-wait -x -d 'for another push at the same server to end'
 __wsync push -s t -l timeout -x -d 'for the whole push'
 __wsync push,verify -l progress -x -a 'auto none' -d 'draw a progress line'
 

@@ -260,6 +260,48 @@ int opt_parse(const struct opt_program *p, int argc, char **argv, struct opt_arg
 	return parse_arguments(p, &t, args);
 }
 
+static bool is_one_of(const char *name, const char *const *names)
+{
+	while (*names && strcmp(*names, name) != 0)
+		names++;
+	return *names;
+}
+
+static int repeat_word(const struct opt *o, int found, char **word)
+{
+	const bool off = found >= FIRST_NO;
+	return is_flag(o) || !optarg ? asprintf(word, "--%s%s", off ? "no-" : "", o->name)
+	                             : asprintf(word, "--%s=%s", o->name, optarg);
+}
+
+int opt_repeat(const struct opt_program *p, int argc, char **argv, const char *const *but,
+               char ***words, size_t *n, struct ws_err *err)
+{
+	struct tables t;
+	int found;
+	build_tables(p, &t);
+	*n = 0;
+	/* No option gives more than one word, and each takes a byte of the line at least. */
+	size_t most = 1;
+	for (int i = 1; i < argc; i++)
+		most += strlen(argv[i]);
+	*words = calloc(most, sizeof **words);
+	if (!*words)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	optind = 0;
+	while ((found = getopt_long(argc, argv, t.letters, t.longs, NULL)) != -1) {
+		const int row = found == '?' || found == ':' ? -1 : row_of(p, found);
+		if (row < 0 || is_one_of(p->opts[row].name, but))
+			continue;
+		if (repeat_word(&p->opts[row], found, &(*words)[*n]) < 0) {
+			(*words)[*n] = NULL;
+			return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		}
+		(*n)++;
+	}
+	return 0;
+}
+
 void opt_free(const struct opt_program *p)
 {
 	for (const struct opt *o = p->opts; o->kind != OPT_KIND_END; o++) {

@@ -106,6 +106,9 @@ struct opt_common {
 #define OPT_PROGRESS(c) \
 	OPT_CHOICE(0, "progress", opt_progress_names, &(c)->progress, \
 		"draw a progress line on stderr (auto: on a terminal)")
+#define OPT_STATE_DIR(p) \
+	OPT_STRING(0, "state-dir", "DIR", (p), \
+		"where pushes are recorded and endpoints locked (wsync under $XDG_STATE_HOME or ~/.local/state)")
 #define OPT_REGISTRY(c) \
 	OPT_STRING(0, "registry", "FILE", &(c)->registry, \
 		"the registry of endpoints ($WSYNC_REGISTRY, else wsync/registry.json under " \
@@ -147,6 +150,11 @@ struct opt_program {
 enum { OPT_GO = -1 };
 int opt_parse(const struct opt_program *p, int argc, char **argv, struct opt_args *args);
 void opt_free(const struct opt_program *p); /* the lists */
+/* The options on a command line that opt_parse has accepted, each as one word "--name", "--no-name" or
+ * "--name=value", in their order, but for those named in `but` (NULL-terminated): for running the program
+ * again. The caller frees the strings and the array. */
+int opt_repeat(const struct opt_program *p, int argc, char **argv, const char *const *but,
+               char ***words, size_t *n, struct ws_err *err);
 
 /* "wsync-push: <text>" and "Try 'wsync-push --help'." on stderr; returns 2. */
 int opt_usage(const struct opt_program *p, const char *fmt, ...)

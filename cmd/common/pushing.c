@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pushing.h"
 
+#include "run.h"
+
+#include <string.h>
+
 /* Indexes are the values of the library's enums. */
 const char *const pushing_backends[] = { "auto", "gloo", "nccl", NULL };
 const char *const pushing_protocols[] = { "auto", "update", "session", "two-phase", "receive", NULL };
@@ -25,4 +29,27 @@ void pushing_apply(const struct pushing *p, struct ws_push_opts *opts)
 	opts->bucket_size = p->bucket_size;
 	opts->init_ns = p->init_ns;
 	opts->bucket_ns = p->bucket_ns;
+	opts->lock_wait_ns = p->lock_wait_ns;
+}
+
+int pushing_find_state(const struct pushing *p, char *path, struct ws_push_opts *opts, struct ui *ui,
+                       struct ws_err *err)
+{
+	struct ws_err why = WS_ERR_INIT;
+	struct ws_buf found;
+	ws_buf_init(&found, PUSHING_PATH - 1);
+	const int rc = run_state_dir(p->state_dir, &found, &why);
+	if (rc == 0) {
+		memcpy(path, ws_buf_str(&found), found.len + 1);
+		opts->state_dir = path;
+		opts->state_required = p->state_dir != NULL;
+	}
+	ws_buf_free(&found);
+	if (rc && p->state_dir) {
+		*err = why;
+		return -1;
+	}
+	if (rc)
+		ui_warn(ui, NULL, "%s: nothing is recorded, and other pushes are not kept away", why.msg);
+	return 0;
 }

@@ -4,14 +4,15 @@
 #define WSYNC_CMD_PUSHING_H
 
 #include "opt.h"
+#include "ui.h"
 
 #include "wsync/push.h"
 
 struct pushing {
-	const char *master_address, *group_name;
+	const char *master_address, *group_name, *state_dir;
 	uint64_t master_port, bucket_size;
 	unsigned backend, protocol, two_phase, format, flush, pause, partial; /* the library's enums */
-	int64_t init_ns, bucket_ns;
+	int64_t init_ns, bucket_ns, lock_wait_ns;
 };
 
 #define PUSHING_DEFAULTS { .bucket_size = UINT64_C(512) << 20, .init_ns = 600 * WS_NS_PER_S, \
@@ -40,12 +41,19 @@ extern const char *const pushing_flushes[], *const pushing_pauses[], *const push
 		"this machine as the servers reach it (default: found)"), \
 	OPT_UINT(0, "master-port", "PORT", 0, 65535, &(p)->master_port, "port of the rendezvous (0: any)"), \
 	OPT_STRING(0, "group-name", "NAME", &(p)->group_name, \
-		"name of the process group (default: wsync-<8 hex>, fresh)")
+		"name of the process group (default: wsync-<8 hex>, fresh)"), \
+	OPT_STATE_DIR(&(p)->state_dir)
 #define OPT_PUSHING_TIMES(p) \
 	OPT_DURATION(0, "init-timeout", &(p)->init_ns, "to form the group (10m)"), \
-	OPT_DURATION(0, "bucket-timeout", &(p)->bucket_ns, "for one bucket, pause or flush (10m)")
+	OPT_DURATION(0, "bucket-timeout", &(p)->bucket_ns, "for one bucket, pause or flush (10m)"), \
+	OPT_DURATION(0, "lock-wait", &(p)->lock_wait_ns, "for another push at the same server to end (0: refuse at once)")
 
 /* Only what these options say; the rest of *opts is the caller's. */
 void pushing_apply(const struct pushing *p, struct ws_push_opts *opts);
+/* The state directory: path, of PUSHING_PATH bytes, outlives the push. Without a place for one there is
+ * none, and a warning. */
+enum { PUSHING_PATH = 4096 };
+int pushing_find_state(const struct pushing *p, char *path, struct ws_push_opts *opts, struct ui *ui,
+                       struct ws_err *err);
 
 #endif

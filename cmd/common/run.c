@@ -129,18 +129,43 @@ int run_finish(const struct ws_err *err)
 	return run_exit((int)err->code);
 }
 
+/* wsync's directory under $XDG_STATE_HOME or ~/.local/state; nothing where there is no place for it. */
+static void put_state_dir(struct ws_buf *path)
+{
+	const char *state = getenv("XDG_STATE_HOME");
+	const char *home = getenv("HOME");
+	if (state && *state == '/')
+		ws_buf_printf(path, "%s/wsync", state);
+	else if (home && *home == '/')
+		ws_buf_printf(path, "%s/.local/state/wsync", home);
+}
+
+int run_state_dir(const char *given, struct ws_buf *path, struct ws_err *err)
+{
+	if (given && !*given)
+		return ws_err_set(err, WS_EUSAGE, "--state-dir: an empty name");
+	if (given)
+		ws_buf_puts(path, given);
+	else
+		put_state_dir(path);
+	if (!path->failed && !path->len) {
+		ws_err_set(err, WS_EUSAGE, "no place for the state directory: HOME is not set");
+		return ws_err_hint(err, "name it with --state-dir DIR");
+	}
+	return ws_buf_check(path, "the state directory's path", err);
+}
+
 int run_registry_path(const char *given, struct ws_buf *path, struct ws_err *err)
 {
 	const char *registry = given ? given : getenv("WSYNC_REGISTRY");
-	const char *state = getenv("XDG_STATE_HOME");
-	const char *home = getenv("HOME");
-	if (registry && *registry)
+	if (registry && *registry) {
 		ws_buf_puts(path, registry);
-	else if (state && *state == '/')
-		ws_buf_printf(path, "%s/wsync/registry.json", state);
-	else if (home && *home == '/')
-		ws_buf_printf(path, "%s/.local/state/wsync/registry.json", home);
-	else {
+	} else {
+		put_state_dir(path);
+		if (path->len)
+			ws_buf_puts(path, "/registry.json");
+	}
+	if (!path->failed && !path->len) {
 		ws_err_set(err, WS_EUSAGE, "no place for the registry: HOME is not set");
 		return ws_err_hint(err, "name the file with --registry FILE or WSYNC_REGISTRY");
 	}

@@ -37,6 +37,9 @@ void run_print_error(const struct ws_err *err);
 /* The path of the registry: the given one, else $WSYNC_REGISTRY, else wsync/registry.json under
  * $XDG_STATE_HOME (when absolute) or ~/.local/state. */
 int run_registry_path(const char *given, struct ws_buf *path, struct ws_err *err);
+/* The state directory, where pushes are recorded: the given one, else wsync under $XDG_STATE_HOME (when
+ * absolute) or ~/.local/state. */
+int run_state_dir(const char *given, struct ws_buf *path, struct ws_err *err);
 /* The given path, else $WSYNC_API_KEY_FILE, else NULL. */
 const char *run_api_key_file(const char *given);
 

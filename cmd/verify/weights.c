@@ -206,7 +206,10 @@ static int push_again(struct shown *s, const struct opt_args *args, struct ws_ve
 		.cancel = &run_cancel,
 	};
 	const struct ws_push_source source = { .paths = args->v, .n_paths = args->n };
+	char state[PUSHING_PATH];
 	pushing_apply(&cfg->pushing, &opts);
+	if (pushing_find_state(&cfg->pushing, state, &opts, s->job->ui, err))
+		return -1;
 	return cfg->twice ? ws_verify_twice(&opts, &source, results, err)
 	                  : ws_verify_reset(&opts, &source, results, err);
 }

@@ -126,6 +126,12 @@ int ws_endpoint_set_version(struct ws_http *http, const char *const *urls, size_
                             const char *version, ws_deadline until, const struct ws_cancel *cancel,
                             struct ws_endpoint_answer *answers, struct ws_err *err);
 
+/* Has them leave a process group. One that is in no such group has left it: its refusal is no failure. */
+int ws_endpoint_destroy_group(struct ws_http *http, const char *const *urls, size_t n,
+                              const char *group_name, ws_deadline until,
+                              const struct ws_cancel *cancel, struct ws_endpoint_answer *answers,
+                              struct ws_err *err);
+
 /* ---- what an endpoint holds ---- */
 
 /* The runtime parameters of one rank: fused names and local shapes. prefix NULL: all. */

@@ -73,6 +73,16 @@ struct ws_push_opts {
 	bool dry_run;               /* plan, ask the endpoints who they are, stop */
 	bool list_tensors;          /* emit WS_EV_TENSOR for each planned tensor */
 	const char *api_key;        /* NULL: none */
+	/* Where locks of endpoints and records of pushes are kept (ledger.h); NULL: neither. Required: what
+	 * cannot be recorded is not begun; else it is warned about. */
+	const char *state_dir;
+	bool state_required;
+	int64_t lock_wait_ns;       /* for another push at the same endpoints to end; 0: WS_EREFUSED at once */
+	/* How this push is repeated, for the record: wsync-push in that directory with these options, which
+	 * begin with "--" and leave out endpoints and sources. NULL: not at all. */
+	const char *again_directory;
+	const char *const *again_args;
+	size_t n_again_args;
 	int64_t connect_ns, init_ns, bucket_ns; /* 0: 10 s, 600 s, 600 s */
 	int64_t timeout_ns;         /* of one run; 0: none */
 	struct ws_sink sink;

@@ -161,6 +161,32 @@ int ws_endpoint_set_version(struct ws_http *http, const char *const *urls, size_
 	                     version, until, cancel, answers, err);
 }
 
+/* In the words of every server known, which have no other sign of it. */
+static bool says_there_is_none(const struct ws_endpoint_answer *a)
+{
+	return a->err.code == WS_EREFUSED && strstr(a->message, "does not exist");
+}
+
+int ws_endpoint_destroy_group(struct ws_http *http, const char *const *urls, size_t n,
+                              const char *group_name, ws_deadline until,
+                              const struct ws_cancel *cancel, struct ws_endpoint_answer *answers,
+                              struct ws_err *err)
+{
+	struct ws_err why = WS_ERR_INIT;
+	if (tell_all_with(http, urls, n, "destroy", "/destroy_weights_update_group", "group_name",
+	                  group_name, until, cancel, answers, &why) == 0)
+		return 0;
+	if (why.code == WS_ECANCELLED || why.code == WS_ESYSTEM) {
+		if (err)
+			*err = why;
+		return -1;
+	}
+	for (size_t i = 0; i < n; i++)
+		if (says_there_is_none(&answers[i]))
+			answers[i].err = (struct ws_err)WS_ERR_INIT;
+	return sum_up("destroy", n, answers, err);
+}
+
 const char *ws_weights_action_name(enum ws_weights_action action)
 {
 	static const char *const names[] = { "snapshot", "reset_tensors", "compare" };

@@ -70,17 +70,20 @@ static int choose_address(struct ws_group *g, struct ws_err *err)
 	return check_reachable(g, given ? WS_EUSAGE : WS_EREACH, err) ? -1 : resolve(g, err);
 }
 
-static int choose_name(struct ws_group *g, struct ws_err *err)
+int ws_group_fresh_name(char *name, size_t n, struct ws_err *err)
 {
-	if (g->opts.name) {
-		snprintf(g->name, sizeof g->name, "%s", g->opts.name);
-		return 0;
-	}
-	/* Fresh for each attempt: a half-dead group of that name may still stand at a server. */
 	uint32_t id;
 	if (getrandom(&id, sizeof id, 0) != sizeof id)
 		return ws_err_errno(err, "getrandom");
-	snprintf(g->name, sizeof g->name, "wsync-%08x", id);
+	snprintf(name, n, "wsync-%08x", id);
+	return 0;
+}
+
+static int choose_name(struct ws_group *g, struct ws_err *err)
+{
+	if (!g->opts.name)
+		return ws_group_fresh_name(g->name, sizeof g->name, err);
+	snprintf(g->name, sizeof g->name, "%s", g->opts.name);
 	return 0;
 }
 

@@ -29,6 +29,9 @@ struct ws_group_opts {
 
 struct ws_group; /* opaque */
 
+/* wsync-<8 hex>: fresh for each attempt, because a half-dead group of any other name may still stand at a
+ * server. n should be 16 at least. */
+int ws_group_fresh_name(char *name, size_t n, struct ws_err *err);
 /* Binds the store, asks all members at once to join, joins. On failure nothing is left open. */
 int ws_group_open(const struct ws_group_opts *opts, ws_deadline until, struct ws_group **out,
                   struct ws_err *err);

@@ -166,6 +166,17 @@ static void leave_dead_group(struct ws_push *p)
 	p->sent_base = 0; /* the new one counts from there */
 }
 
+/* It is written down before anybody hears of it. */
+static int name_group(struct ws_push *p, struct ws_err *err)
+{
+	if (p->group)
+		return 0;
+	if (!p->opts.group_name)
+		return ws_group_fresh_name(p->group_name, sizeof p->group_name, err);
+	snprintf(p->group_name, sizeof p->group_name, "%s", p->opts.group_name);
+	return 0;
+}
+
 static int init_group(struct ws_push *p, struct ws_err *err)
 {
 	if (p->group)
@@ -177,14 +188,16 @@ static int init_group(struct ws_push *p, struct ws_err *err)
 		.ops = p->transport,
 		.master_address = p->opts.master_address,
 		.master_port = p->opts.master_port,
-		.name = p->opts.group_name,
+		.name = p->group_name,
 		.log = p->opts.log,
 		.cancel = p->opts.cancel,
 	};
 	if (ws_group_open(&opts, ws_deadline_min(p->until, ws_deadline_in(p->opts.init_ns)), &p->group,
-	                  err))
+	                  err)) {
+		for (size_t i = 0; i < p->opts.n_endpoints; i++)
+			p->endpoints[i].grouped = false; /* who had joined was asked to leave */
 		return -1;
-	snprintf(p->group_name, sizeof p->group_name, "%s", ws_group_name(p->group));
+	}
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		const struct ws_event ev = {
 			.type = WS_EV_ENDPOINT,
@@ -208,6 +221,8 @@ static void drop_group(struct ws_push *p)
 		lost[i] = p->endpoints[i].lost;
 	ws_group_close(p->group, lost, ws_deadline_in(DESTROY_NS));
 	p->group = NULL;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		p->endpoints[i].grouped = lost && lost[i];
 	for (size_t i = 0; lost && i < p->opts.n_endpoints; i++)
 		if (lost[i] && !p->endpoints[i].lost)
 			push_warn(p, p->endpoints[i].url, "did not answer the request to leave group "
@@ -234,6 +249,10 @@ static int64_t first_byte(const struct ws_push *p)
 
 static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
+	push_enter(p, WS_PHASE_CONNECT);
+	if (push_claim(p, err))
+		return -1;
+	push_enter(p, WS_PHASE_PLAN);
 	p->format = push_choose_format(p);
 	if (make_plan(p, s, NULL, err))
 		return -1;
@@ -256,6 +275,8 @@ static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct 
 	if (p->opts.dry_run)
 		return 0;
 	push_enter(p, WS_PHASE_INIT);
+	if (name_group(p, err) || push_record_begin(p, s, err))
+		return -1;
 	/* What torch the servers run is known once they joined, and with it what they cannot take. */
 	if (init_group(p, err) || push_check_plan(p, err))
 		return -1;
@@ -263,17 +284,20 @@ static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct 
 	if (push_values(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_PAUSE);
-	if (push_pause(p, err))
+	if (push_record(p, err) || push_pause(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_FLUSH);
 	if (push_flush(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_TRANSFER);
+	if (push_record(p, err))
+		return -1;
 	p->spoilt = true;
 	if (push_hash_begin(p, err) || push_transfer(p, err))
 		return -1;
 	p->spoilt = false;
 	push_enter(p, WS_PHASE_VERIFY);
+	(void)push_record(p, NULL);
 	return push_verify(p, err) || push_set_version(p, err) ? -1 : 0;
 }
 
@@ -328,7 +352,7 @@ static void list_endpoints(struct ws_push *p)
 		const struct push_endpoint *e = &p->endpoints[i];
 		p->results[i] = (struct ws_ev_endpoint_result){
 			.url = e->url, .ok = e->state == WS_COMMITTED, .state = e->state,
-			.paused = e->paused, .message = e->message,
+			.paused = e->paused || e->found_paused, .message = e->message,
 		};
 	}
 }
@@ -391,6 +415,9 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 			p->protocol->undo(p);
 	}
 	push_enter(p, WS_PHASE_RESUME);
+	push_take_over_pauses(p);
+	if (rc)
+		(void)push_record(p, NULL);
 	/* An endpoint that answers nobody is no success, whatever weights it has. */
 	if (push_resume(p, rc ? NULL : &local) && rc == 0) {
 		ws_err_where(&local, ws_phase_name(WS_PHASE_RESUME), NULL);
@@ -400,6 +427,7 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 		rc = -1;
 	}
 	list_endpoints(p);
+	push_release(p, rc == 0);
 	push_enter(p, WS_PHASE_PLAN);
 	memcpy(r.ns, p->ns, sizeof r.ns);
 	r.total_ns = ws_now_ns() - p->run_since;
@@ -498,6 +526,7 @@ void ws_push_close(struct ws_push *p)
 		return;
 	forget_run(p);
 	ws_push_finish(p, NULL);
+	push_record_end(p);
 	ws_client_close(p->http);
 	free(p->endpoints);
 	free(p->infos);

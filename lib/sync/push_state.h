@@ -2,7 +2,8 @@
 /* push_state.h - what the files of the push share: push.c (the life of a run), push_connect.c (who the
  * endpoints are and what is legal), push_names.c (what the tensors are called), push_fp8.c (who
  * keeps FP8), push_values.c (what tensors are computed from), push_transfer.c (buckets),
- * push_protocol.h (how they get into servers), push_verify.c (hashes). */
+ * push_protocol.h (how they get into servers), push_verify.c (hashes), push_ledger.c (what stays written
+ * down, and who else may push). */
 #ifndef WS_SYNC_PUSH_STATE_H
 #define WS_SYNC_PUSH_STATE_H
 
@@ -24,6 +25,8 @@ struct push_endpoint {
 	enum ws_endpoint_state state;
 	enum ws_endpoint_state before;     /* when the run began: only success ends a mixture */
 	bool paused;                       /* by us, and not resumed yet */
+	bool found_paused;                 /* perhaps, by a push that died */
+	bool grouped;                      /* it was asked to join, and has not left since */
 	bool lost;                         /* its connection broke: hardly waited for */
 	enum push_bracket bracket;
 	bool begun;                        /* it is in the middle of a protocol, which is to be ended */
@@ -49,9 +52,13 @@ struct ws_push {
 	struct ws_audit_target *targets;   /* what each of them lists; n_targets 0: not asked yet */
 	size_t n_targets;
 	struct ws_group *group;            /* NULL: not initialised, or given up after a failure */
-	char group_name[128];              /* its, or of the one given up */
+	char group_name[128];              /* of it, or of the last one */
+	struct ws_ledger *ledger;          /* NULL: none is kept, or nothing is written yet */
+	bool unrecorded;                   /* a ledger was to be kept and cannot be */
 
 	/* one run */
+	struct ws_locks *locks;            /* of the endpoints */
+	bool heir;                         /* pushes that died had begun something at our endpoints */
 	struct ws_input input;
 	struct ws_plan *plan;
 	enum ws_load_format format;        /* that the plan is made for */
@@ -96,6 +103,18 @@ int push_flush(struct ws_push *p, struct ws_err *err);
 /* Tells every endpoint that is paused to continue; has deadlines of its own and cannot be cancelled. -1:
  * one of them did not agree, and is warned about. */
 int push_resume(struct ws_push *p, struct ws_err *err);
+
+/* push_ledger.c: all of them do nothing where no state directory is given */
+/* Takes the endpoints for ourselves, and their troubles with them: what dead pushes left there. */
+int push_claim(struct ws_push *p, struct ws_err *err);
+/* What a dead push paused and we found or made whole is ours to resume. */
+void push_take_over_pauses(struct ws_push *p);
+void push_release(struct ws_push *p, bool ok); /* the run is over */
+/* Writes down what the phase that was just entered may do, before anything of it is done. */
+int push_record(struct ws_push *p, struct ws_err *err);
+/* Likewise, and what is pushed, before the endpoints are asked to join a group. */
+int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err);
+void push_record_end(struct ws_push *p); /* the push is over */
 
 /* push_names.c */
 int push_names(struct ws_push *p, struct ws_err *err);

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ledger.h - what pushes have begun and not yet ended, and how what the dead left is put in order.
+ *
+ * A push keeps a file in the directory `pushes` of its state directory. It is written before anything is
+ * asked of an endpoint and again before each step, so that it says what may have happened: "paused" is
+ * written before the request to pause leaves, "partial" before the first byte of a weight does. It goes
+ * when nothing is left to repair. A push that was killed leaves it behind, and so does one that leaves an
+ * endpoint with half an update.
+ *
+ * The files of others are not believed: a record is read only from a plain file that belongs to this user
+ * and that nobody else can write. */
+#ifndef WSYNC_LEDGER_H
+#define WSYNC_LEDGER_H
+
+#include "wsync/cancel.h"
+#include "wsync/endpoint.h"
+#include "wsync/err.h"
+#include "wsync/event.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ws_process {
+	int64_t pid;
+	uint64_t start_ticks;     /* since boot; 0: not known */
+	char boot_id[40];
+	char pid_namespace[32];
+	char host[65];
+};
+
+enum ws_process_fate {
+	WS_PROCESS_DEAD,
+	WS_PROCESS_ALIVE,
+	WS_PROCESS_ELSEWHERE      /* on another machine or in another container: not to be seen from here */
+};
+
+struct ws_ledger_endpoint {
+	const char *url;
+	enum ws_phase phase;      /* begun, and perhaps not ended */
+	enum ws_endpoint_state state; /* at worst */
+	bool paused;              /* perhaps */
+	bool grouped;             /* perhaps it is in the group */
+	const char *version;      /* weight version before, "" unknown */
+};
+
+struct ws_ledger_record {
+	struct ws_process process;
+	bool ended;               /* the push itself is over, whatever its process does now */
+	int64_t began, updated;   /* seconds since 1970 */
+	const char *group;        /* "" none */
+	uint64_t digest;          /* of the plan */
+	const char *weight_version; /* that the push would set; "" none */
+	const char *const *sources;
+	size_t n_sources;
+	/* To push again: the working directory and the options that are not about endpoints. NULL: it was
+	 * no wsync-push, and cannot be repeated from here. */
+	const char *directory;
+	const char *const *args;
+	size_t n_args;
+	struct ws_ledger_endpoint *endpoints;
+	size_t n_endpoints;
+};
+
+struct ws_ledger_entry {
+	char *path;
+	struct ws_err err;        /* WS_OK, or why the file is not believed */
+	enum ws_process_fate fate; /* of the process; WS_PROCESS_DEAD also where the push has ended */
+	struct ws_ledger_record record;
+	void *priv;
+};
+
+struct ws_ledger_list {
+	struct ws_ledger_entry *items; /* the oldest first, those that are not believed last */
+	size_t n;
+};
+
+/* The files under this state directory; none where it does not exist. Others can write there, or it
+ * belongs to somebody else: WS_EINPUT. */
+int ws_ledger_list(const char *state_dir, struct ws_ledger_list *out, struct ws_err *err);
+void ws_ledger_list_free(struct ws_ledger_list *list); /* NULL is fine */
+
+/* ---- repair ---- */
+
+struct ws_repair_opts {
+	struct ws_http *http;
+	const char *state_dir;
+	bool dry_run;             /* ask, and change nothing */
+	bool resume_partial;      /* also those that hold a mixture */
+	int64_t timeout_ns;       /* of each request; 0: 10 s */
+	const struct ws_cancel *cancel;
+};
+
+struct ws_repair_answer {
+	struct ws_err err;        /* not reached, refused to continue, or in use; else WS_OK */
+	enum ws_endpoint_state state; /* as far as can be known */
+	char weight_version[128]; /* as it says itself, "" unknown */
+	bool busy;                /* another push is at work on it: it was left alone */
+	bool resumed;
+	bool paused;              /* it stays so, as far as can be known */
+	bool left_group;          /* it is no longer in the group */
+	bool settled;             /* nothing is left to repair: the record forgets it */
+};
+
+/* Puts the endpoints of one record in order, all at once: has them leave the group, resumes those that are
+ * whole, and writes down what is left; the file goes with the last of them. answers has one for each
+ * endpoint of the record, in its order, which stays. 0: nothing is left. Otherwise -1 and *err is
+ * WS_EPARTIAL where an endpoint holds a mixture, else the first failure. May be repeated. */
+int ws_ledger_repair(struct ws_ledger_entry *entry, const struct ws_repair_opts *opts,
+                     struct ws_repair_answer *answers, struct ws_err *err);
+
+/* Forgets these endpoints (none: all of them) without asking them anything. */
+int ws_ledger_forget(struct ws_ledger_entry *entry, const char *const *urls, size_t n,
+                     struct ws_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

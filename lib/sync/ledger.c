@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ledger.c - the file that a push keeps: one write before each step that would have to be repaired.
+ *
+ * What is written is what may have happened, so that a crash at any point leaves a record that claims too
+ * much rather than too little. The name carries the process id for people; random digits keep the names
+ * apart. */
+#include "ledger.h"
+
+#include "file.h"
+#include "process.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+struct ws_ledger {
+	char *path;
+	bool written;
+	char **sources; /* the record's, owned */
+	char *version;
+	struct ws_ledger_record record;
+};
+
+/* ---- places ------------------------------------------------------------------------------------- */
+
+static char *under(const char *dir, const char *name)
+{
+	char *path = NULL;
+	return asprintf(&path, "%s/%s", dir, name) < 0 ? NULL : path;
+}
+
+char *ws_ledger_pushes(const char *state_dir)
+{
+	return under(state_dir, "pushes");
+}
+
+char *ws_ledger_locks(const char *state_dir)
+{
+	return under(state_dir, "locks");
+}
+
+int ws_ledger_check_dir(const char *pushes, struct ws_err *err)
+{
+	struct stat st;
+	if (stat(pushes, &st))
+		return ws_err_errno(err, "open %s", pushes);
+	if (!S_ISDIR(st.st_mode))
+		return ws_err_set(err, WS_EINPUT, "%s: not a directory", pushes);
+	if (st.st_uid != geteuid())
+		return ws_err_set(err, WS_EINPUT, "%s: belongs to another user", pushes);
+	if (!(st.st_mode & 022))
+		return 0;
+	ws_err_set(err, WS_EINPUT, "%s: others can write there, so what it says is not believed", pushes);
+	return ws_err_hint(err, "look at its files, then take that right away: chmod go-w %s", pushes);
+}
+
+static int make_path(const char *state_dir, char **path, struct ws_err *err)
+{
+	uint32_t id;
+	char *pushes = ws_ledger_pushes(state_dir);
+	int rc = pushes ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	if (rc == 0 && (ws_file_mkdirs(pushes, err) || ws_ledger_check_dir(pushes, err)))
+		rc = -1;
+	if (rc == 0 && getrandom(&id, sizeof id, 0) != sizeof id)
+		rc = ws_err_errno(err, "getrandom");
+	if (rc == 0 && asprintf(path, "%s/%ld-%08" PRIx32 ".json", pushes, (long)getpid(), id) < 0) {
+		*path = NULL;
+		rc = ws_err_set(err, WS_ESYSTEM, "out of memory");
+	}
+	free(pushes);
+	return rc;
+}
+
+/* ---- one push ----------------------------------------------------------------------------------- */
+
+int ws_ledger_open(const char *state_dir, const char *const *urls, size_t n, struct ws_ledger **out,
+                   struct ws_err *err)
+{
+	struct ws_ledger *l = calloc(1, sizeof *l);
+	if (!l || !(l->record.endpoints = calloc(n + 1, sizeof *l->record.endpoints))) {
+		free(l);
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	}
+	if (make_path(state_dir, &l->path, err)) {
+		ws_ledger_abandon(l);
+		return -1;
+	}
+	ws_process_self(&l->record.process);
+	l->record.began = time(NULL);
+	l->record.group = l->record.weight_version = "";
+	l->record.n_endpoints = n;
+	for (size_t i = 0; i < n; i++)
+		l->record.endpoints[i] = (struct ws_ledger_endpoint){ .url = urls[i], .version = "" };
+	*out = l;
+	return 0;
+}
+
+struct ws_ledger_record *ws_ledger_record(struct ws_ledger *l)
+{
+	return &l->record;
+}
+
+static void forget_source(struct ws_ledger *l)
+{
+	for (size_t i = 0; i < l->record.n_sources; i++)
+		free(l->sources[i]);
+	free(l->sources);
+	free(l->version);
+	l->sources = NULL;
+	l->version = NULL;
+	l->record.sources = NULL;
+	l->record.n_sources = 0;
+	l->record.weight_version = "";
+}
+
+int ws_ledger_source(struct ws_ledger *l, const char *const *paths, size_t n, const char *version,
+                     struct ws_err *err)
+{
+	struct ws_ledger_record *r = &l->record;
+	forget_source(l);
+	l->sources = calloc(n + 1, sizeof *l->sources);
+	l->version = strdup(version ? version : "");
+	bool ok = l->sources && l->version;
+	for (size_t i = 0; ok && i < n; i++)
+		ok = (l->sources[r->n_sources++] = strdup(paths[i])) != NULL;
+	if (!ok)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	r->sources = (const char *const *)l->sources;
+	r->weight_version = l->version;
+	return 0;
+}
+
+static int write_record(const char *path, struct ws_ledger_record *r, struct ws_err *err)
+{
+	struct ws_buf text;
+	ws_buf_init(&text, LEDGER_BYTES_MAX);
+	r->updated = time(NULL);
+	ws_ledger_print(r, &text);
+	int rc = ws_buf_check(&text, "the record of the push", err);
+	if (rc == 0)
+		rc = ws_file_replace(path, ws_buf_str(&text), text.len, 0600, err);
+	ws_buf_free(&text);
+	return rc;
+}
+
+int ws_ledger_save(struct ws_ledger *l, struct ws_err *err)
+{
+	const int rc = write_record(l->path, &l->record, err);
+	l->written = l->written || rc == 0;
+	return rc;
+}
+
+bool ws_ledger_owes(const struct ws_ledger_endpoint *e)
+{
+	return e->paused || e->grouped || e->state == WS_PARTIAL;
+}
+
+/* Those that owe nothing leave the record; returns how many stay. */
+static size_t keep_owing(struct ws_ledger_record *r)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < r->n_endpoints; i++)
+		if (ws_ledger_owes(&r->endpoints[i]))
+			r->endpoints[n++] = r->endpoints[i];
+	return r->n_endpoints = n;
+}
+
+void ws_ledger_close(struct ws_ledger *l)
+{
+	if (!l)
+		return;
+	l->record.ended = true;
+	if (l->written && keep_owing(&l->record)) {
+		/* Where this fails, what was written before stays, which claims more. */
+		(void)ws_ledger_save(l, NULL);
+		l->written = false;
+	}
+	ws_ledger_abandon(l);
+}
+
+void ws_ledger_abandon(struct ws_ledger *l)
+{
+	if (!l)
+		return;
+	if (l->written)
+		unlink(l->path);
+	forget_source(l);
+	free(l->path);
+	free(l->record.endpoints);
+	free(l);
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ledger.h - the side of the ledger that a push writes, and the text of its files. */
+#ifndef WS_SYNC_LEDGER_H
+#define WS_SYNC_LEDGER_H
+
+#include "wsync/buf.h"
+#include "wsync/ledger.h"
+
+enum { LEDGER_SCHEMA = 1, LEDGER_BYTES_MAX = 16 << 20, LEDGER_ENDPOINTS_MAX = 65536 };
+
+struct ws_ledger; /* one push's file */
+
+/* Makes the directories and a name; nothing is written before the first save. urls outlive it. */
+int ws_ledger_open(const char *state_dir, const char *const *urls, size_t n, struct ws_ledger **out,
+                   struct ws_err *err);
+/* What the next save writes: the caller changes it, its strings are the caller's. */
+struct ws_ledger_record *ws_ledger_record(struct ws_ledger *l);
+/* What is pushed: copied, because it may change while the push goes on. version NULL: none. */
+int ws_ledger_source(struct ws_ledger *l, const char *const *paths, size_t n, const char *version,
+                     struct ws_err *err);
+/* Replaces the file, and returns when that has reached the disk. */
+int ws_ledger_save(struct ws_ledger *l, struct ws_err *err);
+/* The push is over: the file goes where all is well, else it is written a last time and stays. */
+void ws_ledger_close(struct ws_ledger *l); /* NULL is fine */
+/* As if it had never been: what could not be kept up to date must not be believed. */
+void ws_ledger_abandon(struct ws_ledger *l); /* NULL is fine */
+
+/* Is there anything to repair at this endpoint? */
+bool ws_ledger_owes(const struct ws_ledger_endpoint *e);
+
+/* ---- files ---- */
+
+/* STATE_DIR/pushes and STATE_DIR/locks, to be freed; NULL: out of memory. */
+char *ws_ledger_pushes(const char *state_dir);
+char *ws_ledger_locks(const char *state_dir);
+int ws_ledger_check_dir(const char *pushes, struct ws_err *err);
+/* Writes the state, paused and grouped of these endpoints into a file of the dead; those that owe nothing
+ * leave it, and it goes with the last of them. A file that has gone is fine. */
+int ws_ledger_amend(const char *path, const struct ws_ledger_endpoint *now, size_t n,
+                    struct ws_err *err);
+/* What pushes that ended have left at these endpoints, but for their groups, is another's to tell now. */
+void ws_ledger_settle(const char *state_dir, const char *const *urls, size_t n);
+
+/* ---- text ---- */
+
+void ws_ledger_print(const struct ws_ledger_record *r, struct ws_buf *text);
+/* path is for messages. What *out points to lives until ws_ledger_drop. */
+int ws_ledger_parse(const char *path, const char *text, size_t len, struct ws_ledger_record *out,
+                    void **priv, struct ws_err *err);
+void ws_ledger_drop(struct ws_ledger_record *r, void *priv);
+
+#endif

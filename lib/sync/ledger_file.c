@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ledger_file.c - the text of a push's file, a JSON object:
+ *
+ *   schema            1; a reader refuses what it does not know
+ *   process           {pid, start_ticks, boot_id, pid_namespace, host}
+ *   ended             the push is over
+ *   began, updated    seconds since 1970
+ *   group             name of the process group, null none
+ *   plan_digest       16 hex digits
+ *   weight_version    that the push would set, null none
+ *   sources           [path or synthetic:...]
+ *   again             {directory, args: [--option=value]}, null: cannot be repeated
+ *   endpoints         [{url, phase, state, paused, grouped, version}], paused and grouped meaning perhaps
+ *
+ * Every key must be there and have its type: a file that somebody wrote by hand is a file to look at, not
+ * to act upon. */
+#include "ledger.h"
+
+#include "json.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STRINGS_MAX = 65536 };
+
+/* ---- printing ----------------------------------------------------------------------------------- */
+
+static void print_strings(struct ws_jw *w, const char *key, const char *const *items, size_t n)
+{
+	ws_jw_array(w, key);
+	for (size_t i = 0; i < n; i++)
+		ws_jw_str(w, NULL, items[i]);
+	ws_jw_end_array(w);
+}
+
+static void print_process(struct ws_jw *w, const struct ws_process *p)
+{
+	ws_jw_object(w, "process");
+	ws_jw_int(w, "pid", p->pid);
+	ws_jw_uint(w, "start_ticks", p->start_ticks);
+	ws_jw_str(w, "boot_id", p->boot_id);
+	ws_jw_str(w, "pid_namespace", p->pid_namespace);
+	ws_jw_str(w, "host", p->host);
+	ws_jw_end_object(w);
+}
+
+static void print_endpoints(struct ws_jw *w, const struct ws_ledger_record *r)
+{
+	ws_jw_array(w, "endpoints");
+	for (size_t i = 0; i < r->n_endpoints; i++) {
+		const struct ws_ledger_endpoint *e = &r->endpoints[i];
+		ws_jw_object(w, NULL);
+		ws_jw_str(w, "url", e->url);
+		ws_jw_str(w, "phase", ws_phase_name(e->phase));
+		ws_jw_str(w, "state", ws_endpoint_state_name(e->state));
+		ws_jw_bool(w, "paused", e->paused);
+		ws_jw_bool(w, "grouped", e->grouped);
+		ws_jw_str(w, "version", e->version);
+		ws_jw_end_object(w);
+	}
+	ws_jw_end_array(w);
+}
+
+void ws_ledger_print(const struct ws_ledger_record *r, struct ws_buf *text)
+{
+	struct ws_jw w;
+	ws_jw_init(&w, text);
+	ws_jw_object(&w, NULL);
+	ws_jw_int(&w, "schema", LEDGER_SCHEMA);
+	print_process(&w, &r->process);
+	ws_jw_bool(&w, "ended", r->ended);
+	ws_jw_int(&w, "began", r->began);
+	ws_jw_int(&w, "updated", r->updated);
+	ws_jw_str(&w, "group", *r->group ? r->group : NULL);
+	ws_jw_hex64(&w, "plan_digest", r->digest);
+	ws_jw_str(&w, "weight_version", *r->weight_version ? r->weight_version : NULL);
+	print_strings(&w, "sources", r->sources, r->n_sources);
+	if (r->directory) {
+		ws_jw_object(&w, "again");
+		ws_jw_str(&w, "directory", r->directory);
+		print_strings(&w, "args", r->args, r->n_args);
+		ws_jw_end_object(&w);
+	} else {
+		ws_jw_null(&w, "again");
+	}
+	print_endpoints(&w, r);
+	ws_jw_end_object(&w);
+	ws_buf_putc(text, '\n');
+}
+
+/* ---- parsing ------------------------------------------------------------------------------------ */
+
+/* Reads members of one object, and remembers the first that is not as it should be. */
+struct reader {
+	const struct ws_json *object;
+	const char *bad; /* its key */
+};
+
+static const struct ws_json *member(struct reader *r, const char *key, enum ws_json_type type,
+                                    bool or_null)
+{
+	const struct ws_json *node = ws_json_get(r->object, key);
+	if (!node || (ws_json_type(node) != type && !(or_null && ws_json_type(node) == WS_JSON_NULL))) {
+		if (!r->bad)
+			r->bad = key;
+		return NULL;
+	}
+	return ws_json_type(node) == type ? node : NULL;
+}
+
+static const char *text_of(struct reader *r, const char *key, bool or_null)
+{
+	const struct ws_json *node = member(r, key, WS_JSON_STRING, or_null);
+	return node ? ws_json_string(node) : "";
+}
+
+static int64_t number_of(struct reader *r, const char *key)
+{
+	const struct ws_json *node = member(r, key, WS_JSON_NUMBER, false);
+	int64_t value = 0;
+	if (node && (!ws_json_int(node, &value) || value < 0) && !r->bad)
+		r->bad = key;
+	return value < 0 ? 0 : value;
+}
+
+static bool truth_of(struct reader *r, const char *key)
+{
+	return ws_json_bool(member(r, key, WS_JSON_BOOL, false), false);
+}
+
+static void copy_text(struct reader *r, const char *key, char *dst, size_t n)
+{
+	const char *text = text_of(r, key, false);
+	const size_t len = strlen(text);
+	if (len >= n) {
+		if (!r->bad)
+			r->bad = key;
+		return;
+	}
+	memcpy(dst, text, len + 1);
+}
+
+static uint64_t digest_of(struct reader *r, const char *key)
+{
+	const char *text = text_of(r, key, false);
+	if (strlen(text) == 16 && strspn(text, "0123456789abcdef") == 16)
+		return strtoull(text, NULL, 16);
+	if (!r->bad)
+		r->bad = key;
+	return 0;
+}
+
+/* Index of the name that fits, or n. */
+static int choice_of(struct reader *r, const char *key, int n, const char *(*name)(int))
+{
+	const char *text = text_of(r, key, false);
+	for (int i = 0; i < n; i++)
+		if (strcmp(name(i), text) == 0)
+			return i;
+	if (!r->bad)
+		r->bad = key;
+	return 0;
+}
+
+static const char *phase_name(int i)
+{
+	return ws_phase_name((enum ws_phase)i);
+}
+
+static const char *state_name(int i)
+{
+	return ws_endpoint_state_name((enum ws_endpoint_state)i);
+}
+
+static const char *const *strings_of(struct reader *r, const char *key, size_t *n)
+{
+	const struct ws_json *array = member(r, key, WS_JSON_ARRAY, false);
+	const size_t count = array ? ws_json_count(array) : 0;
+	const char **items = count <= STRINGS_MAX ? calloc(count + 1, sizeof *items) : NULL;
+	*n = 0;
+	for (const struct ws_json *i = items ? ws_json_first(array) : NULL; i; i = ws_json_next(i)) {
+		if (!(items[(*n)++] = ws_json_string(i)) && !r->bad)
+			r->bad = key;
+	}
+	if (!items && !r->bad)
+		r->bad = key;
+	return items;
+}
+
+static void parse_process(struct reader *r, struct ws_process *p)
+{
+	struct reader in = { .object = member(r, "process", WS_JSON_OBJECT, false) };
+	p->pid = number_of(&in, "pid");
+	p->start_ticks = (uint64_t)number_of(&in, "start_ticks");
+	copy_text(&in, "boot_id", p->boot_id, sizeof p->boot_id);
+	copy_text(&in, "pid_namespace", p->pid_namespace, sizeof p->pid_namespace);
+	copy_text(&in, "host", p->host, sizeof p->host);
+	if (!r->bad)
+		r->bad = in.bad;
+}
+
+static void parse_endpoint(struct reader *in, struct ws_ledger_endpoint *e)
+{
+	char url[WS_URL_MAX];
+	*e = (struct ws_ledger_endpoint){
+		.url = text_of(in, "url", false),
+		.phase = (enum ws_phase)choice_of(in, "phase", WS_PHASE_COUNT, phase_name),
+		.state = (enum ws_endpoint_state)choice_of(in, "state", WS_COMMITTED + 1, state_name),
+		.paused = truth_of(in, "paused"),
+		.grouped = truth_of(in, "grouped"),
+		.version = text_of(in, "version", false),
+	};
+	/* Requests go there: as good as one from the command line, or none. */
+	if (!in->bad && (ws_endpoint_normalize(e->url, url, sizeof url, NULL) || strcmp(url, e->url) != 0))
+		in->bad = "url";
+}
+
+static void parse_endpoints(struct reader *r, struct ws_ledger_record *out)
+{
+	const struct ws_json *array = member(r, "endpoints", WS_JSON_ARRAY, false);
+	const size_t n = array ? ws_json_count(array) : 0;
+	if (n > LEDGER_ENDPOINTS_MAX || !(out->endpoints = calloc(n + 1, sizeof *out->endpoints))) {
+		r->bad = r->bad ? r->bad : "endpoints";
+		return;
+	}
+	for (const struct ws_json *i = array ? ws_json_first(array) : NULL; i; i = ws_json_next(i)) {
+		struct reader in = { .object = i };
+		if (ws_json_type(i) != WS_JSON_OBJECT)
+			in.bad = "endpoints";
+		else
+			parse_endpoint(&in, &out->endpoints[out->n_endpoints++]);
+		if (!r->bad)
+			r->bad = in.bad;
+	}
+}
+
+static void parse_again(struct reader *r, struct ws_ledger_record *out)
+{
+	const struct ws_json *again = member(r, "again", WS_JSON_OBJECT, true);
+	struct reader in = { .object = again };
+	if (!again)
+		return;
+	out->directory = text_of(&in, "directory", false);
+	out->args = strings_of(&in, "args", &out->n_args);
+	if (*out->directory != '/' && !in.bad)
+		in.bad = "directory";
+	for (size_t i = 0; !in.bad && i < out->n_args; i++)
+		if (strncmp(out->args[i], "--", 2) != 0 || !out->args[i][2])
+			in.bad = "args";
+	if (!r->bad)
+		r->bad = in.bad;
+}
+
+static void parse_record(struct reader *r, struct ws_ledger_record *out)
+{
+	parse_process(r, &out->process);
+	out->ended = truth_of(r, "ended");
+	out->began = number_of(r, "began");
+	out->updated = number_of(r, "updated");
+	out->group = text_of(r, "group", true);
+	out->digest = digest_of(r, "plan_digest");
+	out->weight_version = text_of(r, "weight_version", true);
+	out->sources = strings_of(r, "sources", &out->n_sources);
+	parse_again(r, out);
+	parse_endpoints(r, out);
+}
+
+int ws_ledger_parse(const char *path, const char *text, size_t len, struct ws_ledger_record *out,
+                    void **priv, struct ws_err *err)
+{
+	struct ws_json *root = ws_json_parse(text, len, path, err);
+	*out = (struct ws_ledger_record){ 0 };
+	*priv = root;
+	if (!root)
+		return -1;
+	struct reader r = { .object = root };
+	const int64_t schema = ws_json_get_int(root, "schema", 0);
+	if (schema > LEDGER_SCHEMA)
+		ws_err_set(err, WS_EINPUT, "%s: schema %" PRId64 " was written by a newer wsync", path,
+		           schema);
+	else if (schema < 1 || ws_json_duplicate(root))
+		ws_err_set(err, WS_EINPUT, "%s: no record of a push", path);
+	else
+		parse_record(&r, out);
+	if (r.bad)
+		ws_err_set(err, WS_EINPUT, "%s: no record of a push: '%s' is missing or wrong", path, r.bad);
+	if (schema == LEDGER_SCHEMA && !r.bad && out->sources)
+		return 0;
+	ws_ledger_drop(out, root);
+	*priv = NULL;
+	return -1;
+}
+
+void ws_ledger_drop(struct ws_ledger_record *r, void *priv)
+{
+	free((void *)(uintptr_t)r->sources);
+	free((void *)(uintptr_t)r->args);
+	free(r->endpoints);
+	ws_json_free(priv);
+	*r = (struct ws_ledger_record){ 0 };
+}

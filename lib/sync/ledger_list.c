@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ledger_list.c - reading what pushes have left, without believing more than the file system says: a
+ * record decides which servers are told to go on, and what is run again. */
+#include "ledger.h"
+
+#include "file.h"
+#include "lock.h"
+#include "process.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { ENTRIES_MAX = 100000 };
+
+/* ---- one file ----------------------------------------------------------------------------------- */
+
+static int check_file(const char *path, struct ws_err *err)
+{
+	struct stat st;
+	if (lstat(path, &st))
+		return ws_err_errno(err, "open %s", path);
+	if (!S_ISREG(st.st_mode))
+		return ws_err_set(err, WS_EINPUT, "%s: not a plain file", path);
+	if (st.st_uid != geteuid())
+		return ws_err_set(err, WS_EINPUT, "%s: belongs to another user", path);
+	if (st.st_mode & 022)
+		return ws_err_set(err, WS_EINPUT, "%s: others can write it, so it is not believed", path);
+	return 0;
+}
+
+static void read_entry(struct ws_ledger_entry *e)
+{
+	struct ws_buf text;
+	ws_buf_init(&text, LEDGER_BYTES_MAX);
+	if (check_file(e->path, &e->err) == 0 && ws_file_read(e->path, &text, &e->err) == 0 &&
+	    ws_ledger_parse(e->path, ws_buf_str(&text), text.len, &e->record, &e->priv, &e->err) == 0)
+		e->fate = e->record.ended ? WS_PROCESS_DEAD : ws_process_fate(&e->record.process);
+	ws_buf_free(&text);
+}
+
+/* ---- all of them -------------------------------------------------------------------------------- */
+
+static bool is_record(const char *name)
+{
+	const size_t n = strlen(name);
+	return name[0] != '.' && n > 5 && strcmp(name + n - 5, ".json") == 0;
+}
+
+static int add(struct ws_ledger_list *out, const char *pushes, const char *name, struct ws_err *err)
+{
+	if (out->n >= ENTRIES_MAX)
+		return ws_err_set(err, WS_EINPUT, "%s: more than %d files", pushes, ENTRIES_MAX);
+	if ((out->n & (out->n - 1)) == 0) {
+		void *more = realloc(out->items, (out->n ? 2 * out->n : 1) * sizeof *out->items);
+		if (!more)
+			return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		out->items = more;
+	}
+	struct ws_ledger_entry *e = &out->items[out->n];
+	*e = (struct ws_ledger_entry){ .err = WS_ERR_INIT };
+	if (asprintf(&e->path, "%s/%s", pushes, name) < 0) {
+		e->path = NULL;
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	}
+	out->n++;
+	read_entry(e);
+	return 0;
+}
+
+static int by_age(const void *a, const void *b)
+{
+	const struct ws_ledger_entry *x = a, *y = b;
+	if (!x->err.code != !y->err.code)
+		return x->err.code ? 1 : -1;
+	if (x->record.began != y->record.began)
+		return x->record.began < y->record.began ? -1 : 1;
+	return strcmp(x->path, y->path);
+}
+
+/* Its push ended between our look at the directory and our look at the file. */
+static void drop_vanished(struct ws_ledger_list *list)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < list->n; i++) {
+		struct ws_ledger_entry *e = &list->items[i];
+		if (e->err.code && access(e->path, F_OK) && errno == ENOENT)
+			free(e->path);
+		else
+			list->items[n++] = *e;
+	}
+	list->n = n;
+}
+
+int ws_ledger_list(const char *state_dir, struct ws_ledger_list *out, struct ws_err *err)
+{
+	*out = (struct ws_ledger_list){ 0 };
+	char *pushes = ws_ledger_pushes(state_dir);
+	if (!pushes)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	DIR *dir = opendir(pushes);
+	int rc = 0;
+	if (!dir)
+		rc = errno == ENOENT ? 0 : ws_err_errno(err, "open %s", pushes);
+	else
+		rc = ws_ledger_check_dir(pushes, err);
+	for (struct dirent *d; rc == 0 && dir && (d = readdir(dir));)
+		if (is_record(d->d_name))
+			rc = add(out, pushes, d->d_name, err);
+	if (dir)
+		closedir(dir);
+	free(pushes);
+	if (rc) {
+		ws_ledger_list_free(out);
+		return -1;
+	}
+	drop_vanished(out);
+	if (out->n)
+		qsort(out->items, out->n, sizeof *out->items, by_age);
+	return 0;
+}
+
+void ws_ledger_list_free(struct ws_ledger_list *list)
+{
+	for (size_t i = 0; list && i < list->n; i++) {
+		free(list->items[i].path);
+		ws_ledger_drop(&list->items[i].record, list->items[i].priv);
+	}
+	if (list) {
+		free(list->items);
+		*list = (struct ws_ledger_list){ 0 };
+	}
+}
+
+/* ---- changing one ------------------------------------------------------------------------------- */
+
+static int write_entry(struct ws_ledger_entry *e, struct ws_err *err)
+{
+	if (!e->record.n_endpoints) {
+		if (unlink(e->path) && errno != ENOENT)
+			return ws_err_errno(err, "remove %s", e->path);
+		return 0;
+	}
+	struct ws_buf text;
+	ws_buf_init(&text, LEDGER_BYTES_MAX);
+	ws_ledger_print(&e->record, &text);
+	int rc = ws_buf_check(&text, e->path, err);
+	if (rc == 0)
+		rc = ws_file_replace(e->path, ws_buf_str(&text), text.len, 0600, err);
+	ws_buf_free(&text);
+	return rc;
+}
+
+static const struct ws_ledger_endpoint *find(const char *url, const struct ws_ledger_endpoint *items,
+                                             size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(items[i].url, url) == 0)
+			return &items[i];
+	return NULL;
+}
+
+/* As the file is by now, which others may have amended since we read it. */
+static int amend_locked(const char *path, const struct ws_ledger_endpoint *now, size_t n,
+                        struct ws_err *err)
+{
+	struct ws_ledger_entry e = { .path = (char *)(uintptr_t)path, .err = WS_ERR_INIT };
+	struct ws_ledger_record *r = &e.record;
+	if (access(path, F_OK) && errno == ENOENT)
+		return 0;
+	read_entry(&e);
+	if (e.err.code) {
+		if (err)
+			*err = e.err;
+		return -1;
+	}
+	size_t kept = 0;
+	for (size_t i = 0; i < r->n_endpoints; i++) {
+		const struct ws_ledger_endpoint *news = find(r->endpoints[i].url, now, n);
+		struct ws_ledger_endpoint is = r->endpoints[i];
+		if (news) {
+			is.state = news->state;
+			is.paused = news->paused;
+			is.grouped = news->grouped;
+		}
+		if (!news || ws_ledger_owes(&is))
+			r->endpoints[kept++] = is;
+	}
+	r->n_endpoints = kept;
+	const int rc = write_entry(&e, err);
+	ws_ledger_drop(r, e.priv);
+	return rc;
+}
+
+int ws_ledger_amend(const char *path, const struct ws_ledger_endpoint *now, size_t n,
+                    struct ws_err *err)
+{
+	char *lock = NULL;
+	const char *slash = strrchr(path, '/');
+	if (asprintf(&lock, "%.*s/.lock", slash ? (int)(slash - path) : 1, slash ? path : ".") < 0)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	const int fd = ws_file_lock(lock, ws_deadline_in(5 * WS_NS_PER_S), NULL, err);
+	const int rc = fd < 0 ? -1 : amend_locked(path, now, n, err);
+	ws_file_unlock(fd);
+	free(lock);
+	return rc;
+}
+
+static bool is_among(const char *url, const char *const *urls, size_t n)
+{
+	char wanted[WS_LOCK_NAME], name[WS_LOCK_NAME];
+	if (ws_lock_name(url, wanted, NULL))
+		return false;
+	for (size_t i = 0; i < n; i++)
+		if (ws_lock_name(urls[i], name, NULL) == 0 && strcmp(name, wanted) == 0)
+			return true;
+	return false;
+}
+
+static int forget(struct ws_ledger_entry *e, const char *const *urls, size_t n, bool groups,
+                  struct ws_err *err)
+{
+	const struct ws_ledger_record *r = &e->record;
+	struct ws_ledger_endpoint *gone = calloc(r->n_endpoints + 1, sizeof *gone);
+	size_t k = 0;
+	if (!gone)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	for (size_t i = 0; i < r->n_endpoints; i++)
+		if (n == 0 || is_among(r->endpoints[i].url, urls, n))
+			gone[k++] = (struct ws_ledger_endpoint){
+				.url = r->endpoints[i].url,
+				.grouped = r->endpoints[i].grouped && !groups,
+			};
+	const int rc = k ? ws_ledger_amend(e->path, gone, k, err) : 0;
+	free(gone);
+	return rc;
+}
+
+int ws_ledger_forget(struct ws_ledger_entry *e, const char *const *urls, size_t n, struct ws_err *err)
+{
+	return forget(e, urls, n, true, err);
+}
+
+void ws_ledger_settle(const char *state_dir, const char *const *urls, size_t n)
+{
+	struct ws_ledger_list list;
+	if (n == 0 || ws_ledger_list(state_dir, &list, NULL))
+		return;
+	for (size_t i = 0; i < list.n; i++)
+		if (!list.items[i].err.code && list.items[i].fate == WS_PROCESS_DEAD)
+			forget(&list.items[i], urls, n, false, NULL);
+	ws_ledger_list_free(&list);
+}

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ledger_repair.c - putting in order what a dead push has left.
+ *
+ * What a record says is the worst that may have happened, and an endpoint is asked before it is believed:
+ * where it reports the weight version that the push would have set and did not have it before, its last
+ * bucket was loaded. No server tells whether it is paused; to continue is harmless where it is not.
+ * An endpoint is left alone while another push holds its lock. */
+#include "ledger.h"
+
+#include "lock.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct repair {
+	const struct ws_repair_opts *opts;
+	struct ws_ledger_entry *entry;
+	struct ws_repair_answer *answers; /* one for each endpoint, as are these */
+	struct ws_endpoint_info *infos;
+	struct ws_endpoint_answer *replies;
+	struct ws_err *errs;
+	struct ws_locks **locks;
+	struct ws_ledger_endpoint *now;
+	const char **urls;                /* scratch: whom a call goes to */
+	size_t *index;
+};
+
+typedef bool wanted_fn(const struct repair *r, size_t i);
+
+static size_t choose(struct repair *r, wanted_fn *wanted)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < r->entry->record.n_endpoints; i++) {
+		if (!wanted(r, i))
+			continue;
+		r->urls[n] = r->entry->record.endpoints[i].url;
+		r->index[n++] = i;
+	}
+	return n;
+}
+
+static ws_deadline patience(const struct repair *r)
+{
+	return ws_deadline_in(r->opts->timeout_ns > 0 ? r->opts->timeout_ns : 10 * WS_NS_PER_S);
+}
+
+/* ---- who may be spoken to ----------------------------------------------------------------------- */
+
+/* A dry run takes none: it makes no file, and changes nothing that another push could see. */
+static int take_locks(struct repair *r, struct ws_err *err)
+{
+	const struct ws_ledger_record *rec = &r->entry->record;
+	char *dir = ws_ledger_locks(r->opts->state_dir);
+	int rc = dir ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	for (size_t i = 0; rc == 0 && !r->opts->dry_run && i < rec->n_endpoints; i++) {
+		struct ws_err why = WS_ERR_INIT;
+		const char *const url[] = { rec->endpoints[i].url };
+		if (ws_locks_take(dir, url, 1, 0, r->opts->cancel, &r->locks[i], &why) == 0)
+			continue;
+		if (why.code == WS_EREFUSED) {
+			r->answers[i].busy = true;
+			r->answers[i].err = why;
+			r->answers[i].err.hint[0] = 0;
+		} else {
+			if (err)
+				*err = why;
+			rc = -1;
+		}
+	}
+	free(dir);
+	return rc;
+}
+
+static bool is_free(const struct repair *r, size_t i)
+{
+	return !r->answers[i].busy;
+}
+
+/* ---- what is the matter with it ----------------------------------------------------------------- */
+
+static enum ws_endpoint_state judge(const struct ws_ledger_record *rec,
+                                    const struct ws_ledger_endpoint *e, const char *version)
+{
+	const bool moved = *rec->weight_version && strcmp(version, rec->weight_version) == 0 &&
+	                   strcmp(e->version, rec->weight_version) != 0;
+	return e->state == WS_PARTIAL && moved ? WS_COMMITTED : e->state;
+}
+
+static int probe(struct repair *r, struct ws_err *err)
+{
+	struct ws_err why = WS_ERR_INIT;
+	const struct ws_ledger_record *rec = &r->entry->record;
+	const size_t n = choose(r, is_free);
+	if (n && ws_endpoint_probe_all(r->opts->http, r->urls, n, patience(r), r->opts->cancel, r->infos,
+	                               r->errs, &why) &&
+	    (why.code == WS_ECANCELLED || why.code == WS_ESYSTEM)) {
+		if (err)
+			*err = why;
+		return -1;
+	}
+	for (size_t k = 0; k < n; k++) {
+		const size_t i = r->index[k];
+		struct ws_repair_answer *a = &r->answers[i];
+		a->err = r->errs[k];
+		if (a->err.code)
+			continue;
+		memcpy(a->weight_version, r->infos[k].weight_version, sizeof a->weight_version);
+		a->state = judge(rec, &rec->endpoints[i], a->weight_version);
+	}
+	return 0;
+}
+
+/* ---- what can be done about it ------------------------------------------------------------------ */
+
+static bool is_grouped(const struct repair *r, size_t i)
+{
+	return is_free(r, i) && !r->answers[i].err.code && !r->answers[i].left_group;
+}
+
+static bool is_to_go_on(const struct repair *r, size_t i)
+{
+	const struct ws_repair_answer *a = &r->answers[i];
+	return is_free(r, i) && !a->err.code && a->paused &&
+	       (a->state != WS_PARTIAL || r->opts->resume_partial);
+}
+
+/* Before it resumes: a rank that still waits for bytes of the dead hears nothing else on some servers.
+ * Whoever does not answer is resumed all the same. */
+static int leave_group(struct repair *r, struct ws_err *err)
+{
+	struct ws_err why = WS_ERR_INIT;
+	const size_t n = choose(r, is_grouped);
+	if (n == 0)
+		return 0;
+	ws_endpoint_destroy_group(r->opts->http, r->urls, n, r->entry->record.group, patience(r),
+	                          r->opts->cancel, r->replies, &why);
+	for (size_t k = 0; k < n; k++) {
+		const enum ws_code code = r->replies[k].err.code;
+		/* A server that answered and could not is one that will not do it later either. */
+		r->answers[r->index[k]].left_group = code == WS_OK || code == WS_EREFUSED;
+	}
+	if (why.code != WS_ECANCELLED)
+		return 0;
+	if (err)
+		*err = why;
+	return -1;
+}
+
+static int resume(struct repair *r, struct ws_err *err)
+{
+	struct ws_err why = WS_ERR_INIT;
+	const size_t n = choose(r, is_to_go_on);
+	if (n == 0)
+		return 0;
+	ws_endpoint_resume(r->opts->http, r->urls, n, patience(r), r->opts->cancel, r->replies, &why);
+	for (size_t k = 0; k < n; k++) {
+		struct ws_repair_answer *a = &r->answers[r->index[k]];
+		a->err = r->replies[k].err;
+		a->resumed = !a->err.code;
+		a->paused = !a->resumed;
+	}
+	if (why.code != WS_ECANCELLED)
+		return 0;
+	if (err)
+		*err = why;
+	return -1;
+}
+
+static int write_down(struct repair *r, struct ws_err *err)
+{
+	const struct ws_ledger_record *rec = &r->entry->record;
+	size_t n = 0;
+	for (size_t i = 0; i < rec->n_endpoints; i++) {
+		struct ws_repair_answer *a = &r->answers[i];
+		if (a->busy)
+			continue;
+		struct ws_ledger_endpoint *e = &r->now[n++];
+		*e = rec->endpoints[i];
+		e->state = a->state;
+		e->paused = a->paused;
+		e->grouped = !a->left_group;
+		a->settled = !ws_ledger_owes(e);
+	}
+	return n ? ws_ledger_amend(r->entry->path, r->now, n, err) : 0;
+}
+
+/* ---- all together ------------------------------------------------------------------------------- */
+
+static int sum_up(const struct repair *r, struct ws_err *err)
+{
+	const struct ws_ledger_record *rec = &r->entry->record;
+	const struct ws_err *first = NULL;
+	const char *where = NULL, *stuck = NULL;
+	size_t partial = 0;
+	for (size_t i = 0; i < rec->n_endpoints; i++) {
+		const struct ws_repair_answer *a = &r->answers[i];
+		if (!a->busy && a->state == WS_PARTIAL && partial++ == 0)
+			where = rec->endpoints[i].url;
+		if (a->err.code && !first)
+			first = &a->err;
+		if (!a->busy && !a->err.code && !a->left_group && !r->opts->dry_run && !stuck)
+			stuck = rec->endpoints[i].url;
+	}
+	if (partial) {
+		ws_err_set(err, WS_EPARTIAL, partial == 1 ? "%s: holds a mixture of old and new weights" :
+		           "%s and %zu more: hold a mixture of old and new weights", where, partial - 1);
+		ws_err_hint(err, "push again: wsync-ctl repair --again, or any push to it");
+		return ws_err_where(err, NULL, where);
+	}
+	if (first) {
+		if (err)
+			*err = *first;
+		return -1;
+	}
+	if (stuck)
+		return ws_err_set(err, WS_ETIMEOUT, "%s: did not answer the request to leave group %s: it "
+		                  "may be stuck", stuck, rec->group);
+	return 0;
+}
+
+static void take_from_record(struct repair *r)
+{
+	const struct ws_ledger_record *rec = &r->entry->record;
+	for (size_t i = 0; i < rec->n_endpoints; i++)
+		r->answers[i] = (struct ws_repair_answer){
+			.err = WS_ERR_INIT, .state = rec->endpoints[i].state,
+			.paused = rec->endpoints[i].paused,
+			.left_group = !rec->endpoints[i].grouped || !*rec->group,
+		};
+}
+
+int ws_ledger_repair(struct ws_ledger_entry *entry, const struct ws_repair_opts *opts,
+                     struct ws_repair_answer *answers, struct ws_err *err)
+{
+	const size_t n = entry->record.n_endpoints;
+	struct repair r = {
+		.opts = opts, .entry = entry, .answers = answers,
+		.infos = calloc(n + 1, sizeof *r.infos), .replies = calloc(n + 1, sizeof *r.replies),
+		.errs = calloc(n + 1, sizeof *r.errs), .locks = calloc(n + 1, sizeof *r.locks),
+		.now = calloc(n + 1, sizeof *r.now), .urls = calloc(n + 1, sizeof *r.urls),
+		.index = calloc(n + 1, sizeof *r.index),
+	};
+	int rc = -1;
+	take_from_record(&r);
+	if (!r.infos || !r.replies || !r.errs || !r.locks || !r.now || !r.urls || !r.index) {
+		ws_err_set(err, WS_ESYSTEM, "out of memory");
+		goto out;
+	}
+	if (take_locks(&r, err) || probe(&r, err))
+		goto out;
+	if (!opts->dry_run) {
+		rc = leave_group(&r, err) || resume(&r, err) ? -1 : 0;
+		/* What was done is written down, also when it was cut short. */
+		if (write_down(&r, rc ? NULL : err) || rc) {
+			rc = -1;
+			goto out;
+		}
+	}
+	rc = sum_up(&r, err);
+out:
+	for (size_t i = 0; r.locks && i < n; i++)
+		ws_locks_drop(r.locks[i]);
+	free(r.infos);
+	free(r.replies);
+	free(r.errs);
+	free(r.locks);
+	free(r.now);
+	free(r.urls);
+	free(r.index);
+	return rc;
+}

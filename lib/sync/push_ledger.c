@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push_ledger.c - what a push owes to those who come after it: nobody else at its endpoints meanwhile, a
+ * record of what it may have done, and order where a push before it died.
+ *
+ * A state directory that cannot be written is no reason to leave servers with old weights, so it is a
+ * warning; where the caller has named the directory, he relies on it, and nothing is begun without. */
+#include "push_state.h"
+
+#include "ledger.h"
+#include "lock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* For a server to leave the group of a dead push; one that does not may still take part in a new one. */
+static const int64_t STALE_NS = 5 * WS_NS_PER_S;
+
+static bool keeps_ledger(const struct ws_push *p)
+{
+	return p->opts.state_dir && p->opts.n_endpoints && !p->opts.dry_run && !p->unrecorded;
+}
+
+/* -1 where nothing may be begun like this. */
+static int go_without(struct ws_push *p, const char *what, const struct ws_err *why,
+                      struct ws_err *err)
+{
+	if (p->opts.state_required) {
+		if (err)
+			*err = *why;
+		return ws_err_hint(err, "--state-dir names a directory that this user can write");
+	}
+	p->unrecorded = true;
+	push_warn(p, NULL, "%s: %s", what, why->msg);
+	return 0;
+}
+
+/* ---- what others have left ---------------------------------------------------------------------- */
+
+static size_t find(const struct ws_push *p, const char *url)
+{
+	size_t i = 0;
+	while (i < p->opts.n_endpoints && strcmp(p->endpoints[i].url, url) != 0)
+		i++;
+	return i;
+}
+
+static void leave_stale_group(struct ws_push *p, const struct ws_ledger_entry *entry)
+{
+	const struct ws_ledger_record *r = &entry->record;
+	struct ws_ledger_endpoint *now = calloc(r->n_endpoints + 1, sizeof *now);
+	size_t n = 0;
+	for (size_t k = 0; now && k < r->n_endpoints; k++) {
+		if (!r->endpoints[k].grouped || find(p, r->endpoints[k].url) == p->opts.n_endpoints)
+			continue;
+		p->urls[n] = p->endpoints[find(p, r->endpoints[k].url)].url;
+		now[n++] = r->endpoints[k];
+	}
+	if (n && *r->group) {
+		ws_endpoint_destroy_group(p->http, p->urls, n, r->group, ws_deadline_in(STALE_NS),
+		                          p->opts.cancel, p->answers, NULL);
+		for (size_t k = 0; k < n; k++)
+			now[k].grouped = p->answers[k].err.code && p->answers[k].err.code != WS_EREFUSED;
+		ws_ledger_amend(entry->path, now, n, NULL);
+	}
+	free(now);
+}
+
+/* A mixture is one until a push succeeds, whoever made it; and what the dead paused and left whole is
+ * resumed with our own. */
+static void inherit(struct ws_push *p, const struct ws_ledger_entry *entry)
+{
+	const struct ws_ledger_record *r = &entry->record;
+	for (size_t k = 0; k < r->n_endpoints; k++) {
+		const struct ws_ledger_endpoint *was = &r->endpoints[k];
+		const size_t i = find(p, was->url);
+		if (i == p->opts.n_endpoints)
+			continue;
+		struct push_endpoint *e = &p->endpoints[i];
+		p->heir = true;
+		e->found_paused = e->found_paused || was->paused;
+		if (was->state != WS_PARTIAL || e->state == WS_PARTIAL)
+			continue;
+		e->state = e->before = WS_PARTIAL;
+		push_warn(p, e->url, "process %lld left it with a mixture of old and new weights",
+		          (long long)r->process.pid);
+	}
+	leave_stale_group(p, entry);
+}
+
+static void look_for_the_dead(struct ws_push *p)
+{
+	struct ws_ledger_list list;
+	if (ws_ledger_list(p->opts.state_dir, &list, NULL))
+		return; /* the record of our own will say why */
+	for (size_t i = 0; i < list.n; i++)
+		if (!list.items[i].err.code && list.items[i].fate == WS_PROCESS_DEAD)
+			inherit(p, &list.items[i]);
+	ws_ledger_list_free(&list);
+}
+
+int push_claim(struct ws_push *p, struct ws_err *err)
+{
+	struct ws_err why = WS_ERR_INIT;
+	if (!keeps_ledger(p))
+		return 0;
+	char *dir = ws_ledger_locks(p->opts.state_dir);
+	int rc = dir ? ws_locks_take(dir, p->opts.endpoints, p->opts.n_endpoints, p->opts.lock_wait_ns,
+	                             p->opts.cancel, &p->locks, &why) :
+	               ws_err_set(&why, WS_ESYSTEM, "out of memory");
+	free(dir);
+	if (rc && why.code == WS_ESYSTEM) {
+		rc = go_without(p, "other pushes are not kept away, and this one could not be repaired",
+		                &why, err);
+	} else if (rc) {
+		if (err)
+			*err = why;
+	} else {
+		look_for_the_dead(p);
+	}
+	return rc;
+}
+
+void push_take_over_pauses(struct ws_push *p)
+{
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		struct push_endpoint *e = &p->endpoints[i];
+		if (!e->paused && (!e->found_paused || e->state == WS_PARTIAL))
+			continue;
+		e->paused = true;
+		e->found_paused = false;
+	}
+}
+
+void push_release(struct ws_push *p, bool ok)
+{
+	/* After a success the record claims that endpoints may be paused, which is not worth a write: to
+	 * continue does no harm. */
+	if (p->ledger && !ok)
+		(void)push_record(p, NULL);
+	/* Our record says all that those of the dead said. */
+	if (p->ledger && p->heir)
+		ws_ledger_settle(p->opts.state_dir, p->opts.endpoints, p->opts.n_endpoints);
+	p->heir = false;
+	ws_locks_drop(p->locks);
+	p->locks = NULL;
+}
+
+/* ---- what we are about to do -------------------------------------------------------------------- */
+
+static int open_ledger(struct ws_push *p, struct ws_err *err)
+{
+	if (p->ledger)
+		return 0;
+	if (ws_ledger_open(p->opts.state_dir, p->opts.endpoints, p->opts.n_endpoints, &p->ledger, err))
+		return -1;
+	struct ws_ledger_record *r = ws_ledger_record(p->ledger);
+	r->directory = p->opts.again_directory;
+	r->args = p->opts.again_args;
+	r->n_args = p->opts.n_again_args;
+	return 0;
+}
+
+static void describe(const struct ws_push *p, size_t i, struct ws_ledger_endpoint *out)
+{
+	const struct push_endpoint *e = &p->endpoints[i];
+	const bool pausing = p->phase == WS_PHASE_PAUSE && p->opts.pause != WS_PAUSE_NONE;
+	if (p->phase > WS_PHASE_CONNECT && p->phase < WS_PHASE_RESUME)
+		out->phase = p->phase; /* where it stopped is more than that it cleans up */
+	out->state = p->phase == WS_PHASE_TRANSFER && e->state == WS_UNTOUCHED ? WS_PARTIAL : e->state;
+	out->paused = e->paused || e->found_paused || pausing;
+	out->grouped = e->grouped;
+	out->version = p->infos[i].weight_version;
+}
+
+static void describe_all(struct ws_push *p)
+{
+	struct ws_ledger_record *r = ws_ledger_record(p->ledger);
+	r->group = p->group_name;
+	r->digest = p->plan ? p->plan->digest : r->digest;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		describe(p, i, &r->endpoints[i]);
+}
+
+static int save(struct ws_push *p, struct ws_err *err)
+{
+	if (open_ledger(p, err))
+		return -1;
+	describe_all(p);
+	return ws_ledger_save(p->ledger, err);
+}
+
+int push_record(struct ws_push *p, struct ws_err *err)
+{
+	struct ws_err why = WS_ERR_INIT;
+	if (!keeps_ledger(p) || save(p, &why) == 0)
+		return 0;
+	/* A record that stands still while the push goes on would be acted upon. */
+	ws_ledger_abandon(p->ledger);
+	p->ledger = NULL;
+	return go_without(p, "if this process is killed, nobody will know what it left", &why, err);
+}
+
+int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
+{
+	struct ws_err why = WS_ERR_INIT;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		p->endpoints[i].grouped = true;
+	if (!keeps_ledger(p))
+		return 0;
+	if (open_ledger(p, &why) || ws_ledger_source(p->ledger, s->paths, s->n_paths, p->weight_version, &why))
+		return go_without(p, "if this process is killed, nobody will know what it left", &why, err);
+	/* Who is in the group already is only heard of again with the pause. */
+	return p->group ? 0 : push_record(p, err);
+}
+
+void push_record_end(struct ws_push *p)
+{
+	if (p->ledger)
+		describe_all(p);
+	ws_ledger_close(p->ledger);
+	p->ledger = NULL;
+}

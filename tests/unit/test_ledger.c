@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Records of pushes: written, read back, and not believed where they should not be. */
+#include "file.h"
+#include "ledger.h"
+#include "process.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "scratch.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+static const char *const URLS[] = { "http://gpu7:30000", "http://gpu8:30000", "http://gpu9:30000" };
+static const char *const SOURCE[] = { "ckpt/step 1", "synthetic:tiny:7" };
+static const char *const ARGS[] = { "--quantize=fp8", "--no-stdin" };
+
+static struct ws_ledger *begin(void)
+{
+	struct ws_ledger *l = NULL;
+	assert_int_equal(ws_ledger_open("state", URLS, 3, &l, NULL), 0);
+	struct ws_ledger_record *r = ws_ledger_record(l);
+	assert_int_equal(ws_ledger_source(l, SOURCE, 2, "v7", NULL), 0);
+	r->group = "wsync-01234567";
+	r->digest = UINT64_C(0x123456789abcdef0);
+	r->directory = "/work";
+	r->args = ARGS;
+	r->n_args = 2;
+	r->endpoints[0] = (struct ws_ledger_endpoint){ URLS[0], WS_PHASE_TRANSFER, WS_PARTIAL, true, true, "v6" };
+	r->endpoints[1].paused = true;
+	return l;
+}
+
+static size_t count_files(void)
+{
+	size_t n = 0;
+	DIR *d = opendir("state/pushes");
+	for (struct dirent *e; d && (e = readdir(d));)
+		n += e->d_name[0] != '.';
+	if (d)
+		closedir(d);
+	return n;
+}
+
+static struct ws_ledger_entry *only(struct ws_ledger_list *list)
+{
+	assert_int_equal(ws_ledger_list("state", list, NULL), 0);
+	assert_int_equal(list->n, 1);
+	return &list->items[0];
+}
+
+static void what_is_written_is_read(void **state)
+{
+	(void)state;
+	struct ws_ledger_list list;
+	struct ws_ledger *l = begin();
+	assert_int_equal(count_files(), 0);
+	assert_int_equal(ws_ledger_save(l, NULL), 0);
+	const struct ws_ledger_entry *e = only(&list);
+	assert_int_equal(e->err.code, WS_OK);
+	assert_int_equal(e->fate, WS_PROCESS_ALIVE);
+	const struct ws_ledger_record *r = &e->record;
+	assert_int_equal(r->process.pid, getpid());
+	assert_string_equal(r->group, "wsync-01234567");
+	assert_true(r->digest == UINT64_C(0x123456789abcdef0));
+	assert_string_equal(r->weight_version, "v7");
+	assert_int_equal(r->n_sources, 2);
+	assert_string_equal(r->sources[0], SOURCE[0]);
+	assert_string_equal(r->directory, "/work");
+	assert_int_equal(r->n_args, 2);
+	assert_string_equal(r->args[1], ARGS[1]);
+	assert_int_equal(r->n_endpoints, 3);
+	assert_int_equal(r->endpoints[0].phase, WS_PHASE_TRANSFER);
+	assert_int_equal(r->endpoints[0].state, WS_PARTIAL);
+	assert_string_equal(r->endpoints[0].version, "v6");
+	assert_true(r->endpoints[1].paused && !r->endpoints[2].paused);
+	ws_ledger_list_free(&list);
+	ws_ledger_abandon(l);
+	assert_int_equal(count_files(), 0);
+}
+
+static void a_push_that_leaves_nothing_leaves_no_file(void **state)
+{
+	(void)state;
+	struct ws_ledger *l = begin();
+	struct ws_ledger_record *r = ws_ledger_record(l);
+	assert_int_equal(ws_ledger_save(l, NULL), 0);
+	r->endpoints[0].state = WS_COMMITTED;
+	r->endpoints[0].paused = r->endpoints[0].grouped = r->endpoints[1].paused = false;
+	ws_ledger_close(l);
+	assert_int_equal(count_files(), 0);
+}
+
+static void what_is_left_stays_and_the_push_has_ended(void **state)
+{
+	(void)state;
+	struct ws_ledger_list list;
+	struct ws_ledger *l = begin();
+	assert_int_equal(ws_ledger_save(l, NULL), 0);
+	ws_ledger_close(l);
+	struct ws_ledger_entry *e = only(&list);
+	assert_int_equal(e->fate, WS_PROCESS_DEAD);
+	assert_int_equal(e->record.n_endpoints, 2); /* the third owes nothing */
+	const char *const second[] = { "http://gpu8:30000" };
+	assert_int_equal(ws_ledger_forget(e, second, 1, NULL), 0);
+	ws_ledger_list_free(&list);
+	e = only(&list);
+	assert_int_equal(e->record.n_endpoints, 1);
+	assert_string_equal(e->record.endpoints[0].url, URLS[0]);
+	assert_int_equal(ws_ledger_forget(e, NULL, 0, NULL), 0);
+	assert_int_equal(count_files(), 0);
+	assert_int_equal(ws_ledger_forget(e, NULL, 0, NULL), 0); /* it has gone: fine */
+	ws_ledger_list_free(&list);
+}
+
+static void settling_leaves_groups_to_be_left(void **state)
+{
+	(void)state;
+	struct ws_ledger_list list;
+	struct ws_ledger *l = begin();
+	assert_int_equal(ws_ledger_save(l, NULL), 0);
+	ws_ledger_close(l);
+	ws_ledger_settle("state", URLS, 3);
+	const struct ws_ledger_record *r = &only(&list)->record;
+	assert_int_equal(r->n_endpoints, 1);
+	assert_true(r->endpoints[0].grouped && !r->endpoints[0].paused);
+	assert_int_equal(r->endpoints[0].state, WS_UNTOUCHED);
+	ws_ledger_list_free(&list);
+}
+
+static void a_killed_process_is_dead_and_its_id_is_not_enough(void **state)
+{
+	(void)state;
+	struct ws_process self, other;
+	ws_process_self(&self);
+	assert_true(self.start_ticks > 0);
+	assert_int_equal(ws_process_fate(&self), WS_PROCESS_ALIVE);
+	other = self;
+	other.start_ticks++; /* the id was given to another */
+	assert_int_equal(ws_process_fate(&other), WS_PROCESS_DEAD);
+	other = self;
+	strcpy(other.boot_id, "another"); /* the machine was started anew */
+	assert_int_equal(ws_process_fate(&other), WS_PROCESS_DEAD);
+	strcpy(other.host, "elsewhere");
+	assert_int_equal(ws_process_fate(&other), WS_PROCESS_ELSEWHERE);
+	other = self;
+	strcpy(other.pid_namespace, "pid:[1]");
+	assert_int_equal(ws_process_fate(&other), WS_PROCESS_ELSEWHERE);
+	other = self;
+	other.pid = fork();
+	if (other.pid == 0)
+		_exit(0);
+	other.start_ticks = 0;
+	siginfo_t info;
+	waitid(P_PID, (id_t)other.pid, &info, WEXITED | WNOWAIT);
+	assert_int_equal(ws_process_fate(&other), WS_PROCESS_DEAD); /* a zombie */
+	waitpid((pid_t)other.pid, NULL, 0);
+	assert_int_equal(ws_process_fate(&other), WS_PROCESS_DEAD);
+}
+
+static void the_name_of_a_process_cannot_forge_its_start(void **state)
+{
+	(void)state;
+	char s;
+	uint64_t ticks;
+	assert_int_equal(ws_process_stat("7 (a) R) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20\n",
+	                                 &s, &ticks), 0);
+	assert_int_equal(s, 'S');
+	assert_true(ticks == 4242);
+	static const char *const bad[] = { "", "7", "7 (a", "7 (a)", "7 (a) S", "7 (a) S 1 2 3",
+		"7 (a) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 x 20",
+		"7 (a) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 99999999999999999999999 20" };
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+		assert_int_equal(ws_process_stat(bad[i], &s, &ticks), -1);
+}
+
+/* One file of this content; the sentence about it. */
+static void expect_disbelief(const char *text, const char *part)
+{
+	struct ws_ledger_list list;
+	assert_int_equal(ws_file_mkdirs("state/pushes", NULL), 0);
+	assert_int_equal(ws_file_replace("state/pushes/x.json", text, strlen(text), 0600, NULL), 0);
+	const struct ws_ledger_entry *e = only(&list);
+	assert_int_equal(e->err.code, WS_EINPUT);
+	assert_non_null(strstr(e->err.msg, "state/pushes/x.json: "));
+	if (!strstr(e->err.msg, part))
+		fail_msg("'%s' is not in: %s", part, e->err.msg);
+	ws_ledger_list_free(&list);
+}
+
+static void a_file_that_is_no_record_is_said_and_left(void **state)
+{
+	(void)state;
+	expect_disbelief("", "not JSON");
+	expect_disbelief("{\"schema\":1", "not JSON");
+	expect_disbelief("[]", "no record");
+	expect_disbelief("{\"schema\":1}", "'process'");
+	expect_disbelief("{\"schema\":2}", "newer wsync");
+	expect_disbelief("{\"schema\":1,\"schema\":1}", "no record");
+	assert_int_equal(count_files(), 1);
+}
+
+/* Every prefix of a record, and a record with each of its values replaced in turn. */
+static void a_cut_or_twisted_record_is_refused_or_whole(void **state)
+{
+	(void)state;
+	struct ws_buf text;
+	struct ws_ledger *l = begin();
+	ws_buf_init(&text, 1 << 16);
+	ws_ledger_print(ws_ledger_record(l), &text);
+	for (size_t n = 0; n + 1 < text.len; n++) {
+		struct ws_ledger_record r;
+		void *priv;
+		assert_int_equal(ws_ledger_parse("f", text.data, n, &r, &priv, NULL), -1);
+	}
+	static const char *const twists[][2] = {
+		{ "\"transfer\"", "\"dance\"" }, { "\"partial\"", "\"perfect\"" }, { "http://gpu7", "file:///x" },
+		{ "http://gpu8:30000", "HTTP://gpu8:30000/" }, { "\"--quantize=fp8\"", "\"/etc/passwd\"" },
+		{ "\"--no-stdin\"", "\"--\"" }, { "\"/work\"", "\"work\"" }, { "\"/work\"", "17" },
+		{ "123456789abcdef0", "123456789abcdefg" }, { "\"ended\":false", "\"ended\":0" },
+		{ "\"paused\":true", "\"paused\":1" }, { "\"pid\":", "\"pid\":-" }, { "\"pid\":", "\"pid\":1.5e" },
+		{ "\"boot_id\":\"", "\"boot_id\":\"0123456789012345678901234567890123456789" },
+		{ "\"sources\":[", "\"sources\":[null," },
+	};
+	for (size_t i = 0; i < sizeof twists / sizeof *twists; i++) {
+		const char *at = strstr(text.data, twists[i][0]);
+		assert_non_null(at);
+		struct ws_buf bad;
+		struct ws_ledger_record r;
+		void *priv;
+		ws_buf_init(&bad, 1 << 16);
+		ws_buf_add(&bad, text.data, (size_t)(at - text.data));
+		ws_buf_puts(&bad, twists[i][1]);
+		ws_buf_puts(&bad, at + strlen(twists[i][0]));
+		assert_int_equal(ws_ledger_parse("f", bad.data, bad.len, &r, &priv, NULL), -1);
+		ws_buf_free(&bad);
+	}
+	ws_buf_free(&text);
+	ws_ledger_abandon(l);
+}
+
+static void what_others_can_write_is_not_believed(void **state)
+{
+	(void)state;
+	struct ws_ledger_list list;
+	struct ws_err err = WS_ERR_INIT;
+	struct ws_ledger *l = begin();
+	assert_int_equal(ws_ledger_save(l, NULL), 0);
+	char *path = strdup(only(&list)->path);
+	ws_ledger_list_free(&list);
+	assert_int_equal(chmod(path, 0620), 0);
+	const struct ws_ledger_entry *e = only(&list);
+	assert_int_equal(e->err.code, WS_EINPUT);
+	assert_non_null(strstr(e->err.msg, "others can write it"));
+	ws_ledger_list_free(&list);
+	assert_int_equal(chmod(path, 0600), 0);
+	assert_int_equal(rename(path, "elsewhere.json"), 0);
+	assert_int_equal(symlink("../../elsewhere.json", path), 0);
+	e = only(&list);
+	assert_non_null(strstr(e->err.msg, "not a plain file"));
+	ws_ledger_list_free(&list);
+	assert_int_equal(chmod("state/pushes", 0777), 0);
+	assert_int_equal(ws_ledger_list("state", &list, &err), -1);
+	assert_int_equal(err.code, WS_EINPUT);
+	struct ws_ledger *second = NULL;
+	assert_int_equal(ws_ledger_open("state", URLS, 1, &second, &err), -1);
+	free(path);
+	ws_ledger_abandon(l);
+}
+
+static void no_directory_is_no_records(void **state)
+{
+	(void)state;
+	struct ws_ledger_list list;
+	assert_int_equal(ws_ledger_list("absent", &list, NULL), 0);
+	assert_int_equal(list.n, 0);
+	ws_ledger_list_free(&list);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		IN_SCRATCH(what_is_written_is_read),
+		IN_SCRATCH(a_push_that_leaves_nothing_leaves_no_file),
+		IN_SCRATCH(what_is_left_stays_and_the_push_has_ended),
+		IN_SCRATCH(settling_leaves_groups_to_be_left),
+		IN_SCRATCH(a_killed_process_is_dead_and_its_id_is_not_enough),
+		IN_SCRATCH(the_name_of_a_process_cannot_forge_its_start),
+		IN_SCRATCH(a_file_that_is_no_record_is_said_and_left),
+		IN_SCRATCH(a_cut_or_twisted_record_is_refused_or_whole),
+		IN_SCRATCH(what_others_can_write_is_not_believed),
+		IN_SCRATCH(no_directory_is_no_records),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
