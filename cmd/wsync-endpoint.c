@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 static const char *const keep_names[] = { "memory", "hash", "none", NULL };
+static const char *const saver_names[] = { "none", "drop", "backup", NULL };
 static const char *const torch_names[] = { "2.6", "1.13", NULL };
 /* In the order of enum ws_serve_lineage. */
 static const char *const lineage_names[] = { "lenient", "sglang-0.4", "sglang-0.5", "sglang-2026",
@@ -26,7 +27,7 @@ struct config {
 	struct opt_common common;
 	const char *listen, *model, *model_path, *served_model_name, *dtype, *quantization;
 	uint64_t tp, ep, busy;
-	unsigned keep, torch, lineage;
+	unsigned keep, torch, lineage, saver;
 	bool restart;
 	int64_t init_ns, receive_ns, ready_ns, complete_ns;
 	struct opt_list faults;
@@ -60,6 +61,8 @@ static const struct opt opts[] = {
 	OPT_STRING(0, "dtype", "DTYPE", &cfg.dtype, "dtype of parameters (as the model says, bfloat16)"),
 	OPT_STRING(0, "quantization", "NAME", &cfg.quantization,
 	           "what it was told; fp8 of a 16-bit --model is made while loading (as the model says)"),
+	OPT_CHOICE(0, "memory-saver", saver_names, &cfg.saver,
+	           "what becomes of weights that are released: they stay, go, or come back (none)"),
 	OPT_DURATION(0, "init-timeout", &cfg.init_ns, "limit for a group to form (10m)"),
 	OPT_DURATION(0, "receive-timeout", &cfg.receive_ns, "limit for the bytes of one update (30m)"),
 	OPT_DURATION(0, "ready-timeout", &cfg.ready_ns, "limit for a prepared receive to begin (1m)"),
@@ -201,6 +204,7 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 		.api_key_file = run_api_key_file(cfg.common.api_key_file), .model_path = cfg.model_path,
 		.served_model_name = cfg.served_model_name, .dtype = cfg.dtype,
 		.quantization = cfg.quantization, .init_ns = cfg.init_ns, .receive_ns = cfg.receive_ns,
+		.memory_saver = cfg.saver > 0, .cpu_backup = cfg.saver == 2,
 		.ready_ns = cfg.ready_ns, .complete_ns = cfg.complete_ns,
 		.log = &ui->log, .warn = say_warning, .die = cfg.restart ? NULL : die, .crash = crash,
 	};

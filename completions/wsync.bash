@@ -60,7 +60,7 @@ _wsync_options() {
 		--lineage=lenient|sglang-0.4|sglang-0.5|sglang-2026|xorl-legacy|xorl|session|slime
 		--keep=memory|hash|none --torch=2.6|1.13
 		--model-path=ANY --served-model-name=ANY --dtype=bfloat16|float16|float32
-		--quantization=ANY --init-timeout=ANY --receive-timeout=ANY --ready-timeout=ANY --complete-timeout=ANY --busy=ANY --fault=FAULT
+		--quantization=ANY --memory-saver=none|drop|backup --init-timeout=ANY --receive-timeout=ANY --ready-timeout=ANY --complete-timeout=ANY --busy=ANY --fault=FAULT
 		--restart-on-death" ;;
 	esac
 }

@@ -59,6 +59,8 @@ struct ws_serve_opts {
 	enum ws_serve_torch torch;
 	const char *const *faults; /* "KIND:ROUTE:K[:TENSOR]", see ws_serve_start */
 	size_t n_faults;
+	bool memory_saver;        /* released weights are gone; else they only count as released */
+	bool cpu_backup;          /* ... and come back with what they were */
 	unsigned busy;            /* emulated running requests */
 	const char *api_key_file; /* NULL: open to everybody */
 	const char *model_path;   /* NULL: model, else "wsync-endpoint" */

@@ -77,7 +77,7 @@ static void write_switches(struct ws_jw *jw)
 {
 	static const char *const off[] = {
 		"enable_dp_attention", "disable_radix_cache", "enable_lora", "enable_fp32_lm_head",
-		"enable_return_routed_experts", "enable_deterministic_inference", "enable_memory_saver",
+		"enable_return_routed_experts", "enable_deterministic_inference",
 	};
 	static const char *const none[] = {
 		"max_lora_rank", "rl_on_policy_target", "speculative_algorithm", "custom_weight_loader",
@@ -86,6 +86,15 @@ static void write_switches(struct ws_jw *jw)
 		ws_jw_bool(jw, off[i], false);
 	for (size_t i = 0; i < sizeof none / sizeof none[0]; i++)
 		ws_jw_null(jw, none[i]);
+}
+
+void ws_serve_route_weight_version(struct ws_serve_call *c)
+{
+	struct ws_jw jw;
+	ws_jw_init(&jw, &c->rp->body);
+	ws_jw_object(&jw, NULL);
+	write_version(&jw, c->serve);
+	ws_jw_end_object(&jw);
 }
 
 void ws_serve_route_server_info(struct ws_serve_call *c)
@@ -110,6 +119,8 @@ void ws_serve_route_server_info(struct ws_serve_call *c)
 	ws_jw_str(&jw, "attention_backend", "torch_native");
 	ws_jw_str(&jw, "sampling_backend", "pytorch");
 	write_switches(&jw);
+	ws_jw_bool(&jw, "enable_memory_saver", s->opts.memory_saver);
+	ws_jw_bool(&jw, "enable_weights_cpu_backup", s->opts.cpu_backup);
 	if (s->opts.lineage == WS_SERVE_XORL_LEGACY) {
 		ws_jw_bool(&jw, "enable_fp32_router", false);
 		ws_jw_bool(&jw, "enable_return_expert_logits", false);

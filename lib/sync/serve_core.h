@@ -8,6 +8,11 @@
  *   serve_update.c   the routes that form groups and receive weights in one call
  *   serve_buckets.c  several buckets in one request
  *   serve_two_phase.c  those that receive beside the scheduler, and load later
+ *   serve_stage.c    tensors of several buckets, received before any is loaded
+ *   serve_receive.c  the route that takes several buckets at once
+ *   serve_session.c  what stands around updates
+ *   serve_memory.c   memory given away and taken back
+ *   serve_openapi.c  routes and fields, as a server tells them
  *   serve_intake.c   what becomes of the tensors of a request
  *   serve_listing.c  the routes that tell what was received or loaded
  *   serve_checker.c  checksums, and the proof that an update writes every parameter
@@ -94,6 +99,8 @@ struct ws_serve_fault {
 int ws_serve_fault_parse(const char *text, enum ws_serve_lineage lineage, struct ws_serve_fault *out,
                          struct ws_err *err);
 const char *ws_serve_fault_name(enum ws_serve_fault_kind kind);
+/* Route i of the table, NULL where that lineage does not have it. i beyond the last: *end. */
+const char *ws_serve_route_at(size_t i, enum ws_serve_lineage lineage, bool *get, bool *post, bool *end);
 /* The route's canonical name (no slash), or NULL where that lineage has no such route. */
 const char *ws_serve_route_name(const char *name, enum ws_serve_lineage lineage);
 
@@ -220,6 +227,17 @@ int ws_serve_decode_buckets(const struct ws_json *body, struct ws_serve_buckets 
                             struct ws_err *err);
 int ws_serve_check_buckets(const struct ws_serve *s, struct ws_serve_buckets *b, struct ws_err *err);
 void ws_serve_buckets_fini(struct ws_serve_buckets *b);
+
+/* Received into memory of its own, and from there to where it belongs. */
+struct ws_serve_stage {
+	struct ws_serve_buckets buckets;
+	uint8_t *block;                  /* NULL: only hashes are kept */
+};
+int ws_serve_stage_allocate(struct ws_serve *s, struct ws_serve_stage *st, struct ws_err *err);
+/* A struct ws_serve_intake's. */
+int ws_serve_stage_bring(struct ws_serve *s, void *stage, struct ws_serve_update *u, bool keep,
+                         struct ws_err *err);
+void ws_serve_stage_fini(struct ws_serve_stage *st);
 int ws_serve_decode_lists(const struct ws_json *body, struct ws_serve_update *u, struct ws_err *err);
 int ws_serve_field_str(const struct ws_json *body, const char *key, bool required, const char **out,
                        struct ws_err *err); /* *out holds the default */
@@ -309,6 +327,8 @@ struct ws_serve {
 	bool dead;                 /* the emulated scheduler is; every connection drops */
 	bool occupied;             /* the scheduler runs an init, a receive, a flush, a checksum */
 	bool receiving;            /* ... of the first two kinds */
+	bool session;              /* is open */
+	unsigned released;         /* tags of serve_memory.c */
 	bool paused;
 	enum ws_serve_pause mode;
 	bool writer;               /* an update holds the model-update lock */
@@ -379,6 +399,12 @@ void ws_serve_fail_without_group(struct ws_serve_call *c, const char *name);
 /* In the scheduler, after the tensors: flush and version as asked, and the answer. */
 void ws_serve_finish_update(struct ws_serve_call *c, const struct ws_serve_update *u,
                             const char *success);
+/* False, and answered: the server wants a session around this. */
+bool ws_serve_may_update(struct ws_serve_call *c);
+/* In the scheduler. False, and answered: they were released. */
+bool ws_serve_has_weights(struct ws_serve_call *c);
+unsigned ws_serve_tag_count(void);
+const char *ws_serve_tag_name(unsigned i);
 /* Ends the threads that receive beside the scheduler. */
 void ws_serve_two_phase_fini(struct ws_serve *s);
 
@@ -397,6 +423,15 @@ void ws_serve_route_openapi(struct ws_serve_call *c);
 void ws_serve_route_init(struct ws_serve_call *c);
 void ws_serve_route_destroy(struct ws_serve_call *c);
 void ws_serve_route_update(struct ws_serve_call *c);
+void ws_serve_route_weight_version(struct ws_serve_call *c);
+void ws_serve_route_receive(struct ws_serve_call *c);
+void ws_serve_route_begin(struct ws_serve_call *c);
+void ws_serve_route_end(struct ws_serve_call *c);
+void ws_serve_route_post_process(struct ws_serve_call *c);
+void ws_serve_route_release(struct ws_serve_call *c);
+void ws_serve_route_resume(struct ws_serve_call *c);
+void ws_serve_route_sleep(struct ws_serve_call *c);
+void ws_serve_route_wake(struct ws_serve_call *c);
 void ws_serve_route_prepare(struct ws_serve_call *c);
 void ws_serve_route_complete(struct ws_serve_call *c);
 void ws_serve_route_checker(struct ws_serve_call *c);

@@ -35,6 +35,15 @@ static const struct route {
 	{ "update_weights_from_distributed", POST, BODY, ws_serve_route_update, WS_IN_ALL },
 	{ "prepare_weights_update", POST, BODY, ws_serve_route_prepare, WS_IN_XORLS },
 	{ "complete_weights_update", POST, BODY, ws_serve_route_complete, WS_IN_XORLS },
+	{ "receive_weights", POST, BODY, ws_serve_route_receive, WS_IN_XORL_LEGACY },
+	{ "begin_weight_update", POST, BODY, ws_serve_route_begin, WS_IN_SESSION },
+	{ "end_weight_update", POST, BODY, ws_serve_route_end, WS_IN_SESSION },
+	{ "post_process_weights", POST, BODY, ws_serve_route_post_process, WS_IN_SLIME },
+	{ "get_weight_version", GET, NO_BODY, ws_serve_route_weight_version, WS_IN_SLIME },
+	{ "release_memory_occupation", GET | POST, BODY, ws_serve_route_release, WS_IN_ALL },
+	{ "resume_memory_occupation", GET | POST, BODY, ws_serve_route_resume, WS_IN_ALL },
+	{ "sleep", POST, NO_BODY, ws_serve_route_sleep, WS_IN_LENIENT },
+	{ "wake_up", POST, NO_BODY, ws_serve_route_wake, WS_IN_LENIENT },
 	{ "update_weight_version", POST, BODY, ws_serve_route_version, WS_IN_FROM_0_5 },
 	{ "flush_cache", GET | POST, NO_BODY, ws_serve_route_flush, WS_IN_ALL },
 	{ "pause_generation", POST, BODY, ws_serve_route_pause, WS_IN_FROM_2026 },
@@ -122,33 +131,14 @@ static void answer_fixed(struct ws_serve_reply *rp, unsigned status, const char 
 	ws_buf_puts(&rp->body, json);
 }
 
-void ws_serve_route_openapi(struct ws_serve_call *c)
+const char *ws_serve_route_at(size_t i, enum ws_serve_lineage lineage, bool *get, bool *post, bool *end)
 {
-	struct ws_jw jw;
-	ws_jw_init(&jw, &c->rp->body);
-	ws_jw_object(&jw, NULL);
-	ws_jw_str(&jw, "openapi", "3.1.0");
-	ws_jw_object(&jw, "info");
-	ws_jw_str(&jw, "title", "wsync-endpoint");
-	ws_jw_str(&jw, "version", WSYNC_VERSION);
-	ws_jw_end_object(&jw);
-	ws_jw_object(&jw, "paths");
-	for (size_t i = 0; i < N_ROUTES; i++) {
-		char path[64];
-		if (!has_route(c->serve->opts.lineage, &routes[i]))
-			continue;
-		snprintf(path, sizeof path, "/%s", routes[i].name);
-		ws_jw_object(&jw, path);
-		for (unsigned m = GET; m <= POST; m <<= 1) {
-			if (!(routes[i].methods & m))
-				continue;
-			ws_jw_object(&jw, m == GET ? "get" : "post");
-			ws_jw_end_object(&jw);
-		}
-		ws_jw_end_object(&jw);
-	}
-	ws_jw_end_object(&jw);
-	ws_jw_end_object(&jw);
+	*end = i >= N_ROUTES;
+	if (*end || !has_route(lineage, &routes[i]))
+		return NULL;
+	*get = routes[i].methods & GET;
+	*post = routes[i].methods & POST;
+	return routes[i].name;
 }
 
 /* ---- the key ---- */

@@ -25,8 +25,7 @@ struct ws_serve_prepared {
 	struct ws_serve_group *group;   /* held by the thread; gone when that is done */
 	char *group_name;
 	struct ws_json *body;           /* the names' memory */
-	struct ws_serve_buckets buckets;
-	uint8_t *block;                 /* what was received; NULL: only hashes are */
+	struct ws_serve_stage stage;
 	pthread_t thread;
 	bool ready, done;               /* under the lock, like rc and err when done */
 	int rc;
@@ -44,32 +43,14 @@ static void announce(struct ws_serve_prepared *p, bool done)
 	pthread_mutex_unlock(&p->serve->lock);
 }
 
-/* All of it at once, where a server takes memory bucket by bucket and keeps it. */
-static int allocate(struct ws_serve_prepared *p, struct ws_err *err)
-{
-	struct ws_serve_update *all = &p->buckets.all;
-	if (p->serve->opts.keep != WS_KEEP_MEMORY)
-		return 0;
-	p->block = malloc(all->bytes ? (size_t)all->bytes : 1);
-	if (!p->block)
-		return ws_err_set(err, WS_ESYSTEM, "not enough memory: you tried to allocate %llu bytes",
-		                  (unsigned long long)all->bytes);
-	uint8_t *at = p->block;
-	for (size_t i = 0; i < all->n; i++) {
-		all->slots[i].data = at;
-		at += all->slots[i].bytes;
-	}
-	return 0;
-}
-
 static int receive_all(struct ws_serve_prepared *p, struct ws_err *err)
 {
 	struct ws_serve *s = p->serve;
-	if (ws_serve_check_buckets(s, &p->buckets, err) || allocate(p, err))
+	if (ws_serve_check_buckets(s, &p->stage.buckets, err) || ws_serve_stage_allocate(s, &p->stage, err))
 		return -1;
 	announce(p, false);
-	for (size_t i = 0; i < p->buckets.n; i++) {
-		struct ws_serve_update *bucket = &p->buckets.buckets[i];
+	for (size_t i = 0; i < p->stage.buckets.n; i++) {
+		struct ws_serve_update *bucket = &p->stage.buckets.buckets[i];
 		if (ws_serve_group_receive(p->group, bucket, true, ws_deadline_in(s->opts.receive_ns), err) ||
 		    (bucket->flattened && ws_serve_check_views(bucket, err)))
 			return -1;
@@ -94,10 +75,9 @@ static void discard(struct ws_serve_prepared *p)
 	if (!p)
 		return;
 	pthread_join(p->thread, NULL);
-	ws_serve_buckets_fini(&p->buckets);
+	ws_serve_stage_fini(&p->stage);
 	ws_json_free(p->body);
 	free(p->group_name);
-	free(p->block);
 	free(p);
 }
 
@@ -147,7 +127,7 @@ static struct ws_serve_prepared *start(struct ws_serve *s, struct ws_serve_group
 	}
 	p->serve = s;
 	p->group = g;
-	p->buckets = *b;
+	p->stage.buckets = *b;
 	ws_serve_group_hold(g);
 	if (pthread_create(&p->thread, NULL, run, p)) {
 		ws_serve_group_release(g);
@@ -266,42 +246,24 @@ void ws_serve_route_prepare(struct ws_serve_call *c)
 
 /* ---- complete ---- */
 
-/* From the thread's memory to where tensors are kept. */
-static int bring(struct ws_serve *s, void *ctx, struct ws_serve_update *u, bool keep,
-                 struct ws_err *err)
-{
-	const struct ws_serve_prepared *p = ctx;
-	const uint8_t *from = p->block;
-	(void)err;
-	for (size_t i = 0; keep && from && i < u->n; i++) {
-		const size_t n = (size_t)u->slots[i].bytes;
-		for (unsigned r = 0; u->load && r < s->opts.tp; r++)
-			ws_serve_load_put(u->load, r, i, 0, from, n);
-		if (!u->load && n)
-			memcpy(u->slots[i].data, from, n);
-		from += n;
-	}
-	return 0;
-}
-
 /* In the scheduler, the thread being done: loads, and answers. */
 static void apply(struct ws_serve_call *c, struct ws_serve_prepared *p, struct ws_serve_update *u)
 {
 	struct ws_serve *s = c->serve;
 	struct ws_err err = p->err;
-	const char *format = p->buckets.all.load_format;
+	const char *format = p->stage.buckets.all.load_format;
 	const bool known = !format || strcmp(format, "flattened_bucket") == 0 ||
 	                   strcmp(format, "direct") == 0;
 	u->load_format = format;
-	u->slots = p->buckets.all.slots;
-	u->n = p->buckets.all.n;
-	u->bytes = p->buckets.all.bytes;
+	u->slots = p->stage.buckets.all.slots;
+	u->n = p->stage.buckets.all.n;
+	u->bytes = p->stage.buckets.all.bytes;
 	ws_serve_note_update(&c->note, u);
 	int rc = p->rc;
 	if (rc == 0 && s->opts.lineage == WS_SERVE_XORL && !known)
 		rc = ws_err_set(&err, WS_EINPUT, "Unknown load_format=%.100s", format);
 	if (rc == 0)
-		rc = ws_serve_take_in(s, &(struct ws_serve_intake){ bring, p }, u, &c->note, &err);
+		rc = ws_serve_take_in(s, &(struct ws_serve_intake){ ws_serve_stage_bring, &p->stage }, u, &c->note, &err);
 	if (rc)
 		ws_serve_answer(c, false, "%s", err.msg);
 	else
@@ -315,6 +277,8 @@ static void complete(struct ws_serve_call *c, struct ws_serve_update *u)
 	struct ws_serve *s = c->serve;
 	const bool legacy = s->opts.lineage == WS_SERVE_XORL_LEGACY;
 	struct ws_serve_prepared *p = s->prepared;
+	if (p && !ws_serve_has_weights(c))
+		return;
 	if (!p) {
 		ws_serve_answer(c, false, legacy ? "No weight update in progress. Call "
 		                                   "prepare_weights_update first." :

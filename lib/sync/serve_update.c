@@ -142,6 +142,8 @@ static void update(struct ws_serve_call *c, struct ws_serve_update *u)
 {
 	struct ws_serve *s = c->serve;
 	struct ws_err err = WS_ERR_INIT;
+	if (!ws_serve_may_update(c) || !ws_serve_has_weights(c))
+		return;
 	struct ws_serve_group *g = ws_serve_find_group(s, u->group);
 	if (!g) {
 		ws_serve_fail_without_group(c, u->group);

@@ -106,7 +106,7 @@ static void information_tells_what_was_configured(void **state)
 	assert_int_equal(ask("GET", "/v1/models", NULL), 200);
 	assert_said("\"id\":\"served\"");
 	assert_int_equal(ask("GET", "/openapi.json", NULL), 200);
-	assert_said("\"/update_weights_from_distributed\":{\"post\":{}}");
+	assert_said("\"/update_weights_from_distributed\":{\"post\":{");
 }
 
 static void bodies_that_are_no_objects_are_validation_errors(void **state)

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve_memory.c - memory that is given away and taken back, by tag: weights, kv_cache, cuda_graph.
+ *
+ * Without a memory saver nothing moves, and the server only remembers what was released. With one,
+ * released weights are gone: they come back as zeros, unless there is a backup. Whoever releases while
+ * requests run, or resumes what was not released, kills the scheduler; so does an update into weights
+ * that are not there. /sleep and /wake_up, which are another server's, are the same for all tags. */
+#include "serve_lineage.h"
+#include "serve_model.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static const char stops[] = "the endpoint stops";
+static const char *const tags[] = { "weights", "kv_cache", "cuda_graph" };
+enum { N_TAGS = sizeof tags / sizeof tags[0], ALL_TAGS = (1u << N_TAGS) - 1 };
+
+/* ---- weights that go ---- */
+
+/* Gives the pages away, of private memory: they read as zeros then. */
+static void drop(uint8_t *data, uint64_t n)
+{
+	const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+	const uintptr_t from = ((uintptr_t)data + page - 1) & ~(page - 1);
+	const uintptr_t to = ((uintptr_t)data + (uintptr_t)n) & ~(page - 1);
+	if (!data || !n)
+		return;
+	if (from >= to || madvise(data + (from - (uintptr_t)data), to - from, MADV_DONTNEED)) {
+		memset(data, 0, (size_t)n);
+		return;
+	}
+	memset(data, 0, (size_t)(from - (uintptr_t)data));
+	memset(data + (to - (uintptr_t)data), 0, (size_t)((uintptr_t)data + (uintptr_t)n - to));
+}
+
+static void drop_weights(struct ws_serve *s)
+{
+	const struct ws_serve_model *m = s->model;
+	for (size_t i = 0; i < s->weights.n; i++) {
+		struct ws_serve_weight *w = &s->weights.items[i];
+		drop(w->data, w->bytes);
+		w->hash = ~w->hash; /* of bytes that are not kept: no longer those */
+	}
+	for (unsigned r = 0; m && r < m->tp; r++)
+		drop(m->memory[r], m->memory[r] ? m->rank_bytes[r] : 0);
+}
+
+/* ---- the routes ---- */
+
+/* A death, or where everything is survived, a refusal. */
+static void fail(struct ws_serve_call *c, const char *why)
+{
+	if (c->serve->opts.lineage == WS_SERVE_LENIENT)
+		ws_serve_answer(c, false, "%s", why);
+	else
+		ws_serve_crash(c, "%s", why);
+}
+
+bool ws_serve_has_weights(struct ws_serve_call *c)
+{
+	struct ws_serve *s = c->serve;
+	pthread_mutex_lock(&s->lock);
+	const bool gone = s->opts.memory_saver && s->released & 1u;
+	pthread_mutex_unlock(&s->lock);
+	if (gone)
+		fail(c, "CUDA error: an illegal memory access was encountered (the weights are released)");
+	return !gone;
+}
+
+unsigned ws_serve_tag_count(void)
+{
+	return N_TAGS;
+}
+
+const char *ws_serve_tag_name(unsigned i)
+{
+	return tags[i];
+}
+
+/* What a server does not know by name it remembers, and nothing comes of it. */
+static unsigned tag_of(const char *name)
+{
+	for (unsigned i = 0; i < N_TAGS; i++)
+		if (strcmp(name, tags[i]) == 0)
+			return 1u << i;
+	return 0;
+}
+
+static int decode_tags(const struct ws_json *body, unsigned *out, struct ws_err *err)
+{
+	const struct ws_json *list = ws_json_get(body, "tags");
+	*out = 0;
+	if (list && ws_json_type(list) != WS_JSON_NULL && ws_json_type(list) != WS_JSON_ARRAY)
+		return ws_err_set(err, WS_EUSAGE, "body.tags: Input should be a valid list");
+	const bool some = list && ws_json_type(list) == WS_JSON_ARRAY && ws_json_count(list);
+	for (const struct ws_json *t = some ? ws_json_first(list) : NULL; t; t = ws_json_next(t)) {
+		if (!ws_json_string(t))
+			return ws_err_set(err, WS_EUSAGE, "body.tags: Input should be a valid string");
+		*out |= tag_of(ws_json_string(t));
+	}
+	if (!some)
+		*out = ALL_TAGS;
+	return 0;
+}
+
+/* In the scheduler. False: it failed, and that was answered. */
+static bool release(struct ws_serve_call *c, unsigned which)
+{
+	struct ws_serve *s = c->serve;
+	if (!ws_serve_is_idle(s)) {
+		fail(c, "AssertionError: release_memory_occupation should be called only when server is idle.");
+		return false;
+	}
+	if (which & 1u && s->opts.memory_saver && !s->opts.cpu_backup)
+		drop_weights(s);
+	pthread_mutex_lock(&s->lock);
+	s->released |= which;
+	pthread_mutex_unlock(&s->lock);
+	return true;
+}
+
+static bool resume(struct ws_serve_call *c, unsigned which)
+{
+	struct ws_serve *s = c->serve;
+	pthread_mutex_lock(&s->lock);
+	const unsigned missing = which & ~s->released;
+	if (!missing)
+		s->released &= ~which;
+	pthread_mutex_unlock(&s->lock);
+	for (unsigned i = 0; i < N_TAGS; i++)
+		if (missing & 1u << i) {
+			char why[40] = "KeyError: '";
+			strcat(strcat(why, tags[i]), "'");
+			fail(c, why);
+			return false;
+		}
+	return true;
+}
+
+static void run(struct ws_serve_call *c, unsigned which,
+                bool (*work)(struct ws_serve_call *c, unsigned which))
+{
+	if (!ws_serve_occupy(c->serve, false)) {
+		ws_serve_answer(c, false, stops);
+		return;
+	}
+	if (work(c, which))
+		ws_buf_puts(&c->rp->body, "null");
+	ws_serve_vacate(c->serve);
+}
+
+static void run_with_tags(struct ws_serve_call *c,
+                          bool (*work)(struct ws_serve_call *c, unsigned which))
+{
+	unsigned which = 0;
+	struct ws_err err = WS_ERR_INIT;
+	if (decode_tags(c->body, &which, &err))
+		ws_serve_answer_invalid(c, err.msg);
+	else
+		run(c, which, work);
+}
+
+void ws_serve_route_release(struct ws_serve_call *c)
+{
+	run_with_tags(c, release);
+}
+
+void ws_serve_route_resume(struct ws_serve_call *c)
+{
+	run_with_tags(c, resume);
+}
+
+void ws_serve_route_sleep(struct ws_serve_call *c)
+{
+	run(c, ALL_TAGS, release);
+}
+
+/* Of what sleeps: waking twice is no error here. */
+void ws_serve_route_wake(struct ws_serve_call *c)
+{
+	const char *text = c->rq->query ? c->rq->query(c->rq->query_ctx, "tags") : NULL;
+	run(c, (text ? tag_of(text) : ALL_TAGS) & c->serve->released, resume);
+}

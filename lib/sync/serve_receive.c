@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve_receive.c - receive_weights of xorl-legacy: everything in one request.
+ *
+ * Tensors come by broadcasts that block, one at a time in the order of the list; when all are there
+ * they are loaded in one call. Types are few, and the cache is not flushed unless asked. */
+#include "serve_lineage.h"
+#include "serve_model.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char stops[] = "the endpoint stops";
+
+static int check_types(const struct ws_serve_update *all, struct ws_err *err)
+{
+	static const char *const known[] = { "float32", "float16", "bfloat16", "int8", "int32", "int64" };
+	for (size_t i = 0; i < all->n; i++) {
+		size_t k = 0;
+		while (k < sizeof known / sizeof known[0] &&
+		       strcmp(all->slots[i].dtype_name, known[k]) != 0)
+			k++;
+		if (k == sizeof known / sizeof known[0])
+			return ws_err_set(err, WS_EINPUT, "Unknown dtype: %.100s", all->slots[i].dtype_name);
+	}
+	return 0;
+}
+
+static int receive_each(struct ws_serve *s, struct ws_serve_group *g, struct ws_serve_stage *st,
+                        enum ws_serve_fault_kind fault, struct ws_err *err)
+{
+	const ws_deadline until = ws_deadline_in(s->opts.receive_ns);
+	const struct ws_serve_update *all = &st->buckets.all;
+	for (size_t i = 0; i < all->n; i++) {
+		struct ws_serve_update one = *all;
+		one.slots = &all->slots[i];
+		one.n = 1;
+		one.bytes = one.slots->bytes;
+		one.fault = i == all->n / 2 ? fault : WS_FAULT_NONE;
+		if (ws_serve_group_receive(g, &one, true, until, err))
+			return -1;
+	}
+	return 0;
+}
+
+/* In the scheduler. */
+static void receive(struct ws_serve_call *c, struct ws_serve_stage *st)
+{
+	struct ws_serve *s = c->serve;
+	struct ws_serve_update *all = &st->buckets.all;
+	struct ws_err err = WS_ERR_INIT;
+	if (!ws_serve_has_weights(c))
+		return;
+	struct ws_serve_group *g = ws_serve_find_group(s, all->group);
+	if (!g) {
+		ws_serve_fail_without_group(c, all->group);
+		return;
+	}
+	if (all->free_kv_cache && !ws_serve_is_idle(s)) {
+		ws_serve_answer(c, false, "Cannot free KV cache: there are pending requests. Call "
+		                "pause_generation first.");
+		return;
+	}
+	int rc = check_types(all, &err);
+	if (rc == 0)
+		rc = ws_serve_check_buckets(s, &st->buckets, &err);
+	if (rc == 0)
+		rc = ws_serve_stage_allocate(s, st, &err);
+	ws_serve_note_update(&c->note, all);
+	if (rc == 0)
+		rc = receive_each(s, g, st, c->fault, &err);
+	c->rp->drop = rc && (c->fault == WS_FAULT_DROP || c->fault == WS_FAULT_DIE);
+	if (rc == 0)
+		rc = ws_serve_take_in(s, &(struct ws_serve_intake){ ws_serve_stage_bring, st }, all, &c->note,
+		                      &err);
+	char text[64];
+	snprintf(text, sizeof text, "Received and applied %zu weights", all->n);
+	if (rc)
+		ws_serve_answer(c, false, "%s", err.msg);
+	else
+		ws_serve_finish_update(c, all, text);
+}
+
+static int decode(const struct ws_json *body, struct ws_serve_stage *st, struct ws_err *err)
+{
+	static const char *const required[] = { "num_buckets", "buckets" };
+	bool recapture = true;
+	for (size_t i = 0; i < 2; i++)
+		if (!ws_json_get(body, required[i]))
+			return ws_err_set(err, WS_EUSAGE, "body.%s: Field required", required[i]);
+	if (ws_serve_decode_buckets(body, &st->buckets, err))
+		return -1;
+	struct ws_serve_update *all = &st->buckets.all;
+	all->load_format = NULL; /* there is no such field */
+	all->flattened = false;
+	all->flush = false;
+	return ws_serve_field_bool(body, "flush_cache", &all->flush, err) ||
+	       ws_serve_field_bool(body, "free_kv_cache_before_recv", &all->free_kv_cache, err) ||
+	       ws_serve_field_bool(body, "recapture_cuda_graph", &recapture, err) ? -1 : 0;
+}
+
+void ws_serve_route_receive(struct ws_serve_call *c)
+{
+	struct ws_serve_stage st = { 0 };
+	struct ws_err err = WS_ERR_INIT;
+	bool writer = false;
+	if (decode(c->body, &st, &err)) {
+		ws_serve_answer_invalid(c, err.msg);
+	} else if (!ws_serve_enter_update(c->serve, false, &writer)) {
+		ws_serve_answer(c, false, stops);
+	} else {
+		if (ws_serve_occupy(c->serve, true)) {
+			receive(c, &st);
+			ws_serve_vacate(c->serve);
+		} else {
+			ws_serve_answer(c, false, stops);
+		}
+		ws_serve_leave_update(c->serve, writer);
+	}
+	ws_serve_stage_fini(&st);
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve_session.c - what stands around updates on some servers: sessions, and slime's post-processing.
+ *
+ * Both exist for weights that are packed after loading: the first call makes them loadable again, the
+ * last one packs them anew. Nothing is packed here, but order and refusals are as there. */
+#include "serve_lineage.h"
+#include "serve_core.h"
+
+#include <string.h>
+
+static const char stops[] = "the endpoint stops";
+
+static bool set_session(struct ws_serve *s, bool open)
+{
+	pthread_mutex_lock(&s->lock);
+	const bool changed = s->session != open;
+	s->session = open;
+	pthread_mutex_unlock(&s->lock);
+	return changed;
+}
+
+bool ws_serve_may_update(struct ws_serve_call *c)
+{
+	struct ws_serve *s = c->serve;
+	pthread_mutex_lock(&s->lock);
+	const bool open = s->session;
+	pthread_mutex_unlock(&s->lock);
+	if (open || !s->traits->needs_session)
+		return true;
+	ws_serve_answer(c, false, "%s requires an open begin_weight_update session", c->rq->path + 1);
+	return false;
+}
+
+void ws_serve_route_begin(struct ws_serve_call *c)
+{
+	static const char *const selectors[] = { "target", "draft", "all" };
+	const char *selector = "all";
+	struct ws_err err = WS_ERR_INIT;
+	if (ws_serve_field_str(c->body, "selector", false, &selector, &err)) {
+		ws_serve_answer_invalid(c, err.msg);
+		return;
+	}
+	size_t i = 0;
+	while (i < 3 && strcmp(selector, selectors[i]) != 0)
+		i++;
+	if (i == 3) {
+		ws_serve_answer_invalid(c, "body.selector: Input should be 'target', 'draft' or 'all'");
+	} else if (!ws_serve_occupy(c->serve, false)) {
+		ws_serve_answer(c, false, stops);
+	} else {
+		if (set_session(c->serve, true))
+			ws_serve_answer(c, true, "Success");
+		else
+			ws_serve_answer(c, false, "a weight-update session is already open; call "
+			                "end_weight_update() first");
+		ws_serve_vacate(c->serve);
+	}
+}
+
+void ws_serve_route_end(struct ws_serve_call *c)
+{
+	if (!ws_serve_occupy(c->serve, false)) {
+		ws_serve_answer(c, false, stops);
+		return;
+	}
+	if (set_session(c->serve, false))
+		ws_serve_answer(c, true, "Success");
+	else
+		ws_serve_answer(c, false, "no weight-update session is open; call begin_weight_update() "
+		                "first");
+	ws_serve_vacate(c->serve);
+}
+
+void ws_serve_route_post_process(struct ws_serve_call *c)
+{
+	bool restore = false, process = false;
+	struct ws_err err = WS_ERR_INIT;
+	if (ws_serve_field_bool(c->body, "restore_weights_before_load", &restore, &err) ||
+	    ws_serve_field_bool(c->body, "post_process_quantization", &process, &err)) {
+		ws_serve_answer_invalid(c, err.msg);
+	} else if (!ws_serve_occupy(c->serve, false)) {
+		ws_serve_answer(c, false, stops);
+	} else {
+		ws_serve_answer(c, true, "Success");
+		ws_serve_vacate(c->serve);
+	}
+}
