@@ -90,7 +90,8 @@ void ws_transform_free(struct ws_transform *t); /* NULL is fine */
 const struct ws_catalog *ws_transform_catalog(const struct ws_transform *t);
 void ws_transform_report(const struct ws_transform *t, struct ws_transform_report *out);
 /* Reads once whatever the tensors of a plan (NULL: all) will be computed from: a NaN or an infinity in a
- * base or an adapter is WS_EINPUT with tensor, row, column and file. What this finds of scales is kept.
+ * base or an adapter is WS_EINPUT with tensor, row, column and file, and so is a sum beyond the range of
+ * its type, which is looked for where one could be. What this finds of scales is kept.
  * Values are checked again when they are used; this is for finding out before anything was begun. */
 int ws_transform_check(const struct ws_transform *t, const struct ws_plan *plan,
                        const struct ws_cancel *cancel, struct ws_err *err);

@@ -88,21 +88,42 @@ static float number_at(enum ws_dtype dtype, const void *x, size_t i)
 	return out;
 }
 
-static bool block_is_finite(enum ws_dtype dtype, const void *x)
+/* Magnitudes sort like integers. limit: as the type has it, of F32 the upper half. */
+static bool block_is_below(enum ws_dtype dtype, const void *x, uint16_t limit)
 {
 	uint32_t bad = 0;
 	if (dtype == WS_DTYPE_F32) {
-		const uint32_t *u = x;
+		const uint32_t *u = x, wide = (uint32_t)limit << 16;
 		for (int i = 0; i < BLOCK; i++)
-			bad |= (u[i] & 0x7fffffff) >= 0x7f800000;
+			bad |= (u[i] & 0x7fffffff) >= wide;
 	} else {
-		const uint16_t *h = x, inf = dtype == WS_DTYPE_BF16 ? 0x7f80 : 0x7c00;
+		const uint16_t *h = x;
 		uint16_t any = 0;
 		for (int i = 0; i < BLOCK; i++)
-			any |= (uint16_t)((h[i] & inf) == inf);
+			any |= (uint16_t)((h[i] & 0x7fff) >= limit);
 		bad = any;
 	}
 	return !bad;
+}
+
+static bool block_is_finite(enum ws_dtype dtype, const void *x)
+{
+	return block_is_below(dtype, x, dtype == WS_DTYPE_F16 ? 0x7c00 : 0x7f80);
+}
+
+bool ws_floats_moderate(enum ws_dtype dtype, const void *x, size_t n)
+{
+	const size_t size = ws_dtype_bits(dtype) / 8, blocks = n / BLOCK;
+	const uint16_t limit = dtype == WS_DTYPE_F16 ? 0x7800 : 0x7e80;
+	const char *at = x;
+	bool all = true;
+	for (size_t i = 0; all && i < blocks; i++, at += BLOCK * size)
+		all = block_is_below(dtype, at, limit);
+	for (size_t i = 0; all && i < n % BLOCK; i++) {
+		const float v = fabsf(number_at(dtype, at, i));
+		all = v < (dtype == WS_DTYPE_F16 ? 0x1p15f : 0x1p126f);
+	}
+	return all;
 }
 
 bool ws_floats_finite(enum ws_dtype dtype, const void *x, size_t n, size_t *at, double *value)

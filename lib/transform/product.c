@@ -396,7 +396,8 @@ static int make_scales(const struct ws_tiled *t, uint64_t at, void *dst, size_t 
 
 /* ---- looking ahead ------------------------------------------------------------------------------- */
 
-static int check_rows(struct ws_product *p, int64_t row, int64_t n, struct ws_bench *bench,
+/* plain: of the base alone. */
+static int check_rows(struct ws_product *p, int64_t row, int64_t n, bool plain, struct ws_bench *bench,
                       struct ws_err *err)
 {
 	const size_t used = bench->used;
@@ -407,7 +408,7 @@ static int check_rows(struct ws_product *p, int64_t row, int64_t n, struct ws_be
 	for (int64_t i = 0; i < n && rc == 0; i += tall)
 		for (int64_t j = 0; j < cols && rc == 0; j += wide)
 			rc = ws_weight_read(&p->weight, row + i, least(tall, n - i), j, least(wide, cols - j),
-			                    true, x, bench, err);
+			                    plain, x, bench, err);
 	bench->used = used;
 	return rc;
 }
@@ -416,7 +417,7 @@ static int check_band(struct ws_product *p, int64_t b, struct ws_bench *bench, s
 {
 	const int64_t bn = p->rule.bn, row = b * bn, n = least(bn, p->weight.rows - row);
 	if (!p->quantized || p->weight.n_deltas || !kept_scales(p))
-		return check_rows(p, row, n, bench, err);
+		return check_rows(p, row, n, true, bench, err);
 	const size_t used = bench->used;
 	float *scales = ws_bench_take(bench, (size_t)p->n_blocks * sizeof *scales);
 	const int rc = recall(p, b, 0, p->n_blocks, scales) ? 0 :
@@ -439,6 +440,15 @@ static int check(const struct ws_tiled *t, uint64_t at, void *dst, size_t n, str
 		rc = check_band(p, (int64_t)(at + i), bench, err);
 	leave(p, false);
 	return rc;
+}
+
+static int check_sums(const struct ws_tiled *t, uint64_t at, void *dst, size_t n, struct ws_bench *bench,
+                      struct ws_err *err)
+{
+	struct ws_product *p = product_of(t);
+	const int64_t row = (int64_t)at * p->rule.bn;
+	(void)dst;
+	return check_rows(p, row, least((int64_t)n * p->rule.bn, p->weight.rows - row), false, bench, err);
 }
 
 /* ---- sizes --------------------------------------------------------------------------------------- */
@@ -496,6 +506,8 @@ int ws_product_init(struct ws_product *p, struct ws_err *err)
 		.make = make_scales }, p };
 	p->check = (struct ws_product_part){ { .bytes = (uint64_t)p->n_bands, .tile = units_of_check(p),
 		.dry = true, .hold = hold, .drop = drop, .make = check }, p };
+	p->sums = (struct ws_product_part){ { .bytes = (uint64_t)p->n_bands, .tile = units_of_check(p),
+		.dry = true, .make = check_sums }, p };
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_mutex_init(&p->scan, NULL);

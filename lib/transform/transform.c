@@ -432,32 +432,53 @@ static int wait_for_check(struct ws_run *run, const struct ws_cancel *cancel, st
 	return rc < 0 ? -1 : 0;
 }
 
-static size_t list_checks(const struct ws_transform *t, const struct ws_plan *plan,
-                          const struct ws_tiled **out)
+static size_t list_products(const struct ws_transform *t, const struct ws_plan *plan,
+                            struct ws_product **out)
 {
 	size_t n = 0;
 	for (size_t i = 0; plan && i < plan->n_tensors; i++) {
 		const struct ws_made *m = (const struct ws_made *)plan->tensors[i].item->maker;
 		if (m && m->part != &m->part->product->scales)
-			out[n++] = &m->part->product->check.tiled;
+			out[n++] = m->part->product;
 	}
-	for (const struct ws_change *c = t->changes; !plan && c; c = c->next)
-		out[n++] = &c->product.check.tiled;
+	for (struct ws_change *c = t->changes; !plan && c; c = c->next)
+		out[n++] = &c->product;
 	return n;
 }
 
+static int run_checks(const struct ws_transform *t, const struct ws_tiled *const *items, size_t n,
+                      const struct ws_cancel *cancel, struct ws_err *err)
+{
+	struct ws_run *run;
+	if (n == 0)
+		return 0;
+	if (ws_run_begin(t->works, items, n, true, &run, err))
+		return -1;
+	const int rc = wait_for_check(run, cancel, err);
+	ws_run_end(run);
+	return rc;
+}
+
+/* First what goes in; then, of those whose numbers are so large that a sum might be none, what comes out. */
 int ws_transform_check(const struct ws_transform *t, const struct ws_plan *plan,
                        const struct ws_cancel *cancel, struct ws_err *err)
 {
-	struct ws_run *run = NULL;
-	const struct ws_tiled **items = calloc(ws_catalog_count(t->catalog) + 1, sizeof *items);
-	if (!items)
-		return ws_catalog_no_memory(err);
-	const size_t n = list_checks(t, plan, items);
-	int rc = n ? ws_run_begin(t->works, items, n, true, &run, err) : 0;
-	if (rc == 0 && n)
-		rc = wait_for_check(run, cancel, err);
-	ws_run_end(run);
+	const size_t most = ws_catalog_count(t->catalog) + 1;
+	struct ws_product **products = calloc(most, sizeof *products);
+	const struct ws_tiled **items = calloc(most, sizeof *items);
+	int rc = products && items ? 0 : ws_catalog_no_memory(err);
+	const size_t n = rc ? 0 : list_products(t, plan, products);
+	for (size_t i = 0; i < n; i++)
+		items[i] = &products[i]->check.tiled;
+	if (rc == 0)
+		rc = run_checks(t, items, n, cancel, err);
+	size_t steep = 0;
+	for (size_t i = 0; rc == 0 && i < n; i++)
+		if (ws_weight_is_steep(&products[i]->weight))
+			items[steep++] = &products[i]->sums.tiled;
+	if (rc == 0)
+		rc = run_checks(t, items, steep, cancel, err);
+	free(products);
 	free(items);
 	return rc;
 }

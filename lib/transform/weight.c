@@ -398,6 +398,15 @@ static int merge(struct ws_weight *w, int64_t row, int64_t n, int64_t col, int64
 	return rc;
 }
 
+static void note_moderate(struct ws_weight *w, const void *x, size_t n)
+{
+	if (!w->n_deltas || ws_floats_moderate(w->dtype, x, n))
+		return;
+	pthread_mutex_lock(&w->lock);
+	w->large = true;
+	pthread_mutex_unlock(&w->lock);
+}
+
 int ws_weight_read(struct ws_weight *w, int64_t row, int64_t n, int64_t col, int64_t m, bool plain,
                    void *dst, struct ws_bench *bench, struct ws_err *err)
 {
@@ -407,35 +416,62 @@ int ws_weight_read(struct ws_weight *w, int64_t row, int64_t n, int64_t col, int
 		return 0;
 	if (check_finite(w, dst, row, n, col, m, err))
 		return -1;
+	if (plain)
+		note_moderate(w, dst, (size_t)(n * m));
 	return plain || !w->n_deltas ? 0 : merge(w, row, n, col, m, dst, bench, err);
 }
 
 /* ---- looking ahead ------------------------------------------------------------------------------- */
 
+static void raise_to_all(float *max, const float *x, int64_t n)
+{
+	for (int64_t i = 0; i < n; i++)
+		*max = fabsf(x[i]) > *max ? fabsf(x[i]) : *max;
+}
+
+/* *max: the largest magnitude. */
 static int look_at(const struct ws_factor *f, int64_t rows, int64_t cols, float *x, int64_t room_for,
-                   struct ws_buf *buf, struct ws_err *err)
+                   float *max, struct ws_buf *buf, struct ws_err *err)
 {
 	const int64_t m = cols < room_for ? cols : room_for, n = room_for / m < rows ? room_for / m : rows;
+	*max = 0;
 	for (int64_t i = 0; i < rows; i += n)
-		for (int64_t j = 0; j < cols; j += m)
-			if (ws_factor_read(f, i, rows - i < n ? rows - i : n, j, cols - j < m ? cols - j : m, x,
-			                   buf, err))
+		for (int64_t j = 0; j < cols; j += m) {
+			const int64_t tall = rows - i < n ? rows - i : n, wide = cols - j < m ? cols - j : m;
+			if (ws_factor_read(f, i, tall, j, wide, x, buf, err))
 				return -1;
+			raise_to_all(max, x, tall * wide);
+		}
 	return 0;
 }
 
-int ws_weight_check_factors(const struct ws_weight *w, struct ws_bench *bench, struct ws_err *err)
+int ws_weight_check_factors(struct ws_weight *w, struct ws_bench *bench, struct ws_err *err)
 {
 	const size_t used = bench->used;
 	const int64_t n = (int64_t)(room(w->works) / 2 / sizeof(float));
-	float *x = ws_bench_take(bench, (size_t)n * sizeof *x);
+	float *x = ws_bench_take(bench, (size_t)n * sizeof *x), max_a, max_b;
+	double bound = 0;
 	int rc = 0;
 	for (size_t i = 0; i < w->n_deltas && rc == 0; i++) {
 		const struct ws_delta *d = w->deltas[i];
 		const struct ws_factor a = ws_delta_a(d), b = ws_delta_b(d);
-		rc = look_at(&a, d->rank, d->cols, x, n, &bench->buf, err) ||
-		     look_at(&b, d->rows, d->rank, x, n, &bench->buf, err) ? -1 : 0;
+		const double scale = fabs((double)d->scale);
+		rc = look_at(&a, d->rank, d->cols, x, n, &max_a, &bench->buf, err) ||
+		     look_at(&b, d->rows, d->rank, x, n, &max_b, &bench->buf, err) ? -1 : 0;
+		/* Before it is scaled, the sum must be within the range of fp32 too. */
+		bound += rc ? 0 : (double)d->rank * (double)max_a * (double)max_b * (scale > 1 ? scale : 1);
 	}
+	pthread_mutex_lock(&w->lock);
+	w->bound = bound;
+	pthread_mutex_unlock(&w->lock);
 	bench->used = used;
 	return rc;
+}
+
+bool ws_weight_is_steep(struct ws_weight *w)
+{
+	pthread_mutex_lock(&w->lock);
+	const bool steep = w->n_deltas && (w->large || w->bound >= (w->dtype == WS_DTYPE_F16 ? 16000 : 5e37));
+	pthread_mutex_unlock(&w->lock);
+	return steep;
 }

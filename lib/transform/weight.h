@@ -28,6 +28,8 @@ struct ws_weight {
 
 	pthread_mutex_t lock;             /* of what follows */
 	float max_delta, max_w;           /* of what has been merged so far */
+	double bound;                     /* no delta is larger: of what was looked at so far */
+	bool large;                       /* a number of the base is not moderate: likewise */
 };
 
 /* Fills rank in. What fits: -1 where a row, a rank or a list of deltas is too long for the scratch. */
@@ -44,7 +46,10 @@ bool ws_weight_splits(const struct ws_weight *w);
 int ws_weight_read(struct ws_weight *w, int64_t row, int64_t n, int64_t col, int64_t m, bool plain,
                    void *dst, struct ws_bench *bench, struct ws_err *err);
 /* Looks at all of the factors. */
-int ws_weight_check_factors(const struct ws_weight *w, struct ws_bench *bench, struct ws_err *err);
+int ws_weight_check_factors(struct ws_weight *w, struct ws_bench *bench, struct ws_err *err);
+/* After all of it was looked at: could a sum be beyond the range of its type? Whether one is, only making
+ * it can tell; of what training leaves none could. */
+bool ws_weight_is_steep(struct ws_weight *w);
 /* Says that the number there is not one. */
 int ws_weight_blame(const struct ws_weight *w, int64_t row, int64_t col, double value, struct ws_err *err);
 

@@ -100,6 +100,15 @@ refused() {
 	expect_status 0
 }
 
+@test "a sum beyond the range of its type is found before anybody is paused" {
+	q=model.layers.0.self_attn.q_proj
+	copy good/plain a && spoil a/adapter_model.safetensors base_model.model.$q.lora_A.weight 1 5 3e38
+	spoil a/adapter_model.safetensors base_model.model.$q.lora_B.weight 7 1 3e38
+	refused 3 "tensor '$q.weight': with its change it is beyond the range of bfloat16 at row 7, column 5" \
+		"$base" --lora a
+	refused 3 "at row 7, column 5" "$base" --lora a --quantize fp8 --block-size 8x8
+}
+
 @test "a NaN that is trusted not to be there ends the transfer, and nobody stays paused" {
 	copy bases/dense w && spoil w/model.safetensors model.layers.1.mlp.up_proj.weight 2 3 nan
 	try wsync-push -e "$url" w --lora "$lora/good/plain" --bucket-size 1KiB --trust-values --json

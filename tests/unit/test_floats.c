@@ -160,6 +160,29 @@ static void the_first_that_is_not_finite_is_found_wherever_it_is(void **state)
 	}
 }
 
+/* The definition, number by number, at every length. */
+static void moderate_is_what_is_far_from_the_end_of_the_range(void **state)
+{
+	(void)state;
+	for (int k = 0; k < 2; k++)
+		for (unsigned i = 0; i < MANY; i++) {
+			const double x = fabs(value(halves[k], (uint16_t)i));
+			const bool want = x < (halves[k] == WS_DTYPE_BF16 ? 0x1p126 : 0x1p15);
+			uint16_t raw[300] = { 0 };
+			raw[i % 300] = (uint16_t)i;
+			assert_true(ws_floats_moderate(halves[k], raw, 300) == want);
+			assert_true(ws_floats_moderate(halves[k], &raw[i % 300], 1) == want);
+		}
+	float x[600] = { 0 };
+	x[5] = -0x1.fffffep125f;
+	assert_true(ws_floats_moderate(WS_DTYPE_F32, x, 600));
+	x[500] = 0x1p126f;
+	assert_false(ws_floats_moderate(WS_DTYPE_F32, x, 600));
+	x[500] = NAN;
+	assert_false(ws_floats_moderate(WS_DTYPE_F32, x, 600));
+	assert_true(ws_floats_moderate(WS_DTYPE_F32, x, 500));
+}
+
 /* Every pattern of a type as the weight, with a change that moves it: one rounding, or two. */
 static void sums_are_rounded_once_or_twice_as_was_asked(void **state)
 {
@@ -373,6 +396,7 @@ int main(void)
 		cmocka_unit_test(what_is_beyond_the_range_becomes_infinity_and_nan_stays_one),
 		cmocka_unit_test(fp32_is_copied_bit_by_bit),
 		cmocka_unit_test(the_first_that_is_not_finite_is_found_wherever_it_is),
+		cmocka_unit_test(moderate_is_what_is_far_from_the_end_of_the_range),
 		cmocka_unit_test(sums_are_rounded_once_or_twice_as_was_asked),
 		IN_SCRATCH(factors_are_read_however_they_lie),
 		IN_SCRATCH(a_number_that_is_none_is_named_only_where_it_is_read),
