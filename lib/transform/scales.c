@@ -312,20 +312,21 @@ static void judge_wanted_powers(struct ws_scales *s)
 /* One scale is a power of two by chance, all of them are not. */
 static void judge_powers(struct ws_scales *s)
 {
-	size_t powers = 0, fp8 = 0;
+	size_t powers = 0, scaled = 0;
 	if (strcmp(s->quant.scale_fmt, "ue8m0") == 0) {
 		judge_wanted_powers(s);
 		return;
 	}
 	for (size_t i = 0; i < s->n_tasks; i++) {
-		fp8 += s->tasks[i].packed.packing == WS_PACK_FP8;
+		const enum ws_packing p = s->tasks[i].packed.packing;
+		scaled += p == WS_PACK_FP8 || p == WS_PACK_NVFP4;
 		powers += s->tasks[i].powers;
 	}
-	if (powers && powers == fp8 && s->n_scales > 1)
+	if (powers && powers == scaled && s->n_scales > 1)
 		ws_scales_say(&s->notes, 0, WS_SCALES_UE8M0, WS_NOTE, "all tensors", "all scales are powers of two, "
 		              "as UE8M0 has them, and config.json has no \"scale_fmt\": right for a server that wants "
 		              "these, less exact than need be for any other");
-	for (size_t i = 0; powers > 0 && powers < fp8 && i < s->n_tasks; i++)
+	for (size_t i = 0; powers > 0 && powers < scaled && i < s->n_tasks; i++)
 		if (s->tasks[i].powers && ws_unpack_count(s->tasks[i].packed.parts[0]) > 1)
 			ws_scales_say(&s->notes, s->tasks[i].order, WS_SCALES_UE8M0, WS_WARN, s->tasks[i].item->name,
 			              "all its scales are powers of two, as UE8M0 has them, and those of other tensors "

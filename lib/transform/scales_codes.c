@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scales_codes.c - a tensor's codes and scales, read once.
+/* scales_codes.c - codes of 8 bits and their scales, read once.
  *
  * Codes are not decoded: magnitudes of E4M3 sort like their codes, so that the largest of a block, the
  * zeros and the clamped ones are counted sixteen at a time, in vectors that every compiler here turns
@@ -229,37 +229,14 @@ static int walk_fp8(struct ws_scales *s, struct ws_scales_task *t, struct ws_sca
 	return 0;
 }
 
-/* Blocks have a scale each, and each matrix one for all of its. */
-static int walk_nvfp4(struct ws_scales_task *t, struct ws_scales_buffers *b, struct ws_scale_values *values,
-                      struct ws_err *err)
-{
-	const struct ws_item *scale = t->packed.parts[0], *second = t->packed.parts[1];
-	const uint64_t n = ws_unpack_count(scale), matrices = ws_unpack_count(second);
-	const uint64_t each = matrices ? n / matrices : 0, chunk = CHUNK / sizeof(float);
-	for (uint64_t m = 0; each && m < matrices; m++) {
-		float all;
-		if (ws_unpack_floats(second, m, 1, &all, err))
-			return -1;
-		for (uint64_t at = 0; at < each; at += chunk) {
-			const size_t some = each - at < chunk ? (size_t)(each - at) : (size_t)chunk;
-			float *x = ws_scales_room(&b->scales, some * sizeof *x, err);
-			if (!x || ws_unpack_floats(scale, m * each + at, some, x, err))
-				return -1;
-			for (size_t i = 0; i < some; i++)
-				ws_scale_values_add(values, x[i] * all, x[i] == 0 ? 0 : 6);
-		}
-	}
-	return 0;
-}
-
 int ws_scales_codes(struct ws_scales *s, struct ws_scales_task *t, struct ws_scales_buffers *b, bool first,
                     struct ws_scale_values *values, struct ws_err *err)
 {
 	int rc = 0;
 	if (t->packed.packing == WS_PACK_FP8)
 		rc = walk_fp8(s, t, b, first, values, err);
-	else if (t->packed.packing == WS_PACK_NVFP4)
-		rc = walk_nvfp4(t, b, values, err);
+	else if (t->packed.packing != WS_PACK_NONE)
+		rc = ws_scales_nibbles(s, t, b, first, values, err);
 	if (rc)
 		return -1;
 	if (t->packed.packing != WS_PACK_NONE)

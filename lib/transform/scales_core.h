@@ -3,7 +3,8 @@
  *
  *   scales.c         the tensors, their threads, the report
  *   scales_pair.c    what names, shapes, types and the config tell
- *   scales_codes.c   a tensor's codes and scales, read once
+ *   scales_codes.c   codes of 8 bits and their scales, read once
+ *   scales_nibbles.c codes of 4 bits and theirs
  *   scales_values.c  what scales must be like, wherever they come from
  *   scales_error.c   the distance from the source */
 #ifndef WS_TRANSFORM_SCALES_CORE_H
@@ -40,13 +41,15 @@ struct ws_scale_values {
 	uint64_t dead;               /* zero scales of blocks that have no code but zero */
 	/* Of blocks with codes and a positive finite scale: the largest magnitude of each */
 	uint64_t blocks;
-	double log_times, log_over;  /* sums of ln(code * scale), ln(code / scale) */
+	double log_times, log_over;  /* sums of ln(code * scale), and ln(code / scale): if it were inverted */
 	double largest;              /* code * scale */
 	double smallest;
 };
 
 /* One more scale, of a block whose largest code has this magnitude; < 0: not known. */
 void ws_scale_values_add(struct ws_scale_values *v, float scale, float code);
+/* The same of a scale that is the product of two, the second of which may be the wrong way up. */
+void ws_scale_values_add_two(struct ws_scale_values *v, float scale, float second, float code);
 /* Typical magnitudes of blocks; 0: not known. */
 double ws_scale_values_times(const struct ws_scale_values *v);
 double ws_scale_values_over(const struct ws_scale_values *v);
@@ -96,6 +99,8 @@ void ws_scales_config(struct ws_scales *s, size_t n_quantized);
 
 int ws_scales_codes(struct ws_scales *s, struct ws_scales_task *t, struct ws_scales_buffers *b, bool first,
                     struct ws_scale_values *values, struct ws_err *err);
+int ws_scales_nibbles(struct ws_scales *s, struct ws_scales_task *t, struct ws_scales_buffers *b, bool first,
+                      struct ws_scale_values *values, struct ws_err *err);
 int ws_scales_compare(struct ws_scales *s, struct ws_scales_task *t, struct ws_scales_buffers *b,
                       bool first, const struct ws_scale_values *values, struct ws_err *err);
 

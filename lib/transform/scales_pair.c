@@ -3,6 +3,7 @@
  *
  *   X.weight with X.weight_scale_inv    blocks, of quant_method fp8 with a weight_block_size
  *   X.weight with X.weight_scale        one number, one for each row, or one for each block
+ *   X.weight with .weight_scale and .weight_scale_2; X with .absmax, .quant_map and .quant_state: unpack.h
  *
  * A server looks for the name that its config makes it expect, and drops the other without a word. */
 #include "scales_core.h"
@@ -126,6 +127,57 @@ void ws_scales_config(struct ws_scales *s, size_t n_quantized)
 
 /* ---- pairs ---- */
 
+/* What belongs to codes of 4 bits. */
+static const char *const parts_of_4_bits[] = { "_scale_2", ".quant_state.bitsandbytes__nf4", ".absmax",
+	                                       ".quant_map", ".nested_absmax", ".nested_quant_map" };
+
+/* How much longer the name of a part is than that of its codes; 0: it is no such part. */
+static size_t part_suffix(const char *name)
+{
+	for (size_t i = 0; i < sizeof parts_of_4_bits / sizeof *parts_of_4_bits; i++)
+		if (ws_unpack_ends(name, parts_of_4_bits[i]))
+			return strlen(parts_of_4_bits[i]);
+	return 0;
+}
+
+/* Parts without codes are told once: by the first of them that is there. */
+static bool is_first_part(const struct ws_scales *s, const char *name, size_t cut)
+{
+	if (ws_unpack_beside(s->opts->items, name, cut, "_scale"))
+		return false; /* that one is looked at by itself */
+	for (size_t i = 0; i < sizeof parts_of_4_bits / sizeof *parts_of_4_bits; i++)
+		if (ws_unpack_beside(s->opts->items, name, cut, parts_of_4_bits[i]))
+			return ws_unpack_ends(name, parts_of_4_bits[i]);
+	return false;
+}
+
+static bool has(const struct ws_scales *s, const struct ws_item *item, const char *suffix)
+{
+	return ws_unpack_part(s->opts->items, item->name, suffix) != NULL;
+}
+
+/* Codes of 4 bits that lack what belongs to them, or that it does not fit; false: item is no such thing. */
+static bool say_why_4_bits(struct ws_scales *s, const struct ws_item *item, size_t order,
+                           const struct ws_err *why)
+{
+	const size_t cut = part_suffix(item->name);
+	const bool nf4 = has(s, item, ".quant_state.bitsandbytes__nf4"), absmax = has(s, item, ".absmax");
+	const bool one = has(s, item, "_scale"), two = has(s, item, "_scale_2");
+	if (cut) { /* of codes that are there, those say it */
+		if (!ws_unpack_beside(s->opts->items, item->name, cut, "") && is_first_part(s, item->name, cut))
+			ws_scales_say(&s->notes, order, WS_SCALES_PAIR, WS_ERROR, item->name, "%s", why->msg);
+		return true;
+	}
+	if (ws_unpack_ends(item->name, ".input_scale"))
+		return ws_unpack_beside(s->opts->items, item->name, strlen(".input_scale"), ".weight") != NULL;
+	if (!nf4 && (item->dtype != WS_DTYPE_U8 || !(absmax || one || two)))
+		return false;
+	const bool whole = nf4 ? absmax && has(s, item, ".quant_map") : one && two;
+	ws_scales_say(&s->notes, order, whole ? WS_SCALES_SHAPE : WS_SCALES_PAIR, WS_ERROR, item->name, "%s",
+	              why->msg);
+	return true;
+}
+
 /* Why a tensor's scales could not be understood, and how bad that is. */
 static int say_why(struct ws_scales *s, const struct ws_item *item, size_t order, const struct ws_err *why,
                    struct ws_err *err)
@@ -137,6 +189,8 @@ static int say_why(struct ws_scales *s, const struct ws_item *item, size_t order
 		*err = *why;
 		return -1;
 	}
+	if (say_why_4_bits(s, item, order, why))
+		return 0;
 	if (!any && is_8_bits(item->dtype))
 		ws_scales_say(&s->notes, order, WS_SCALES_PAIR, WS_ERROR, item->name, "%s codes without a scale: "
 		              "there is no %s_scale_inv, nor %s_scale", ws_dtype_torch(item->dtype), item->name,

@@ -24,7 +24,8 @@ static bool is_power_of_two(float x)
 	return bits >> 23 ? mantissa == 0 : (mantissa & (mantissa - 1)) == 0;
 }
 
-static void add_block(struct ws_scale_values *v, float scale, float code)
+/* over: the largest number of the block, if the scale were inverted. */
+static void add_block(struct ws_scale_values *v, float scale, float code, double over)
 {
 	const double times = (double)code * scale;
 	if (!v->blocks || times > v->largest)
@@ -33,10 +34,10 @@ static void add_block(struct ws_scale_values *v, float scale, float code)
 		v->smallest = times;
 	v->blocks++;
 	v->log_times += log(times);
-	v->log_over += log((double)code / scale);
+	v->log_over += log(over);
 }
 
-void ws_scale_values_add(struct ws_scale_values *v, float scale, float code)
+static void add(struct ws_scale_values *v, float scale, float code, double over)
 {
 	v->n++;
 	v->nan += isnan(scale) != 0;
@@ -53,7 +54,18 @@ void ws_scale_values_add(struct ws_scale_values *v, float scale, float code)
 	if (v->least == 0 || scale < v->least)
 		v->least = scale;
 	if (code != 0)
-		add_block(v, scale, code < 0 ? 448 : code);
+		add_block(v, scale, code < 0 ? 448 : code, over);
+}
+
+void ws_scale_values_add(struct ws_scale_values *v, float scale, float code)
+{
+	add(v, scale, code, (code < 0 ? 448 : (double)code) / scale);
+}
+
+void ws_scale_values_add_two(struct ws_scale_values *v, float scale, float second, float code)
+{
+	const double over = second == 1 ? (double)code / scale : (double)code * scale / second;
+	add(v, scale * second, code, over);
 }
 
 double ws_scale_values_times(const struct ws_scale_values *v)

@@ -43,6 +43,9 @@ struct ws_nf4 {
 int ws_nf4_parse(const char *json, size_t len, const char *what, struct ws_nf4 *nf4, struct ws_packed *p,
                  struct ws_err *err);
 
+/* absmax of blocks [first, first+n) as fp32, whatever they are. */
+int ws_nf4_scales(const struct ws_packed *p, int64_t first, size_t n, float *out, struct ws_err *err);
+
 /* ---- rows ---- */
 
 int ws_unpack_rows_fp8(const struct ws_packed *p, int64_t row, int64_t n, float *out,

@@ -129,7 +129,7 @@ int ws_unpack_find_nf4(const struct ws_catalog *c, struct ws_packed *p, struct w
 /* absmax of blocks [first, first+n), which are codes themselves. Their scales are few and read one run
  * at a time. */
 static int read_twice(const struct ws_packed *p, const struct ws_nf4 *nf4, int64_t first, size_t n,
-                      float *scales, struct ws_err *err)
+                      bool judge, float *scales, struct ws_err *err)
 {
 	uint8_t *codes = (uint8_t *)scales + n * 3; /* overtaken only when it was read */
 	const int64_t size = nf4->nested_blocksize;
@@ -141,7 +141,7 @@ static int read_twice(const struct ws_packed *p, const struct ws_nf4 *nf4, int64
 		const int64_t want = (first + (int64_t)i) / size;
 		if (want != have &&
 		    (ws_unpack_floats(p->parts[NESTED_ABSMAX], (uint64_t)want, 1, &nested, err) ||
-		     ws_unpack_check(p->parts[NESTED_ABSMAX], "scale", &nested, 1, want, 1, err)))
+		     (judge && ws_unpack_check(p->parts[NESTED_ABSMAX], "scale", &nested, 1, want, 1, err))))
 			return -1;
 		have = want;
 		const float product = nf4->nested_map[codes[i]] * nested;
@@ -150,13 +150,19 @@ static int read_twice(const struct ws_packed *p, const struct ws_nf4 *nf4, int64
 	return 0;
 }
 
-static int read_absmax(const struct ws_packed *p, const struct ws_nf4 *nf4, int64_t first, size_t n,
-                       float *scales, struct ws_err *err)
+static int read_absmax(const struct ws_packed *p, int64_t first, size_t n, bool judge, float *scales,
+                       struct ws_err *err)
 {
-	const int rc = nf4->nested_blocksize ?
-	                       read_twice(p, nf4, first, n, scales, err) :
-	                       ws_unpack_floats(p->parts[ABSMAX], (uint64_t)first, n, scales, err);
-	return rc ? rc : ws_unpack_check(p->parts[ABSMAX], "scale", scales, n, first, 1, err);
+	const struct ws_nf4 *nf4 = p->priv;
+	if (nf4->nested_blocksize ? read_twice(p, nf4, first, n, judge, scales, err) :
+	                            ws_unpack_floats(p->parts[ABSMAX], (uint64_t)first, n, scales, err))
+		return -1;
+	return judge ? ws_unpack_check(p->parts[ABSMAX], "scale", scales, n, first, 1, err) : 0;
+}
+
+int ws_nf4_scales(const struct ws_packed *p, int64_t first, size_t n, float *out, struct ws_err *err)
+{
+	return read_absmax(p, first, n, false, out, err);
 }
 
 /* Elements [at, at+n) of the long vector. */
@@ -170,7 +176,7 @@ static int decode_run(const struct ws_packed *p, int64_t at, int64_t n, float *o
 	uint8_t *mem = ws_unpack_scratch(scratch, n_scales * sizeof(float) + n_codes, err);
 	float *scales = (float *)(void *)mem;
 	uint8_t *codes = mem + n_scales * sizeof(float);
-	if (!mem || read_absmax(p, nf4, first, n_scales, scales, err) ||
+	if (!mem || read_absmax(p, first, n_scales, true, scales, err) ||
 	    ws_item_read(p->weight, (uint64_t)begin / 2, codes, n_codes, err))
 		return -1;
 	const struct ws_nibbles s = { .codes = codes, .high_first = true, .levels = nf4->levels,

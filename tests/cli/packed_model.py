@@ -45,11 +45,11 @@ def dynamic_levels():
 class Nf4:
     """codes, absmax (one for each 64 numbers), and what goes with them."""
 
-    def __init__(self, w, shape, double):
+    def __init__(self, w, shape, double, slack=1):
         self.shape, self.double = shape, double
         blocks = [w[i:i + 64] for i in range(0, len(w), 64)]
         self.absmax = [f32(max(map(abs, b))) for b in blocks]
-        self.codes = [nearest(f32(x / m) if m else 0.0, NF4) for b, m in zip(blocks, self.absmax) for x in b]
+        self.codes = [nearest(f32(x / m / slack) if m else 0.0, NF4) for b, m in zip(blocks, self.absmax) for x in b]
         self.levels, self.state = NF4, {"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": shape}
 
     def numbers(self):
@@ -81,7 +81,7 @@ class Nf4:
         if flaw == "blocksize":
             state["blocksize"] = 128
         text = b"{" if flaw == "state" else json.dumps(state).encode()
-        levels = NF4[:7] + [0.01] + NF4[8:] if flaw == "levels" else NF4
+        levels = NF4[:7] + [0.015625] + NF4[8:] if flaw == "levels" else NF4
         packed = bytes(a << 4 | b for a, b in zip(self.codes[::2], self.codes[1::2]))
         out = [(name, "U8", [len(packed), 1], packed), *absmax, (name + ".quant_map", "F32", [16], pack_f32(levels)),
                (name + ".quant_state.bitsandbytes__nf4", "U8", [len(text)], text)]
@@ -90,7 +90,7 @@ class Nf4:
 
 
 class Nvfp4:
-    def __init__(self, w, shape):
+    def __init__(self, w, shape, slack=1):
         rows, self.cols = self.shape = shape
         self.all = f32(max(map(abs, w)) / (6 * 448))
         self.scales, self.codes = [], []
@@ -98,7 +98,7 @@ class Nvfp4:
             s = e4m3(f32(max(map(abs, w[i:i + 16])) / f32(6 * self.all))) or e4m3(1)
             both = f32(value(s) * self.all)
             self.scales.append(s)
-            self.codes += [nearest(abs(f32(x / both)), E2M1) | (8 if x < 0 else 0) for x in w[i:i + 16]]
+            self.codes += [nearest(abs(f32(x / both / slack)), E2M1) | (8 if x < 0 else 0) for x in w[i:i + 16]]
 
     def numbers(self):
         return [f32((-1 if c & 8 else 1) * E2M1[c & 7] * f32(value(self.scales[i // 16]) * self.all))
@@ -111,7 +111,9 @@ class Nvfp4:
         elif flaw == "shuffled":
             scales = scales[1:] + scales[:1]
         elif flaw == "powers":
-            scales, second = [e4m3(2.0 ** round(math.log2(value(s)))) for s in scales], 2.0 ** round(math.log2(second))
+            scales = [e4m3(2.0 ** math.floor(math.log2(value(s)))) for s in scales]
+        elif flaw == "slack":
+            second *= 2
         elif flaw in ("inf", "reciprocal"):
             second = math.inf if flaw == "inf" else f32(1 / second)
         shape = [across, rows] if flaw == "shape" else [rows, across]
@@ -127,8 +129,8 @@ def spoil(flaw, absmax):
     bad = {"nan": math.nan, "inf": math.inf, "zero": 0.0, "negative": -absmax[1]}
     if flaw in bad:
         return [bad[flaw] if i == 1 else a for i, a in enumerate(absmax)]
-    if flaw == "reciprocal":
-        return [f32(1 / (a / 4096)) for a in absmax]
+    if flaw in ("reciprocal", "slack"):
+        return [f32(1 / a if flaw == "reciprocal" else 2 * a) for a in absmax]
     if flaw == "shape":
         return absmax[1:]
     return absmax[1:] + absmax[:1] if flaw == "shuffled" else absmax
@@ -154,7 +156,9 @@ def main():
     after = list(before)
     for name, rows, cols in linears():
         w = [bf16(rng.gauss(0, 0.05)) for _ in range(rows * cols)]
-        q = Nvfp4(w, [rows, cols]) if a.how == "nvfp4" else Nf4(w, [rows, cols], a.how == "nf4-double")
+        slack = 2 if a.flaw == "slack" and ".up_proj" in name else 1
+        q = (Nvfp4(w, [rows, cols], slack) if a.how == "nvfp4" else
+             Nf4(w, [rows, cols], a.how == "nf4-double", slack))
         before.append((name + ".weight", "BF16", [rows, cols], pack_bf16(w)))
         after += q.tensors(name + ".weight", a.flaw if ".up_proj" in name else None)
         report[name + ".weight"] = errors(w, q.numbers())

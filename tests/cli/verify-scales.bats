@@ -107,6 +107,81 @@ flawed() {
 	out_has "scales multiply, and these divide"
 }
 
+# packed HOW FLAW FINDINGS [OPTION...]: the same of a checkpoint in 4 bits.
+packed() {
+	local how=$1 flaw=$2 want=$3
+	shift 3
+	rm -rf m && made=$(/usr/bin/python3 "$repo/tests/cli/packed_model.py" m "$how" ${flaw:+--flaw "$flaw"})
+	try wsync-verify scales m/packed --json "$@"
+	expect_found "$want"
+	if [[ $want == *error* ]]; then expect_status 1; else expect_status 0; fi
+}
+
+@test "4 bits that were quantized well are a yes, as far from the source as the generator says" {
+	for how in nf4 nf4-double nvfp4; do
+		packed "$how" "" "[]"
+		packed "$how" "" "[]" --against m/bf16
+		expect_json '[lines[-1][k] for k in ("quantized", "compared", "errors")]' "[7, 12, 0]"
+		out="$out" made="$made" /usr/bin/python3 - "${how%-double}" <<-'END'
+			import json, os, sys
+			lines = [json.loads(l) for l in os.environ["out"].splitlines()]
+			ours = {l["name"]: l for l in lines if l["type"] == "compared"}
+			made = json.loads(os.environ["made"])
+			assert len(made) == 7
+			for name, e in made.items():
+			    assert ours[name]["packing"] == sys.argv[1]
+			    for key, x in e.items():
+			        assert abs(ours[name][key] - x) <= 1e-6 * abs(x), (name, key, ours[name][key], x)
+			rms = [l["rms"] / l["limit"] for l in lines if l["type"] == "compared"]
+			assert rms == sorted(rms, reverse=True)
+		END
+	done
+	try wsync-verify scales m/packed --against m/bf16 --max-error 1%
+	expect_status 1
+	out_has "the worst of 12 tensors"
+	[ "$(grep -c '^nvfp4 ' <<<"$out")" = 7 ] || explain "seven rows"
+}
+
+@test "what belongs to codes of 4 bits and is not there, or does not fit" {
+	for how in nf4 nf4-double nvfp4; do
+		packed "$how" no-scale "['error pair']"
+		packed "$how" no-weight "['error pair']"
+	done
+	packed nvfp4 no-scale-2 "['error pair']"
+	packed nf4 no-state "['error pair']"
+	packed nf4 shape "['error shape']"
+	packed nvfp4 shape "['error shape']"
+	packed nf4-double blocksize "['error shape']"
+	packed nf4 state "['error shape']"
+	packed nf4 levels "['error shape']"
+	out_has "level 7 is 0.015625"
+}
+
+@test "scales of 4 bits that are none" {
+	for how in nf4 nvfp4; do
+		for flaw in nan inf zero negative; do
+			packed "$how" "$flaw" "['error values']"
+			out_has "$up.weight"
+		done
+		packed "$how" slack "['warning codes']"
+	done
+	packed nf4-double nan "['error values']"
+	out_has "96 of 96 scales are NaN"
+	packed nf4 nan "['error values', 'error source']" --against m/bf16
+}
+
+@test "a scale of 4 bits that divides, and one that is another block's" {
+	packed nvfp4 reciprocal "['error reciprocal']"
+	packed nvfp4 reciprocal "['error reciprocal']" --against m/bf16
+	# 1 / absmax is a number like others, until it is held against the source.
+	packed nf4 reciprocal "[]"
+	packed nf4 reciprocal "['error reciprocal']" --against m/bf16
+	for how in nf4 nvfp4; do
+		packed "$how" shuffled "['error error']" --against m/bf16
+	done
+	packed nvfp4 powers "['warning ue8m0']"
+}
+
 @test "scales that are powers of two are noted" {
 	scaled m --ue8m0
 	try wsync-verify scales m/fp8 --against m/bf16 --json

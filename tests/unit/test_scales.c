@@ -61,6 +61,19 @@ static void an_inverse_is_known_by_the_size_of_weights(void **state)
 	assert_false(ws_scale_values_inverted(&v));
 }
 
+static void the_second_of_two_scales_may_be_inverted(void **state)
+{
+	(void)state;
+	struct ws_scale_values right = { .n = 0 }, wrong = { .n = 0 }, one = { .n = 0 };
+	ws_scale_values_add_two(&right, 400, 0x1p-14f, 6);
+	ws_scale_values_add_two(&wrong, 400, 0x1p14f, 6);
+	ws_scale_values_add_two(&one, 0.5f, 1, 1); /* as if there were no second */
+	assert_false(ws_scale_values_inverted(&right));
+	assert_true(ws_scale_values_inverted(&wrong));
+	assert_true(fabs(ws_scale_values_times(&right) - ws_scale_values_over(&wrong)) < 1e-9);
+	assert_true(fabs(ws_scale_values_over(&one) - 2) < 1e-9);
+}
+
 static void findings_are_sorted_and_counted(void **state)
 {
 	(void)state;
@@ -96,6 +109,7 @@ int main(void)
 		cmocka_unit_test(every_kind_of_number_is_counted_once),
 		cmocka_unit_test(blocks_without_codes_have_no_size),
 		cmocka_unit_test(an_inverse_is_known_by_the_size_of_weights),
+		cmocka_unit_test(the_second_of_two_scales_may_be_inverted),
 		cmocka_unit_test(findings_are_sorted_and_counted),
 		cmocka_unit_test(verdicts_have_names),
 	};
