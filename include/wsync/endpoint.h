@@ -65,6 +65,7 @@ struct ws_endpoint_info {
 	unsigned tp_size, dp_size, pp_size, ep_size;
 	bool dp_attention;
 	bool disable_radix_cache;
+	bool on_policy;           /* started with --rl-on-policy-target */
 	char version[64];         /* of the server */
 	char dtype[32];           /* as configured: "auto", "bfloat16" */
 	char quantization[32];    /* "" none, or that of its checkpoint */

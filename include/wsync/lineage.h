@@ -89,6 +89,7 @@ struct ws_capabilities {
 	bool dies_of_group;   /* an update that names no known group ends the server */
 	bool dies_of_format;  /* so does a load format it does not know */
 	bool dies_of_release; /* so does a release of memory while requests run */
+	bool forces_flush;    /* every update flushes, whatever it says (/server_info) */
 	bool stuck_prepare;   /* a completion that times out leaves prepare refused until a restart */
 };
 

@@ -48,6 +48,14 @@ enum ws_push_verify {
 };
 enum ws_push_partial { WS_PARTIAL_RESUME, WS_PARTIAL_PAUSE };
 
+/* Why a push that pauses and flushes like this must not be made at a server that can that; NULL: it
+ * may. can NULL: nothing is known of the server yet. idle: it is known to run no request and to have
+ * none waiting. no_cache: it keeps no computed prefixes, so nothing is flushed. *remedy (remedy may be
+ * NULL) is what to do instead. */
+const char *ws_push_refuses(const struct ws_capabilities *can, enum ws_pause_mode pause,
+                            enum ws_push_flush flush, bool idle, bool no_cache,
+                            const char **remedy);
+
 struct ws_push_opts {
 	const char *const *endpoints; /* URLs as ws_endpoint_normalize leaves them; none: dry run only */
 	size_t n_endpoints;

@@ -134,6 +134,13 @@ static int read_info(struct probe *p, size_t i, struct ws_endpoint_info *info, s
 	return 0;
 }
 
+/* One fork flushes by itself where it was started for training, and dies like the others. */
+static void settle_flush(struct ws_endpoint_info *info)
+{
+	info->can.forces_flush = info->lineage == WS_LINEAGE_XORL && info->on_policy &&
+	                         !info->disable_radix_cache;
+}
+
 static int probe(struct probe *p, struct ws_endpoint_info *infos, struct ws_err *errs,
                  struct ws_err *err)
 {
@@ -149,6 +156,7 @@ static int probe(struct probe *p, struct ws_endpoint_info *infos, struct ws_err 
 	for (size_t i = 0; i < p->n; i++) {
 		p->signs[i].version = infos[i].version;
 		infos[i].lineage = ws_lineage_detect(&p->signs[i], &infos[i].can);
+		settle_flush(&infos[i]);
 	}
 	return 0;
 }
@@ -191,4 +199,5 @@ void ws_endpoint_assume(struct ws_endpoint_info *info, enum ws_lineage lineage)
 		return;
 	info->lineage = lineage;
 	ws_lineage_capabilities(lineage, &info->can);
+	settle_flush(info);
 }

@@ -99,7 +99,7 @@ static const struct {
 	FIELD("beware", eager_comm), FIELD("beware", late_refusal),
 	FIELD("beware", dies_of_flush), FIELD("beware", dies_of_group),
 	FIELD("beware", dies_of_format), FIELD("beware", dies_of_release),
-	FIELD("beware", stuck_prepare),
+	FIELD("beware", forces_flush), FIELD("beware", stuck_prepare),
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 _Static_assert(N_FIELDS * sizeof(bool) == sizeof(struct ws_capabilities), "each field has a name");

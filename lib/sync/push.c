@@ -119,6 +119,7 @@ static void emit_plan(struct ws_push *p)
 	for (size_t i = 0; p->known && i < p->opts.n_endpoints; i++)
 		world += (i == 0) + p->members[i].ranks;
 	const struct ws_plan *plan = p->plan;
+	const enum ws_push_flush flush = push_flush_when(p);
 	struct ws_event ev = {
 		.type = WS_EV_PLAN,
 		.plan = { .source = p->source_name, .digest = plan->digest, .tensors = plan->n_tensors,
@@ -144,8 +145,8 @@ static void emit_plan(struct ws_push *p)
 		ev = (struct ws_event){ .type = WS_EV_BUCKET,
 			                .bucket = { .index = b, .count = plan->n_buckets,
 			                            .tensors = bucket->n, .bytes = bucket->bytes,
-			                            .flush = p->opts.flush == WS_FLUSH_EVERY ||
-			                                     (p->opts.flush == WS_FLUSH_LAST &&
+			                            .flush = flush == WS_FLUSH_EVERY ||
+			                                     (flush == WS_FLUSH_LAST &&
 			                                      b + 1 == plan->n_buckets),
 			                            .planned = true } };
 		push_emit(p, &ev);
@@ -476,10 +477,10 @@ static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 		ws_err_set(err, WS_EDEVICE, "the nccl data plane is not in this build");
 		return ws_err_hint(err, "use --backend gloo: it feeds servers with GPUs too");
 	}
-	if (o->pause == WS_PAUSE_IN_PLACE && o->flush != WS_FLUSH_NEVER) {
-		ws_err_set(err, WS_EUSAGE, "--pause in_place keeps the requests and their cache, and a "
-		           "server that holds requests refuses a flush or dies of it");
-		return ws_err_hint(err, "use --flush never with it, or --pause abort");
+	const char *remedy = "", *why = ws_push_refuses(NULL, o->pause, o->flush, true, false, &remedy);
+	if (why) {
+		ws_err_set(err, WS_EUSAGE, "%s", why);
+		return ws_err_hint(err, "%s", remedy);
 	}
 	for (size_t i = 0; i < o->n_endpoints; i++)
 		for (size_t k = 0; k < i; k++)

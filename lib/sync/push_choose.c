@@ -25,10 +25,11 @@ const struct push_protocol *push_protocol_asked(enum ws_protocol asked)
 	return &push_update;
 }
 
+/* Where something follows the last bucket that can still fail, a version in it would come too early. */
 bool push_carries_version(const struct ws_push *p)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		if (!push_can(p, i)->weight_version)
+		if (!push_can(p, i)->weight_version || p->endpoints[i].bracket != PUSH_BRACKET_NONE)
 			return false;
 	return p->protocol->carries_version && p->opts.verify != WS_VERIFY_HASH;
 }
@@ -178,6 +179,9 @@ int push_legal(struct ws_push *p, struct ws_err *err)
 {
 	if (!p->known)
 		return 0;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		if (push_refuse_pause(p, i, true, err))
+			return -1;
 	if (check_format(p, err) || check_version(p, err))
 		return -1;
 	return p->protocol->legal ? p->protocol->legal(p, err) : 0;

@@ -141,7 +141,7 @@ int push_pause(struct ws_push *p, struct ws_err *err)
  * paused it stays idle until the last bucket. */
 int push_flush(struct ws_push *p, struct ws_err *err)
 {
-	if (p->opts.flush == WS_FLUSH_NEVER)
+	if (!push_flushes(p))
 		return 0;
 	const size_t n = push_select(p, NULL);
 	const ws_deadline patience = ws_deadline_in(p->opts.pause == WS_PAUSE_ABORT ? IDLE_NS : 0);
@@ -150,17 +150,19 @@ int push_flush(struct ws_push *p, struct ws_err *err)
 	                      p->opts.cancel, p->answers, err) == 0)
 		return 0;
 	for (size_t i = 0; i < n; i++) {
-		if (p->answers[i].err.code == WS_OK)
-			continue;
-		if (err)
-			*err = p->answers[i].err;
-		if (err && err->code == WS_EREFUSED && p->opts.pause != WS_PAUSE_ABORT)
-			ws_err_hint(err, "the server holds requests, so a flush with the last bucket would "
-			                 "fail after the weights have changed: use --pause abort, or "
-			                 "--flush never");
-		break;
+		const struct ws_err *said = &p->answers[i].err;
+		if (said->code == WS_EREFUSED && said->native == 400) {
+			if (push_refuse_pause(p, i, false, err))
+				return -1;
+		} else if (said->code != WS_OK) {
+			if (err)
+				*err = *said;
+			return -1;
+		}
 	}
-	return -1;
+	if (err)
+		*err = (struct ws_err)WS_ERR_INIT; /* the busy ones see to it by themselves */
+	return 0;
 }
 
 static bool holds_mixture(const struct push_endpoint *e)

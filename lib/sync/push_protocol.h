@@ -24,6 +24,7 @@ struct push_protocol {
 	const char *routes;   /* what a server must have for it, in words */
 	bool (*takes)(const struct ws_capabilities *can); /* has it that? */
 	bool tensors_only;    /* its routes know no load format */
+	bool needs_pause;     /* its requests do not keep those that generate away by themselves */
 	bool carries_version; /* the weight version goes with the last request */
 	/* May this plan go to these endpoints so? Asked before anybody is paused. */
 	int (*legal)(struct ws_push *p, struct ws_err *err);

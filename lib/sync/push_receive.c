@@ -40,7 +40,7 @@ static void write_body(const struct ws_push *p, struct ws_jw *w)
 	}
 	ws_jw_end_array(w);
 	ws_jw_str(w, "group_name", ws_group_name(p->group));
-	ws_jw_bool(w, "flush_cache", p->opts.flush != WS_FLUSH_NEVER);
+	ws_jw_bool(w, "flush_cache", push_flush_when(p) != WS_FLUSH_NEVER);
 	ws_jw_bool(w, "free_kv_cache_before_recv", false);
 	ws_jw_bool(w, "recapture_cuda_graph", true);
 }
@@ -106,5 +106,5 @@ static bool takes(const struct ws_capabilities *can)
 
 const struct push_protocol push_receive = {
 	.name = "receive", .routes = "/receive_weights", .takes = takes, .tensors_only = true,
-	.legal = legal, .begin = begin, .bucket = move_bucket, .undo = finish,
+	.needs_pause = true, .legal = legal, .begin = begin, .bucket = move_bucket, .undo = finish,
 };

@@ -115,6 +115,12 @@ int push_record(struct ws_push *p, struct ws_err *err);
 /* Likewise, and what is pushed, before the endpoints are asked to join a group. */
 int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err);
 void push_record_end(struct ws_push *p); /* the push is over */
+/* push_rules.c */
+/* As the options say, or never where no endpoint has anything to flush. */
+enum ws_push_flush push_flush_when(const struct ws_push *p);
+bool push_flushes(const struct ws_push *p); /* does any of them flush, told to or not? */
+/* -1: this pause and this flush do not go together at this endpoint. */
+int push_refuse_pause(const struct ws_push *p, size_t i, bool idle, struct ws_err *err);
 
 /* push_names.c */
 int push_names(struct ws_push *p, struct ws_err *err);

@@ -6,7 +6,8 @@
 static int open_bucket(const struct ws_push *p, size_t b, struct push_bucket *k, struct ws_err *err)
 {
 	*k = (struct push_bucket){ .b = b, .last = b + 1 == p->plan->n_buckets };
-	k->flush = p->opts.flush == WS_FLUSH_EVERY || (p->opts.flush == WS_FLUSH_LAST && k->last);
+	const enum ws_push_flush when = push_flush_when(p);
+	k->flush = when == WS_FLUSH_EVERY || (when == WS_FLUSH_LAST && k->last);
 	if (ws_plan_payloads(p->plan, b, &k->payloads, &k->n_payloads, err))
 		return -1;
 	return p->hashes.begun ? ws_plan_payloads_watch(k->payloads, p->hashes.values, err) : 0;

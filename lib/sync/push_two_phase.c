@@ -199,5 +199,5 @@ static bool takes(const struct ws_capabilities *can)
 
 const struct push_protocol push_two_phase = {
 	.name = "two-phase", .routes = "/prepare_weights_update", .takes = takes, .carries_version = true,
-	.legal = legal, .begin = begin, .bucket = move_bucket, .undo = undo,
+	.needs_pause = true, .legal = legal, .begin = begin, .bucket = move_bucket, .undo = undo,
 };

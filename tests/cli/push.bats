@@ -225,6 +225,29 @@ expect_journal() {
 	expect_status 0
 }
 
+@test "a pause that a server does not know is refused before anything is asked of it" {
+	endpoint old --lineage sglang-0.4
+	try wsync-push small.safetensors -e "$url"
+	expect_status 5
+	err_has "$url: it cannot pause"
+	err_has "hint: use --pause none"
+	try wsync-push small.safetensors -e "$url" --pause none --exclude e.weight
+	expect_status 0
+	endpoint late --lineage sglang-0.5
+	try wsync-push small.safetensors -e "$url" --pause retract --flush never
+	expect_status 5
+	err_has "$url: it knows one way to pause, which aborts its requests"
+	expect_journal "$url" '"/pause_generation" in paths, "/init_weights_update_group" in paths' "(False, False)"
+	endpoint session --lineage session
+	try wsync-push small.safetensors -e "$url" --pause none
+	expect_status 5
+	err_has "in no order to compute with"
+	endpoint busy --lineage xorl-legacy --busy 1
+	try wsync-push small.safetensors -e "$url" --pause retract
+	expect_status 5
+	err_has "is refused after the weights have changed"
+}
+
 @test "a wildcard is never advertised, nor loopback to a remote endpoint" {
 	endpoint one
 	try wsync-push small.safetensors -e "$url" --master-address 0.0.0.0

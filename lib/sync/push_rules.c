@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push_rules.c - which pauses and flushes go together at which servers.
+ *
+ * A flush needs a scheduler that runs nothing and has nothing waiting. Paused in mode retract or
+ * in_place a server still holds its requests; what then becomes of a flush that comes with the weights
+ * depends on the lineage, and none of it is good: the weights have changed by then. */
+#include "push_protocol.h"
+
+#
+
+static const char *say(const char **remedy, const char *hint, const char *why)
+{
+	if (remedy)
+		*remedy = hint;
+	return why;
+}
+
+/* What of the pause alone cannot be. */
+static const char *refuse_pause(const struct ws_capabilities *can, enum ws_pause_mode pause,
+                                const char **remedy)
+{
+	if (pause != WS_PAUSE_NONE && !can->pause)
+		return say(remedy, "use --pause none: an update waits by itself for the requests that run",
+		           "it cannot pause");
+	if ((pause == WS_PAUSE_RETRACT || pause == WS_PAUSE_IN_PLACE) && !can->pause_modes)
+		return say(remedy, "use --pause abort, or --pause none",
+		           "it knows one way to pause, which aborts its requests");
+	if (pause == WS_PAUSE_NONE && can->session)
+		return say(remedy, "use --pause abort", "between the begin and the end of an update its "
+		           "weights are in no order to compute with, so it must not run requests then");
+	return NULL;
+}
+
+static const char *refuse_busy(const struct ws_capabilities *can, const char **remedy)
+{
+	static const char remedies[] = "use --pause abort, or --flush never";
+	if (can->dies_of_flush)
+		return say(remedy, remedies, "it holds requests, and a flush after an update that finds "
+		           "any ends this server");
+	if (can->late_refusal)
+		return say(remedy, remedies, "it holds requests, and a flush that finds any is refused "
+		           "after the weights have changed");
+	return say(remedy, remedies, "it holds requests, and a flush that finds any is refused");
+}
+
+const char *ws_push_refuses(const struct ws_capabilities *can, enum ws_pause_mode pause,
+                            enum ws_push_flush flush, bool idle, bool no_cache,
+                            const char **remedy)
+{
+	const char *why;
+	if (pause == WS_PAUSE_IN_PLACE && flush != WS_FLUSH_NEVER)
+		return say(remedy, "use --flush never with it, or --pause abort", "--pause in_place keeps "
+		           "the requests and their cache, and a server that holds requests refuses a flush "
+		           "or dies of it");
+	if (!can)
+		return NULL;
+	if ((why = refuse_pause(can, pause, remedy)))
+		return why;
+	const bool wanted = flush != WS_FLUSH_NEVER && !no_cache;
+	if (wanted && !can->flush)
+		return say(remedy, "use --flush never", "it has no /flush_cache");
+	/* Without a pause an update itself keeps requests away until it has flushed; that is not relied
+	 * upon where there is something better. */
+	if (idle || (pause == WS_PAUSE_NONE && !can->pause))
+		return NULL;
+	if (wanted)
+		return refuse_busy(can, remedy);
+	if (can->forces_flush)
+		return say(remedy, "use --pause abort", "it holds requests, flushes after every update "
+		           "whatever it is told, and dies of a flush that finds any");
+	return NULL;
+}
+
+/* ---- at these endpoints ---- */
+
+enum ws_push_flush push_flush_when(const struct ws_push *p)
+{
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		if (!p->known || !p->infos[i].disable_radix_cache)
+			return p->opts.flush;
+	return p->opts.n_endpoints ? WS_FLUSH_NEVER : p->opts.flush;
+}
+
+bool push_flushes(const struct ws_push *p)
+{
+	bool forced = false;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		forced |= push_can(p, i)->forces_flush;
+	return forced || push_flush_when(p) != WS_FLUSH_NEVER;
+}
+
+int push_refuse_pause(const struct ws_push *p, size_t i, bool idle, struct ws_err *err)
+{
+	const char *remedy = NULL;
+	const char *why = ws_push_refuses(push_can(p, i), p->opts.pause, push_flush_when(p), idle, false,
+	                                  &remedy);
+	if (!why && p->opts.pause == WS_PAUSE_NONE && p->protocol->needs_pause) {
+		why = "while it receives by this protocol it must not run requests, and does not see to "
+		      "that by itself";
+		remedy = "use --pause abort, or --protocol update";
+	}
+	if (!why)
+		return 0;
+	ws_err_set(err, WS_EREFUSED, "%s: %s", p->endpoints[i].url, why);
+	ws_err_hint(err, "%s", remedy ? remedy : "");
+	return ws_err_where(err, NULL, p->endpoints[i].url);
+}
