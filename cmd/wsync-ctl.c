@@ -16,6 +16,7 @@ static const struct opt_command commands[] = {
 	{ "pause", "", "stop generation", 0, 0, ctl_pause },
 	{ "resume", "", "let generation go on", 0, 0, ctl_resume },
 	{ "flush", "", "drop the cache of computed prefixes", 0, 0, ctl_flush },
+	{ "repair", "", "put in order what pushes that died have left", 0, 0, ctl_repair },
 	{ "version", "[VERSION]", "show the weight version, or set it", 0, 1, ctl_version },
 	{ 0 },
 };
@@ -37,6 +38,15 @@ static const struct opt opts[] = {
 	           "what becomes of running requests: they end, are queued again, or stay (abort)"),
 	OPT_GROUP_FOR("Flushing", "flush"),
 	OPT_DURATION(0, "wait", &cfg.wait_ns, "keep asking a busy endpoint for so long (60s)"),
+	OPT_GROUP_FOR("Repairing", "repair"),
+	OPT_STATE_DIR(&cfg.state_dir),
+	OPT_FLAG(0, "again", &cfg.again, "push again what was pushed, with the same options"),
+	OPT_FLAG('n', "dry-run", &cfg.dry_run, "ask the endpoints and say what is the matter, change nothing"),
+	OPT_FLAG(0, "resume-partial", &cfg.resume_partial,
+	         "also resume endpoints that hold old and new weights"),
+	OPT_FLAG(0, "assume-dead", &cfg.assume_dead,
+	         "also after processes on other machines or in other containers"),
+	OPT_FLAG(0, "forget", &cfg.forget, "ask nobody, and forget what is recorded of the endpoints"),
 	OPT_COMMON(&cfg.common),
 	OPT_END,
 };
@@ -47,7 +57,8 @@ static const struct opt_program program = {
 	.summary = "Make one lifecycle call to every endpoint at once.",
 	.examples = { "wsync-ctl info",
 	              "wsync-ctl pause --mode abort && wsync-ctl flush --wait 30s",
-	              "wsync-ctl version 120 --endpoint gpu7:30000" },
+	              "wsync-ctl version 120 --endpoint gpu7:30000",
+	              "wsync-ctl repair --again" },
 	.commands = commands,
 	.opts = opts,
 };
@@ -56,7 +67,10 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 {
 	struct ctl_job job = { .cfg = &cfg, .ui = ui };
 	ui_begin(ui);
-	int rc = targets_find(&job.to, &cfg.endpoints, cfg.pool, &cfg.common, false, ui, err);
+	/* The endpoints of a repair are the recorded ones. */
+	const bool all = args->command->run == ctl_repair && !cfg.endpoints.n && !cfg.pool;
+	int rc = all ? targets_read_key(&job.to, &cfg.common, ui, err)
+	             : targets_find(&job.to, &cfg.endpoints, cfg.pool, &cfg.common, false, ui, err);
 	if (!rc)
 		rc = targets_connect(&job.to, cfg.connect_ns, ui, &job.http, err);
 	if (!rc)

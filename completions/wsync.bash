@@ -54,7 +54,8 @@ _wsync_options() {
 	wsync-ctl) echo "
 		--endpoint=URL -e=URL --pool=ANY --registry=FILE --api-key-file=FILE
 		--connect-timeout=ANY --timeout=ANY -t=ANY --mode=abort|retract|in_place --wait=ANY
-		--lineage=auto|sglang-0.4|sglang-0.5|sglang-2026|xorl-legacy|xorl|session|slime" ;;
+		--lineage=auto|sglang-0.4|sglang-0.5|sglang-2026|xorl-legacy|xorl|session|slime
+		--state-dir=FILE --again --dry-run --resume-partial --assume-dead --forget" ;;
 	wsync-endpoint) echo "
 		--listen=ANY --api-key-file=FILE --tp=1|2|4|8 --ep=1|2|4|8 --model=FILE
 		--lineage=lenient|sglang-0.4|sglang-0.5|sglang-2026|xorl-legacy|xorl|session|slime
@@ -69,7 +70,7 @@ _wsync_commands() {
 	case $1 in
 	wsync-register) echo add remove list check ;;
 	wsync-verify) echo names weights scales ;;
-	wsync-ctl) echo info health pause resume flush version ;;
+	wsync-ctl) echo info health pause resume flush repair version ;;
 	esac
 }
 

@@ -130,10 +130,16 @@ __wsync register -l world-size -x -d 'ranks of the endpoint'
 __wsync register -l no-check -d 'do not ask the endpoint'
 __wsync register,ctl -s t -l timeout -x -d 'for all answers'
 
-__wsync_commands ctl info health pause resume flush version
+__wsync_commands ctl info health pause resume flush repair version
 __wsync ctl -l lineage -x -a 'auto sglang-0.4 sglang-0.5 sglang-2026 xorl-legacy xorl session slime' -d 'which family of servers'
 __wsync ctl -l mode -x -a 'abort retract in_place' -d 'what becomes of running requests'
 __wsync ctl -l wait -x -d 'keep asking a busy endpoint'
+__wsync ctl -l state-dir -r -d 'where pushes are recorded'
+__wsync ctl -l again -d 'push again what was pushed'
+__wsync ctl -s n -l dry-run -d 'ask and change nothing'
+__wsync ctl -l resume-partial -d 'also resume what holds old and new weights'
+__wsync ctl -l assume-dead -d 'also after processes on other machines'
+__wsync ctl -l forget -d 'ask nobody and forget'
 
 __wsync endpoint -f
 __wsync endpoint -l listen -x -a '127.0.0.1:0 127.0.0.1:30000' -d 'answer at this address'

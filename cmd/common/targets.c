@@ -43,8 +43,8 @@ static int add(struct targets *t, const char *text, struct ws_err *err)
 	return 0;
 }
 
-static int read_key(struct targets *t, const struct opt_common *common, struct ui *ui,
-                    struct ws_err *err)
+int targets_read_key(struct targets *t, const struct opt_common *common, struct ui *ui,
+                     struct ws_err *err)
 {
 	const char *path = run_api_key_file(common->api_key_file);
 	bool loose = false;
@@ -104,7 +104,7 @@ int targets_find(struct targets *t, const struct opt_list *given, const char *po
 		                  "but --endpoint names some already");
 	if (!given->n && ask_registry(t, pool, common, optional, err))
 		return -1;
-	return read_key(t, common, ui, err);
+	return targets_read_key(t, common, ui, err);
 }
 
 int targets_connect(const struct targets *t, int64_t connect_ns, const struct ui *ui,

@@ -17,12 +17,14 @@ struct ctl_config {
 	unsigned mode;    /* enum ws_pause_mode */
 	unsigned lineage; /* enum ws_lineage */
 	int64_t connect_ns, timeout_ns, wait_ns;
+	const char *state_dir; /* of a repair, as are these */
+	bool again, dry_run, resume_partial, assume_dead, forget;
 };
 
 struct ctl_job {
 	const struct ctl_config *cfg;
 	struct ui *ui;
-	struct targets to;
+	struct targets to; /* of a repair: none where all are meant */
 	struct ws_http *http;
 };
 
@@ -32,6 +34,7 @@ int ctl_health(void *ctx, const struct opt_args *args, struct ws_err *err);
 int ctl_pause(void *ctx, const struct opt_args *args, struct ws_err *err);
 int ctl_resume(void *ctx, const struct opt_args *args, struct ws_err *err);
 int ctl_flush(void *ctx, const struct opt_args *args, struct ws_err *err);
+int ctl_repair(void *ctx, const struct opt_args *args, struct ws_err *err);
 int ctl_version(void *ctx, const struct opt_args *args, struct ws_err *err);
 
 /* The label of the weights, told to all. */

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* again.c - a push is many options, which only its own program understands; so that program is run, with
+ * the words that it has written down itself. No shell sees them. */
+#include "again.h"
+
+#include "run.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+enum { FIXED_WORDS = 16 };
+
+struct line {
+	char program[4096];
+	char **words; /* owned, NULL-terminated */
+	size_t n;
+	bool failed;
+};
+
+static void add(struct line *l, const char *option, const char *value)
+{
+	char *word = NULL;
+	if (l->failed || asprintf(&word, "%s%s", option, value) < 0)
+		l->failed = true;
+	else
+		l->words[l->n++] = word;
+}
+
+static int find_program(char *path, size_t n, struct ws_err *err)
+{
+	static const char name[] = "wsync-push";
+	const ssize_t len = readlink("/proc/self/exe", path, n);
+	if (len < 0 || (size_t)len + sizeof name >= n)
+		return ws_err_errno(err, "find %s", name);
+	path[len] = 0;
+	char *slash = strrchr(path, '/');
+	memcpy(slash ? slash + 1 : path, name, sizeof name);
+	return 0;
+}
+
+static int make_line(struct line *l, const struct ws_ledger_record *rec, const struct ctl_config *cfg,
+                     const struct ui *ui, const char *const *urls, size_t n, struct ws_err *err)
+{
+	*l = (struct line){ 0 };
+	if (find_program(l->program, sizeof l->program, err))
+		return -1;
+	l->words = calloc(rec->n_args + rec->n_sources + n + FIXED_WORDS, sizeof *l->words);
+	if (!l->words)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	add(l, "wsync-push", "");
+	for (size_t i = 0; i < rec->n_args; i++)
+		add(l, rec->args[i], "");
+	for (size_t i = 0; i < n; i++)
+		add(l, "--endpoint=", urls[i]);
+	if (*rec->weight_version)
+		add(l, "--weight-version=", rec->weight_version);
+	char *state = cfg->state_dir ? realpath(cfg->state_dir, NULL) : NULL;
+	if (state) /* it works in another directory */
+		add(l, "--state-dir=", state);
+	free(state);
+	char *key = cfg->common.api_key_file ? realpath(cfg->common.api_key_file, NULL) : NULL;
+	if (key)
+		add(l, "--api-key-file=", key);
+	free(key);
+	if (ui->json || ui->quiet)
+		add(l, "--quiet", "");
+	add(l, "--", "");
+	for (size_t i = 0; i < rec->n_sources; i++)
+		add(l, rec->sources[i], "");
+	return l->failed ? ws_err_set(err, WS_ESYSTEM, "out of memory") : 0;
+}
+
+static void free_line(struct line *l)
+{
+	for (size_t i = 0; i < l->n; i++)
+		free(l->words[i]);
+	free(l->words);
+}
+
+static int spawn(const struct line *l, const char *directory, bool mute, pid_t *pid, struct ws_err *err)
+{
+	posix_spawn_file_actions_t actions;
+	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_addchdir_np(&actions, directory);
+	posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+	if (mute)
+		posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+	errno = posix_spawn(pid, l->program, &actions, NULL, l->words, environ);
+	posix_spawn_file_actions_destroy(&actions);
+	return errno ? ws_err_errno(err, "run %s in %s", l->program, directory) : 0;
+}
+
+/* Our own signal is passed on once; the push then ends within seconds, and so do we. */
+static int wait_for(pid_t pid, int *status)
+{
+	struct pollfd p = { .fd = ws_cancel_fd(&run_cancel), .events = POLLIN };
+	bool told = false;
+	pid_t got;
+	while ((got = waitpid(pid, status, WNOHANG)) == 0 || (got < 0 && errno == EINTR)) {
+		if (ws_cancelled(&run_cancel) && !told)
+			told = kill(pid, SIGTERM) == 0;
+		poll(&p, told ? 0 : 1, 20);
+	}
+	return got == pid ? 0 : -1;
+}
+
+int again_run(const struct ws_ledger_record *rec, const struct ctl_config *cfg, const struct ui *ui,
+              const char *const *urls, size_t n, int *status, struct ws_err *err)
+{
+	struct line l = { 0 };
+	pid_t pid = 0;
+	int how = 0;
+	if (!rec->directory || !rec->n_sources)
+		return ws_err_set(err, WS_EINPUT, "process %lld was no wsync-push: it cannot be repeated from "
+		                  "here", (long long)rec->process.pid);
+	run_flush();
+	int rc = make_line(&l, rec, cfg, ui, urls, n, err);
+	if (!rc)
+		rc = spawn(&l, rec->directory, ui->json, &pid, err);
+	if (!rc && wait_for(pid, &how))
+		rc = ws_err_errno(err, "wait for wsync-push");
+	free_line(&l);
+	if (rc)
+		return -1;
+	if (WIFSIGNALED(how) && ws_cancelled(&run_cancel))
+		return ws_err_set(err, WS_ECANCELLED, "cancelled");
+	if (WIFSIGNALED(how))
+		return ws_err_set(err, WS_ESYSTEM, "wsync-push was killed by signal %d", WTERMSIG(how));
+	*status = WEXITSTATUS(how);
+	return 0;
+}

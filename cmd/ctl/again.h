@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* again.h - a recorded push, run once more. */
+#ifndef WSYNC_CMD_AGAIN_H
+#define WSYNC_CMD_AGAIN_H
+
+#include "ctl.h"
+
+#include "wsync/ledger.h"
+
+/* Runs the wsync-push that lies beside this program, in the directory of the record, to these endpoints,
+ * and waits for it. *status is its exit status. With --json it prints nothing: stdout is ours. -1: it
+ * could not be run, or was killed, or the record cannot be repeated (WS_EINPUT). */
+int again_run(const struct ws_ledger_record *rec, const struct ctl_config *cfg, const struct ui *ui,
+              const char *const *urls, size_t n, int *status, struct ws_err *err);
+
+#endif

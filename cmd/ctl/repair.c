@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* repair.c - what pushes that died have left: shown, put in order, pushed again.
+ *
+ * The endpoints are those of the records. The failure that a scheduler must see most is a mixture of old
+ * and new weights, so that is the exit status wherever there is one. */
+#include "again.h"
+#include "ctl.h"
+#include "run.h"
+
+#include "wsync/ledger.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct repairs {
+	struct ctl_job *job;
+	const char *state_dir;
+	struct ws_ledger_list list;
+	struct ws_repair_answer **answers; /* of each entry; NULL: it was left alone */
+	struct ws_err worst;
+};
+
+static void note_failure(struct repairs *r, const struct ws_err *err)
+{
+	if (!r->worst.code || (err->code == WS_EPARTIAL && r->worst.code != WS_EPARTIAL))
+		r->worst = *err;
+}
+
+/* ---- showing ------------------------------------------------------------------------------------ */
+
+static const char *source_of(const struct ws_ledger_record *rec)
+{
+	return rec->n_sources ? rec->sources[0] : "";
+}
+
+/* The step that the farthest of its endpoints had begun. */
+static const char *phase_of(const struct ws_ledger_record *rec)
+{
+	enum ws_phase last = WS_PHASE_PLAN;
+	for (size_t i = 0; i < rec->n_endpoints; i++)
+		if (rec->endpoints[i].phase > last)
+			last = rec->endpoints[i].phase;
+	return ws_phase_name(last);
+}
+
+static const char *fate_name(const struct ws_ledger_entry *e)
+{
+	static const char *const names[] = { "dead", "alive", "elsewhere" };
+	return e->err.code ? "unreadable" : e->record.ended ? "ended" : names[e->fate];
+}
+
+static void put_transaction(struct ui *ui, const struct ws_ledger_entry *e)
+{
+	struct ws_jw *w = ui_line(ui, "transaction");
+	const struct ws_ledger_record *rec = &e->record;
+	if (!w)
+		return;
+	ws_jw_str(w, "file", e->path);
+	ws_jw_str(w, "process", fate_name(e));
+	if (e->err.code) {
+		ctl_put_failure(w, &e->err);
+	} else {
+		ws_jw_int(w, "pid", rec->process.pid);
+		ws_jw_str(w, "host", rec->process.host);
+		ws_jw_int(w, "began", rec->began);
+		ws_jw_int(w, "updated", rec->updated);
+		ws_jw_str(w, "phase", phase_of(rec));
+		ws_jw_str(w, "group", *rec->group ? rec->group : NULL);
+		ws_jw_hex64(w, "digest", rec->digest);
+		ws_jw_str(w, "weight_version", *rec->weight_version ? rec->weight_version : NULL);
+		ws_jw_array(w, "sources");
+		for (size_t i = 0; i < rec->n_sources; i++)
+			ws_jw_str(w, NULL, rec->sources[i]);
+		ws_jw_end_array(w);
+		ws_jw_bool(w, "repeatable", rec->directory && rec->n_sources);
+	}
+	ui_line_end(ui);
+}
+
+static void format_age(char *dst, size_t n, int64_t seconds)
+{
+	const long long s = seconds > 0 ? seconds : 0;
+	if (s < 120)
+		snprintf(dst, n, "%lld s", s);
+	else if (s < 2 * 3600)
+		snprintf(dst, n, "%lld min", s / 60);
+	else
+		snprintf(dst, n, "%lld h", s / 3600);
+}
+
+/* "process 4711 on trainer3, died, in its transfer, 3 min ago: ckpt/step-7" */
+static void say_transaction(struct repairs *r, const struct ws_ledger_entry *e)
+{
+	const struct ws_ledger_record *rec = &e->record;
+	char ago[32];
+	format_age(ago, sizeof ago, time(NULL) - rec->updated);
+	const char *how = e->record.ended ? "left something" :
+	                  e->fate == WS_PROCESS_ALIVE ? "is at work" :
+	                  e->fate == WS_PROCESS_ELSEWHERE ? "cannot be seen from here" : "died";
+	ui_say(r->job->ui, "process %lld on %s %s, in its %s, %s ago: %s%s\n", (long long)rec->process.pid,
+	       ui_text(rec->process.host), how, phase_of(rec), ago, ui_text(source_of(rec)),
+	       rec->n_sources > 1 ? " ..." : "");
+}
+
+static const char *verdict(const struct repairs *r, const struct ws_repair_answer *a)
+{
+	const bool dry = r->job->cfg->dry_run;
+	if (a->busy)
+		return "in use";
+	if (a->err.code)
+		return "failed";
+	if (a->state == WS_PARTIAL)
+		return a->paused ? "left paused" : a->resumed ? "resumed" : "left as it is";
+	if (a->resumed)
+		return "resumed";
+	return a->paused ? (dry ? "to be resumed" : "paused") : "in order";
+}
+
+static enum ui_color shade(const struct ws_repair_answer *a)
+{
+	return a->busy || (a->state == WS_PARTIAL && !a->err.code) ? UI_WARN : a->err.code ? UI_BAD : UI_GOOD;
+}
+
+static void put_endpoint(struct repairs *r, const struct ws_ledger_entry *e, size_t i,
+                         const struct ws_repair_answer *a)
+{
+	struct ws_jw *w = ui_line(r->job->ui, "endpoint");
+	if (!w)
+		return;
+	ws_jw_str(w, "url", e->record.endpoints[i].url);
+	ws_jw_str(w, "file", e->path);
+	ws_jw_bool(w, "ok", !a->err.code && a->state != WS_PARTIAL);
+	ws_jw_str(w, "state", ws_endpoint_state_name(a->state));
+	ws_jw_str(w, "weight_version", *a->weight_version ? a->weight_version : NULL);
+	ws_jw_bool(w, "in_use", a->busy);
+	ws_jw_bool(w, "resumed", a->resumed);
+	ws_jw_bool(w, "paused", a->paused);
+	ws_jw_bool(w, "left_group", a->left_group);
+	if (a->err.code)
+		ctl_put_failure(w, &a->err);
+	ui_line_end(r->job->ui);
+}
+
+static void show_answers(struct repairs *r, const struct ws_ledger_entry *e,
+                         const struct ws_repair_answer *answers)
+{
+	struct table t = { .n_columns = 4 };
+	for (size_t i = 0; i < e->record.n_endpoints; i++) {
+		const struct ws_repair_answer *a = &answers[i];
+		put_endpoint(r, e, i, a);
+		table_add(&t, shade(a), e->record.endpoints[i].url, verdict(r, a),
+		          ws_endpoint_state_name(a->state),
+		          a->err.code ? a->err.msg :
+		          !a->left_group && !r->job->cfg->dry_run ? "did not leave the group" : "");
+	}
+	table_print(&t, r->job->ui);
+	table_free(&t);
+}
+
+/* ---- one record --------------------------------------------------------------------------------- */
+
+static bool names_one_of(const struct ws_ledger_record *rec, const struct targets *to)
+{
+	for (size_t i = 0; i < rec->n_endpoints; i++)
+		for (size_t k = 0; k < to->n; k++)
+			if (strcmp(rec->endpoints[i].url, to->urls[k]) == 0)
+				return true;
+	return to->n == 0;
+}
+
+static bool is_over(const struct repairs *r, const struct ws_ledger_entry *e)
+{
+	return e->fate == WS_PROCESS_DEAD ||
+	       (e->fate == WS_PROCESS_ELSEWHERE && r->job->cfg->assume_dead);
+}
+
+static int repair_one(struct repairs *r, struct ws_ledger_entry *e, struct ws_repair_answer *answers,
+                      struct ws_err *err)
+{
+	const struct ctl_config *cfg = r->job->cfg;
+	const struct ws_repair_opts opts = {
+		.http = r->job->http, .state_dir = r->state_dir, .dry_run = cfg->dry_run,
+		.resume_partial = cfg->resume_partial, .timeout_ns = cfg->timeout_ns,
+		.cancel = &run_cancel,
+	};
+	const int rc = ws_ledger_repair(e, &opts, answers, err);
+	if (err->code != WS_ECANCELLED && err->code != WS_ESYSTEM)
+		show_answers(r, e, answers);
+	return rc;
+}
+
+static int take_one(struct repairs *r, size_t i)
+{
+	struct ws_ledger_entry *e = &r->list.items[i];
+	const struct ctl_config *cfg = r->job->cfg;
+	struct ws_err err = WS_ERR_INIT;
+	int rc = 0;
+	if (!e->err.code && !names_one_of(&e->record, &r->job->to))
+		return 0;
+	put_transaction(r->job->ui, e);
+	if (e->err.code) {
+		ws_err_hint(&e->err, "look at the file; when nothing is left to be done, remove it");
+		ui_warn(r->job->ui, NULL, "%s", e->err.msg);
+		note_failure(r, &e->err);
+		return 0;
+	}
+	say_transaction(r, e);
+	if (!is_over(r, e)) {
+		if (e->fate == WS_PROCESS_ELSEWHERE)
+			ui_warn(r->job->ui, NULL, "process %lld runs on %s or in another container, or did: "
+			        "repair it there, or say --assume-dead", (long long)e->record.process.pid,
+			        ui_text(e->record.process.host));
+		return 0;
+	}
+	if (cfg->forget) {
+		if (!cfg->dry_run)
+			rc = ws_ledger_forget(e, r->job->to.urls, r->job->to.n, &err);
+	} else {
+		r->answers[i] = calloc(e->record.n_endpoints + 1, sizeof **r->answers);
+		rc = r->answers[i] ? repair_one(r, e, r->answers[i], &err)
+		                   : ws_err_set(&err, WS_ESYSTEM, "out of memory");
+	}
+	if (rc)
+		note_failure(r, &err);
+	return rc && (err.code == WS_ECANCELLED || err.code == WS_ESYSTEM) ? -1 : 0;
+}
+
+/* ---- pushing again ------------------------------------------------------------------------------ */
+
+static void put_again(struct ui *ui, const struct ws_ledger_entry *e, int status)
+{
+	struct ws_jw *w = ui_line(ui, "again");
+	if (!w)
+		return;
+	ws_jw_str(w, "file", e->path);
+	ws_jw_bool(w, "ok", status == 0);
+	ws_jw_int(w, "exit", status);
+	ui_line_end(ui);
+}
+
+/* To those that do not have the new weights and could be reached. */
+static int push_again(struct repairs *r, size_t i, struct ws_err *err)
+{
+	const struct ws_ledger_entry *e = &r->list.items[i];
+	const struct ws_ledger_record *rec = &e->record;
+	const char **urls = calloc(rec->n_endpoints + 1, sizeof *urls);
+	size_t n = 0;
+	int status = 0;
+	if (!urls)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	for (size_t k = 0; k < rec->n_endpoints; k++)
+		if (r->answers[i][k].state != WS_COMMITTED && !r->answers[i][k].err.code)
+			urls[n++] = rec->endpoints[k].url;
+	int rc = 0;
+	if (n)
+		rc = again_run(rec, r->job->cfg, r->job->ui, urls, n, &status, err);
+	if (n && !rc)
+		put_again(r->job->ui, e, status);
+	if (!rc && status)
+		rc = ws_err_set(err, (enum ws_code)status, "pushing %s again failed", source_of(rec));
+	free(urls);
+	return rc;
+}
+
+static void push_all_again(struct repairs *r)
+{
+	/* What was wrong before has its chance now; what could not be asked has not. */
+	if (r->worst.code == WS_EPARTIAL)
+		r->worst = (struct ws_err)WS_ERR_INIT;
+	for (size_t i = 0; i < r->list.n && !ws_cancelled(&run_cancel); i++) {
+		struct ws_err err = WS_ERR_INIT;
+		if (r->answers[i] && push_again(r, i, &err))
+			note_failure(r, &err);
+	}
+}
+
+/* ---- the command -------------------------------------------------------------------------------- */
+
+static int work(struct repairs *r, struct ws_err *err)
+{
+	const struct ctl_config *cfg = r->job->cfg;
+	if (ws_ledger_list(r->state_dir, &r->list, err))
+		return -1;
+	r->answers = calloc(r->list.n + 1, sizeof *r->answers);
+	if (!r->answers)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	int rc = 0;
+	for (size_t i = 0; rc == 0 && i < r->list.n; i++)
+		rc = take_one(r, i);
+	if (r->list.n == 0)
+		ui_say(r->job->ui, "nothing to repair\n");
+	if (rc == 0 && cfg->again && !cfg->dry_run)
+		push_all_again(r);
+	if (!r->worst.code)
+		return 0;
+	*err = r->worst;
+	return -1;
+}
+
+static int check_options(const struct ctl_config *cfg, struct ws_err *err)
+{
+	if (cfg->forget && (cfg->again || cfg->resume_partial))
+		return ws_err_set(err, WS_EUSAGE, "--forget: asks the endpoints nothing, so neither --again "
+		                  "nor --resume-partial goes with it");
+	return 0;
+}
+
+int ctl_repair(void *ctx, const struct opt_args *args, struct ws_err *err)
+{
+	(void)args;
+	struct repairs r = { .job = ctx, .worst = WS_ERR_INIT };
+	struct ws_buf dir;
+	ws_buf_init(&dir, 4095);
+	int rc = check_options(r.job->cfg, err);
+	if (!rc)
+		rc = run_state_dir(r.job->cfg->state_dir, &dir, err);
+	r.state_dir = ws_buf_str(&dir);
+	if (!rc)
+		rc = work(&r, err);
+	for (size_t i = 0; r.answers && i < r.list.n; i++)
+		free(r.answers[i]);
+	free(r.answers);
+	ws_ledger_list_free(&r.list);
+	ws_buf_free(&dir);
+	return rc;
+}
