@@ -316,6 +316,16 @@ static void warn_when_open(const struct ws_serve *s, const struct ws_serve_opts 
 		        "give it a key with --api-key-file");
 }
 
+static bool admit(void *ctx, const struct ws_serve_request *rq, struct ws_serve_reply *rp)
+{
+	return ws_serve_admit(ctx, rq, rp);
+}
+
+static void handle(void *ctx, const struct ws_serve_request *rq, struct ws_serve_reply *rp)
+{
+	ws_serve_handle(ctx, rq, rp);
+}
+
 int ws_serve_start(const struct ws_serve_opts *opts, struct ws_serve **out, struct ws_err *err)
 {
 	struct ws_serve *s = NULL;
@@ -329,7 +339,8 @@ int ws_serve_start(const struct ws_serve_opts *opts, struct ws_serve **out, stru
 	snprintf(s->url, sizeof s->url, strchr(s->host, ':') ? "http://[%s]:%u" : "http://%s:%u",
 	         s->host, (unsigned)port);
 	warn_when_open(s, opts);
-	if (ws_serve_http_open(s, fd, &s->http, err))
+	const struct ws_serve_handler handler = { s, admit, handle };
+	if (ws_serve_http_open(&handler, fd, &s->http, err))
 		goto fail;
 	ws_log(opts->log, 1, "listening on %s", s->url);
 	*out = s;

@@ -2,7 +2,7 @@
 /* serve_core.h - what the files of the embedded endpoint share.
  *
  *   serve.c          life and state machine: who may run while what is paused
- *   serve_http.c     libmicrohttpd: bytes to (method, path, body) and back
+ *   serve_http.[ch]  libmicrohttpd: bytes to (method, path, body) and back
  *   serve_routes.c   the table of routes, and what happens to every request
  *   serve_control.c  the routes that report or switch
  *   serve_update.c   the routes that form groups and receive weights in one call
@@ -33,6 +33,7 @@
 
 #include "hash.h"
 #include "json.h"
+#include "serve_http.h"
 
 #include "wsync/buf.h"
 #include "wsync/cancel.h"
@@ -55,26 +56,7 @@ enum {
 	WS_SERVE_MAX_ROUTES = 64
 };
 
-/* ---- requests and replies, free of any HTTP library ---- */
-
-struct ws_serve_request {
-	const char *method, *path; /* path without the query */
-	const char *body;
-	size_t body_len;
-	const char *authorization; /* header values; NULL: absent */
-	const char *x_api_key;
-	/* A query parameter, NULL: absent. May be NULL itself. */
-	const char *(*query)(const void *ctx, const char *key);
-	const void *query_ctx;
-};
-
-struct ws_serve_reply {
-	unsigned status;
-	const char *type;    /* content type; "" for an empty body */
-	const char *allow;   /* with 405: the methods; else NULL */
-	struct ws_buf body;  /* the caller frees */
-	bool drop;           /* close the connection, say nothing */
-};
+/* ---- requests ---- */
 
 /* False, with a complete 401, when the request lacks the key. Needs no body. */
 bool ws_serve_admit(struct ws_serve *s, const struct ws_serve_request *rq,
@@ -440,12 +422,5 @@ void ws_serve_route_list(struct ws_serve_call *c);
 void ws_serve_route_values(struct ws_serve_call *c);
 
 void ws_serve_snapshot_free(struct ws_serve_snapshot *s); /* NULL is fine */
-
-/* ---- serve_http.c ---- */
-
-struct ws_serve_http;
-int ws_serve_http_open(struct ws_serve *s, int listen_fd, struct ws_serve_http **out,
-                       struct ws_err *err); /* takes listen_fd */
-void ws_serve_http_close(struct ws_serve_http *h); /* NULL is fine; joins every thread */
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_http.c - libmicrohttpd for the endpoint: the only file that knows it.
+/* serve_http.c - libmicrohttpd: the only file that knows it.
  *
  * One thread per connection, because a request may wait for as long as a group takes to form; the
  * others stay responsive meanwhile. Bodies are bounded, and read to their end before a refusal so
  * that the client sees the answer and not a reset. Idle connections end after some seconds, as with
  * uvicorn. */
-#include "serve_core.h"
+#include "serve_http.h"
 
 #include <microhttpd.h>
 
@@ -18,6 +18,7 @@ enum { MAX_BODY = 256 << 20, MAX_CONNECTIONS = 256, IDLE_SECONDS = 30 };
 
 struct ws_serve_http {
 	struct MHD_Daemon *daemon;
+	struct ws_serve_handler handler;
 };
 
 /* What belongs to one request, from its headers to its answer. */
@@ -50,7 +51,8 @@ static void refuse(struct exchange *x, unsigned status, const char *json)
 	ws_buf_free(&x->body);
 }
 
-static enum MHD_Result begin(struct ws_serve *s, const struct ws_serve_request *rq, void **state)
+static enum MHD_Result begin(const struct ws_serve_handler *h, const struct ws_serve_request *rq,
+                             void **state)
 {
 	struct exchange *x = calloc(1, sizeof *x);
 	if (!x)
@@ -58,7 +60,7 @@ static enum MHD_Result begin(struct ws_serve *s, const struct ws_serve_request *
 	*state = x;
 	ws_buf_init(&x->body, MAX_BODY);
 	ws_buf_init(&x->reply.body, 0);
-	x->refused = !ws_serve_admit(s, rq, &x->reply);
+	x->refused = !h->admit(h->ctx, rq, &x->reply);
 	return MHD_YES;
 }
 
@@ -95,7 +97,7 @@ static enum MHD_Result answer(void *cls, struct MHD_Connection *c, const char *u
                               const char *method, const char *version, const char *data,
                               size_t *size, void **state)
 {
-	struct ws_serve *s = cls;
+	const struct ws_serve_handler *h = cls;
 	(void)version;
 	struct ws_serve_request rq = {
 		.method = method, .path = url, .authorization = header(c, "Authorization"),
@@ -103,7 +105,7 @@ static enum MHD_Result answer(void *cls, struct MHD_Connection *c, const char *u
 	};
 	struct exchange *x = *state;
 	if (!x)
-		return begin(s, &rq, state);
+		return begin(h, &rq, state);
 	if (*size)
 		return upload(x, data, size);
 	if (!x->refused) {
@@ -112,7 +114,7 @@ static enum MHD_Result answer(void *cls, struct MHD_Connection *c, const char *u
 		/* The clock of idle connections stands still while we work. */
 		MHD_set_connection_option(c, MHD_CONNECTION_OPTION_TIMEOUT, 0u);
 		ws_buf_free(&x->reply.body);
-		ws_serve_handle(s, &rq, &x->reply);
+		h->handle(h->ctx, &rq, &x->reply);
 		MHD_set_connection_option(c, MHD_CONNECTION_OPTION_TIMEOUT, (unsigned)IDLE_SECONDS);
 	}
 	return queue_reply(c, &x->reply);
@@ -133,18 +135,19 @@ static void finish(void *cls, struct MHD_Connection *c, void **state,
 	*state = NULL;
 }
 
-int ws_serve_http_open(struct ws_serve *s, int listen_fd, struct ws_serve_http **out,
-                       struct ws_err *err)
+int ws_serve_http_open(const struct ws_serve_handler *handler, int listen_fd,
+                       struct ws_serve_http **out, struct ws_err *err)
 {
 	struct ws_serve_http *h = calloc(1, sizeof *h);
 	if (!h) {
 		close(listen_fd);
 		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
 	}
+	h->handler = *handler;
 	h->daemon = MHD_start_daemon(
 		MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL |
 			MHD_USE_ITC,
-		0, NULL, NULL, answer, s,
+		0, NULL, NULL, answer, &h->handler,
 		MHD_OPTION_LISTEN_SOCKET, (MHD_socket)listen_fd,
 		MHD_OPTION_CONNECTION_LIMIT, (unsigned)MAX_CONNECTIONS,
 		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_SECONDS,

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve_http.h - an HTTP/1.1 server for programs that answer JSON: the embedded endpoint, the gateway.
+ *
+ * Each connection has a thread of its own, so that a request may take as long as it takes. */
+#ifndef WS_SYNC_SERVE_HTTP_H
+#define WS_SYNC_SERVE_HTTP_H
+
+#include "wsync/buf.h"
+#include "wsync/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct ws_serve_request {
+	const char *method, *path; /* path without the query */
+	const char *body;
+	size_t body_len;
+	const char *authorization; /* header values; NULL: absent */
+	const char *x_api_key;
+	/* A query parameter, NULL: absent. May be NULL itself. */
+	const char *(*query)(const void *ctx, const char *key);
+	const void *query_ctx;
+};
+
+struct ws_serve_reply {
+	unsigned status;
+	const char *type;    /* content type; "" for an empty body */
+	const char *allow;   /* with 405: the methods; else NULL */
+	struct ws_buf body;  /* the caller frees */
+	bool drop;           /* close the connection, say nothing */
+};
+
+struct ws_serve_handler {
+	void *ctx;
+	/* Before the body is read, on the headers alone. False: *rp is a complete answer. */
+	bool (*admit)(void *ctx, const struct ws_serve_request *rq, struct ws_serve_reply *rp);
+	/* Runs the request to its end. Called by several threads at once. */
+	void (*handle)(void *ctx, const struct ws_serve_request *rq, struct ws_serve_reply *rp);
+};
+
+struct ws_serve_http; /* opaque */
+
+/* Takes listen_fd, a listening socket; the handler is copied. */
+int ws_serve_http_open(const struct ws_serve_handler *handler, int listen_fd,
+                       struct ws_serve_http **out, struct ws_err *err);
+void ws_serve_http_close(struct ws_serve_http *h); /* NULL is fine; joins every thread */
+
+#endif
