@@ -9,7 +9,7 @@
  * tensor, has laid its weights out anew without their loaders: whatever comes is an exception in the
  * midst of the transfer, unless its shape happens to fit, and then it is garbage. So what each of them
  * keeps is found out first, from what it says of itself and from its config.json, where that can be read
- * here. */
+ * here; else from what it shows (push_shown.c). */
 #include "push_state.h"
 
 #include <stdio.h>
@@ -23,6 +23,8 @@ enum keeps {
 	KEEPS_OWN,      /* codes that it made of a 16-bit checkpoint while it started */
 	KEEPS_MAKING,   /* codes that it makes of whatever 16-bit weights come (load format flash_rl) */
 	KEEPS_SOME_FP8, /* codes, with scales nobody knows how */
+	KEEPS_SHOWN,    /* like BLOCKS: it showed the scales of one */
+	KEEPS_UNSHOWN,  /* like DENSE: it has none to show */
 	KEEPS_OTHER     /* another quantization */
 };
 
@@ -186,6 +188,8 @@ static int check_codes(const struct ws_push *p, const struct ws_endpoint_info *i
 	switch (keeps) {
 	case KEEPS_DENSE:
 		return refuse_codes(info, "its config.json has no quantization_config for it", err);
+	case KEEPS_UNSHOWN:
+		return refuse_codes(info, "it shows norms, and no scales of its weights", err);
 	case KEEPS_OTHER:
 		snprintf(what, sizeof what, "its quantization is %s", *info->quantization ? info->quantization
 		         : "another by its config.json");
@@ -211,9 +215,11 @@ static int check_dense(const struct ws_push *p, const struct ws_endpoint_info *i
 		return refuse_anything(info, keeps, err);
 	/* What only a name says, somebody may know better. */
 	const bool guess = keeps == KEEPS_SOME_FP8 && strstr(info->quantization, "fp8");
-	if (keeps != KEEPS_BLOCKS && !(guess && p->opts.verify != WS_VERIFY_NONE))
+	if (keeps != KEEPS_BLOCKS && keeps != KEEPS_SHOWN && !(guess && p->opts.verify != WS_VERIFY_NONE))
 		return 0;
-	snprintf(says, sizeof says, guess ? "it says %s" : "by its config.json", info->quantization);
+	snprintf(says, sizeof says, guess ? "it says %s" : keeps == KEEPS_SHOWN ? "it shows them"
+	                                                                        : "by its config.json",
+	         info->quantization);
 	snprintf(what, sizeof what, "keeps its weights in FP8 with scales (%s), and %.200s is sent in 16 bits: "
 	         "it would cast it and keep the scale of the old one, and say that all went well",
 	         says, name);
@@ -256,17 +262,45 @@ static void warn_of_scales(struct ws_push *p, const struct ws_endpoint_info *inf
 		          "are powers of two, which --ue8m0 makes");
 }
 
-static int check_one(struct ws_push *p, const struct ws_endpoint_info *info,
-                     const struct ws_config *config, struct ws_err *err)
+/* A server logs a request for what it does not have as an error. So 16 bits are pushed without asking,
+ * unless the model's name makes one wonder. */
+static bool is_worth_asking(const struct ws_push *p, const struct ws_endpoint_info *info)
 {
+	if (find_codes(p->plan))
+		return sends_blocks(p->plan);
+	return strcasestr(info->model_path, "fp8") || strcasestr(info->served_model, "fp8");
+}
+
+/* What shows only that which it received keeps anything. */
+static int ask(struct ws_push *p, size_t i, enum keeps *keeps, struct ws_err *err)
+{
+	const struct ws_endpoint_info *info = &p->infos[i];
+	enum push_shown shown;
+	if (*keeps != KEEPS_UNKNOWN || p->opts.verify == WS_VERIFY_NONE || !is_worth_asking(p, info))
+		return 0;
+	if (push_find_targets(p, err))
+		return -1;
+	if (p->targets[i].listing.received)
+		return 0;
+	if (push_ask_scales(p, info->url, &shown, err))
+		return -1;
+	*keeps = shown == SHOWN_SCALES ? KEEPS_SHOWN : shown == SHOWN_NO_SCALES ? KEEPS_UNSHOWN : *keeps;
+	return 0;
+}
+
+static int check_one(struct ws_push *p, size_t i, const struct ws_config *config, struct ws_err *err)
+{
+	const struct ws_endpoint_info *info = &p->infos[i];
 	const struct ws_transform_opts *o = p->opts.transform;
-	const enum keeps keeps = find_keeps(info, config);
+	enum keeps keeps = find_keeps(info, config);
 	if (o && o->quantize != WS_QUANTIZE_NONE && o->ue8m0 && check_scale_format(info, config, err))
 		return -1;
 	warn_of_scales(p, info, config);
 	bool nvfp4;
 	const struct ws_plan_tensor *packed = find_packed(p->plan, &nvfp4);
 	if (packed && check_packed(p, info, keeps, packed->name, nvfp4, err))
+		return -1;
+	if (ask(p, i, &keeps, err))
 		return -1;
 	if (find_codes(p->plan))
 		return check_codes(p, info, keeps, err);
@@ -280,7 +314,7 @@ int push_check_fp8(struct ws_push *p, struct ws_err *err)
 	for (size_t i = 0; p->known && i < p->opts.n_endpoints && rc == 0; i++) {
 		struct ws_config *config;
 		open_config(&p->infos[i], &config);
-		rc = check_one(p, &p->infos[i], config, err);
+		rc = check_one(p, i, config, err);
 		ws_config_free(config);
 	}
 	return rc;

@@ -15,7 +15,7 @@ void push_names_forget(struct ws_push *p)
 	p->n_targets = 0;
 }
 
-static int find_targets(struct ws_push *p, struct ws_err *err)
+int push_find_targets(struct ws_push *p, struct ws_err *err)
 {
 	const size_t n = p->opts.n_endpoints;
 	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.connect_ns));
@@ -38,6 +38,6 @@ int push_names(struct ws_push *p, struct ws_err *err)
 	};
 	if (p->opts.verify == WS_VERIFY_NONE)
 		return 0;
-	return find_targets(p, err) ||
+	return push_find_targets(p, err) ||
 	       ws_audit_all(&opts, p->targets, p->n_targets, &p->opts.sink, &p->names, err) ? -1 : 0;
 }

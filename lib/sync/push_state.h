@@ -124,12 +124,18 @@ int push_refuse_pause(const struct ws_push *p, size_t i, bool idle, struct ws_er
 
 /* push_names.c */
 int push_names(struct ws_push *p, struct ws_err *err);
+int push_find_targets(struct ws_push *p, struct ws_err *err); /* asks, where nobody did */
 void push_names_forget(struct ws_push *p); /* the endpoints may be others now */
 
 /* push_fp8.c */
 /* The config.json of an endpoint that says it keeps FP8, where one can be read; else NULL. */
 int push_find_server(struct ws_push *p, struct ws_err *err);
 int push_check_fp8(struct ws_push *p, struct ws_err *err);  /* can all of them take what is sent? */
+
+/* push_shown.c */
+enum push_shown { SHOWN_NOTHING, SHOWN_SCALES, SHOWN_NO_SCALES };
+/* Has it scales of FP8 blocks, of one of the weights of the plan? -1: cancelled, or the system. */
+int push_ask_scales(struct ws_push *p, const char *url, enum push_shown *out, struct ws_err *err);
 
 /* push_values.c */
 int push_values_begin(struct ws_push *p, struct ws_err *err); /* in the background */

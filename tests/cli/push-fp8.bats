@@ -163,3 +163,46 @@ expect_untouched() {
 	err_has "weight_scale_inv"
 	expect_untouched blocks
 }
+
+# shows NAME MODEL SCALES NORM: an endpoint elsewhere, and its answers to who asks for scales and norms.
+shows() {
+	start "$1" /usr/bin/python3 "$repo/tests/cli/showing.py" "$2" "$3" "$4"
+	eventually 20 test -s "$scratch/$1.out"
+	url=http://127.0.0.1:$(head -n 1 "$scratch/$1.out")
+}
+
+@test "a server that does not say is asked for the scales of a weight" {
+	shows blocks Qwen/Qwen3-8B '[[0.5, 0.25]]' '[1.0]'
+	planned "$(m bf16)" --quantize fp8 --block-size 16x16
+	expect_status 0
+	grep -q "^/get_weights_by_name model.layers.0.self_attn.o_proj.weight_scale_inv 1$" blocks.out
+	planned "$(m bf16)"
+	expect_status 0
+	[ "$(grep -c get_weights blocks.out)" = 1 ] # nobody wondered
+	shows dense Qwen/Qwen3-8B '' '[1.0]'
+	planned "$(m bf16)" --quantize fp8 --block-size 16x16
+	expect_status 5
+	err_has "does not keep its weights in FP8 (it shows norms, and no scales of its weights)"
+	shows mute Qwen/Qwen3-8B '' ''
+	planned "$(m bf16)" --quantize fp8 --block-size 16x16
+	expect_status 0
+}
+
+@test "a server whose model is called FP8 is asked before 16 bits are sent" {
+	shows named Qwen/Qwen3-8B-FP8 '[[0.5, 0.25]]' '[1.0]'
+	planned "$(m bf16)"
+	expect_status 5
+	err_has "keeps its weights in FP8 with scales (it shows them), and model.layers.0.self_attn.q_proj.weight is sent in 16 bits"
+	shows only-named my/fp8-experiments '' '[1.0]'
+	planned "$(m bf16)"
+	expect_status 0
+}
+
+@test "what keeps anything is not asked" {
+	endpoint any
+	for options in "" "--quantize fp8 --block-size 16x16" "" "--quantize fp8 --block-size 16x16"; do
+		# shellcheck disable=SC2086 # none or several
+		try wsync-push "$(m bf16)" $options -e "$url" --verify hash
+		expect_status 0
+	done
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push_shown.c - does a server keep FP8 in blocks, when it does not say and its files are elsewhere?
+ *
+ *   POST /get_weights_by_name {"name":"X.weight_scale_inv","truncate_size":1}
+ *
+ * Servers do not tell what their checkpoint is quantized in ("quantization" is what they were told, mostly
+ * null), but many show a parameter, and the scales of a weight are few numbers. It must be one that is not
+ * fused with others: of those servers cut out a part by sizes that are not the scales'. Weights themselves
+ * are not asked for: a server makes numbers of all of it to show one row. One that shows a norm and no
+ * scales has none; one that shows neither does not answer such questions. */
+#include "push_state.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_NUMBERS = 1 << 20 };
+
+static int shows(struct ws_push *p, const char *url, const char *name, bool *yes, struct ws_err *err)
+{
+	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.connect_ns));
+	struct ws_values values;
+	struct ws_err why = WS_ERR_INIT;
+	*yes = ws_endpoint_get_weights(p->http, &url, 1, name, 1, MOST_NUMBERS, until, p->opts.cancel,
+	                               &values, &why, NULL) == 0;
+	ws_values_free(&values);
+	if (why.code != WS_ECANCELLED && why.code != WS_ESYSTEM)
+		return 0;
+	*err = why;
+	return -1;
+}
+
+static bool ends_in(const char *text, const char *end)
+{
+	const size_t n = strlen(text), k = strlen(end);
+	return n >= k && memcmp(text + n - k, end, k) == 0;
+}
+
+/* Of no fused layer and of no expert, in every family. */
+static const char *find_weight(const struct ws_plan *plan)
+{
+	for (size_t i = 0; i < plan->n_tensors; i++) {
+		const char *name = plan->tensors[i].name;
+		if ((ends_in(name, ".o_proj.weight") || ends_in(name, ".down_proj.weight")) &&
+		    !strstr(name, "expert"))
+			return name;
+	}
+	return NULL;
+}
+
+static const char *find_norm(const struct ws_plan *plan)
+{
+	for (size_t i = 0; i < plan->n_tensors; i++)
+		if (plan->tensors[i].n_dims == 1 && ends_in(plan->tensors[i].name, "norm.weight"))
+			return plan->tensors[i].name;
+	return NULL;
+}
+
+int push_ask_scales(struct ws_push *p, const char *url, enum push_shown *out, struct ws_err *err)
+{
+	const char *weight = find_weight(p->plan), *norm = find_norm(p->plan);
+	char scale[1100];
+	bool scales = false, anything = false;
+	*out = SHOWN_NOTHING;
+	if (!weight || !norm)
+		return 0;
+	snprintf(scale, sizeof scale, "%.1024s_scale_inv", weight);
+	if (shows(p, url, scale, &scales, err) || (!scales && shows(p, url, norm, &anything, err)))
+		return -1;
+	*out = scales ? SHOWN_SCALES : anything ? SHOWN_NO_SCALES : SHOWN_NOTHING;
+	return 0;
+}
