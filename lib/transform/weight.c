@@ -1,20 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weight.c - numbers in, numbers out, in pieces that fit on a bench.
- *
- * A quarter of the bench is for this file: what is read there before it is converted, and the sums of
- * deltas. The shelf holds the A factors that were merged last, since the tiles of one weight follow each
- * other; B factors are read for the rows at hand. */
-#include "weight.h"
+/* weight.c - numbers in, numbers out, in pieces that fit on a bench. */
+#include "weight_core.h"
 
 #include "factor.h"
 #include "floats.h"
-#include "lowrank.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { BENCH_PART = 4, MOST_ROWS = 64, LEAST_COLS = 16 };
+enum { BENCH_PART = 4 };
 
 size_t ws_weight_size(const struct ws_weight *w)
 {
@@ -26,14 +21,14 @@ bool ws_weight_splits(const struct ws_weight *w)
 	return w->packed.packing == WS_PACK_NONE;
 }
 
-static size_t room(const struct ws_works *w)
+size_t ws_weight_share(const struct ws_works *w)
 {
 	return ws_works_bench(w) / BENCH_PART;
 }
 
 size_t ws_weight_room(const struct ws_weight *w)
 {
-	return room(w->works) + w->n_deltas * sizeof(void *) + 1024;
+	return ws_weight_share(w->works) + w->n_deltas * sizeof(void *) + 1024;
 }
 
 struct edge {
@@ -79,14 +74,14 @@ static int refuse(const struct ws_weight *w, const char *what, int64_t n, const 
 int ws_weight_init(struct ws_weight *w, struct ws_err *err)
 {
 	const uint64_t row = (uint64_t)w->cols * sizeof(float);
-	if (!ws_weight_splits(w) && (row > room(w->works) || row > ws_works_buf(w->works) / 3 ||
+	if (!ws_weight_splits(w) && (row > ws_weight_share(w->works) || row > ws_works_buf(w->works) / 3 ||
 	                             row > ws_works_tile(w->works)))
 		return refuse(w, "a row of", w->cols, " numbers does", err);
-	if (w->n_deltas * sizeof(void *) > room(w->works) / 4)
+	if (w->n_deltas * sizeof(void *) > ws_weight_share(w->works) / 4)
 		return refuse(w, "a list of", (int64_t)w->n_deltas, " changes does", err);
 	if (find_rank(w, err))
 		return -1;
-	if (w->rank > 0 && (uint64_t)w->rank * LEAST_COLS * 8 * sizeof(float) > room(w->works))
+	if ((uint64_t)w->rank * WS_WEIGHT_LEAST_COLS * 8 * sizeof(float) > ws_weight_share(w->works))
 		return refuse(w, "factors of rank", w->rank, " do", err);
 	return 0;
 }
@@ -101,8 +96,8 @@ int ws_weight_blame(const struct ws_weight *w, int64_t row, int64_t col, double 
 
 /* ---- the base ------------------------------------------------------------------------------------ */
 
-static int check_finite(const struct ws_weight *w, const void *x, int64_t row, int64_t n, int64_t col,
-                        int64_t m, struct ws_err *err)
+static int check_finite(const struct ws_weight *w, const void *x, int64_t row, int64_t n,
+                        int64_t col, int64_t m, struct ws_err *err)
 {
 	size_t at;
 	double value;
@@ -119,7 +114,7 @@ static int read_plain(struct ws_weight *w, uint64_t at, size_t n, void *dst, str
 	const size_t size = ws_dtype_bits(item->dtype) / 8;
 	if (item->dtype == w->dtype)
 		return ws_item_read(item, at * size, dst, n * size, err);
-	const size_t used = bench->used, most = room(w->works) / (size + sizeof(float)) - 32;
+	const size_t used = bench->used, most = ws_weight_share(w->works) / (size + sizeof(float)) - 32;
 	char *raw = ws_bench_take(bench, most * size);
 	float *x = ws_bench_take(bench, most * sizeof *x);
 	int rc = 0;
@@ -138,11 +133,11 @@ static int read_plain(struct ws_weight *w, uint64_t at, size_t n, void *dst, str
 	return rc;
 }
 
-static int read_packed(struct ws_weight *w, int64_t row, int64_t n, void *dst, struct ws_bench *bench,
-                       struct ws_err *err)
+static int read_packed(struct ws_weight *w, int64_t row, int64_t n, void *dst,
+                       struct ws_bench *bench, struct ws_err *err)
 {
 	const size_t used = bench->used;
-	const int64_t most = (int64_t)(room(w->works) / sizeof(float)) / w->cols;
+	const int64_t most = (int64_t)(ws_weight_share(w->works) / sizeof(float)) / w->cols;
 	float *x = ws_bench_take(bench, (size_t)((most < n ? most : n) * w->cols) * sizeof *x);
 	int rc = 0;
 	while (n && rc == 0) {
@@ -173,230 +168,7 @@ static int read_base(struct ws_weight *w, int64_t row, int64_t n, int64_t col, i
 	return 0;
 }
 
-/* ---- deltas -------------------------------------------------------------------------------------- */
-
-/* A tile of at most MOST_ROWS rows that the same deltas reach, and what is needed to merge it. */
-struct merge {
-	struct ws_weight *w;
-	const struct ws_delta **deltas; /* those that reach it */
-	size_t n_deltas;
-	int64_t rank;        /* of these together */
-	int64_t begin;       /* the first row that just these reach */
-	int64_t row, n;      /* of the weight */
-	int64_t col, m;      /* columns whose A lies on the shelf */
-	const float *b;      /* of those rows: the factors of each delta behind those of the other */
-	float *sum, *more, *x;
-	int64_t step;        /* columns of these three */
-	float max_delta, max_w;
-};
-
-/* The A factors of those deltas, for a window of columns. */
-static int fill_shelf(const struct merge *g, struct ws_bench *bench, struct ws_err *err)
-{
-	const int64_t at[3] = { g->begin, g->col, g->m };
-	float *to = bench->shelf;
-	if (bench->shelf_of == g->w && memcmp(bench->shelf_at, at, sizeof at) == 0)
-		return 0;
-	bench->shelf_of = NULL;
-	for (size_t k = 0; k < g->n_deltas; k++) {
-		const struct ws_factor a = ws_delta_a(g->deltas[k]);
-		if (ws_factor_read(&a, 0, g->deltas[k]->rank, g->col, g->m, to, &bench->buf, err))
-			return -1;
-		to += g->deltas[k]->rank * g->m;
-	}
-	bench->shelf_of = g->w;
-	memcpy(bench->shelf_at, at, sizeof at);
-	return 0;
-}
-
-static void make_delta(const struct merge *g, size_t k, const float *a, const float *b, int64_t col, int64_t m,
-                       float *out)
-{
-	const struct ws_delta *d = g->deltas[k];
-	const struct ws_lowrank l = { .a = a, .b = b, .rank = d->rank, .cols = g->m, .scale = d->scale };
-	ws_lowrank_tile(&l, 0, g->n, col - g->col, m, out, (size_t)g->step);
-}
-
-/* NaN is taken, and stays. */
-static void raise_to(float *max, float x)
-{
-	if (*max == *max && !(x <= *max))
-		*max = x;
-}
-
-/* As ws_merge_bf16, for the other types, and tile by tile in place. */
-static void add_to(struct merge *g, void *w, size_t stride, int64_t m)
-{
-	float max_delta = 0, max_w = 0;
-	const size_t size = ws_weight_size(g->w);
-	for (int64_t i = 0; i < g->n; i++)
-		ws_floats_read(g->w->dtype, (char *)w + (size_t)i * stride * size, (size_t)m,
-		               g->x + i * g->step);
-	if (g->w->dtype == WS_DTYPE_BF16)
-		ws_merge_bf16(g->x, (size_t)g->step, g->sum, (size_t)g->step, g->n, m, g->w->two_step, w,
-		              stride, &max_delta, &max_w);
-	else
-		ws_floats_add(g->w->dtype, g->x, g->sum, (size_t)g->step, g->n, m, g->w->two_step, w,
-		              stride, &max_delta, &max_w);
-	raise_to(&g->max_delta, max_delta);
-	raise_to(&g->max_w, max_w);
-}
-
-static void merge_columns(struct merge *g, int64_t col, int64_t m, void *w, size_t stride,
-                          const struct ws_bench *bench)
-{
-	const float *a = bench->shelf, *b = g->b;
-	for (size_t k = 0; k < g->n_deltas; k++) {
-		float *out = k == 0 || g->w->two_step ? g->sum : g->more;
-		make_delta(g, k, a, b, col, m, out);
-		a += g->deltas[k]->rank * g->m;
-		b += g->deltas[k]->rank * g->n;
-		if (g->w->two_step)
-			add_to(g, w, stride, m);
-		for (int64_t i = 0; out == g->more && i < g->n; i++)
-			for (int64_t j = 0; j < m; j++)
-				g->sum[i * g->step + j] += out[i * g->step + j];
-	}
-	if (!g->w->two_step)
-		add_to(g, w, stride, m);
-}
-
-/* The deltas that reach g->row, and how many of g->n rows from there on they all reach and no others do. */
-static void find_deltas(struct merge *g)
-{
-	g->n_deltas = 0;
-	g->rank = g->begin = 0;
-	for (size_t i = 0; i < g->w->n_deltas; i++) {
-		const struct ws_delta *d = g->w->deltas[i];
-		const int64_t end = d->row + d->rows, next = g->row < d->row ? d->row : end;
-		const int64_t last = g->row >= end ? end : g->row >= d->row ? d->row : 0;
-		if (g->row < next && next - g->row < g->n)
-			g->n = next - g->row;
-		g->begin = last > g->begin ? last : g->begin;
-		if (g->row < d->row || g->row >= end)
-			continue;
-		g->deltas[g->n_deltas++] = d;
-		g->rank += d->rank;
-	}
-}
-
-static int read_b(struct merge *g, struct ws_bench *bench, struct ws_err *err)
-{
-	float *b = ws_bench_take(bench, (size_t)(g->rank * g->n) * sizeof *b);
-	g->b = b;
-	for (size_t k = 0; k < g->n_deltas; k++) {
-		const struct ws_delta *d = g->deltas[k];
-		const struct ws_factor f = ws_delta_b(d);
-		if (ws_factor_read(&f, g->row - d->row, g->n, 0, d->rank, b, &bench->buf, err))
-			return -1;
-		b += g->n * d->rank;
-	}
-	return 0;
-}
-
-/* What a tile's columns may be: three arrays of them in half of the room, the B factors have the other. */
-static int64_t columns_at_once(const struct ws_weight *w, int64_t n, int64_t m)
-{
-	const int64_t most = (int64_t)(room(w->works) / 2 / (3 * sizeof(float))) / n - 16;
-	const int64_t good = most < 512 ? most : 512; /* for the nearest cache */
-	return m < good ? m : good;
-}
-
-/* One group of rows in one window of columns; w points at its first number. */
-static int merge_rows(struct merge *g, void *w, size_t stride, struct ws_bench *bench, struct ws_err *err)
-{
-	const size_t used = bench->used, size = ws_weight_size(g->w);
-	g->step = columns_at_once(g->w, g->n, g->m);
-	const size_t tile = (size_t)(g->n * g->step) * sizeof(float);
-	g->sum = ws_bench_take(bench, tile);
-	g->more = ws_bench_take(bench, tile);
-	g->x = ws_bench_take(bench, tile);
-	const int rc = read_b(g, bench, err);
-	for (int64_t at = 0; rc == 0 && at < g->m; at += g->step) {
-		const int64_t m = g->m - at < g->step ? g->m - at : g->step;
-		merge_columns(g, g->col + at, m, (char *)w + (size_t)at * size, stride, bench);
-	}
-	bench->used = used;
-	return rc;
-}
-
-/* Rows at once: of their B factors no more than half of the room. */
-static int64_t rows_at_once(const struct ws_weight *w, int64_t rank, int64_t n)
-{
-	int64_t most = (int64_t)(room(w->works) / 2 / sizeof(float)) / rank - 1;
-	const int64_t tall = (int64_t)(room(w->works) / 2 / (3 * sizeof(float))) / (2 * LEAST_COLS);
-	most = most < tall ? most : tall;
-	most = most < MOST_ROWS ? most : MOST_ROWS;
-	most = most < 1 ? 1 : most;
-	return n < most ? n : most;
-}
-
-static int note_largest(struct ws_weight *w, const struct merge *g, const void *x, int64_t stride,
-                        struct ws_err *err)
-{
-	pthread_mutex_lock(&w->lock);
-	w->max_delta = g->max_delta > w->max_delta ? g->max_delta : w->max_delta;
-	w->max_w = g->max_w > w->max_w ? g->max_w : w->max_w;
-	pthread_mutex_unlock(&w->lock);
-	/* Sums overflow only where something was near the end of the range. */
-	const double limit = w->dtype == WS_DTYPE_F16 ? 32000. : 1e38;
-	if (g->max_delta < limit && g->max_w < limit)
-		return 0;
-	for (int64_t i = 0; i < g->n; i++) {
-		size_t at;
-		double value;
-		if (ws_floats_finite(w->dtype, (const char *)x + (size_t)(i * stride) * ws_weight_size(w),
-		                     (size_t)g->m, &at, &value))
-			continue;
-		return ws_err_set(err, WS_EINPUT, "tensor '%s': with its change it is beyond the range of "
-		                  "%s at row %lld, column %lld", w->name, ws_dtype_torch(w->dtype),
-		                  (long long)(g->row + i), (long long)(g->col + (int64_t)at));
-	}
-	return 0;
-}
-
-/* Rows that the same deltas reach, in windows of columns as wide as the shelf, in groups of rows. */
-static int merge_alike(const struct merge *all, void *x, struct ws_bench *bench, struct ws_err *err)
-{
-	const size_t size = ws_weight_size(all->w);
-	const int64_t window = (int64_t)bench->shelf_floats / all->rank;
-	struct merge g = *all;
-	for (int64_t j = 0; j < all->m; j += g.m) {
-		g.col = all->col + j;
-		g.m = all->m - j < window ? all->m - j : window;
-		if (fill_shelf(&g, bench, err))
-			return -1;
-		for (int64_t i = 0; i < all->n; i += g.n) {
-			void *at = (char *)x + (size_t)(i * all->m + j) * size;
-			g.row = all->row + i;
-			g.n = rows_at_once(g.w, g.rank, all->n - i);
-			g.max_delta = g.max_w = 0;
-			if (merge_rows(&g, at, (size_t)all->m, bench, err) ||
-			    note_largest(g.w, &g, at, all->m, err))
-				return -1;
-		}
-	}
-	return 0;
-}
-
-/* Adds the deltas to numbers that were read, in place. */
-static int merge(struct ws_weight *w, int64_t row, int64_t n, int64_t col, int64_t m, void *x,
-                 struct ws_bench *bench, struct ws_err *err)
-{
-	const size_t used = bench->used;
-	struct merge g = { .w = w, .deltas = ws_bench_take(bench, w->n_deltas * sizeof *g.deltas),
-		           .col = col, .m = m };
-	int rc = 0;
-	for (int64_t i = 0; i < n && rc == 0; i += g.n) {
-		g.row = row + i;
-		g.n = n - i;
-		find_deltas(&g);
-		if (g.n_deltas)
-			rc = merge_alike(&g, (char *)x + (size_t)(i * m) * ws_weight_size(w), bench, err);
-	}
-	bench->used = used;
-	return rc;
-}
+/* ---- reading ------------------------------------------------------------------------------------- */
 
 static void note_moderate(struct ws_weight *w, const void *x, size_t n)
 {
@@ -418,7 +190,7 @@ int ws_weight_read(struct ws_weight *w, int64_t row, int64_t n, int64_t col, int
 		return -1;
 	if (plain)
 		note_moderate(w, dst, (size_t)(n * m));
-	return plain || !w->n_deltas ? 0 : merge(w, row, n, col, m, dst, bench, err);
+	return plain || !w->n_deltas ? 0 : ws_weight_merge(w, row, n, col, m, dst, bench, err);
 }
 
 /* ---- looking ahead ------------------------------------------------------------------------------- */
@@ -430,8 +202,8 @@ static void raise_to_all(float *max, const float *x, int64_t n)
 }
 
 /* *max: the largest magnitude. */
-static int look_at(const struct ws_factor *f, int64_t rows, int64_t cols, float *x, int64_t room_for,
-                   float *max, struct ws_buf *buf, struct ws_err *err)
+static int look_at(const struct ws_factor *f, int64_t rows, int64_t cols, float *x,
+                   int64_t room_for, float *max, struct ws_buf *buf, struct ws_err *err)
 {
 	const int64_t m = cols < room_for ? cols : room_for, n = room_for / m < rows ? room_for / m : rows;
 	*max = 0;
@@ -448,7 +220,7 @@ static int look_at(const struct ws_factor *f, int64_t rows, int64_t cols, float 
 int ws_weight_check_factors(struct ws_weight *w, struct ws_bench *bench, struct ws_err *err)
 {
 	const size_t used = bench->used;
-	const int64_t n = (int64_t)(room(w->works) / 2 / sizeof(float));
+	const int64_t n = (int64_t)(ws_weight_share(w->works) / 2 / sizeof(float));
 	float *x = ws_bench_take(bench, (size_t)n * sizeof *x), max_a, max_b;
 	double bound = 0;
 	int rc = 0;

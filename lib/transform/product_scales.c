@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* product_scales.c - the scales of a product: kept between tiles, found by a look at numbers, and with them
+ * everything that is looked at before anything is sent. */
+#include "product_core.h"
+
+#include "floats.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- kept scales --------------------------------------------------------------------------------- */
+
+uint64_t ws_product_scale_bytes(const struct ws_product *p)
+{
+	return (uint64_t)p->n_bands * (uint64_t)p->n_blocks * sizeof(float);
+}
+
+/* NULL: they cannot be kept. */
+static float *kept_scales(struct ws_product *p)
+{
+	pthread_mutex_lock(&p->lock);
+	const uint64_t bytes = ws_product_scale_bytes(p);
+	if (!p->kept && !p->refused && ws_works_keep(p->weight.works, bytes)) {
+		p->kept = malloc((size_t)bytes);
+		for (size_t i = 0; p->kept && i < bytes / sizeof(float); i++)
+			p->kept[i] = NAN;
+		if (!p->kept)
+			ws_works_unkeep(p->weight.works, bytes);
+	}
+	p->refused = !p->kept;
+	float *kept = p->kept;
+	pthread_mutex_unlock(&p->lock);
+	return kept;
+}
+
+bool ws_product_recall(struct ws_product *p, int64_t b, int64_t j, int64_t k, float *out)
+{
+	const float *kept = kept_scales(p);
+	for (int64_t i = 0; kept && i < k; i++) {
+		__atomic_load(&kept[b * p->n_blocks + j + i], &out[i], __ATOMIC_RELAXED);
+		if (isnan(out[i]))
+			return false;
+	}
+	return kept;
+}
+
+void ws_product_remember(struct ws_product *p, int64_t b, int64_t j, int64_t k, float *scales)
+{
+	float *kept = kept_scales(p);
+	for (int64_t i = 0; kept && i < k; i++)
+		__atomic_store(&kept[b * p->n_blocks + j + i], &scales[i], __ATOMIC_RELAXED);
+}
+
+void ws_product_enter(struct ws_product *p)
+{
+	pthread_mutex_lock(&p->lock);
+	p->holders++;
+	pthread_mutex_unlock(&p->lock);
+}
+
+static void forget_scales(struct ws_product *p)
+{
+	if (p->kept)
+		ws_works_unkeep(p->weight.works, ws_product_scale_bytes(p));
+	free(p->kept);
+	p->kept = NULL;
+}
+
+/* Once the scales themselves were read, others may need the memory more. */
+void ws_product_leave(struct ws_product *p, bool read)
+{
+	pthread_mutex_lock(&p->lock);
+	p->read = p->read || read;
+	if (--p->holders == 0) {
+		p->refused = false;
+		if (p->read && ws_works_keep_is_scarce(p->weight.works))
+			forget_scales(p);
+		p->read = false;
+	}
+	pthread_mutex_unlock(&p->lock);
+}
+
+/* ---- numbers on the bench ------------------------------------------------------------------------ */
+
+static size_t bytes_of_number(const struct ws_product *p)
+{
+	return ws_weight_size(&p->weight) + (p->weight.dtype == WS_DTYPE_F16 ? sizeof(float) : 0);
+}
+
+int64_t ws_product_numbers_at_once(const struct ws_product *p, const struct ws_bench *bench, size_t extra)
+{
+	return (int64_t)((ws_bench_left(bench) - ws_weight_room(&p->weight) - extra - 512) /
+	                 bytes_of_number(p));
+}
+
+int ws_product_load(struct ws_product *p, const struct ws_rect *r, struct ws_bench *bench,
+                    struct ws_numbers *out, struct ws_err *err)
+{
+	const size_t n = (size_t)(r->n * r->m);
+	void *x = ws_bench_take(bench, n * ws_weight_size(&p->weight));
+	float *wide = p->weight.dtype == WS_DTYPE_F16 ? ws_bench_take(bench, n * sizeof *wide) : NULL;
+	if (ws_weight_read(&p->weight, r->row, r->n, r->col, r->m, false, x, bench, err))
+		return -1;
+	if (wide)
+		ws_floats_read(WS_DTYPE_F16, x, n, wide);
+	*out = (struct ws_numbers){ p->weight.dtype == WS_DTYPE_BF16 ? x : NULL, wide ? wide : x };
+	return 0;
+}
+
+int ws_product_scales_of(struct ws_product *p, const struct ws_rect *r, const struct ws_numbers *x,
+                         float *out, struct ws_err *err)
+{
+	struct ws_fp8_bad bad;
+	const bool ok = x->bf16 ? ws_fp8_scales_bf16(&p->rule, x->bf16, (size_t)r->m, r->n, r->m, out, &bad)
+	                        : ws_fp8_scales_f32(&p->rule, x->f32, (size_t)r->m, r->n, r->m, out, &bad);
+	return ok ? 0 : ws_weight_blame(&p->weight, r->row + bad.row, r->col + bad.col, bad.value, err);
+}
+
+struct ws_rect ws_product_first_piece(const struct ws_product *p, const struct ws_rect *r, int64_t most)
+{
+	const int64_t bk = p->rule.bk, rest = ws_least(bk - r->col % bk, r->m); /* of this block */
+	if (r->col % bk && r->m > rest)
+		return ws_product_first_piece(p, &(struct ws_rect){ r->row, r->n, r->col, rest }, most);
+	if (r->n * r->m <= most)
+		return *r;
+	if (!ws_weight_splits(&p->weight))
+		return (struct ws_rect){ r->row, ws_least(most / r->m, r->n), r->col, r->m };
+	const int64_t wide = most / r->n; /* columns that fit */
+	if (wide >= rest)
+		return (struct ws_rect){ r->row, r->n, r->col, rest + (wide - rest) / bk * bk };
+	if (most >= rest)
+		return (struct ws_rect){ r->row, most / rest, r->col, rest };
+	return (struct ws_rect){ r->row, 1, r->col, most };
+}
+
+/* ---- a second look ------------------------------------------------------------------------------- */
+
+/* The scale of a block is the largest of those of its parts: all that happens on the way from the largest
+ * magnitude to the scale keeps order. */
+static int look(struct ws_product *p, int64_t b, int64_t j, int64_t k, float *out,
+                struct ws_bench *bench, struct ws_err *err)
+{
+	const int64_t bn = p->rule.bn, bk = p->rule.bk, end = ws_least((j + k) * bk, p->weight.cols);
+	const size_t used = bench->used;
+	float *part = ws_bench_take(bench, (size_t)k * sizeof *part);
+	const int64_t most = ws_product_numbers_at_once(p, bench, 0);
+	int64_t height = 0;
+	int rc = 0;
+	for (int64_t i = 0; i < k; i++)
+		out[i] = 0;
+	const int64_t last = ws_least((b + 1) * bn, p->weight.rows);
+	for (int64_t row = b * bn; row < last && rc == 0; row += height) {
+		for (int64_t col = j * bk; col < end && rc == 0;) {
+			const size_t mark = bench->used;
+			const struct ws_rect rest = { row, last - row, col, end - col };
+			struct ws_rect r = ws_product_first_piece(p, &rest, most);
+			r.n = col == j * bk ? r.n : ws_least(r.n, height);
+			height = col == j * bk ? r.n : height;
+			struct ws_numbers x;
+			/* A later column might allow fewer rows than the first: then it takes fewer columns. */
+			if (r.n < height)
+				r = (struct ws_rect){ row, height, col, most / height };
+			rc = ws_product_load(p, &r, bench, &x, err) ||
+			     ws_product_scales_of(p, &r, &x, part, err) ? -1 : 0;
+			const int64_t first = r.col / bk - j;
+			for (int64_t i = 0; rc == 0 && i * bk < r.col % bk + r.m; i++)
+				out[first + i] = part[i] > out[first + i] ? part[i] : out[first + i];
+			bench->used = mark;
+			col += r.m;
+		}
+	}
+	bench->used = used;
+	return rc;
+}
+
+/* Rows of a packed weight are read whole, so all blocks of the band are made of them. */
+static int look_at_band(struct ws_product *p, int64_t b, int64_t j, int64_t k, float *out,
+                        struct ws_bench *bench, struct ws_err *err)
+{
+	if (ws_weight_splits(&p->weight) || k == p->n_blocks)
+		return look(p, b, j, k, out, bench, err);
+	const size_t used = bench->used;
+	float *all = ws_bench_take(bench, (size_t)p->n_blocks * sizeof *all);
+	const int rc = look(p, b, 0, p->n_blocks, all, bench, err);
+	if (rc == 0)
+		memcpy(out, all + j, (size_t)k * sizeof *out);
+	bench->used = used;
+	return rc;
+}
+
+int ws_product_find_scales(struct ws_product *p, int64_t b, int64_t j, int64_t k, float *out,
+                           struct ws_bench *bench, struct ws_err *err)
+{
+	if (ws_product_recall(p, b, j, k, out))
+		return 0;
+	if (!kept_scales(p))
+		return look_at_band(p, b, j, k, out, bench, err);
+	int rc = 0;
+	pthread_mutex_lock(&p->scan);
+	if (!ws_product_recall(p, b, j, k, out)) {
+		rc = look_at_band(p, b, j, k, out, bench, err);
+		if (rc == 0)
+			ws_product_remember(p, b, j, k, out);
+	}
+	pthread_mutex_unlock(&p->scan);
+	return rc;
+}
+
+/* ---- looking ahead ------------------------------------------------------------------------------- */
+
+/* plain: of the base alone. */
+static int check_rows(struct ws_product *p, int64_t row, int64_t n, bool plain,
+                      struct ws_bench *bench, struct ws_err *err)
+{
+	const size_t used = bench->used;
+	const int64_t most = ws_product_numbers_at_once(p, bench, 0), cols = p->weight.cols;
+	const int64_t wide = cols < most ? cols : most, tall = most / wide;
+	void *x = ws_bench_take(bench, (size_t)(ws_least(tall, n) * wide) * ws_weight_size(&p->weight));
+	int rc = 0;
+	for (int64_t i = 0; i < n && rc == 0; i += tall)
+		for (int64_t j = 0; j < cols && rc == 0; j += wide)
+			rc = ws_weight_read(&p->weight, row + i, ws_least(tall, n - i), j, ws_least(wide, cols - j),
+			                    plain, x, bench, err);
+	bench->used = used;
+	return rc;
+}
+
+static int check_band(struct ws_product *p, int64_t b, struct ws_bench *bench, struct ws_err *err)
+{
+	const int64_t bn = p->rule.bn, row = b * bn, n = ws_least(bn, p->weight.rows - row);
+	if (!p->quantized || p->weight.n_deltas || !kept_scales(p))
+		return check_rows(p, row, n, true, bench, err);
+	const size_t used = bench->used;
+	float *scales = ws_bench_take(bench, (size_t)p->n_blocks * sizeof *scales);
+	const int rc = ws_product_recall(p, b, 0, p->n_blocks, scales) ? 0 :
+	               look(p, b, 0, p->n_blocks, scales, bench, err);
+	if (rc == 0)
+		ws_product_remember(p, b, 0, p->n_blocks, scales);
+	bench->used = used;
+	return rc;
+}
+
+/* The unit is a band. */
+int ws_product_check(const struct ws_tiled *t, uint64_t at, void *dst, size_t n,
+                     struct ws_bench *bench, struct ws_err *err)
+{
+	struct ws_product *p = ws_product_of(t);
+	(void)dst;
+	ws_product_enter(p);
+	int rc = at == 0 ? ws_weight_check_factors(&p->weight, bench, err) : 0;
+	for (size_t i = 0; i < n && rc == 0; i++)
+		rc = check_band(p, (int64_t)(at + i), bench, err);
+	ws_product_leave(p, false);
+	return rc;
+}
+
+int ws_product_check_sums(const struct ws_tiled *t, uint64_t at, void *dst, size_t n,
+                          struct ws_bench *bench, struct ws_err *err)
+{
+	struct ws_product *p = ws_product_of(t);
+	const int64_t row = (int64_t)at * p->rule.bn;
+	(void)dst;
+	return check_rows(p, row, ws_least((int64_t)n * p->rule.bn, p->weight.rows - row), false, bench, err);
+}
