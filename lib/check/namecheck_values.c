@@ -29,54 +29,29 @@ static void note_special(struct tally *t, uint64_t element, bool is_nan)
 		t->inf++;
 }
 
-/* NaN and infinities have all ones in the exponent; the latter have zeros behind it. */
-static void scan16(struct tally *t, const unsigned char *p, size_t n, uint64_t at,
-                   uint16_t exponent)
-{
-	bool special = false;
-	for (size_t i = 0; i < n; i += 2) {
-		uint16_t v;
-		memcpy(&v, p + i, 2);
-		special |= (le16toh(v) & exponent) == exponent;
+/* NaN and infinities have all ones in the exponent; the latter have zeros behind it. The first look is
+ * one that compilers make vectors of, and mostly the only one. */
+#define SCAN(bits) \
+	static void scan##bits(struct tally *t, const unsigned char *p, size_t n, uint64_t at, \
+	                       uint##bits##_t exponent) \
+	{ \
+		const size_t size = bits / 8; \
+		uint##bits##_t v; \
+		bool special = false; \
+		for (size_t i = 0; i < n; i += size) { \
+			memcpy(&v, p + i, size); \
+			special |= (le##bits##toh(v) & exponent) == exponent; \
+		} \
+		for (size_t i = 0; special && i < n; i += size) { \
+			memcpy(&v, p + i, size); \
+			v = le##bits##toh(v) & (uint##bits##_t)(UINT##bits##_MAX >> 1); \
+			if ((v & exponent) == exponent) \
+				note_special(t, at + i / size, v != exponent); \
+		} \
 	}
-	for (size_t i = 0; special && i < n; i += 2) {
-		uint16_t v;
-		memcpy(&v, p + i, 2);
-		v = le16toh(v) & 0x7fff;
-		if ((v & exponent) == exponent)
-			note_special(t, at + i / 2, v != exponent);
-	}
-}
-
-static void scan32(struct tally *t, const unsigned char *p, size_t n, uint64_t at)
-{
-	static const uint32_t exponent = 0x7f800000;
-	bool special = false;
-	for (size_t i = 0; i < n; i += 4) {
-		uint32_t v;
-		memcpy(&v, p + i, 4);
-		special |= (le32toh(v) & exponent) == exponent;
-	}
-	for (size_t i = 0; special && i < n; i += 4) {
-		uint32_t v;
-		memcpy(&v, p + i, 4);
-		v = le32toh(v) & 0x7fffffff;
-		if ((v & exponent) == exponent)
-			note_special(t, at + i / 4, v != exponent);
-	}
-}
-
-static void scan64(struct tally *t, const unsigned char *p, size_t n, uint64_t at)
-{
-	static const uint64_t exponent = UINT64_C(0x7ff0000000000000);
-	for (size_t i = 0; i < n; i += 8) {
-		uint64_t v;
-		memcpy(&v, p + i, 8);
-		v = le64toh(v) & (UINT64_MAX >> 1);
-		if ((v & exponent) == exponent)
-			note_special(t, at + i / 8, v != exponent);
-	}
-}
+SCAN(16)
+SCAN(32)
+SCAN(64)
 
 /* E4M3 has one NaN of each sign, E8M0 one, the FNUZ types minus zero; E5M2 is like its larger
  * kin. */
@@ -105,10 +80,10 @@ static void scan_chunk(struct tally *t, enum ws_dtype dtype, const unsigned char
 		break;
 	case WS_DTYPE_F32:
 	case WS_DTYPE_C64:
-		scan32(t, p, n, at / 4);
+		scan32(t, p, n, at / 4, 0x7f800000);
 		break;
 	case WS_DTYPE_F64:
-		scan64(t, p, n, at / 8);
+		scan64(t, p, n, at / 8, UINT64_C(0x7ff0000000000000));
 		break;
 	case WS_DTYPE_F8_E4M3:
 	case WS_DTYPE_F8_E5M2:

@@ -2,7 +2,9 @@
 #include "models.h"
 
 #include "names.h"
+#include "suggest.h"
 
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -48,42 +50,26 @@ const struct ws_model *ws_model_at(size_t i)
 	return i < N_MODELS ? &models[i] : NULL;
 }
 
-/* Edits between two short words; at most 63 characters of each count. */
-static unsigned distance(const char *a, const char *b)
-{
-	unsigned row[64];
-	const size_t n = strnlen(b, 63), m = strnlen(a, 63);
-	for (unsigned j = 0; j <= n; j++)
-		row[j] = j;
-	for (unsigned i = 1; i <= m; i++) {
-		unsigned diagonal = row[0];
-		row[0] = i;
-		for (unsigned j = 1; j <= n; j++) {
-			const unsigned above = row[j];
-			unsigned best = diagonal + (a[i - 1] != b[j - 1]);
-			best = above + 1 < best ? above + 1 : best;
-			row[j] = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
-			diagonal = above;
-		}
-	}
-	return row[n];
-}
-
 const struct ws_model *ws_model_find(const char *name, struct ws_err *err)
 {
 	char known[256] = "";
 	const struct ws_model *nearest = &models[0];
+	unsigned least = UINT_MAX;
 	for (size_t i = 0; i < N_MODELS; i++) {
-		if (strcmp(name, models[i].name) == 0)
+		const char *other = models[i].name;
+		const unsigned edits = ws_edit_distance(name, strlen(name), other, strlen(other));
+		if (strcmp(name, other) == 0)
 			return &models[i];
-		if (distance(name, models[i].name) < distance(name, nearest->name))
+		if (edits < least) {
 			nearest = &models[i];
+			least = edits;
+		}
 		const size_t used = strlen(known);
 		snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", models[i].name);
 	}
 	ws_err_set(err, WS_EUSAGE, "no synthetic model '%s': there are %s", ws_quote(name).text,
 	           known);
-	if (distance(name, nearest->name) <= strlen(nearest->name) / 2)
+	if (least <= strlen(nearest->name) / 2)
 		ws_err_hint(err, "did you mean synthetic:%s?", nearest->name);
 	return NULL;
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lowrank_avx512.c - lowrank.c sixteen columns at a time. Six rows of a strip are 12 sums, which hides
- * the latency of two multipliers; the last columns of a row are done under a mask. */
+/* lowrank_avx512.c - lowrank.c sixteen columns at a time; the last columns of a row are merged under a mask. */
 #include "lowrank_simd.h"
 
 #if defined(__x86_64__)
@@ -19,9 +18,9 @@ static inline __attribute__((always_inline)) struct sums begin(const float *out,
 	return (struct sums){ _mm512_loadu_ps(out), _mm512_loadu_ps(out + 16) };
 }
 
-static inline __attribute__((always_inline)) struct sums add(struct sums s, float b, struct sums a)
+static inline __attribute__((always_inline)) struct sums add(struct sums s, const float *b, struct sums a)
 {
-	const __m512 x = _mm512_set1_ps(b);
+	const __m512 x = _mm512_set1_ps(*b);
 	return (struct sums){ _mm512_fmadd_ps(x, a.left, s.left), _mm512_fmadd_ps(x, a.right, s.right) };
 }
 
@@ -32,49 +31,7 @@ static inline __attribute__((always_inline)) void end(struct sums s, float *out,
 	_mm512_storeu_ps(out + 16, ends ? _mm512_mul_ps(s.right, x) : s.right);
 }
 
-static void do_row(const struct ws_strip *s, int64_t i)
-{
-	const float *b = s->b + (size_t)i * s->b_stride;
-	float *out = s->out + (size_t)i * s->stride;
-	struct sums x = begin(out, s->goes_on);
-	for (int64_t r = 0; r < s->rank; r++)
-		x = add(x, b[r], begin(s->a + r * WIDTH, true));
-	end(x, out, s->ends, s->scale);
-}
-
-static void do_six_rows(const struct ws_strip *s, int64_t i)
-{
-	const size_t k = s->b_stride, n = s->stride;
-	const float *b = s->b + (size_t)i * k;
-	float *out = s->out + (size_t)i * n;
-	struct sums x0 = begin(out, s->goes_on), x1 = begin(out + n, s->goes_on),
-	            x2 = begin(out + 2 * n, s->goes_on), x3 = begin(out + 3 * n, s->goes_on),
-	            x4 = begin(out + 4 * n, s->goes_on), x5 = begin(out + 5 * n, s->goes_on);
-	for (int64_t r = 0; r < s->rank; r++, b++) {
-		const struct sums a = begin(s->a + r * WIDTH, true);
-		x0 = add(x0, b[0], a);
-		x1 = add(x1, b[k], a);
-		x2 = add(x2, b[2 * k], a);
-		x3 = add(x3, b[3 * k], a);
-		x4 = add(x4, b[4 * k], a);
-		x5 = add(x5, b[5 * k], a);
-	}
-	end(x0, out, s->ends, s->scale);
-	end(x1, out + n, s->ends, s->scale);
-	end(x2, out + 2 * n, s->ends, s->scale);
-	end(x3, out + 3 * n, s->ends, s->scale);
-	end(x4, out + 4 * n, s->ends, s->scale);
-	end(x5, out + 5 * n, s->ends, s->scale);
-}
-
-static void strip_avx512(const struct ws_strip *s)
-{
-	int64_t i = 0;
-	for (; i + 6 <= s->n; i += 6)
-		do_six_rows(s, i);
-	for (; i < s->n; i++)
-		do_row(s, i);
-}
+#include "lowrank_rows.h"
 
 /* To bf16, in the upper halves; what is below is zero. */
 static inline __m512i round_up(__m512 x)
@@ -113,7 +70,7 @@ static void merge_avx512(const struct ws_merge_row *m, uint32_t max[2])
 	max[1] = w > max[1] ? w : max[1];
 }
 
-const struct ws_lowrank_ops ws_lowrank_avx512 = { WIDTH, strip_avx512, merge_avx512 };
+const struct ws_lowrank_ops ws_lowrank_avx512 = { WIDTH, strip, merge_avx512 };
 #else
 typedef int nothing_here;
 #endif
