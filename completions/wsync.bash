@@ -14,7 +14,8 @@ _wsync_options() {
 		--quantize=none|fp8|fp8-tensor --block-size=128x128|64x64 --skip-modules=ANY
 		--scale-rule=xorl|slime --ue8m0 --unpack --lora=FILE --lora-rounding=fold|two-step
 		--lora-partial --correction=FILE --trust-values --scratch=128MiB|256MiB|512MiB|1GiB
-		--backend=auto|gloo|nccl --protocol=auto|update|session|two-phase|receive --two-phase=bucket|whole
+		--backend=auto|gloo|nccl --gpu=0|1|2|3|4|5|6|7 --nccl-lib=FILE --nccl-from=FILE
+		--protocol=auto|update|session|two-phase|receive --two-phase=bucket|whole
 		--bucket-size=128MiB|256MiB|512MiB|1GiB
 		--load-format=auto|none|flattened_bucket --flush=last|never|every
 		--pause=abort|retract|in_place|none --on-partial=resume|pause --verify=names|hash|none
@@ -41,7 +42,8 @@ _wsync_options() {
 		--attention-tp=1|2|4|8 --list=FILE --scan --limit=ANY
 		--against=FILE --max-error=0.05|0.15
 		--samples=ANY --seed=ANY --threads=1|2|4|8 --twice --reset --yes
-		--backend=auto|gloo|nccl --protocol=auto|update|session|two-phase|receive --two-phase=bucket|whole
+		--backend=auto|gloo|nccl --gpu=0|1|2|3|4|5|6|7 --nccl-lib=FILE --nccl-from=FILE
+		--protocol=auto|update|session|two-phase|receive --two-phase=bucket|whole
 		--bucket-size=128MiB|256MiB|512MiB|1GiB
 		--load-format=auto|none|flattened_bucket --flush=last|never|every
 		--pause=abort|retract|in_place|none --on-partial=resume|pause

@@ -3,6 +3,7 @@
 
 #include "run.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Indexes are the values of the library's enums. */
@@ -14,6 +15,13 @@ const char *const pushing_flushes[] = { "last", "never", "every", NULL };
 const char *const pushing_pauses[] = { "abort", "retract", "in_place", "none", NULL };
 const char *const pushing_partials[] = { "resume", "pause", NULL };
 
+/* What inference servers set in their processes, and all ranks of a communicator should agree about. */
+static void agree_with_servers(void)
+{
+	setenv("NCCL_CUMEM_ENABLE", "0", 0);
+	setenv("NCCL_NVLS_ENABLE", "0", 0);
+}
+
 void pushing_apply(const struct pushing *p, struct ws_push_opts *opts)
 {
 	opts->backend = p->backend;
@@ -23,6 +31,12 @@ void pushing_apply(const struct pushing *p, struct ws_push_opts *opts)
 	opts->flush = p->flush;
 	opts->pause = p->pause;
 	opts->on_partial = p->partial;
+	const char *const nccl = getenv("WSYNC_NCCL_LIB");
+	if (p->backend == WS_BACKEND_NCCL)
+		agree_with_servers();
+	opts->nccl_from = p->nccl_from;
+	opts->nccl_library = p->nccl_lib ? p->nccl_lib : p->nccl_from || !nccl || !nccl[0] ? NULL : nccl;
+	opts->gpu = (unsigned)p->gpu;
 	opts->master_address = p->master_address;
 	opts->master_port = (uint16_t)p->master_port;
 	opts->group_name = p->group_name;

@@ -9,8 +9,8 @@
 #include "wsync/push.h"
 
 struct pushing {
-	const char *master_address, *group_name, *state_dir;
-	uint64_t master_port, bucket_size;
+	const char *master_address, *group_name, *state_dir, *nccl_lib, *nccl_from;
+	uint64_t master_port, bucket_size, gpu;
 	unsigned backend, protocol, two_phase, format, flush, pause, partial; /* the library's enums */
 	int64_t init_ns, bucket_ns, lock_wait_ns;
 };
@@ -24,7 +24,12 @@ extern const char *const pushing_flushes[], *const pushing_pauses[], *const push
 
 #define OPT_PUSHING(p) \
 	OPT_CHOICE(0, "backend", pushing_backends, &(p)->backend, \
-		"the data plane (auto: gloo; nccl: where it is built in)"), \
+		"the data plane (auto: gloo; nccl: from a GPU of this machine)"), \
+	OPT_UINT(0, "gpu", "N", 0, 255, &(p)->gpu, "the GPU that nccl sends from (0)"), \
+	OPT_STRING(0, "nccl-lib", "FILE", &(p)->nccl_lib, \
+		"the servers' own libnccl.so.2 (default: $WSYNC_NCCL_LIB, else found)"), \
+	OPT_STRING(0, "nccl-from", "PYTHON", &(p)->nccl_from, \
+		"or that of the torch of this interpreter or virtual environment"), \
 	OPT_CHOICE(0, "protocol", pushing_protocols, &(p)->protocol, \
 		"the servers' routes (auto: what all of them have)"), \
 	OPT_CHOICE(0, "two-phase", pushing_two_phases, &(p)->two_phase, \

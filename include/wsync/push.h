@@ -26,7 +26,7 @@
 extern "C" {
 #endif
 
-/* NCCL needs a GPU on our side and a build that has it: WS_EDEVICE where it has not. */
+/* AUTO is gloo. NCCL needs a GPU on our side and a build that has CUDA: WS_EDEVICE where it has not. */
 enum ws_backend { WS_BACKEND_AUTO, WS_BACKEND_GLOO, WS_BACKEND_NCCL };
 enum ws_protocol {
 	WS_PROTOCOL_AUTO,      /* the first of the following that all endpoints take */
@@ -67,6 +67,9 @@ struct ws_push_opts {
 	enum ws_pause_mode pause;
 	enum ws_push_verify verify;
 	enum ws_push_partial on_partial; /* what becomes of an endpoint with half an update */
+	const char *nccl_library;   /* libnccl.so.2: a path, or a name for the loader; NULL: where it usually is */
+	const char *nccl_from;      /* or that of this Python, a program or a virtual environment; NULL: none */
+	unsigned gpu;               /* whose memory NCCL sends from */
 	const char *master_address; /* NULL: the address this machine uses toward the endpoints */
 	uint16_t master_port;       /* 0: any */
 	const char *group_name;     /* NULL: wsync-<8 hex>, fresh for each group */

@@ -133,7 +133,8 @@ static int join_all(struct ws_group *g, ws_deadline until, struct ws_err *err)
 		goto out;
 	}
 	const struct ws_transport_opts topts = { .world_size = g->world_size, .host = g->literal,
-		                                 .store = g->store, .log = g->opts.log };
+		                                 .store = g->store, .group = g->name,
+		                                 .gpu = g->opts.gpu, .log = g->opts.log };
 	if (g->opts.ops->open(&topts, until, &g->transport, err))
 		goto out;
 	if (start_inits(g, calls, bodies, until, err))

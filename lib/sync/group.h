@@ -20,6 +20,7 @@ struct ws_group_opts {
 	struct ws_member *members;          /* borrowed; rank_offset is filled in */
 	size_t n_members;
 	const struct ws_transport_ops *ops;
+	struct ws_transport_gpu gpu;
 	const char *master_address;         /* NULL: chosen */
 	uint16_t master_port;
 	const char *name;                   /* NULL: wsync-<8 hex> */

@@ -31,6 +31,7 @@ struct duo {
 	struct ws_transport *t;
 	size_t pending;       /* requests without an answer */
 	bool moving;          /* the data plane works */
+	bool told;            /* the data plane, that all have agreed to join */
 	bool lost;            /* an endpoint vanished */
 	bool gave_up;         /* for its sake we ended the broadcast */
 	bool refused;         /* an endpoint said no while the data plane was whole */
@@ -151,6 +152,16 @@ static void watch_wire(struct duo *d, int64_t start)
 		d->gave_up = true;
 		d->t->ops->abort(d->t);
 	}
+}
+
+static void tell_agreed(struct duo *d)
+{
+	bool all = d->w->joining && d->moving && !d->pending && !d->told;
+	for (size_t i = 0; i < d->w->n; i++)
+		all = all && d->w->errs[i].code == WS_OK;
+	if (all && d->t->ops->agreed)
+		d->t->ops->agreed(d->t);
+	d->told = d->told || all;
 }
 
 /* Every rank whose server has not answered yet has come to the store. */
@@ -277,6 +288,7 @@ int ws_group_together(struct ws_together *w, struct ws_err *err)
 		if (rc < 0)
 			break;
 		collect(&d);
+		tell_agreed(&d);
 		watch_wire(&d, start);
 		if (w->tick)
 			w->tick(w->ctx);

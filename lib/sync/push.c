@@ -5,6 +5,8 @@
  * total. Clean-up has deadlines of its own, because the run's may be what has passed. */
 #include "push_protocol.h"
 
+#include "nccl.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -187,6 +189,7 @@ static int init_group(struct ws_push *p, struct ws_err *err)
 		.members = p->members,
 		.n_members = p->opts.n_endpoints,
 		.ops = p->transport,
+		.gpu = p->gpu,
 		.master_address = p->opts.master_address,
 		.master_port = p->opts.master_port,
 		.name = p->group_name,
@@ -449,7 +452,7 @@ static int take_opts(struct ws_push *p, const struct ws_push_opts *opts, struct 
 	p->opts.connect_ns = opts->connect_ns > 0 ? opts->connect_ns : 10 * WS_NS_PER_S;
 	p->opts.init_ns = opts->init_ns > 0 ? opts->init_ns : 600 * WS_NS_PER_S;
 	p->opts.bucket_ns = opts->bucket_ns > 0 ? opts->bucket_ns : 600 * WS_NS_PER_S;
-	p->transport = &ws_transport_gloo;
+	p->transport = opts->backend == WS_BACKEND_NCCL ? &ws_transport_nccl : &ws_transport_gloo;
 	p->protocol = push_protocol_asked(opts->protocol);
 	p->endpoints = calloc(n + 1, sizeof *p->endpoints);
 	p->infos = calloc(n + 1, sizeof *p->infos);
@@ -473,10 +476,8 @@ static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 {
 	if (o->n_endpoints == 0 && !o->dry_run)
 		return ws_err_set(err, WS_EUSAGE, "no endpoint to push to");
-	if (o->backend == WS_BACKEND_NCCL) {
-		ws_err_set(err, WS_EDEVICE, "the nccl data plane is not in this build");
-		return ws_err_hint(err, "use --backend gloo: it feeds servers with GPUs too");
-	}
+	if (o->nccl_library && o->nccl_from)
+		return ws_err_set(err, WS_EUSAGE, "--nccl-lib and --nccl-from name a library each: give one");
 	const char *remedy = "", *why = ws_push_refuses(NULL, o->pause, o->flush, true, false, &remedy);
 	if (why) {
 		ws_err_set(err, WS_EUSAGE, "%s", why);
@@ -492,6 +493,28 @@ static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 	return 0;
 }
 
+/* What this machine lacks is said before anybody is spoken to. */
+static int check_transport(struct ws_push *p, struct ws_err *err)
+{
+	static const int64_t ASKING_NS = 30 * WS_NS_PER_S;
+	if (!p->transport->check)
+		return 0;
+	p->gpu = (struct ws_transport_gpu){ .nccl = p->opts.nccl_library, .device = (int)p->opts.gpu };
+	if (p->opts.nccl_from) {
+		p->nccl_path = malloc(WS_NCCL_PATH_MAX);
+		if (!p->nccl_path)
+			return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		if (ws_nccl_find(p->opts.nccl_from, ws_deadline_in(ASKING_NS), p->opts.cancel, p->nccl_path, err))
+			return -1;
+		p->gpu.nccl = p->nccl_path;
+	}
+	if (p->transport->check(&p->gpu, err) == 0)
+		return 0;
+	if (err && !err->hint[0])
+		ws_err_hint(err, "--backend gloo needs no GPU here and feeds servers with GPUs too");
+	return -1;
+}
+
 int ws_push_open(const struct ws_push_opts *opts, struct ws_push **out, struct ws_err *err)
 {
 	if (check_opts(opts, err))
@@ -501,7 +524,7 @@ int ws_push_open(const struct ws_push_opts *opts, struct ws_push **out, struct w
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	const struct ws_client_opts copts = { .api_key = opts->api_key, .connect_ns = opts->connect_ns,
 		                              .log = opts->log };
-	if (take_opts(p, opts, err) || ws_client_open(&copts, &p->http, err)) {
+	if (take_opts(p, opts, err) || check_transport(p, err) || ws_client_open(&copts, &p->http, err)) {
 		ws_push_close(p);
 		return -1;
 	}
@@ -529,6 +552,7 @@ void ws_push_close(struct ws_push *p)
 	ws_push_finish(p, NULL);
 	push_record_end(p);
 	ws_client_close(p->http);
+	free(p->nccl_path);
 	free(p->endpoints);
 	free(p->infos);
 	free(p->members);

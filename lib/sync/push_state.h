@@ -38,6 +38,8 @@ struct ws_push {
 	struct ws_push_opts opts;
 	struct ws_http *http;
 	const struct ws_transport_ops *transport;
+	struct ws_transport_gpu gpu;
+	char *nccl_path;                   /* of the Python that was asked; NULL: none was */
 	const struct push_protocol *protocol;
 	struct push_endpoint *endpoints;   /* opts.n_endpoints of them, as everything below */
 	struct ws_endpoint_info *infos;

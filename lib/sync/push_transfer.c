@@ -36,6 +36,8 @@ static int move_all(struct ws_push *p, struct ws_err *err)
 			rc = p->protocol->bucket(p, &now, err);
 		close_bucket(&now);
 	}
+	if (next.payloads && t->ops->stage)
+		t->ops->stage(t, NULL, 0);
 	close_bucket(&next);
 	return rc;
 }

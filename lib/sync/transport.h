@@ -18,10 +18,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Of data planes that send from a GPU. */
+struct ws_transport_gpu {
+	const char *driver; /* libcuda; NULL: as the loader finds it */
+	const char *nccl;   /* libnccl; NULL: where it usually is */
+	int device;
+};
+
 struct ws_transport_opts {
 	unsigned world_size;       /* with us as rank 0 */
 	const char *host;          /* our address, a literal */
 	struct ws_store *store;    /* borrowed; open as long as the transport */
+	const char *group;         /* the group's name; borrowed likewise */
+	struct ws_transport_gpu gpu;
 	const struct ws_log *log;
 };
 
@@ -33,10 +42,16 @@ struct ws_transport {
 struct ws_transport_ops {
 	const char *name; /* "gloo": ours, and what /init_weights_update_group is told */
 	int64_t settle_ns; /* what receivers need between the last broadcast and the group's end */
+	/* Could it be opened on this machine? Asked before anybody is spoken to. May be NULL: yes. */
+	int (*check)(const struct ws_transport_gpu *gpu, struct ws_err *err);
 	/* Begins to join the group; wait says how it went. */
 	int (*open)(const struct ws_transport_opts *opts, ws_deadline until, struct ws_transport **out,
 	            struct ws_err *err);
-	/* A hint that these payloads come next: fetch what can be fetched. May be NULL. */
+	/* While that goes on: every server has agreed to join; some do so with the first broadcast only. May
+	 * be NULL. */
+	void (*agreed)(struct ws_transport *t);
+	/* A hint that these payloads come next: fetch what can be fetched. They must stay until they were sent,
+	 * or until this is called with NULL, when they never will be. May be NULL. */
 	void (*stage)(struct ws_transport *t, const struct ws_payload *payloads, size_t n);
 	/* Begins the broadcasts, in order. The payloads must stay until wait. */
 	int (*send_bucket)(struct ws_transport *t, const struct ws_payload *payloads, size_t n,
@@ -57,6 +72,6 @@ struct ws_transport_ops {
 	void (*close)(struct ws_transport *t); /* NULL is fine */
 };
 
-extern const struct ws_transport_ops ws_transport_gloo;
+extern const struct ws_transport_ops ws_transport_gloo, ws_transport_nccl;
 
 #endif

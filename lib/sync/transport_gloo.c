@@ -109,7 +109,7 @@ static int gloo_send_bucket(struct ws_transport *t, const struct ws_payload *pay
 static void gloo_stage(struct ws_transport *t, const struct ws_payload *payloads, size_t n)
 {
 	(void)t;
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; payloads && i < n; i++) {
 		for (size_t k = 0; k < payloads[i].n_spans; k++) {
 			const struct ws_span *s = &payloads[i].spans[k];
 			if (s->fd >= 0)

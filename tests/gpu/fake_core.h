@@ -64,6 +64,7 @@ struct fake_work {
 	unsigned blocks, threads;
 	struct fake_event *event;
 	unsigned turn;          /* which record of the event */
+	bool hangs;
 	void (*call)(void *arg);
 	void *arg;
 	char args[512];         /* of a kernel */
@@ -71,6 +72,7 @@ struct fake_work {
 /* Does it, or puts it behind the stream's other work. A copy of *w is kept. */
 CUresult fake_do(CUstream s, const struct fake_work *w);
 void fake_finish_all(void);
+void fake_let_go(void);
 bool fake_touches(uint64_t at, size_t bytes); /* does work that is not done? */
 void fake_defer(bool on);
 void fake_busy(unsigned n);

@@ -120,7 +120,8 @@ static bool owns(uint64_t at, size_t bytes)
 
 static void call_it(struct fake_work *w)
 {
-	w->call(w->arg);
+	if (w->call)
+		w->call(w->arg);
 }
 
 static bool enqueue(void *stream, void (*call)(void *arg), void *arg)
@@ -136,9 +137,23 @@ static bool has_context(void)
 	return fake_has_context() == CUDA_SUCCESS;
 }
 
+static bool hang(void *stream)
+{
+	LOCKED;
+	const struct fake_work w = { .run = call_it, .hangs = true };
+	return fake_do((CUstream)stream, &w) == CUDA_SUCCESS;
+}
+
+static void let_go(void)
+{
+	LOCKED;
+	fake_let_go();
+}
+
 EXPORT extern const struct fake_cuda fake_cuda;
 const struct fake_cuda fake_cuda = { reset, refuse, set_devices, set_busy, set_deferred,
-	                             record, live, mistake, owns, enqueue, has_context };
+	                             record, live, mistake, owns, enqueue, has_context, hang,
+	                             let_go };
 
 /* ---- each call ---- */
 
@@ -406,7 +421,7 @@ EXPORT CUresult cuCtxGetCurrent(CUcontext *context)
 /* ---- memory ---- */
 
 /* Pages of large ones come into being when they are touched: a test may have rows gigabytes apart. */
-static const size_t LARGE = (size_t)64 << 20, ALL = (size_t)80 << 30, LEFT = (size_t)79 << 30;
+static const size_t LARGE = (size_t)8 << 20, ALL = (size_t)80 << 30, LEFT = (size_t)79 << 30;
 
 static void *memory_of_process(size_t bytes)
 {

@@ -47,6 +47,7 @@ static struct {
 	char failing[64];
 	unsigned after, busy;
 	int rc, broken, version;
+	bool hanging;
 	char mistake[128];
 	struct comm *comms;
 	struct id made; /* by the last ncclGetUniqueId */
@@ -72,6 +73,7 @@ static void reset(void)
 	fake.record[0] = '\0';
 	fake.rc = fake.broken = SUCCESS;
 	fake.busy = 0;
+	fake.hanging = false;
 	fake.version = 22809;
 }
 
@@ -92,6 +94,12 @@ static void set_busy(unsigned n)
 {
 	LOCKED;
 	fake.busy = n;
+}
+
+static void set_hanging(bool on)
+{
+	LOCKED;
+	fake.hanging = on;
 }
 
 static void set_broken(int rc)
@@ -130,7 +138,7 @@ static const unsigned char *received(size_t *n)
 }
 
 EXPORT extern const struct fake_nccl fake_nccl;
-const struct fake_nccl fake_nccl = { reset, refuse, set_version, set_busy, set_broken,
+const struct fake_nccl fake_nccl = { reset, refuse, set_version, set_busy, set_hanging, set_broken,
 	                             record, live, mistake, received };
 
 __attribute__((destructor)) static void judge(void)
@@ -343,7 +351,7 @@ EXPORT int ncclBroadcast(const void *from, void *to, size_t n, int type, int roo
 	*b = (struct broadcast){ from, n };
 	if (!cuda())
 		receive(b);
-	else if (!cuda()->enqueue(stream, receive, b))
+	else if ((fake.hanging && !cuda()->hang(stream)) || !cuda()->enqueue(stream, receive, b))
 		return free(b), INVALID_ARGUMENT;
 	return begin(c);
 }
@@ -384,5 +392,7 @@ EXPORT int ncclCommAbort(void *handle)
 	if (!c)
 		return INVALID_ARGUMENT;
 	forget(c);
+	if (cuda())
+		cuda()->let_go();
 	return SUCCESS;
 }

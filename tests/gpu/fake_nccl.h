@@ -16,6 +16,8 @@ struct fake_nccl {
 	/* What was begun is in progress for so many queries of a state; UINT_MAX: for ever, as when ranks are
 	 * missing. */
 	void (*busy)(unsigned n);
+	/* Broadcasts are never done, until their communicator is aborted. Wants the double of libcuda. */
+	void (*hangs)(bool on);
 	/* What a state becomes once it is no longer in progress: a peer that died. */
 	void (*breaks)(int rc);
 	const char *(*record)(void); /* what was called, a line each: "ncclBroadcast 4096 type 1 root 0" */

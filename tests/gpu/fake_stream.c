@@ -45,10 +45,19 @@ static struct stream *stream_of(CUstream s)
 	return fake_find(FAKE_STREAM, (uintptr_t)s) ? (struct stream *)(void *)s : NULL;
 }
 
+static void wait_for(struct fake_work *w);
+
+/* It hangs, or waits for a stream that does. */
+static bool is_stuck(const struct stream *s)
+{
+	const struct fake_work *w = s->first;
+	return w && (w->hangs || (w->run == wait_for && w->event->reached < w->turn && is_stuck(w->event->in)));
+}
+
 static void do_one(struct stream *s)
 {
 	struct fake_work *w = s->first;
-	if (!w)
+	if (!w || is_stuck(s))
 		return;
 	s->first = w->next;
 	if (!s->first)
@@ -57,10 +66,31 @@ static void do_one(struct stream *s)
 	free(w);
 }
 
+static void go_on(struct stream *s)
+{
+	while (s->first && !is_stuck(s))
+		do_one(s);
+}
+
 static void finish(struct stream *s)
 {
-	while (s->first)
-		do_one(s);
+	go_on(s);
+	if (!s->first)
+		return;
+	fake_mistake("a driver would wait here for a kernel that hangs");
+	fake_let_go();
+	go_on(s);
+}
+
+void fake_let_go(void)
+{
+	for (struct fake_work *w = null_stream.first; w; w = w->next)
+		w->hangs = false;
+	for (struct stream *s = streams; s; s = s->next)
+		for (struct fake_work *w = s->first; w; w = w->next)
+			w->hangs = false;
+	if (!deferred)
+		fake_finish_all();
 }
 
 void fake_finish_all(void)
@@ -83,7 +113,7 @@ CUresult fake_do(CUstream handle, const struct fake_work *w)
 	*s->end = copy;
 	s->end = &copy->next;
 	if (!deferred)
-		finish(s);
+		go_on(s);
 	return CUDA_SUCCESS;
 }
 

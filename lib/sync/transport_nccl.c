@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* transport_nccl.c - the NCCL data plane behind the transport's vtable.
+ *
+ * Servers of two kinds join: eager ones while they are invited, lazy ones when the first bucket is announced
+ * to them. NCCL goes on joining by itself, so joining is over for us when the communicator stands or when
+ * all have agreed to the invitation; the first broadcast then waits for who is missing.
+ *
+ * A bucket's bytes go through pinned memory into one of two boxes on the GPU, and from there to everybody,
+ * each payload in a broadcast of its own, never grouped, as torch asks for them. While a bucket is on
+ * the wire, a second thread fills the other box with the next one. The two threads never feed at once: who
+ * sends ends the other's work first, and begins it anew when all of its own is fed.
+ *
+ * Nothing says when a receiver has taken something; what the communicator is through with counts. */
+#include "transport.h"
+
+#include "feed.h"
+#include "job.h"
+#include "nccl.h"
+
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { IN_FLIGHT = 8 }; /* broadcasts asked for and not waited for */
+static const int64_t LEAVE_NS = 2 * WS_NS_PER_S;
+
+struct sending {
+	const struct ws_payload *payloads;
+	size_t n;
+};
+
+struct nccl {
+	struct ws_transport base;
+	struct ws_transport_opts opts;
+	struct ws_cuda *cuda;
+	struct ws_gpu *gpu;
+	struct ws_nccl *nccl;
+	struct ws_nccl_id id;
+	struct ws_comm *comm;     /* of the running job, else of the caller's thread */
+	struct ws_stream *wire;
+	struct ws_mark *fed, *done[IN_FLIGHT];
+	struct ws_feed feed;      /* of the running loader, else of the running job */
+	struct ws_job job, loader;
+	struct ws_cancel stop;    /* set by abort */
+	struct ws_cancel enough;  /* ends the loader */
+	ws_deadline until;
+	struct sending now, next;
+	struct ws_feed_box *ahead; /* the loader's */
+	atomic_bool agreed;
+	_Atomic uint64_t sent, taken;
+	_Atomic int64_t first_ns;
+};
+
+static struct nccl *of(struct ws_transport *t)
+{
+	return (struct nccl *)t;
+}
+
+static void pause_a_little(void)
+{
+	static const struct timespec pause = { .tv_nsec = 200000 };
+	nanosleep(&pause, NULL);
+}
+
+/* ---- joining ---- */
+
+static int publish(struct nccl *n, struct ws_err *err)
+{
+	char now[512], once[512]; /* torch 2.0 and later, and before */
+	snprintf(now, sizeof now, "/%s/%s//cuda//0", n->opts.group, n->opts.group);
+	snprintf(once, sizeof once, "/%s/%s/0", n->opts.group, n->opts.group);
+	return ws_store_set(n->opts.store, now, n->id.bytes, sizeof n->id.bytes, true, err) ||
+	       ws_store_set(n->opts.store, once, n->id.bytes, sizeof n->id.bytes, true, err) ? -1 : 0;
+}
+
+static int join(void *arg, struct ws_err *err)
+{
+	struct nccl *n = arg;
+	const struct ws_comm_opts opts = { .nccl = n->nccl, .id = n->id, .rank = 0, .size = n->opts.world_size };
+	bool ready = false;
+	if (ws_gpu_use(n->gpu, err) || ws_comm_open(&opts, &n->comm, err))
+		return -1;
+	for (;;) {
+		if (ws_comm_ready(n->comm, &ready, err))
+			return -1;
+		if (ready || atomic_load(&n->agreed))
+			break;
+		if (ws_cancelled(&n->stop))
+			return ws_err_set(err, WS_ECANCELLED, "joining the communicator was cancelled");
+		if (ws_deadline_passed(n->until))
+			return ws_err_set(err, WS_ETIMEOUT, "joining the communicator took too long");
+		pause_a_little();
+	}
+	ws_log(n->opts.log, 1, "nccl: %s", ready ? "the communicator stands" :
+	                                           "servers join with the first bucket");
+	return 0;
+}
+
+static void nccl_agreed(struct ws_transport *t)
+{
+	atomic_store(&of(t)->agreed, true);
+}
+
+/* ---- opening ---- */
+
+static int open_device(struct nccl *n, const struct ws_transport_gpu *g, struct ws_err *err)
+{
+	const struct ws_cuda_opts driver = { .library = g->driver };
+	const struct ws_nccl_opts library = { .library = g->nccl };
+	return ws_cuda_open(&driver, &n->cuda, err) || ws_gpu_open(n->cuda, g->device, &n->gpu, err) ||
+	       ws_nccl_open(&library, &n->nccl, err) ? -1 : 0;
+}
+
+static int open_marks(struct nccl *n, struct ws_err *err)
+{
+	if (ws_stream_new(n->gpu, &n->wire, err) || ws_mark_new(n->gpu, &n->fed, err))
+		return -1;
+	for (int i = 0; i < IN_FLIGHT; i++)
+		if (ws_mark_new(n->gpu, &n->done[i], err))
+			return -1;
+	return 0;
+}
+
+static void nccl_close(struct ws_transport *t);
+
+static struct nccl *new_transport(struct ws_err *err)
+{
+	struct nccl *n = calloc(1, sizeof *n);
+	if (!n) {
+		ws_err_set(err, WS_ESYSTEM, "out of memory");
+		return NULL;
+	}
+	n->base.ops = &ws_transport_nccl;
+	n->job.fd = n->loader.fd = -1;
+	n->stop = n->enough = (struct ws_cancel)WS_CANCEL_INIT;
+	return n;
+}
+
+static int nccl_open(const struct ws_transport_opts *opts, ws_deadline until, struct ws_transport **out,
+                     struct ws_err *err)
+{
+	struct nccl *n = new_transport(err);
+	if (!n)
+		return -1;
+	n->opts = *opts;
+	n->until = until;
+	if (ws_cancel_init(&n->stop, err) || ws_job_init(&n->job, err) || ws_job_init(&n->loader, err) ||
+	    open_device(n, &opts->gpu, err) || open_marks(n, err) || ws_feed_open(&n->feed, n->gpu, err) ||
+	    ws_nccl_id_new(n->nccl, &n->id, err) || publish(n, err))
+		goto fail;
+	ws_log(opts->log, 1, "nccl: %s on GPU %d (%s), from %s", ws_nccl_version_text(n->nccl), opts->gpu.device,
+	       ws_gpu_device(n->gpu)->name, ws_nccl_path(n->nccl));
+	if (ws_job_start(&n->job, join, n, err))
+		goto fail;
+	*out = &n->base;
+	return 0;
+fail:
+	nccl_close(&n->base);
+	return -1;
+}
+
+static int nccl_check(const struct ws_transport_gpu *gpu, struct ws_err *err)
+{
+	struct nccl *n = new_transport(err);
+	if (!n)
+		return -1;
+	const int rc = open_device(n, gpu, err);
+	nccl_close(&n->base);
+	return rc;
+}
+
+/* ---- feeding ahead ---- */
+
+/* What cannot be had is tried again, and said, when it is to be sent. */
+static int feed_ahead(void *arg, struct ws_err *err)
+{
+	struct nccl *n = arg;
+	struct ws_feed_box *box = n->ahead;
+	if (ws_gpu_use(n->gpu, err))
+		return -1;
+	while (box->loaded < box->n_payloads)
+		if (ws_feed_load(&n->feed, box, WS_FOREVER, &n->enough, err))
+			return -1;
+	return 0;
+}
+
+static int begin_feeding_ahead(struct nccl *n, struct ws_err *err)
+{
+	if (!n->next.payloads)
+		return 0;
+	n->ahead = ws_feed_box(&n->feed, n->next.payloads, n->next.n);
+	return n->ahead ? ws_job_start(&n->loader, feed_ahead, n, err) : 0;
+}
+
+static void end_feeding_ahead(struct nccl *n)
+{
+	ws_cancel_set(&n->enough);
+	ws_job_wait(&n->loader, NULL);
+	n->enough = (struct ws_cancel)WS_CANCEL_INIT;
+}
+
+/* The loader has no deadline of its own. */
+static void await_feeding_ahead(struct nccl *n)
+{
+	struct pollfd p = { .fd = n->loader.fd, .events = POLLIN };
+	while (n->loader.running && !ws_cancelled(&n->stop) && !ws_deadline_passed(n->until))
+		if (poll(&p, 1, ws_deadline_poll_ms(n->until, 50)) > 0)
+			break;
+	end_feeding_ahead(n);
+}
+
+static void drop_boxes_but(struct nccl *n, const struct ws_payload *payloads)
+{
+	for (int i = 0; i < WS_FEED_BOXES; i++)
+		if (n->feed.boxes[i].payloads != payloads)
+			ws_feed_drop(&n->feed.boxes[i]);
+}
+
+static void nccl_stage(struct ws_transport *t, const struct ws_payload *payloads, size_t count)
+{
+	struct nccl *n = of(t);
+	n->next = (struct sending){ payloads, count };
+	if (payloads)
+		return; /* begun when the bucket before it is fed */
+	end_feeding_ahead(n);
+	drop_boxes_but(n, NULL);
+}
+
+/* ---- sending ---- */
+
+/* A peer that dies shows in the communicator, and never in the stream. */
+static int wait_done(struct nccl *n, struct ws_mark *done, struct ws_err *err)
+{
+	for (;;) {
+		bool reached = false, ready;
+		if (ws_mark_reached(n->gpu, done, &reached, err))
+			return -1;
+		if (reached)
+			return 0;
+		if (ws_comm_ready(n->comm, &ready, err))
+			return -1;
+		if (ws_cancelled(&n->stop))
+			return ws_err_set(err, WS_ECANCELLED, "the broadcast was cancelled");
+		if (ws_deadline_passed(n->until))
+			return ws_err_set(err, WS_ETIMEOUT, "the broadcast took too long");
+		pause_a_little();
+	}
+}
+
+/* Broadcast number i of this bucket is over. */
+static int collect(struct nccl *n, size_t i, struct ws_err *err)
+{
+	if (wait_done(n, n->done[i % IN_FLIGHT], err))
+		return -1;
+	atomic_fetch_add(&n->taken, n->now.payloads[i].length);
+	return 0;
+}
+
+static int broadcast(struct nccl *n, ws_devptr at, size_t i, struct ws_err *err)
+{
+	const uint64_t bytes = n->now.payloads[i].length;
+	int64_t none = 0;
+	if (ws_mark_set(n->gpu, n->fed, n->feed.stream, err) || ws_stream_follow(n->gpu, n->wire, n->fed, err) ||
+	    ws_comm_broadcast(n->comm, at, bytes, 0, n->wire, n->until, &n->stop, err))
+		return -1;
+	atomic_fetch_add(&n->sent, bytes);
+	atomic_compare_exchange_strong(&n->first_ns, &none, ws_now_ns());
+	return ws_mark_set(n->gpu, n->done[i % IN_FLIGHT], n->wire, err);
+}
+
+static int send_box(struct nccl *n, struct ws_feed_box *box, struct ws_err *err)
+{
+	uint64_t place = 0;
+	for (size_t i = 0; i < n->now.n; i++) {
+		if (i >= IN_FLIGHT && collect(n, i - IN_FLIGHT, err))
+			return -1;
+		if (i >= box->loaded && ws_feed_load(&n->feed, box, n->until, &n->stop, err))
+			return -1;
+		if (broadcast(n, box->at + place, i, err))
+			return -1;
+		place = ws_feed_after(place, &n->now.payloads[i]);
+	}
+	if (begin_feeding_ahead(n, err))
+		return -1;
+	for (size_t i = n->now.n < IN_FLIGHT ? 0 : n->now.n - IN_FLIGHT; i < n->now.n; i++)
+		if (collect(n, i, err))
+			return -1;
+	return 0;
+}
+
+static int send_all(void *arg, struct ws_err *err)
+{
+	struct nccl *n = arg;
+	bool ready;
+	if (ws_gpu_use(n->gpu, err))
+		return -1;
+	/* Joined first, so that what a server refuses before it joins has not been sent. */
+	if (ws_comm_wait(n->comm, n->until, &n->stop, err))
+		return -1;
+	await_feeding_ahead(n);
+	drop_boxes_but(n, n->now.payloads);
+	struct ws_feed_box *box = ws_feed_box(&n->feed, n->now.payloads, n->now.n);
+	const int rc = send_box(n, box, err);
+	ws_feed_drop(box);
+	return rc ? -1 : ws_comm_ready(n->comm, &ready, err);
+}
+
+static int nccl_send_bucket(struct ws_transport *t, const struct ws_payload *payloads, size_t count,
+                            ws_deadline until, struct ws_err *err)
+{
+	struct nccl *n = of(t);
+	n->now = (struct sending){ payloads, count };
+	if (n->next.payloads == payloads) /* nothing was said of what follows */
+		n->next = (struct sending){ NULL, 0 };
+	n->until = until;
+	return ws_job_start(&n->job, send_all, n, err);
+}
+
+static int nccl_fd(const struct ws_transport *t)
+{
+	return ((const struct nccl *)t)->job.fd;
+}
+
+/* Aborting is what peers notice: until then their servers answer nobody. */
+static void give_up(struct nccl *n)
+{
+	ws_gpu_use(n->gpu, NULL);
+	if (n->comm)
+		ws_comm_abort(n->comm);
+}
+
+static int nccl_wait(struct ws_transport *t, struct ws_err *err)
+{
+	struct nccl *n = of(t);
+	const int rc = ws_job_wait(&n->job, err);
+	if (rc || ws_cancelled(&n->stop))
+		give_up(n);
+	return rc;
+}
+
+static void nccl_abort(struct ws_transport *t)
+{
+	struct nccl *n = of(t);
+	ws_cancel_set(&n->stop);
+	if (!n->job.running)
+		give_up(n);
+}
+
+/* ---- the rest ---- */
+
+static uint64_t nccl_progress(const struct ws_transport *t)
+{
+	return atomic_load(&((const struct nccl *)t)->taken);
+}
+
+static uint64_t nccl_sent(const struct ws_transport *t, int64_t *first_ns)
+{
+	const struct nccl *n = (const struct nccl *)t;
+	if (first_ns)
+		*first_ns = atomic_load(&n->first_ns);
+	return atomic_load(&n->sent);
+}
+
+/* The servers broadcast what they declare; of these torch makes no NCCL type. */
+static const char *nccl_refuses(const struct ws_transport *t, const char *torch_dtype, bool flattened)
+{
+	static const char *const none[] = { "int16", "uint16", "uint32", "uint64", NULL };
+	(void)t;
+	for (size_t i = 0; !flattened && none[i]; i++)
+		if (strcmp(torch_dtype, none[i]) == 0)
+			return "torch's NCCL backend broadcasts no tensor of this dtype";
+	return NULL;
+}
+
+static void nccl_close(struct ws_transport *t)
+{
+	if (!t)
+		return;
+	struct nccl *n = of(t);
+	if (n->job.running)
+		ws_cancel_set(&n->stop);
+	ws_job_fini(&n->job);
+	end_feeding_ahead(n);
+	ws_job_fini(&n->loader);
+	if (n->gpu) {
+		ws_gpu_use(n->gpu, NULL); /* where it fails, what is here is given back all the same */
+		ws_comm_close(n->comm, ws_deadline_in(ws_cancelled(&n->stop) ? 0 : LEAVE_NS));
+		ws_stream_free(n->gpu, n->wire);
+		ws_mark_free(n->gpu, n->fed);
+		for (int i = 0; i < IN_FLIGHT; i++)
+			ws_mark_free(n->gpu, n->done[i]);
+		ws_feed_close(&n->feed);
+	}
+	ws_nccl_close(n->nccl);
+	ws_gpu_close(n->gpu);
+	ws_cuda_close(n->cuda);
+	ws_cancel_fini(&n->stop);
+	free(n);
+}
+
+const struct ws_transport_ops ws_transport_nccl = {
+	.name = "nccl",
+	.check = nccl_check,
+	.open = nccl_open,
+	.agreed = nccl_agreed,
+	.stage = nccl_stage,
+	.send_bucket = nccl_send_bucket,
+	.fd = nccl_fd,
+	.wait = nccl_wait,
+	.progress = nccl_progress,
+	.sent = nccl_sent,
+	.refuses = nccl_refuses,
+	.abort = nccl_abort,
+	.close = nccl_close,
+};

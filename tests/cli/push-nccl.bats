@@ -1,0 +1,121 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# wsync-push --backend nccl on doubles of libcuda and libnccl, against an endpoint with canned answers: what
+# the endpoint is asked, and what is said where something is missing. Bytes do not travel here.
+load helpers
+
+prepare() {
+	safetensors small.safetensors a.weight:BF16:64,32 b.weight:F32:1000 >/dev/null
+	mkdir lib
+	ln -s "$build/tests/gpu/fake_cuda.so" lib/libcuda.so.1
+	nccl=$build/tests/gpu/fake_nccl.so
+}
+
+with_doubles() {
+	[ -e "$build/tests/gpu/fake_cuda.so" ] || skip "built without CUDA"
+	ln -s "$build/tests/gpu/fake_cuda.so" lib/fake_cuda.so # where the other looks for it
+	ln -s "$nccl" lib/libnccl.so.2
+	export LD_LIBRARY_PATH=$scratch/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+}
+
+# A lazy server: it agrees at once, to everything.
+server() {
+	local yes='200:{"success":true,"message":"yes"}'
+	start server /usr/bin/python3 "$repo/tests/cli/canned.py" \
+		'/server_info=200:{"tp_size":2,"ep_size":1,"dtype":"bfloat16","version":"0.5.9"}' \
+		'/model_info=200:{"weight_version":"7"}' '/flush_cache=200:Cache flushed.' \
+		'/pause_generation=200:{"status":"ok","message":"ok"}' \
+		'/continue_generation=200:{"status":"ok","message":"ok"}' "/init_weights_update_group=$yes" \
+		"/update_weights_from_distributed=$yes" "/destroy_weights_update_group=$yes"
+	eventually 10 test -s server.out
+	url=http://127.0.0.1:$(head -n 1 server.out)
+}
+
+push() { try wsync-push small.safetensors -e "$url" --backend nccl --verify none --bucket-size 4KiB "$@"; }
+
+@test "an endpoint is asked to join over nccl, and every bucket is announced" {
+	with_doubles
+	server
+	push --json
+	expect_status 0
+	[ "$(json '[l["backend"] for l in lines if l["type"] == "plan"], lines[-1]["buckets"], lines[-1]["bytes"]')" = \
+		"(['nccl'], 2, 8096)" ] || explain "another plan or end"
+	grep -q '/init_weights_update_group.*"world_size":3.*"backend":"nccl"' server.out
+	[ "$(grep -c '/update_weights_from_distributed' server.out)" = 2 ]
+	[ "$(grep -c '/destroy_weights_update_group' server.out)" = 1 ]
+}
+
+@test "the version and the file of NCCL are told, and where they came from" {
+	with_doubles
+	server
+	push -v --nccl-lib "$nccl"
+	expect_status 0
+	err_has "nccl: 2.28.9 on GPU 0 (Double 0?[31m), from $nccl"
+	WSYNC_NCCL_LIB=$nccl push -v --gpu 1
+	expect_status 0
+	err_has "nccl: 2.28.9 on GPU 1 (Double 1?[31m), from $nccl"
+	printf '#!/bin/sh\necho %s\n' "$nccl" >python
+	chmod +x python
+	WSYNC_NCCL_LIB=/nowhere/x push -v --nccl-from ./python
+	expect_status 0
+	err_has "from $nccl"
+}
+
+@test "a machine without a driver says so and asks nobody" {
+	server
+	try env LD_LIBRARY_PATH= wsync-push small.safetensors -e "$url" --backend nccl --nccl-lib /nowhere/libnccl.so.2
+	expect_status 7
+	grep -q . server.out
+	[ "$(wc -l <server.out)" = 1 ] || explain "the server was asked"
+}
+
+@test "a GPU or an NCCL that is not there is named" {
+	with_doubles
+	server
+	push --gpu 5
+	expect_status 7
+	err_has 'there is no GPU 5: they are numbered 0 to 1'
+	push --nccl-lib /nowhere/libnccl.so.2
+	expect_status 7
+	err_has 'NCCL cannot be loaded: /nowhere/libnccl.so.2'
+	push --nccl-lib "$nccl" --nccl-from python3
+	expect_status 2
+	push --nccl-from /nowhere/python
+	expect_status 2
+	err_has 'asking /nowhere/python for its NCCL'
+	printf '#!/bin/sh\n' >python
+	chmod +x python
+	push --nccl-from ./python
+	expect_status 7
+	err_has './python has no libnccl.so.2'
+}
+
+@test "what servers set for NCCL is set here too, unless the user did" {
+	with_doubles
+	server
+	cat >python <<'EOS'
+#!/bin/sh
+env | grep ^NCCL_ | sort >seen
+EOS
+	chmod +x python
+	push --nccl-from ./python
+	[ "$(cat seen)" = $'NCCL_CUMEM_ENABLE=0\nNCCL_NVLS_ENABLE=0' ] || explain "seen: $(cat seen)"
+	NCCL_CUMEM_ENABLE=1 push --nccl-from ./python
+	[ "$(cat seen)" = $'NCCL_CUMEM_ENABLE=1\nNCCL_NVLS_ENABLE=0' ] || explain "seen: $(cat seen)"
+}
+
+@test "a refusal of the first bucket leaves the endpoint untouched" {
+	with_doubles
+	start server /usr/bin/python3 "$repo/tests/cli/canned.py" \
+		'/server_info=200:{"tp_size":1,"dtype":"bfloat16","version":"0.5.9"}' '/model_info=200:{}' \
+		'/flush_cache=200:ok' '/pause_generation=200:{"status":"ok"}' '/continue_generation=200:{"status":"ok"}' \
+		'/init_weights_update_group=200:{"success":true,"message":""}' \
+		'/update_weights_from_distributed=400:{"success":false,"message":"no room"}' \
+		'/destroy_weights_update_group=200:{"success":true,"message":""}'
+	eventually 10 test -s server.out
+	url=http://127.0.0.1:$(head -n 1 server.out)
+	push --json
+	expect_status 5
+	grep -q '/continue_generation' server.out
+	grep -q '/destroy_weights_update_group' server.out
+}
