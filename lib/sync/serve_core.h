@@ -18,6 +18,8 @@
  *   serve_checker.c  checksums, and the proof that an update writes every parameter
  *   serve_values.c   parameters as numbers
  *   serve_decode.c   JSON bodies to requests, with the servers' defaults and messages
+ *   serve_scatter.c  the route that takes shares from many trainers, point to point
+ *   serve_group.c    groups, and all of their ranks at once
  *   serve_ranks.c    tensor-parallel ranks: store client, gloo mesh, receiving
  *   serve_weights.c  what was received, where there is no model
  *   serve_model*.c   the runtime parameters of a model, and loading into them (serve_model.h)
@@ -236,7 +238,7 @@ int ws_serve_check_load(const struct ws_serve *s, const struct ws_serve_update *
 
 /* ---- groups and ranks ---- */
 
-struct ws_serve_rank;  /* serve_ranks.c */
+struct ws_serve_rank;  /* serve_rank.h */
 struct ws_serve_model; /* serve_model.h */
 struct ws_serve_load;
 struct ws_serve_snapshot;
@@ -253,6 +255,7 @@ struct ws_serve_group {
 	bool busy;
 	char trouble[512];        /* why; under the lock */
 	struct ws_serve_rank *ranks;
+	void *job;                /* of the work in work, serve_rank.h */
 };
 
 struct ws_serve_group *ws_serve_group_new(struct ws_serve *s, const struct ws_serve_init *in,
@@ -270,6 +273,7 @@ void ws_serve_group_abort(struct ws_serve_group *g, const char *why);
 void ws_serve_group_hold(struct ws_serve_group *g);
 void ws_serve_group_release(struct ws_serve_group *g);
 /* In the scheduler. NULL: there is none of that name. */
+int ws_serve_form_group(struct ws_serve *s, const struct ws_serve_init *in, struct ws_err *err);
 struct ws_serve_group *ws_serve_find_group(struct ws_serve *s, const char *name);
 
 /* ---- tensors of a request ---- */
@@ -284,6 +288,8 @@ struct ws_serve_intake {
 /* In the scheduler: brings them and keeps them, or loads them into the model. */
 int ws_serve_take_in(struct ws_serve *s, const struct ws_serve_intake *in, struct ws_serve_update *u,
                      struct ws_serve_note *note, struct ws_err *err);
+void ws_serve_count_update(struct ws_serve *s, const struct ws_serve_update *u,
+                           const struct ws_serve_note *note);
 void ws_serve_note_update(struct ws_serve_note *note, const struct ws_serve_update *u);
 
 /* ---- the endpoint ---- */
@@ -407,6 +413,7 @@ void ws_serve_route_destroy(struct ws_serve_call *c);
 void ws_serve_route_update(struct ws_serve_call *c);
 void ws_serve_route_weight_version(struct ws_serve_call *c);
 void ws_serve_route_receive(struct ws_serve_call *c);
+void ws_serve_route_scatter(struct ws_serve_call *c);
 void ws_serve_route_begin(struct ws_serve_call *c);
 void ws_serve_route_end(struct ws_serve_call *c);
 void ws_serve_route_post_process(struct ws_serve_call *c);

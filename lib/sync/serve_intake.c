@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void count_update(struct ws_serve *s, const struct ws_serve_update *u,
-                         const struct ws_serve_note *note)
+void ws_serve_count_update(struct ws_serve *s, const struct ws_serve_update *u,
+                           const struct ws_serve_note *note)
 {
 	pthread_mutex_lock(&s->lock);
 	s->journal.updates++;
@@ -108,7 +108,7 @@ int ws_serve_take_in(struct ws_serve *s, const struct ws_serve_intake *in, struc
 	}
 	rc = s->model ? load_into_model(s, in, u, note, err) : keep(s, in, u, note, err);
 	if (rc == 0)
-		count_update(s, u, note);
+		ws_serve_count_update(s, u, note);
 	return rc;
 }
 

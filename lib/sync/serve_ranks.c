@@ -1,122 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_ranks.c - the tensor-parallel ranks of one group: each a real rank of the gloo mesh, with a
- * store connection of its own, as the scheduler processes of a server have.
- *
- * An operation runs one thread per rank and ends when all have ended. The first rank that fails
- * aborts the others, which would otherwise wait for bytes that nobody forwards; a group in which
- * something failed stays useless until it is destroyed, as torch's groups do.
+/* serve_ranks.c - what the tensor-parallel ranks of a group do: each a real rank of the gloo mesh, with
+ * a store connection of its own, as the scheduler processes of a server have.
  *
  * Bytes go where they belong in one pass: rank 0 receives into the tensors' memory, or, with a model,
  * every rank into its share of the parameters; every rank that hashes does so piece by piece as the
  * pieces come. */
-#include "serve_model.h"
+#include "serve_rank.h"
 
-#include "gloo.h"
 #include "sock.h"
-#include "store.h"
 #include "wsync/str.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct ws_serve_rank {
-	struct ws_serve_group *group;
-	unsigned tp_rank;
-	struct ws_store_client *client; /* published under the lock of the endpoint */
-	struct ws_gloo *gloo;           /* likewise */
-	struct ws_gloo_kv kv;           /* the client, as gloo sees it */
-	char prefix[512];
-
-	/* of the operation in work */
-	int (*work)(struct ws_serve_rank *r, struct ws_err *err);
-	ws_deadline until;
-	struct ws_err err;
-	pthread_t thread;
-	bool threaded, failed;
-
-	/* of the update in work */
-	const struct ws_serve_update *update;
-	struct ws_hash *hash;
-	uint64_t *hashes;  /* one per slot; NULL: not hashing */
-	bool copies;       /* memory that is not in one piece */
-	size_t slot;       /* the cursor: next byte is byte `at` of this slot */
-	uint64_t at;
-	uint64_t received;
-	size_t flip;       /* slot to spoil; SIZE_MAX: none */
-};
-
-/* ---- all ranks at once ---- */
-
-void ws_serve_group_abort(struct ws_serve_group *g, const char *why)
-{
-	if (!g->trouble[0])
-		snprintf(g->trouble, sizeof g->trouble, "%s", why);
-	ws_cancel_set(&g->cancel);
-	pthread_cond_broadcast(&g->serve->changed);
-	for (unsigned i = 0; i < g->tp; i++) {
-		if (g->ranks[i].client)
-			ws_store_client_abort(g->ranks[i].client);
-		if (g->ranks[i].gloo)
-			ws_gloo_abort(g->ranks[i].gloo);
-	}
-}
-
-/* Only the first failure says why; the others were aborted. */
-static void fail_group(struct ws_serve_rank *r)
-{
-	struct ws_serve *s = r->group->serve;
-	char why[512];
-	snprintf(why, sizeof why, "rank %u: %.480s", r->group->rank_offset + r->tp_rank, r->err.msg);
-	r->failed = true;
-	pthread_mutex_lock(&s->lock);
-	ws_serve_group_abort(r->group, why);
-	pthread_mutex_unlock(&s->lock);
-}
-
-static int say_trouble(struct ws_serve_group *g, const char *before, struct ws_err *err)
-{
-	pthread_mutex_lock(&g->serve->lock);
-	ws_err_set(err, WS_EDATA, "%s%s", before, g->trouble);
-	pthread_mutex_unlock(&g->serve->lock);
-	return -1;
-}
-
-static void *run_rank(void *arg)
-{
-	struct ws_serve_rank *r = arg;
-	if (r->work(r, &r->err))
-		fail_group(r);
-	return NULL;
-}
-
-static int run_ranks(struct ws_serve_group *g, int (*work)(struct ws_serve_rank *, struct ws_err *),
-                     ws_deadline until, struct ws_err *err)
-{
-	bool failed = false;
-	for (unsigned i = 0; i < g->tp; i++) {
-		struct ws_serve_rank *r = &g->ranks[i];
-		r->work = work;
-		r->until = until;
-		r->failed = false;
-		/* Rank 0 runs here, last: the others must be under way. */
-		r->threaded = i > 0 && pthread_create(&r->thread, NULL, run_rank, r) == 0;
-		if (i > 0 && !r->threaded) {
-			ws_err_set(&r->err, WS_ESYSTEM, "can't start new thread");
-			fail_group(r);
-		}
-	}
-	run_rank(&g->ranks[0]);
-	for (unsigned i = 0; i < g->tp; i++) {
-		if (g->ranks[i].threaded)
-			pthread_join(g->ranks[i].thread, NULL);
-		failed |= g->ranks[i].failed;
-	}
-	if (!failed)
-		return 0;
-	return say_trouble(g, "", err);
-}
 
 /* ---- joining ---- */
 
@@ -203,7 +100,7 @@ static int join(struct ws_serve_rank *r, struct ws_err *err)
 
 int ws_serve_group_join(struct ws_serve_group *g, ws_deadline until, struct ws_err *err)
 {
-	return run_ranks(g, join, until, err);
+	return ws_serve_run_ranks(g, join, until, err);
 }
 
 /* ---- receiving ---- */
@@ -376,101 +273,20 @@ static void flip_memory(struct ws_serve_update *u)
 		i = find_spoiled(u, i);
 }
 
-/* A group moves one thing at a time. False: it is of no more use. */
-static bool await_turn(struct ws_serve_group *g)
-{
-	struct ws_serve *s = g->serve;
-	pthread_mutex_lock(&s->lock);
-	while (g->busy && !ws_cancelled(&g->cancel))
-		pthread_cond_wait(&s->changed, &s->lock);
-	const bool ok = !ws_cancelled(&g->cancel);
-	if (ok)
-		g->busy = true;
-	pthread_mutex_unlock(&s->lock);
-	return ok;
-}
-
 int ws_serve_group_receive(struct ws_serve_group *g, struct ws_serve_update *u, bool keep,
                            ws_deadline until, struct ws_err *err)
 {
 	const bool hashes = keep && (ws_serve_hashes(g->serve) || (u->staged && g->tp > 1));
-	if (!await_turn(g))
-		return say_trouble(g, "the group failed before: ", err);
+	if (ws_serve_group_begin(g, err))
+		return -1;
 	int rc = prepare(g, u, hashes, err);
 	if (rc == 0)
-		rc = run_ranks(g, receive, until, err);
+		rc = ws_serve_run_ranks(g, receive, until, err);
 	if (rc == 0 && hashes)
 		rc = agree(g, u, err);
 	if (rc == 0 && u->fault == WS_FAULT_FLIP)
 		flip_memory(u);
 	release(g);
-	pthread_mutex_lock(&g->serve->lock);
-	g->busy = false;
-	pthread_cond_broadcast(&g->serve->changed);
-	pthread_mutex_unlock(&g->serve->lock);
+	ws_serve_group_end(g);
 	return rc;
-}
-
-/* ---- life ---- */
-
-struct ws_serve_group *ws_serve_group_new(struct ws_serve *s, const struct ws_serve_init *in,
-                                          struct ws_err *err)
-{
-	struct ws_serve_group *g = calloc(1, sizeof *g);
-	if (!g || !(g->ranks = calloc(s->opts.tp, sizeof *g->ranks)) ||
-	    !(g->name = strdup(in->group)) || !(g->address = strdup(in->address))) {
-		if (g) {
-			free(g->name);
-			free(g->ranks);
-		}
-		free(g);
-		ws_err_set(err, WS_ESYSTEM, "not enough memory");
-		return NULL;
-	}
-	g->serve = s;
-	g->port = in->port;
-	g->rank_offset = in->rank_offset;
-	g->world_size = in->world_size;
-	g->tp = s->opts.tp;
-	for (unsigned i = 0; i < g->tp; i++) {
-		g->ranks[i].group = g;
-		g->ranks[i].tp_rank = i;
-	}
-	if (ws_cancel_init(&g->cancel, err)) {
-		ws_serve_group_free(g);
-		return NULL;
-	}
-	return g;
-}
-
-void ws_serve_group_hold(struct ws_serve_group *g)
-{
-	pthread_mutex_lock(&g->serve->lock);
-	g->holders++;
-	pthread_mutex_unlock(&g->serve->lock);
-}
-
-void ws_serve_group_release(struct ws_serve_group *g)
-{
-	struct ws_serve *s = g->serve;
-	pthread_mutex_lock(&s->lock);
-	g->holders--;
-	pthread_cond_broadcast(&s->changed);
-	pthread_mutex_unlock(&s->lock);
-}
-
-void ws_serve_group_free(struct ws_serve_group *g)
-{
-	if (!g)
-		return;
-	for (unsigned i = 0; i < g->tp; i++) {
-		ws_gloo_close(g->ranks[i].gloo); /* before the client, which it may still use */
-		ws_store_disconnect(g->ranks[i].client);
-		ws_hash_free(g->ranks[i].hash);
-	}
-	ws_cancel_fini(&g->cancel);
-	free(g->ranks);
-	free(g->address);
-	free(g->name);
-	free(g);
 }

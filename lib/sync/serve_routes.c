@@ -36,6 +36,7 @@ static const struct route {
 	{ "prepare_weights_update", POST, BODY, ws_serve_route_prepare, WS_IN_XORLS },
 	{ "complete_weights_update", POST, BODY, ws_serve_route_complete, WS_IN_XORLS },
 	{ "receive_weights", POST, BODY, ws_serve_route_receive, WS_IN_XORL_LEGACY },
+	{ "receive_weights_ep_scatter", POST, BODY, ws_serve_route_scatter, WS_IN_XORL_LEGACY },
 	{ "begin_weight_update", POST, BODY, ws_serve_route_begin, WS_IN_SESSION },
 	{ "end_weight_update", POST, BODY, ws_serve_route_end, WS_IN_SESSION },
 	{ "post_process_weights", POST, BODY, ws_serve_route_post_process, WS_IN_SLIME },

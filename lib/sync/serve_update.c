@@ -49,7 +49,7 @@ static void unlist_group(struct ws_serve *s, struct ws_serve_group *g)
 
 /* ---- groups ---- */
 
-static int form_group(struct ws_serve *s, const struct ws_serve_init *in, struct ws_err *err)
+int ws_serve_form_group(struct ws_serve *s, const struct ws_serve_init *in, struct ws_err *err)
 {
 	if (ws_serve_check_init(s, in, err))
 		return -1;
@@ -78,7 +78,7 @@ void ws_serve_route_init(struct ws_serve_call *c)
 	}
 	snprintf(c->note.group, sizeof c->note.group, "%s", in.group);
 	if (rc == 0 && ws_serve_occupy(c->serve, true)) {
-		rc = form_group(c->serve, &in, &err);
+		rc = ws_serve_form_group(c->serve, &in, &err);
 		ws_serve_vacate(c->serve);
 	} else if (rc == 0) {
 		rc = ws_err_set(&err, WS_ECANCELLED, stops);

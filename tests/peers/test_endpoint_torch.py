@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A trainer built on torch pushes into wsync-endpoint, which must hold the very bytes."""
+import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 
@@ -49,13 +51,63 @@ def check_pair(version, load_format, path):
             assert not journal["state"]["groups"] and not journal["state"]["paused"]
 
 
-suite = Suite(150)
+MOE = {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "torch_dtype": "bfloat16",
+       "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3, "num_attention_heads": 8,
+       "num_key_value_heads": 4, "head_dim": 8, "vocab_size": 64, "num_experts": 8,
+       "num_experts_per_tok": 2, "moe_intermediate_size": 48, "mlp_only_layers": [0],
+       "decoder_sparse_step": 1, "tie_word_embeddings": False}
+
+
+def scatter_files():
+    """A model's config.json, and its experts with a norm behind them."""
+    where = scratch("moe")
+    os.makedirs(where, exist_ok=True)
+    with open(os.path.join(where, "config.json"), "w", encoding="utf-8") as f:
+        json.dump(MOE, f)
+    names = ["model.layers.%d.mlp.experts.%d.%s_proj.weight:BF16:%s" % (layer, e, p, shape)
+             for layer in (1, 2) for e in range(MOE["num_experts"])
+             for p, shape in (("gate", "48,64"), ("up", "48,64"), ("down", "64,48"))]
+    path = os.path.join(where, "experts.safetensors")
+    subprocess.run([sys.executable, os.path.join(HERE, "mkst.py"), path, *names, "model.norm.weight:BF16:64"],
+                   check=True, timeout=20)
+    return where, path
+
+
+def check_scatter(version):
+    if version != "1.13" and not os.path.isdir(torch_root(version)):
+        raise Skip("torch %s is not there" % version)
+    where, path = scatter_files()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    options = ["--torch", "1.13"] if version == "1.13" else []
+    with Embedded("--tp", "2", "--lineage", "xorl-legacy", "--model", where, *options) as e:
+        argv = [os.path.join(HERE, "python.sh"), version, os.path.join(HERE, "scatter_trainer.py")]
+        with contextlib.ExitStack() as stack:
+            trainers = [stack.enter_context(subprocess.Popen(
+                [*argv, str(rank), "2", str(port), e.url, path], stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE, text=True)) for rank in range(2)]
+            for trainer in trainers:
+                stack.callback(trainer.kill)
+            said = [trainer.communicate(timeout=50) for trainer in trainers]
+        if any(trainer.returncode == 77 for trainer in trainers):
+            raise Skip(said[0][1].strip().split("\n")[-1])
+        assert [t.returncode for t in trainers] == [0, 0], said
+        assert said[0][0].startswith("Updated 5 params in-place from 2 EP ranks"), said
+        assert [r["checksums"] for r in e.get("/wsync/checksums")["ranks"]] == [expected_hashes(path)] * 2
+
+
+suite = Suite(240)
 for VERSION in ("1.13", "2.6", "2.14"):
     for FORMAT in ("none", "flattened_bucket"):
         if (VERSION, FORMAT) == ("2.14", "none"):
             continue  # Debian's gloo of that release knows no half precision
         suite.case("torch %s into two endpoints, load format %s" % (VERSION, FORMAT))(
             lambda path, v=VERSION, f=FORMAT: check_pair(v, f, path))
+
+for VERSION in ("1.13", "2.6", "2.14"):
+    suite.case("experts of two trainers with torch %s, point to point" % VERSION)(
+        lambda path, v=VERSION: check_scatter(v))
 
 
 def set_up():
