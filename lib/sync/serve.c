@@ -162,28 +162,6 @@ bool ws_serve_hashes(const struct ws_serve *s)
 
 /* ---- life ---- */
 
-static int parse_listen(struct ws_serve *s, const char *text, struct ws_err *err)
-{
-	const char *colon = strrchr(text, ':');
-	const char *host = text;
-	size_t n = colon ? (size_t)(colon - text) : 0;
-	if (n > 2 && text[0] == '[' && text[n - 1] == ']') {
-		host++;
-		n -= 2;
-	} else if (colon && memchr(text, ':', n)) {
-		return ws_err_set(err, WS_EUSAGE, "listen '%s': an IPv6 address goes in brackets", text);
-	}
-	if (!colon || !n || n >= sizeof s->host)
-		return ws_err_set(err, WS_EUSAGE, "listen '%s': not of the form HOST:PORT", text);
-	uint64_t port = 0;
-	if (ws_parse_uint(colon + 1, 0, 65535, "port", &port, err))
-		return ws_err_wrap(err, "listen '%s'", text);
-	memcpy(s->host, host, n);
-	s->host[n] = 0;
-	s->port = (uint16_t)port;
-	return 0;
-}
-
 static int copy_text(char **out, const char *text, const char *fallback, struct ws_err *err)
 {
 	if (!text && !fallback)
@@ -296,7 +274,7 @@ int ws_serve_new(const struct ws_serve_opts *opts, struct ws_serve **out, struct
 	s->sync = 1;
 	s->started_ns = ws_now_ns();
 	s->created = (int64_t)time(NULL);
-	if (parse_listen(s, opts->listen ? opts->listen : "127.0.0.1:30000", err) ||
+	if (ws_serve_parse_listen(opts->listen ? opts->listen : "127.0.0.1:30000", s->host, &s->port, err) ||
 	    open_model(s, opts, err) || copy_texts(s, opts, err) || parse_faults(s, opts, err) ||
 	    read_key(s, opts, err)) {
 		ws_serve_stop(s);
@@ -331,13 +309,9 @@ int ws_serve_start(const struct ws_serve_opts *opts, struct ws_serve **out, stru
 	struct ws_serve *s = NULL;
 	if (ws_serve_new(opts, &s, err))
 		return -1;
-	uint16_t port = 0;
-	const int fd = ws_sock_listen(s->host, s->port, &port, err);
+	const int fd = ws_serve_listen(s->host, &s->port, s->url, err);
 	if (fd < 0)
 		goto fail;
-	s->port = port;
-	snprintf(s->url, sizeof s->url, strchr(s->host, ':') ? "http://[%s]:%u" : "http://%s:%u",
-	         s->host, (unsigned)port);
 	warn_when_open(s, opts);
 	const struct ws_serve_handler handler = { s, admit, handle };
 	if (ws_serve_http_open(&handler, fd, &s->http, err))

@@ -35,6 +35,7 @@
 
 #include "hash.h"
 #include "json.h"
+#include "serve_fields.h"
 #include "serve_http.h"
 
 #include "wsync/buf.h"
@@ -54,7 +55,6 @@ struct ws_serve_lineage_traits; /* serve_lineage.h */
 enum {
 	WS_SERVE_MAX_TP = 64,
 	WS_SERVE_MAX_WORLD = 4096,
-	WS_SERVE_MAX_TEXT = 4096,  /* names of groups and versions, in bytes */
 	WS_SERVE_MAX_ROUTES = 64
 };
 
@@ -223,11 +223,6 @@ int ws_serve_stage_bring(struct ws_serve *s, void *stage, struct ws_serve_update
                          struct ws_err *err);
 void ws_serve_stage_fini(struct ws_serve_stage *st);
 int ws_serve_decode_lists(const struct ws_json *body, struct ws_serve_update *u, struct ws_err *err);
-int ws_serve_field_str(const struct ws_json *body, const char *key, bool required, const char **out,
-                       struct ws_err *err); /* *out holds the default */
-int ws_serve_field_int(const struct ws_json *body, const char *key, int64_t *out,
-                       struct ws_err *err); /* required */
-int ws_serve_field_bool(const struct ws_json *body, const char *key, bool *out, struct ws_err *err);
 /* What torch and the loader would refuse about the request alone, before a byte is received. */
 int ws_serve_check_init(const struct ws_serve *s, const struct ws_serve_init *in, struct ws_err *err);
 int ws_serve_check_update(const struct ws_serve *s, struct ws_serve_update *u, struct ws_err *err);

@@ -144,27 +144,10 @@ const char *ws_serve_route_at(size_t i, enum ws_serve_lineage lineage, bool *get
 
 /* ---- the key ---- */
 
-/* Takes the same time wherever the first difference is. */
-static bool same_key(const char *given, const char *key)
-{
-	const size_t n = strlen(key);
-	const size_t n_given = strlen(given);
-	unsigned char differs = n != n_given;
-	for (size_t i = 0; i < n; i++)
-		differs |= (unsigned char)(key[i] ^ (i < n_given ? given[i] : 0));
-	return !differs;
-}
-
 bool ws_serve_admit(struct ws_serve *s, const struct ws_serve_request *rq, struct ws_serve_reply *rp)
 {
-	static const char bearer[] = "Bearer ";
-	if (!s->api_key || strncmp(rq->path, "/health", 7) == 0 || strcmp(rq->method, "OPTIONS") == 0)
-		return true;
-	const char *auth = rq->authorization;
-	if (auth && strncmp(auth, bearer, sizeof bearer - 1) == 0 &&
-	    same_key(auth + sizeof bearer - 1, s->api_key))
-		return true;
-	if (s->traits->x_api_key && rq->x_api_key && same_key(rq->x_api_key, s->api_key))
+	if (!s->api_key || strncmp(rq->path, "/health", 7) == 0 || strcmp(rq->method, "OPTIONS") == 0 ||
+	    ws_serve_has_key(rq, s->api_key, s->traits->x_api_key))
 		return true;
 	answer_fixed(rp, 401, "{\"error\":\"Unauthorized\"}");
 	return false;
