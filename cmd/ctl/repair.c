@@ -240,6 +240,13 @@ static void put_again(struct ui *ui, const struct ws_ledger_entry *e, int status
 	ui_line_end(ui);
 }
 
+/* A label that is missing where the bytes have come: they were not verified yet. */
+static bool lacks(const struct ws_ledger_record *rec, const struct ws_repair_answer *a)
+{
+	return a->state != WS_COMMITTED || (*rec->weight_version && *a->weight_version &&
+	                                    strcmp(a->weight_version, rec->weight_version) != 0);
+}
+
 /* To those that do not have the new weights and could be reached. */
 static int push_again(struct repairs *r, size_t i, struct ws_err *err)
 {
@@ -251,7 +258,7 @@ static int push_again(struct repairs *r, size_t i, struct ws_err *err)
 	if (!urls)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	for (size_t k = 0; k < rec->n_endpoints; k++)
-		if (r->answers[i][k].state != WS_COMMITTED && !r->answers[i][k].err.code)
+		if (lacks(rec, &r->answers[i][k]) && !r->answers[i][k].err.code)
 			urls[n++] = rec->endpoints[k].url;
 	int rc = 0;
 	if (n)

@@ -1,0 +1,160 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# What wsync-push writes down, and wsync-ctl repair where it should not simply believe it. What is left by
+# pushes that were killed is tried in tests/peers/test_crash.py.
+load helpers
+
+prepare() { safetensors small.safetensors a:F32:64,32 b:F32:64,32 c:F32:64,32; }
+
+endpoint() { # NAME OPTIONS...: sets $url
+	start "$1" wsync-endpoint --listen 127.0.0.1:0 --json "${@:2}"
+	eventually 20 grep -q '"type":"ready"' "$1.out"
+	url=$(sed -n 's/.*"type":"ready","url":"\([^"]*\)".*/\1/p' "$1.out")
+}
+
+expect_json() { local got; got=$(json "$1"); [ "$got" = "$2" ] || explain "expected $1 = $2, got $got"; }
+
+# Leaves a record: a push of which one endpoint refuses the second bucket, and stays paused.
+leave() {
+	endpoint "$1" --fault refuse:update_weights_from_distributed:2
+	status=0
+	try wsync-push small.safetensors -e "$url" --bucket-size 8KiB --on-partial pause --weight-version 7
+	expect_status 5
+	records=(state/wsync/pushes/*.json)
+	[ ${#records[@]} = 1 ] && [ -e "${records[0]}" ] || explain "no record"
+}
+
+@test "nothing is left by a push that ends well, and there is nothing to repair" {
+	endpoint one
+	try wsync-push small.safetensors -e "$url"
+	expect_status 0
+	[ -z "$(ls state/wsync/pushes)" ]
+	try wsync-ctl repair
+	expect_status 0
+	expect_out "nothing to repair"
+}
+
+@test "half an update is told of until a push succeeds, and the push is repeated as it was" {
+	leave one
+	try wsync-ctl repair --json
+	expect_status 9
+	expect_json '[(l["process"], l["phase"], l["weight_version"], l["sources"], l["repeatable"]) for l in lines if l["type"] == "transaction"]' \
+		"[('ended', 'transfer', '7', ['small.safetensors'], True)]"
+	expect_json '[(l["state"], l["paused"], l["resumed"], l["left_group"]) for l in lines if l["type"] == "endpoint"]' \
+		"[('partial', True, False, True)]"
+	expect_json 'lines[-1]["exit"], lines[-1]["error"]["endpoint"]' "(9, '$url')"
+	mkdir elsewhere && cd elsewhere || return
+	try wsync-ctl repair --again --json
+	expect_status 0
+	expect_json '[(l["ok"], l["exit"]) for l in lines if l["type"] == "again"]' "[(True, 0)]"
+	try wsync-ctl version -e "$url"
+	expect_out 7
+	try wsync-ctl repair
+	expect_out "nothing to repair"
+}
+
+@test "a dry run asks and changes nothing" {
+	leave one
+	before=$(cat "${records[0]}")
+	try wsync-ctl repair --dry-run --again --resume-partial
+	expect_status 9
+	[ "$before" = "$(cat "${records[0]}")" ]
+	out_has "left paused"
+}
+
+@test "a mixture is resumed where that is wanted, and stays one" {
+	leave one
+	try wsync-ctl repair --resume-partial --json
+	expect_status 9
+	expect_json '[(l["state"], l["paused"], l["resumed"]) for l in lines if l["type"] == "endpoint"]' "[('partial', False, True)]"
+	try wsync-ctl repair --json
+	expect_status 9
+}
+
+@test "what is forgotten is forgotten, one endpoint or all" {
+	leave one
+	try wsync-ctl repair --forget -e 127.0.0.1:9
+	expect_status 0
+	[ -e "${records[0]}" ]
+	try wsync-ctl repair --forget --dry-run
+	[ -e "${records[0]}" ]
+	try wsync-ctl repair --forget -e "$url"
+	expect_status 0
+	[ ! -e "${records[0]}" ]
+	try wsync-ctl repair --forget --again
+	expect_status 2
+}
+
+@test "an endpoint that is gone stays written down" {
+	leave one
+	kill "$pid" && wait "$pid" || true
+	try wsync-ctl repair
+	expect_status 9
+	sed -i 's/"state":"partial"/"state":"untouched"/' "${records[0]}"
+	try wsync-ctl repair
+	expect_status 4
+	[ -e "${records[0]}" ]
+}
+
+@test "a record that is cut, forged or foreign is told of and not acted upon" {
+	leave one
+	good=$(cat "${records[0]}")
+	head -c 200 <<<"$good" >"${records[0]}"
+	try wsync-ctl repair --again --json
+	expect_status 3
+	expect_json '[(l["process"], l["code"]) for l in lines if l["type"] == "transaction"]' "[('unreadable', 'input')]"
+	err_has "not JSON"
+	printf '%s' "$good" | sed 's/"args":\[/"args":["evil",/' >"${records[0]}"
+	try wsync-ctl repair --again
+	expect_status 3
+	err_has "'args' is missing or wrong"
+	printf '%s' "$good" >"${records[0]}"
+	chmod 666 "${records[0]}"
+	try wsync-ctl repair --again
+	expect_status 3
+	err_has "others can write it"
+	chmod 600 "${records[0]}"
+	chmod 777 state/wsync/pushes
+	try wsync-ctl repair --again
+	expect_status 3
+	err_has "others can write there"
+	# A push goes on without, and says so.
+	try wsync-push small.safetensors -e "$url"
+	expect_status 0
+	err_has "if this process is killed, nobody will know what it left"
+	try wsync-push small.safetensors -e "$url" --state-dir state/wsync
+	expect_status 3
+}
+
+@test "a process that cannot be seen from here is left alone, unless it is known to be dead" {
+	leave one
+	sed -i -e 's/"ended":true/"ended":false/' -e 's/"host":"[^"]*"/"host":"elsewhere"/' \
+		-e 's/"boot_id":"[^"]*"/"boot_id":"another"/' "${records[0]}"
+	try wsync-ctl repair
+	expect_status 0
+	err_has "say --assume-dead"
+	try wsync-ctl repair --assume-dead
+	expect_status 9
+}
+
+@test "a state directory that cannot be made is a warning, and an error where it was named" {
+	endpoint one
+	touch file
+	XDG_STATE_HOME=$scratch/file try wsync-push small.safetensors -e "$url"
+	expect_status 0
+	err_has "other pushes are not kept away"
+	try wsync-push small.safetensors -e "$url" --state-dir file
+	expect_status 8
+	err_has "hint: --state-dir names a directory that this user can write"
+	XDG_STATE_HOME='' HOME='' try wsync-push small.safetensors -e "$url"
+	expect_status 0
+	err_has "no place for the state directory"
+}
+
+@test "what was written down by another program cannot be pushed again" {
+	leave one
+	sed -i 's/"again":{[^}]*}/"again":null/' "${records[0]}"
+	try wsync-ctl repair --again
+	expect_status 3
+	err_has "cannot be repeated from here"
+}
