@@ -56,6 +56,7 @@ _wsync_options() {
 	wsync-ctl) echo "
 		--endpoint=URL -e=URL --pool=ANY --registry=FILE --api-key-file=FILE
 		--connect-timeout=ANY --timeout=ANY -t=ANY --mode=abort|retract|in_place --wait=ANY
+		--tags=weights|kv_cache|cuda_graph
 		--lineage=auto|sglang-0.4|sglang-0.5|sglang-2026|xorl-legacy|xorl|session|slime
 		--state-dir=FILE --again --dry-run --resume-partial --assume-dead --forget" ;;
 	wsync-endpoint) echo "
@@ -72,7 +73,7 @@ _wsync_commands() {
 	case $1 in
 	wsync-register) echo add remove list check ;;
 	wsync-verify) echo names weights scales ;;
-	wsync-ctl) echo info health pause resume flush repair version ;;
+	wsync-ctl) echo info health pause resume flush repair sleep wake version ;;
 	esac
 }
 

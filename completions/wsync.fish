@@ -133,9 +133,10 @@ __wsync register -l world-size -x -d 'ranks of the endpoint'
 __wsync register -l no-check -d 'do not ask the endpoint'
 __wsync register,ctl -s t -l timeout -x -d 'for all answers'
 
-__wsync_commands ctl info health pause resume flush repair version
+__wsync_commands ctl info health pause resume flush repair sleep wake version
 __wsync ctl -l lineage -x -a 'auto sglang-0.4 sglang-0.5 sglang-2026 xorl-legacy xorl session slime' -d 'which family of servers'
 __wsync ctl -l mode -x -a 'abort retract in_place' -d 'what becomes of running requests'
+__wsync ctl -l tags -x -a 'weights kv_cache cuda_graph weights,kv_cache' -d 'which memory'
 __wsync ctl -l wait -x -d 'keep asking a busy endpoint'
 __wsync ctl -l state-dir -r -d 'where pushes are recorded'
 __wsync ctl -l again -d 'push again what was pushed'

@@ -16,6 +16,7 @@ struct ctl_config {
 	const char *pool;
 	unsigned mode;    /* enum ws_pause_mode */
 	unsigned lineage; /* enum ws_lineage */
+	const char *tags; /* of memory; NULL: all */
 	int64_t connect_ns, timeout_ns, wait_ns;
 	const char *state_dir; /* of a repair, as are these */
 	bool again, dry_run, resume_partial, assume_dead, forget;
@@ -35,10 +36,15 @@ int ctl_pause(void *ctx, const struct opt_args *args, struct ws_err *err);
 int ctl_resume(void *ctx, const struct opt_args *args, struct ws_err *err);
 int ctl_flush(void *ctx, const struct opt_args *args, struct ws_err *err);
 int ctl_repair(void *ctx, const struct opt_args *args, struct ws_err *err);
+int ctl_sleep(void *ctx, const struct opt_args *args, struct ws_err *err);
+int ctl_wake(void *ctx, const struct opt_args *args, struct ws_err *err);
 int ctl_version(void *ctx, const struct opt_args *args, struct ws_err *err);
 
 /* The label of the weights, told to all. */
 int ctl_set_version(struct ctl_job *job, const char *version, struct ws_err *err);
+/* A row, or a line of JSON, for each of the answers. */
+void ctl_show_answers(struct ctl_job *job, const char *done,
+                      const struct ws_endpoint_answer *answers);
 /* What failed, as members of an endpoint's line. */
 void ctl_put_failure(struct ws_jw *w, const struct ws_err *err);
 /* The failure of a single endpoint is the error of the run, which says it. */

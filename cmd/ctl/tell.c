@@ -35,8 +35,8 @@ void ctl_print_unless_said(struct ctl_job *job, const struct table *t, enum ws_c
 		table_print(t, job->ui);
 }
 
-static void show_answers(struct ctl_job *job, const char *done,
-                         const struct ws_endpoint_answer *answers)
+void ctl_show_answers(struct ctl_job *job, const char *done,
+                      const struct ws_endpoint_answer *answers)
 {
 	struct table t = { .n_columns = 4 };
 	for (size_t i = 0; i < job->to.n; i++) {
@@ -90,7 +90,7 @@ static int tell(struct ctl_job *job, enum call what, const char *done, const cha
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	const int rc = call(job, what, version, answers, err);
 	if (err->code != WS_ECANCELLED && err->code != WS_ESYSTEM)
-		show_answers(job, done, answers);
+		ctl_show_answers(job, done, answers);
 	free(answers);
 	return rc;
 }

@@ -133,6 +133,26 @@ int ws_endpoint_destroy_group(struct ws_http *http, const char *const *urls, siz
                               const struct ws_cancel *cancel, struct ws_endpoint_answer *answers,
                               struct ws_err *err);
 
+/* What a server can give away and take back, so that a trainer on the same GPU may have it. */
+enum ws_memory { WS_MEMORY_WEIGHTS = 1, WS_MEMORY_KV_CACHE = 2, WS_MEMORY_CUDA_GRAPH = 4,
+	         WS_MEMORY_ALL = 7 };
+/* "weights,kv_cache" in any order; another word is WS_EUSAGE. */
+int ws_memory_parse(const char *text, unsigned *out, struct ws_err *err);
+
+/* Sends them to sleep: memory is released, and with the weights their content, unless the server keeps
+ * a copy. infos[i] is urls[i]'s. A server that runs requests dies of it, so each is asked to flush
+ * before, which only an idle one grants, again and again until `patience`; requests that come afterwards
+ * are not kept away: pause it. Nobody is sent to sleep when one of them refuses that, or cannot sleep. */
+int ws_endpoint_sleep(struct ws_http *http, const struct ws_endpoint_info *infos,
+                      const char *const *urls, size_t n, unsigned memory, ws_deadline patience,
+                      ws_deadline until, const struct ws_cancel *cancel,
+                      struct ws_endpoint_answer *answers, struct ws_err *err);
+/* Takes it back. What was not released must not be asked for: servers die of it. */
+int ws_endpoint_wake(struct ws_http *http, const struct ws_endpoint_info *infos,
+                     const char *const *urls, size_t n, unsigned memory, ws_deadline until,
+                     const struct ws_cancel *cancel, struct ws_endpoint_answer *answers,
+                     struct ws_err *err);
+
 /* ---- what an endpoint holds ---- */
 
 /* The runtime parameters of one rank: fused names and local shapes. prefix NULL: all. */

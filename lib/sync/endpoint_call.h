@@ -44,6 +44,13 @@ int ws_endpoint_run(struct ws_http *http, struct ws_endpoint_call *calls, size_t
 int ws_endpoint_reply(struct ws_endpoint_call *call, const struct ws_json **root, char *message,
                       size_t n, struct ws_err *err);
 
+/* A lifecycle call, as in endpoint.h: one request to each endpoint, paths[0] to all of them where they
+ * are the same. what names it in messages. */
+int ws_endpoint_tell(struct ws_http *http, const char *const *urls, size_t n, const char *what,
+                     const char *method, const char *const *paths, bool same,
+                     const struct ws_buf *body, ws_deadline until, const struct ws_cancel *cancel,
+                     struct ws_endpoint_answer *answers, struct ws_err *err);
+
 /* Frees what the call owns. It must be done or dropped. NULL is fine. */
 void ws_endpoint_call_free(struct ws_endpoint_call *call);
 

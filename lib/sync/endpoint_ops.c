@@ -37,11 +37,13 @@ static int sum_up(const char *what, size_t n, const struct ws_endpoint_answer *a
 
 /* One request to each endpoint. */
 static int ask(struct ws_http *http, struct ws_endpoint_call *calls, const char *const *urls,
-               size_t n, const char *method, const char *path, const struct ws_buf *body,
-               ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
+               size_t n, const char *method, const char *const *paths, bool same,
+               const struct ws_buf *body, ws_deadline until, const struct ws_cancel *cancel,
+               struct ws_err *err)
 {
 	for (size_t i = 0; i < n; i++)
-		if (ws_endpoint_prepare(&calls[i], urls[i], method, path, body, until, err))
+		if (ws_endpoint_prepare(&calls[i], urls[i], method, paths[same ? 0 : i], body, until,
+		                        err))
 			return -1;
 	return ws_endpoint_run(http, calls, n, cancel, err);
 }
@@ -84,14 +86,15 @@ static void free_calls(struct ws_endpoint_call *calls, size_t n)
 	free(calls);
 }
 
-static int tell_all(struct ws_http *http, const char *const *urls, size_t n, const char *what,
-                    const char *method, const char *path, const struct ws_buf *body,
-                    ws_deadline until, const struct ws_cancel *cancel,
-                    struct ws_endpoint_answer *answers, struct ws_err *err)
+int ws_endpoint_tell(struct ws_http *http, const char *const *urls, size_t n, const char *what,
+                     const char *method, const char *const *paths, bool same,
+                     const struct ws_buf *body, ws_deadline until, const struct ws_cancel *cancel,
+                     struct ws_endpoint_answer *answers, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
 	struct ws_endpoint_call *calls = new_calls(n, &why);
-	int rc = calls ? ask(http, calls, urls, n, method, path, body, until, cancel, &why) : -1;
+	int rc = calls ? ask(http, calls, urls, n, method, paths, same, body, until, cancel, &why)
+	               : -1;
 	if (rc) {
 		read_cut_off(calls, n, what, &why, answers);
 		if (err)
@@ -103,6 +106,15 @@ static int tell_all(struct ws_http *http, const char *const *urls, size_t n, con
 	}
 	free_calls(calls, n);
 	return rc;
+}
+
+static int tell_all(struct ws_http *http, const char *const *urls, size_t n, const char *what,
+                    const char *method, const char *path, const struct ws_buf *body,
+                    ws_deadline until, const struct ws_cancel *cancel,
+                    struct ws_endpoint_answer *answers, struct ws_err *err)
+{
+	return ws_endpoint_tell(http, urls, n, what, method, &path, true, body, until, cancel, answers,
+	                        err);
 }
 
 int ws_endpoint_health(struct ws_http *http, const char *const *urls, size_t n, ws_deadline until,

@@ -210,3 +210,56 @@ s = http.server.HTTPServer(("127.0.0.1", 0), H); print(s.server_address[1], flus
 	try wsync-ctl info -e "$url" --json
 	[ "$(json 'lines[1]["lineage"]')" = "sglang-0.4" ]
 }
+
+@test "sleep waits for an idle endpoint, wake says what" {
+	engine a "${well[@]}" '/release_memory_occupation=200:null' '/resume_memory_occupation=200:null'
+	try wsync-ctl sleep --tags weights,kv_cache -e "$url"
+	expect_status 0
+	out_has "$url  asleep"
+	[ "$(asked a)" = 'POST /release_memory_occupation {"tags":["weights","kv_cache"]}' ]
+	[ "$(tail -n 2 a.out | head -n 1)" = 'GET /flush_cache ' ]
+	try wsync-ctl wake --tags weights -e "$url"
+	out_has "$url  awake"
+	[ "$(asked a)" = 'POST /resume_memory_occupation {"tags":["weights"]}' ]
+	try wsync-ctl wake -e "$url"
+	[ "$(asked a)" = 'POST /resume_memory_occupation {}' ]
+	try wsync-ctl sleep --tags weights,disk -e "$url"
+	expect_status 2
+	err_has "'disk' is none of weights, kv_cache and cuda_graph"
+	engine b '/server_info=200:{}' '/flush_cache=400:busy' '/release_memory_occupation=200:null'
+	try wsync-ctl sleep --wait 0 -e "$url"
+	expect_status 5
+	[ "$(asked b)" = 'GET /flush_cache ' ]
+}
+
+@test "a server with other names for it sleeps by these, one without them is refused" {
+	engine a '/server_info=200:{}' '/flush_cache=200:Cache flushed.' '/sleep=200:' '/wake_up=200:' \
+		'/openapi.json=200:{"paths":{"/server_info":{},"/flush_cache":{},"/sleep":{},"/wake_up":{}}}'
+	try wsync-ctl sleep -e "$url"
+	expect_status 0
+	[[ $(asked a) = "POST /sleep "* ]]
+	try wsync-ctl wake --tags weights -e "$url"
+	[[ $(asked a) = "POST /wake_up?tags=weights "* ]]
+	try wsync-ctl sleep --tags weights -e "$url"
+	expect_status 5
+	err_has "sleeps whole or not at all"
+	engine b '/server_info=200:{}' '/openapi.json=200:{"paths":{"/server_info":{}}}'
+	try wsync-ctl sleep -e "$url"
+	expect_status 5
+	err_has "has neither /release_memory_occupation nor /sleep"
+}
+
+@test "an endpoint that runs requests is not killed by a sleep" {
+	start a wsync-endpoint --listen 127.0.0.1:0 --lineage sglang-2026 --busy 1
+	eventually 10 grep -q ready a.out
+	url=$(grep -o 'http://[^ ]*' a.out)
+	try wsync-ctl sleep --wait 0 -e "$url"
+	expect_status 5
+	try wsync-ctl pause -e "$url"
+	try wsync-ctl sleep -e "$url"
+	expect_status 0
+	try wsync-ctl wake -e "$url"
+	expect_status 0
+	try wsync-ctl health -e "$url"
+	expect_status 0
+}
