@@ -19,9 +19,17 @@ CASES = [
     ("tensor", "base", ("--quantize", "fp8-tensor")),
     ("merged", "base", LORA),
     ("two-step", "base", LORA + ("--lora-rounding", "two-step")),
-    ("merged-fp8", "base", LORA + FP8),
-    ("unpacked", "nf4", LORA + CORRECTION),
+    ("merged-to-fp8", "base", LORA + FP8),
+    ("unpacked-nf4", "nf4", ("--unpack",)),
+    ("unpacked-nvfp4", "nvfp4", ("--unpack",)),
+    ("unpacked-fp8", "fp8", ("--unpack",)),
+    ("merged-nf4", "nf4", LORA + CORRECTION),
+    ("merged-nvfp4", "nvfp4", LORA + CORRECTION),
+    ("merged-fp8", "fp8", LORA + CORRECTION),
+    ("chain-in-steps", "nf4", LORA + CORRECTION + ("--lora-rounding", "two-step")),
     ("chain", "nf4", LORA + CORRECTION + FP8),
+    ("chain-nvfp4", "nvfp4", LORA + CORRECTION + FP8),
+    ("chain-fp8", "fp8", LORA + CORRECTION + FP8),
     ("identity", "fp8", FP8),
     ("requantized", "fp8", ("--quantize", "fp8", "--block-size", "32x64")),
 ]
@@ -179,7 +187,7 @@ def flipped(fix):
 @suite.case("--verify hash covers what was made, where it is kept as it came")
 def hashes(fix):
     with Embedded() as e:
-        for case, source, options in (("merged-fp8", "base", FP8 + LORA), ("merged", "base", LORA),
+        for case, source, options in (("merged-to-fp8", "base", FP8 + LORA), ("merged", "base", LORA),
                                       ("tensor", "base", ("--quantize", "fp8-tensor"))):
             result = push_checked(fix, source, e.url, *options, "--verify", "hash")
             assert result.rc == 0, result
@@ -192,7 +200,7 @@ def hashes(fix):
             stdout=subprocess.PIPE)
         sent = {r["name"]: r["hash"] for r in map(json.loads, as_sent.stdout.splitlines())
                 if r["type"] == "tensor"}
-        assert sent == file_hashes(fix.path("merged-fp8.safetensors")) and len(sent) > 20, sent
+        assert sent == file_hashes(fix.path("merged-to-fp8.safetensors")) and len(sent) > 20, sent
 
 
 @suite.case("FP8 of other blocks than the server's is made anew, or refused before anything is sent")

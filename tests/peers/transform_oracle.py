@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """transform_oracle.py DIR - a small llama in several forms, and by torch what each transform makes of it.
 
-Writes DIR/base, DIR/fp8 and DIR/nf4 (checkpoints of one model), DIR/lora (a PEFT adapter) and
+Writes DIR/base, DIR/fp8, DIR/nf4 and DIR/nvfp4 (checkpoints of one model), DIR/lora (a PEFT adapter) and
 DIR/correction.safetensors, DIR/server-fp8/config.json, and for every case of CASES the tensors that a
 receiver must hold as DIR/CASE.safetensors. Factors are small multiples of powers of two, so that sums of
 their products are exact in whatever order torch adds them.
@@ -79,33 +79,42 @@ class Model:
         return self.u[n].float() @ self.v[n].float()
 
     def write(self, top):
-        base, quantized, nf4, lora, correction = File(), File(), File(), File(), File()
+        base, quantized, nf4, nvfp4, lora, correction = (File() for _ in range(6))
         for n, x in self.base.items():
             base.tensors[n] = x
             if is_projection(n):
                 put_fp8(quantized, n, x)
                 unpack_oracle.add_nf4(nf4, n, x, 64, True)
+                unpack_oracle.add_nvfp4(nvfp4, n, x)
             else:
-                quantized.tensors[n] = nf4.tensors[n] = x
+                quantized.tensors[n] = nf4.tensors[n] = nvfp4.tensors[n] = x
         for n in self.changed:
             module = "base_model.model." + n[:-len(".weight")]
             lora.tensors[module + ".lora_A.weight"] = self.a[n]
             lora.tensors[module + ".lora_B.weight"] = self.b[n]
             correction.tensors[n[:-len(".weight")] + ".correction_U"] = self.u[n]
             correction.tensors[n[:-len(".weight")] + ".correction_V"] = self.v[n]
-        for name, file in (("base", base), ("fp8", quantized), ("nf4", nf4)):
+        for name, file in (("base", base), ("fp8", quantized), ("nf4", nf4), ("nvfp4", nvfp4)):
             file.save(top, name, "model.safetensors")
         lora.save(top, "lora", "adapter_model.safetensors")
         correction.save(top, "correction.safetensors")
-        self.unpacked = {n: (numbers.to(dtype)) for n, _, numbers, dtype in nf4.weights}
+        self.unpacked = {name: {n: numbers.to(dtype) for n, _, numbers, dtype in file.weights}
+                         for name, file in (("nf4", nf4), ("nvfp4", nvfp4))}
+        self.unpacked["fp8"] = {n: self.dense(quantized, n) for n in self.base if is_projection(n)}
         with open(os.path.join(top, "lora", "adapter_config.json"), "w") as f:
             json.dump({"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": RANK, "lora_alpha": ALPHA,
                        "bias": "none", "target_modules": "all-linear"}, f)
-        for name, is_fp8 in (("base", False), ("fp8", True), ("nf4", False), ("server-fp8", True)):
+        for name, is_fp8 in (("base", False), ("fp8", True), ("nf4", False), ("nvfp4", False),
+                             ("server-fp8", True)):
             os.makedirs(os.path.join(top, name), exist_ok=True)
             with open(os.path.join(top, name, "config.json"), "w") as f:
                 json.dump(small_model.config("llama", is_fp8), f)
         return quantized
+
+    def dense(self, file, n):
+        rows, cols = self.base[n].shape
+        scales = file.tensors[n + "_scale_inv"].repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)
+        return (file.tensors[n].float() * scales[:rows, :cols]).to(BF16)
 
     def fold(self, n, x, *deltas):
         return (x.float() + sum(deltas)).to(BF16) if n in self.changed else x
@@ -125,9 +134,21 @@ def cases(m, quantized):
     def two_step(n, x):
         return (x + m.lora(n).to(BF16)) if n in m.changed else x
 
-    def chain(n, _):
-        x = m.unpacked[n]
-        return m.fold(n, x, m.correction(n) + m.lora(n)) if n in m.changed else x
+    def chain_of(base):
+        def chain(n, _):
+            x = m.unpacked[base][n]
+            return m.fold(n, x, m.correction(n) + m.lora(n)) if n in m.changed else x
+        return chain
+
+    def chain_in_steps(n, _):
+        x = m.unpacked["nf4"][n]
+        return x + m.correction(n).to(BF16) + m.lora(n).to(BF16) if n in m.changed else x
+
+    def fp8_where_changed(out, n, x):
+        if n in m.changed:
+            put_fp8(out, n, x)
+        else:
+            out.tensors[n], out.tensors[n + "_scale_inv"] = (quantized.tensors[n + s] for s in ("", "_scale_inv"))
 
     def per_tensor(out, n, x):
         out.tensors[n], scale = fp8(x, "xorl", *x.shape)
@@ -141,13 +162,16 @@ def cases(m, quantized):
     yield "tensor", all_of(same, per_tensor)
     yield "merged", all_of(merged, plain)
     yield "two-step", all_of(two_step, plain)
-    yield "merged-fp8", all_of(merged, put_fp8)
-    yield "unpacked", all_of(lambda n, x: chain(n, x), plain)
-    yield "chain", all_of(chain, put_fp8)
+    yield "merged-to-fp8", all_of(merged, put_fp8)
+    for base in ("nf4", "nvfp4", "fp8"):
+        yield "unpacked-" + base, all_of(lambda n, _, base=base: m.unpacked[base][n], plain)
+        yield "merged-" + base, all_of(chain_of(base), plain)
+    yield "chain-in-steps", all_of(chain_in_steps, plain)
+    yield "chain", all_of(chain_of("nf4"), put_fp8)
+    yield "chain-nvfp4", all_of(chain_of("nvfp4"), put_fp8)
+    yield "chain-fp8", all_of(chain_of("fp8"), fp8_where_changed)
     yield "identity", quantized
-    spread = lambda n: quantized.tensors[n + "_scale_inv"].repeat_interleave(BLOCK, 0).repeat_interleave(  # noqa: E731
-        BLOCK, 1)[:m.base[n].shape[0], :m.base[n].shape[1]]
-    yield "requantized", all_of(lambda n, x: (quantized.tensors[n].float() * spread(n)).to(BF16),
+    yield "requantized", all_of(lambda n, _: m.unpacked["fp8"][n],
                                 lambda o, n, x: put_fp8(o, n, x, "xorl", 32, 64))
 
 
