@@ -76,7 +76,7 @@ __wsync push,verify -l backend -x -a 'auto gloo nccl' -d 'the data plane'
 __wsync push,verify -l gpu -x -a '0 1 2 3 4 5 6 7' -d 'the GPU that nccl sends from'
 __wsync push,verify -l nccl-lib -r -F -d 'the libnccl.so.2 to load'
 __wsync push,verify -l nccl-from -r -F -d 'the libnccl.so.2 of this Python'
-__wsync push,verify -l protocol -x -a 'auto update session two-phase receive' -d "the servers' routes"
+__wsync push,verify -l protocol -x -a 'auto update session two-phase receive ep-scatter' -d "the servers' routes"
 __wsync push,verify -l two-phase -x -a 'bucket whole' -d 'what is prepared at once'
 __wsync push,verify -l bucket-size -x -a '128MiB 256MiB 512MiB 1GiB' -d 'most bytes of one request'
 __wsync push,verify -l load-format -x -a 'auto none flattened_bucket' -d 'how a bucket is broadcast'

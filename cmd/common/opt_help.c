@@ -32,10 +32,29 @@ static void wrap(const char *text, size_t at, size_t left, size_t width)
 	putchar('\n');
 }
 
+/* Many choices go on in the next line, behind a "|" and under the first of them. Returns the column. */
+static size_t print_left(const char *left, size_t width)
+{
+	const size_t under = INDENT + (strchr(left, '|') ? (size_t)(strrchr(left, ' ') + 1 - left) : 0);
+	size_t at = INDENT;
+	printf("%*s", INDENT, "");
+	for (const char *s = left; *s;) {
+		size_t n = strcspn(s, "|");
+		n += s[n] == '|';
+		if (at + n > width && s > left) {
+			printf("\n%*s", (int)under, "");
+			at = under;
+		}
+		fwrite(s, 1, n, stdout);
+		at += n;
+		s += n;
+	}
+	return at;
+}
+
 static void two_columns(const char *left, const char *right, size_t column, size_t width)
 {
-	size_t at = INDENT + strlen(left);
-	printf("%*s%s", INDENT, "", left);
+	size_t at = print_left(left, width);
 	if (at + 2 > column) {
 		putchar('\n');
 		at = 0;

@@ -8,7 +8,7 @@
 
 /* Indexes are the values of the library's enums. */
 const char *const pushing_backends[] = { "auto", "gloo", "nccl", NULL };
-const char *const pushing_protocols[] = { "auto", "update", "session", "two-phase", "receive", NULL };
+const char *const pushing_protocols[] = { "auto", "update", "session", "two-phase", "receive", "ep-scatter", NULL };
 const char *const pushing_two_phases[] = { "bucket", "whole", NULL };
 const char *const pushing_formats[] = { "auto", "none", "flattened_bucket", NULL };
 const char *const pushing_flushes[] = { "last", "never", "every", NULL };

@@ -33,7 +33,8 @@ enum ws_protocol {
 	WS_PROTOCOL_UPDATE,    /* a request for each bucket: /update_weights_from_distributed */
 	WS_PROTOCOL_SESSION,   /* the same between /begin_weight_update and /end_weight_update */
 	WS_PROTOCOL_TWO_PHASE, /* /prepare_weights_update, broadcasts, /complete_weights_update */
-	WS_PROTOCOL_RECEIVE    /* /receive_weights: one request for everything */
+	WS_PROTOCOL_RECEIVE,   /* /receive_weights: one request for everything */
+	WS_PROTOCOL_EP_SCATTER /* /receive_weights_ep_scatter: each rank is sent its own parameters */
 };
 enum ws_two_phase {
 	WS_TWO_PHASE_BUCKET, /* each bucket is prepared and completed by itself */

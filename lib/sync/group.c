@@ -121,6 +121,33 @@ static int start_inits(struct ws_group *g, struct ws_endpoint_call *calls, struc
 	return 0;
 }
 
+const char *ws_group_master(const struct ws_group *g, uint16_t *port)
+{
+	*port = ws_store_port(g->store);
+	return g->host;
+}
+
+static int open_transport(struct ws_group *g, ws_deadline until, struct ws_err *err)
+{
+	const struct ws_transport_opts opts = { .world_size = g->world_size, .host = g->literal,
+		                                .store = g->store, .group = g->name,
+		                                .gpu = g->opts.gpu, .log = g->opts.log };
+	return g->opts.ops->open(&opts, until, &g->transport, err);
+}
+
+int ws_group_join(struct ws_group *g, struct ws_endpoint_call *calls, struct ws_err *errs,
+                  ws_deadline until, struct ws_err *err)
+{
+	if (open_transport(g, until, err))
+		return -1;
+	struct ws_together w = { .group = g, .calls = calls, .n = g->opts.n_members, .later = true,
+		                 .errs = errs, .until = until, .cancel = g->opts.cancel,
+		                 .what = "joining the group", .joining = true };
+	for (size_t i = 0; i < g->opts.n_members; i++)
+		g->joined[i] = true; /* or on the way to it */
+	return ws_group_together(&w, err);
+}
+
 static int join_all(struct ws_group *g, ws_deadline until, struct ws_err *err)
 {
 	const size_t n = g->opts.n_members;
@@ -132,10 +159,7 @@ static int join_all(struct ws_group *g, ws_deadline until, struct ws_err *err)
 		ws_err_set(err, WS_ESYSTEM, "out of memory");
 		goto out;
 	}
-	const struct ws_transport_opts topts = { .world_size = g->world_size, .host = g->literal,
-		                                 .store = g->store, .group = g->name,
-		                                 .gpu = g->opts.gpu, .log = g->opts.log };
-	if (g->opts.ops->open(&topts, until, &g->transport, err))
+	if (open_transport(g, until, err))
 		goto out;
 	if (start_inits(g, calls, bodies, until, err))
 		goto out;
@@ -188,7 +212,7 @@ int ws_group_open(const struct ws_group_opts *opts, ws_deadline until, struct ws
 		g->world_size += opts->members[i].ranks;
 	}
 	if (choose_address(g, err) || choose_name(g, err) || open_store(g, err) ||
-	    join_all(g, until, err)) {
+	    (!opts->own_requests && join_all(g, until, err))) {
 		/* Members that did join must not keep a rank of a group that never was. */
 		ws_group_close(g, NULL, ws_deadline_in(2 * WS_NS_PER_S));
 		return -1;

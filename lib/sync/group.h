@@ -24,6 +24,7 @@ struct ws_group_opts {
 	const char *master_address;         /* NULL: chosen */
 	uint16_t master_port;
 	const char *name;                   /* NULL: wsync-<8 hex> */
+	bool own_requests;                  /* ws_group_open only binds the store: see ws_group_join */
 	const struct ws_log *log;
 	const struct ws_cancel *cancel;
 };
@@ -36,6 +37,11 @@ int ws_group_fresh_name(char *name, size_t n, struct ws_err *err);
 /* Binds the store, asks all members at once to join, joins. On failure nothing is left open. */
 int ws_group_open(const struct ws_group_opts *opts, ws_deadline until, struct ws_group **out,
                   struct ws_err *err);
+/* With own_requests: where the store is, for the caller to tell the members in requests of his own; and
+ * joins while those are in flight, which must not be answered before. */
+const char *ws_group_master(const struct ws_group *g, uint16_t *port);
+int ws_group_join(struct ws_group *g, struct ws_endpoint_call *calls, struct ws_err *errs,
+                  ws_deadline until, struct ws_err *err);
 /* Asks the members to leave while our side is aborted, and waits for their answers until `until`.
  * lost (or NULL): in, whose connection broke and who therefore gets a moment only; out, who did not
  * answer. */

@@ -193,6 +193,7 @@ static int init_group(struct ws_push *p, struct ws_err *err)
 		.master_address = p->opts.master_address,
 		.master_port = p->opts.master_port,
 		.name = p->group_name,
+		.own_requests = p->protocol->transfer != NULL,
 		.log = p->opts.log,
 		.cancel = p->opts.cancel,
 	};
@@ -202,6 +203,8 @@ static int init_group(struct ws_push *p, struct ws_err *err)
 			p->endpoints[i].grouped = false; /* who had joined was asked to leave */
 		return -1;
 	}
+	if (opts.own_requests)
+		return 0; /* nobody has joined it yet */
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		const struct ws_event ev = {
 			.type = WS_EV_ENDPOINT,
@@ -237,7 +240,7 @@ static void drop_group(struct ws_push *p)
 static uint64_t sent(const struct ws_push *p)
 {
 	const struct ws_transport *t = ws_group_transport(p->group);
-	return t->ops->sent(t, NULL);
+	return t ? t->ops->sent(t, NULL) : 0;
 }
 
 /* From the start of the run; 0: no payload byte has left. */
@@ -245,7 +248,8 @@ static int64_t first_byte(const struct ws_push *p)
 {
 	const struct ws_transport *t = ws_group_transport(p->group);
 	int64_t at = 0;
-	t->ops->sent(t, &at);
+	if (t)
+		t->ops->sent(t, &at);
 	return at > p->run_since ? at - p->run_since : 0;
 }
 
@@ -329,6 +333,7 @@ static void forget_run(struct ws_push *p)
 {
 	push_hash_end(p);
 	push_values_end(p);
+	push_scatter_free(p);
 	ws_plan_free(p->plan);
 	p->plan = NULL;
 	ws_input_close(&p->input);
@@ -409,13 +414,13 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 		         p->weight_version);
 	struct ws_ev_end r;
 	fill_result(p, rc == 0, &local, &r);
-	if (p->spoilt && p->group) {
+	if ((p->spoilt || p->protocol->transfer) && p->group) {
 		/* Nobody can say where the ranks stand: the next run makes a new group. This one goes before
 		 * anybody is resumed, because a server whose rank still passes bytes on to a rank of another,
 		 * which refused them, hears nothing else until that one has left. */
 		push_enter(p, WS_PHASE_DESTROY);
 		drop_group(p);
-		if (p->protocol->undo)
+		if (p->spoilt && p->protocol->undo)
 			p->protocol->undo(p);
 	}
 	push_enter(p, WS_PHASE_RESUME);

@@ -10,7 +10,7 @@ static uint64_t taken(const struct ws_push *p)
 	return t->ops->progress(t) - p->progress_base;
 }
 
-static void tick(void *ctx)
+void push_moved_tick(void *ctx)
 {
 	struct ws_push *p = ctx;
 	const struct ws_event ev = {
@@ -35,7 +35,7 @@ int push_move(struct ws_push *p, struct push_request *r, const struct push_bucke
 	struct ws_together w = { .group = p->group, .calls = r ? r->calls : NULL,
 		                 .n = r ? p->opts.n_endpoints : 0, .later = later, .errs = p->errs,
 		                 .messages = r ? r->messages : NULL, .until = until,
-		                 .cancel = p->opts.cancel, .what = what, .tick = tick, .ctx = p };
+		                 .cancel = p->opts.cancel, .what = what, .tick = push_moved_tick, .ctx = p };
 	const int64_t start = ws_now_ns();
 	const int rc = ws_group_together(&w, err);
 	*m = (struct push_moved){ .over = true, .wire = w.wire, .ns = ws_now_ns() - start,

@@ -32,12 +32,16 @@ struct push_protocol {
 	int (*begin)(struct ws_push *p, struct ws_err *err);
 	int (*bucket)(struct ws_push *p, const struct push_bucket *k, struct ws_err *err);
 	int (*end)(struct ws_push *p, struct ws_err *err);
+	/* Instead of the three: all of the transfer, and the group's forming with it. That group is one
+	 * run's only. */
+	int (*transfer)(struct ws_push *p, struct ws_err *err);
 	/* The group is gone, the endpoints are still paused: leaves no server in the middle of the protocol,
 	 * as far as it allows that. Has deadlines of its own and cannot be cancelled. */
 	void (*undo)(struct ws_push *p);
 };
 
 extern const struct push_protocol push_update, push_session, push_two_phase, push_receive;
+extern const struct push_protocol push_ep_scatter;
 
 /* ---- push_choose.c: which of them ---- */
 
@@ -56,6 +60,10 @@ int push_legal(struct ws_push *p, struct ws_err *err);
 int push_brackets_begin(struct ws_push *p, struct ws_err *err);
 int push_brackets_end(struct ws_push *p, struct ws_err *err);
 void push_brackets_undo(struct ws_push *p);
+
+/* ---- push_scatter.c ---- */
+
+void push_scatter_free(struct ws_push *p); /* of a run */
 
 /* ---- push_request.c: one POST to every endpoint ---- */
 
@@ -95,6 +103,8 @@ struct push_moved {
  * come `later`. */
 int push_move(struct ws_push *p, struct push_request *r, const struct push_bucket *k, bool later,
               struct push_moved *m, struct ws_err *err);
+/* The tick of a push_move: says how far it has come. */
+void push_moved_tick(void *ctx);
 /* Were the bytes ours? Where they could not be had, what was begun was filled up with others, and nobody
  * who agrees knows. */
 bool push_moved_ours(const struct push_moved *m);

@@ -19,6 +19,7 @@
 enum push_bracket { PUSH_BRACKET_NONE, PUSH_BRACKET_SESSION, PUSH_BRACKET_PROCESS };
 
 struct push_request;
+struct push_scatter;
 
 struct push_endpoint {
 	const char *url;                   /* borrowed from the options */
@@ -75,6 +76,7 @@ struct ws_push {
 	bool spoilt;                       /* a transfer was begun and not finished */
 	size_t bucket;
 	struct push_request *request;      /* one that is in flight for all of the transfer; NULL */
+	struct push_scatter *scatter;      /* ep-scatter: what goes to which rank; NULL */
 	bool moving;                       /* two-phase: what was prepared has begun to be broadcast, */
 	bool completes;                    /* completes the weights, */
 	bool ours;                         /* and is what was meant to be sent */

@@ -47,6 +47,8 @@ int push_transfer(struct ws_push *p, struct ws_err *err)
 	const struct ws_transport *t = ws_group_transport(p->group);
 	const struct push_protocol *how = p->protocol;
 	p->transfer_since = ws_now_ns();
+	if (how->transfer)
+		return how->transfer(p, err);
 	p->progress_base = t->ops->progress(t);
 	if (how->begin && how->begin(p, err))
 		return -1;

@@ -39,6 +39,11 @@ struct ws_transport {
 	const struct ws_transport_ops *ops;
 };
 
+struct ws_transport_send {
+	unsigned rank;
+	struct ws_payload payload;
+};
+
 struct ws_transport_ops {
 	const char *name; /* "gloo": ours, and what /init_weights_update_group is told */
 	int64_t settle_ns; /* what receivers need between the last broadcast and the group's end */
@@ -56,6 +61,10 @@ struct ws_transport_ops {
 	/* Begins the broadcasts, in order. The payloads must stay until wait. */
 	int (*send_bucket)(struct ws_transport *t, const struct ws_payload *payloads, size_t n,
 	                   ws_deadline until, struct ws_err *err);
+	/* Begins to send each payload to one rank and to no other; between two ranks they keep their order.
+	 * May be NULL: this data plane cannot. The array and the payloads must stay until wait. */
+	int (*send_each)(struct ws_transport *t, const struct ws_transport_send *sends, size_t n,
+	                 ws_deadline until, struct ws_err *err);
 	int (*fd)(const struct ws_transport *t);
 	/* Blocks until the work is over (after abort: soon). */
 	int (*wait)(struct ws_transport *t, struct ws_err *err);

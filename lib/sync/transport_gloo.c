@@ -7,6 +7,7 @@
 #include "transport.h"
 
 #include "gloo.h"
+#include "gloo_p2p.h"
 #include "job.h"
 
 #include <fcntl.h>
@@ -26,6 +27,8 @@ struct gloo {
 	ws_deadline until;
 	const struct ws_payload *payloads;
 	size_t n_payloads;
+	struct ws_gloo_transfer *transfers;
+	size_t n_transfers;
 };
 
 static void gloo_close(struct ws_transport *t);
@@ -103,6 +106,28 @@ static int gloo_send_bucket(struct ws_transport *t, const struct ws_payload *pay
 	g->n_payloads = n;
 	g->until = until;
 	return ws_job_start(&g->job, send_all, g, err);
+}
+
+static int exchange(void *arg, struct ws_err *err)
+{
+	struct gloo *g = arg;
+	return ws_gloo_exchange(g->mesh, g->transfers, g->n_transfers, g->until, &g->stop, err);
+}
+
+static int gloo_send_each(struct ws_transport *t, const struct ws_transport_send *sends, size_t n,
+                          ws_deadline until, struct ws_err *err)
+{
+	struct gloo *g = (struct gloo *)t;
+	free(g->transfers);
+	g->transfers = calloc(n + 1, sizeof *g->transfers);
+	if (!g->transfers)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	for (size_t i = 0; i < n; i++)
+		g->transfers[i] = (struct ws_gloo_transfer){ .peer = sends[i].rank,
+			                                     .payload = sends[i].payload };
+	g->n_transfers = n;
+	g->until = until;
+	return ws_job_start(&g->job, exchange, g, err);
 }
 
 /* Bytes of the next bucket that are not in the page cache begin to come in while this one leaves. */
@@ -196,6 +221,7 @@ static void gloo_close(struct ws_transport *t)
 	ws_job_fini(&g->job);
 	ws_gloo_close(g->mesh);
 	ws_cancel_fini(&g->stop);
+	free(g->transfers);
 	free(g->host);
 	free(g);
 }
@@ -206,6 +232,7 @@ const struct ws_transport_ops ws_transport_gloo = {
 	.open = gloo_open,
 	.stage = gloo_stage,
 	.send_bucket = gloo_send_bucket,
+	.send_each = gloo_send_each,
 	.fd = gloo_fd,
 	.wait = gloo_wait,
 	.progress = gloo_progress,

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push_scatter.c - /receive_weights_ep_scatter: every rank is sent its own parameters, cut and fused as it
+ * keeps them, straight into their memory; no loader looks at them.
+ *
+ *   {"weight_names","expert_transfer_plan","non_expert_transfer_plan","non_expert_batch_size",
+ *    "training_world_size","num_experts_per_rank","total_num_experts","inference_tp_size","group_name",
+ *    "master_address","master_port","rank_offset","total_inference_world_size","flush_cache",
+ *    "skip_flush_cache","free_kv_cache_before_recv","recapture_cuda_graph"}
+ *
+ * The request makes the group, receives all of it and is answered then. A server skips a name that it
+ * does not know and waits for bytes that never come, so nothing is sent that it does not list. What a
+ * loader would compute (DeepSeek's w_kc, scales that were packed again) stays old: such models are refused. */
+#include "push_protocol.h"
+
+#include "scatter.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { REQUEST_MAX = 256 << 20, SENDERS = 1 };
+
+/* Of one endpoint. */
+struct target {
+	struct ws_layout *layout;
+	struct ws_scatter *scatter;
+	struct ws_buf body;
+};
+
+struct push_scatter {
+	struct target *targets;
+	size_t n, n_batches;
+	struct ws_endpoint_call *calls;
+	char (*messages)[256];
+};
+
+static void drop_calls(struct ws_push *p)
+{
+	for (size_t i = 0; p->scatter && p->scatter->calls && i < p->scatter->n; i++) {
+		ws_http_drop(p->http, &p->scatter->calls[i].http);
+		ws_endpoint_call_free(&p->scatter->calls[i]);
+	}
+}
+
+void push_scatter_free(struct ws_push *p)
+{
+	struct push_scatter *s = p->scatter;
+	if (!s)
+		return;
+	drop_calls(p);
+	for (size_t i = 0; s->targets && i < s->n; i++) {
+		ws_scatter_free(s->targets[i].scatter);
+		ws_layout_free(s->targets[i].layout);
+		ws_buf_free(&s->targets[i].body);
+	}
+	free(s->targets);
+	free(s->calls);
+	free(s->messages);
+	free(s);
+	p->scatter = NULL;
+}
+
+/* ---- before anything is sent -------------------------------------------------------------------- */
+
+static int refuse(const struct ws_push *p, size_t i, struct ws_err *err, const char *why)
+{
+	ws_err_set(err, WS_EREFUSED, "%s cannot be sent single parameters: %s", p->endpoints[i].url, why);
+	ws_err_hint(err, "use --protocol update");
+	return ws_err_where(err, NULL, p->endpoints[i].url);
+}
+
+/* What its weights are kept in; WS_DTYPE_COUNT: it does not say. */
+static enum ws_dtype server_dtype(const struct ws_push *p, size_t i)
+{
+	const struct ws_config *config = p->targets[i].config ? p->targets[i].config : p->input.config;
+	const char *name = p->infos[i].dtype;
+	enum ws_dtype dtype;
+	if (ws_dtype_from_torch(name, &dtype))
+		return dtype;
+	name = config ? ws_config_string(config, "torch_dtype") : NULL;
+	if (config && !name)
+		name = ws_config_string(config, "dtype");
+	return name && ws_dtype_from_torch(name, &dtype) ? dtype : WS_DTYPE_COUNT;
+}
+
+static int check_endpoint(const struct ws_push *p, size_t i, struct ws_err *err)
+{
+	const struct ws_audit_target *t = &p->targets[i];
+	if (p->infos[i].quantization[0])
+		return refuse(p, i, err, "its weights are quantized, and what it made of them would stay old");
+	if (!t->listing.n || t->listing.received)
+		return refuse(p, i, err, "it does not list its parameters");
+	if (server_dtype(p, i) == WS_DTYPE_COUNT)
+		return refuse(p, i, err, "it does not say the type of its weights");
+	return 0;
+}
+
+static int make_layout(struct ws_push *p, size_t i, struct ws_err *err)
+{
+	struct target *t = &p->scatter->targets[i];
+	char why[512] = "its model is not known";
+	if (ws_audit_layout(&p->input, &p->targets[i], &t->layout, why, sizeof why, err))
+		return -1;
+	if (!t->layout)
+		return refuse(p, i, err, why);
+	if (strncmp(ws_layout_family(t->layout), "deepseek", 8) == 0)
+		return refuse(p, i, err, "it computes some of them when others are loaded");
+	const struct ws_scatter_opts opts = {
+		.layout = t->layout, .plan = p->plan, .listing = &p->targets[i].listing,
+		.dtype = server_dtype(p, i), .senders = SENDERS,
+	};
+	if (ws_scatter_make(&opts, &t->scatter, err)) {
+		ws_err_hint(err, "use --protocol update");
+		return ws_err_where(err, NULL, p->endpoints[i].url);
+	}
+	if (t->scatter->n_batches > p->scatter->n_batches)
+		p->scatter->n_batches = t->scatter->n_batches;
+	return 0;
+}
+
+static int legal(struct ws_push *p, struct ws_err *err)
+{
+	const size_t n = p->opts.n_endpoints;
+	if (!p->transport->send_each)
+		return ws_err_set(err, WS_EREFUSED, "the %s data plane sends to all ranks at once only",
+		                  p->transport->name);
+	if (push_find_targets(p, err))
+		return -1;
+	push_scatter_free(p);
+	p->scatter = calloc(1, sizeof *p->scatter);
+	if (!p->scatter || !(p->scatter->targets = calloc(n, sizeof *p->scatter->targets)) ||
+	    !(p->scatter->calls = calloc(n, sizeof *p->scatter->calls)) ||
+	    !(p->scatter->messages = calloc(n, sizeof *p->scatter->messages)))
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	p->scatter->n = n;
+	for (size_t i = 0; i < n; i++)
+		ws_buf_init(&p->scatter->targets[i].body, REQUEST_MAX);
+	for (size_t i = 0; i < n; i++)
+		if (check_endpoint(p, i, err) || make_layout(p, i, err))
+			return -1;
+	return 0;
+}
+
+/* ---- the transfer ------------------------------------------------------------------------------- */
+
+static void write_body(struct ws_push *p, size_t i)
+{
+	struct target *t = &p->scatter->targets[i];
+	const bool flush = p->opts.flush != WS_FLUSH_NEVER;
+	struct ws_jw w;
+	uint16_t port;
+	const char *host = ws_group_master(p->group, &port);
+	ws_jw_init(&w, &t->body);
+	ws_jw_object(&w, NULL);
+	ws_scatter_write(t->scatter, &w);
+	ws_jw_str(&w, "group_name", ws_group_name(p->group));
+	ws_jw_str(&w, "master_address", host);
+	ws_jw_uint(&w, "master_port", port);
+	ws_jw_uint(&w, "rank_offset", p->members[i].rank_offset);
+	ws_jw_uint(&w, "total_inference_world_size", ws_group_world_size(p->group) - SENDERS);
+	ws_jw_bool(&w, "flush_cache", flush);
+	ws_jw_bool(&w, "skip_flush_cache", !flush);
+	ws_jw_bool(&w, "free_kv_cache_before_recv", false);
+	ws_jw_bool(&w, "recapture_cuda_graph", false);
+	ws_jw_end_object(&w);
+}
+
+static int start_all(struct ws_push *p, ws_deadline until, struct ws_err *err)
+{
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		p->errs[i] = (struct ws_err)WS_ERR_INIT;
+		write_body(p, i);
+		if (ws_buf_check(&p->scatter->targets[i].body, "request", err) ||
+		    ws_endpoint_start(p->http, &p->scatter->calls[i], p->endpoints[i].url, "POST",
+		                      "/receive_weights_ep_scatter", &p->scatter->targets[i].body, until, err))
+			return -1;
+	}
+	return 0;
+}
+
+static int join(struct ws_push *p, struct ws_err *err)
+{
+	const ws_deadline soon = ws_deadline_min(p->until, ws_deadline_in(p->opts.init_ns));
+	push_enter(p, WS_PHASE_INIT);
+	if (start_all(p, p->until, err) || ws_group_join(p->group, p->scatter->calls, p->errs, soon, err))
+		return -1;
+	push_enter(p, WS_PHASE_TRANSFER);
+	const struct ws_transport *t = ws_group_transport(p->group);
+	p->progress_base = t->ops->progress(t);
+	return 0;
+}
+
+/* The sends of one batch to all endpoints. */
+struct batch {
+	struct ws_scatter_sends *of; /* of each endpoint */
+	struct ws_transport_send *sends;
+	size_t n, n_params;
+	uint64_t bytes;
+};
+
+static void close_batch(const struct ws_push *p, struct batch *b)
+{
+	for (size_t i = 0; b->of && i < p->opts.n_endpoints; i++)
+		ws_scatter_sends_free(&b->of[i]);
+	free(b->of);
+	free(b->sends);
+}
+
+static int open_batch(struct ws_push *p, size_t k, struct batch *b, struct ws_err *err)
+{
+	size_t n = 0;
+	*b = (struct batch){ .of = calloc(p->opts.n_endpoints, sizeof *b->of) };
+	for (size_t i = 0; b->of && i < p->opts.n_endpoints; i++) {
+		const struct ws_scatter *s = p->scatter->targets[i].scatter;
+		if (k >= s->n_batches)
+			continue;
+		if (ws_scatter_sends(s, k, 0, &b->of[i], err))
+			return -1;
+		n += b->of[i].n;
+		b->n_params = s->batches[k].n;
+		b->bytes += s->batches[k].bytes;
+	}
+	b->sends = calloc(n + 1, sizeof *b->sends);
+	if (!b->of || !b->sends)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		for (size_t j = 0; j < b->of[i].n; j++)
+			b->sends[b->n++] = (struct ws_transport_send){
+				.rank = p->members[i].rank_offset + b->of[i].items[j].rank,
+				.payload = b->of[i].items[j].payload,
+			};
+	return 0;
+}
+
+static void emit_batch(struct ws_push *p, size_t k, const struct batch *b, const struct ws_together *w,
+                       int64_t ns)
+{
+	const bool last = k + 1 == p->scatter->n_batches;
+	const struct ws_event ev = {
+		.type = WS_EV_BUCKET,
+		.bucket = { .index = k, .count = p->scatter->n_batches, .tensors = b->n_params,
+		            .bytes = b->bytes, .flush = last && p->opts.flush != WS_FLUSH_NEVER, .ns = ns,
+		            .wire_ns = w->wire_ns },
+	};
+	push_emit(p, &ev);
+}
+
+/* Parameters are overwritten as they come. */
+static void judge(struct ws_push *p, bool last, enum ws_code wire)
+{
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		struct push_endpoint *e = &p->endpoints[i];
+		const struct ws_err *said = &p->errs[i];
+		if (last && said->code == WS_OK && wire != WS_EINPUT && wire != WS_ESYSTEM)
+			e->state = WS_COMMITTED;
+		e->lost = said->code == WS_EREACH;
+		snprintf(e->message, sizeof e->message, "%.255s",
+		         said->code == WS_OK ? p->scatter->messages[i] : said->msg);
+	}
+}
+
+static int move_batch(struct ws_push *p, size_t k, struct batch *b, struct ws_err *err)
+{
+	struct ws_transport *t = ws_group_transport(p->group);
+	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
+	const bool last = k + 1 == p->scatter->n_batches;
+	const int64_t start = ws_now_ns();
+	char what[64];
+	snprintf(what, sizeof what, "batch %zu of %zu", k + 1, p->scatter->n_batches);
+	if (t->ops->send_each(t, b->sends, b->n, until, err))
+		return -1;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		if (p->endpoints[i].state == WS_UNTOUCHED)
+			p->endpoints[i].state = WS_PARTIAL;
+	struct ws_together w = { .group = p->group, .calls = p->scatter->calls, .n = p->opts.n_endpoints,
+		                 .later = !last, .errs = p->errs, .messages = p->scatter->messages,
+		                 .until = until, .cancel = p->opts.cancel, .what = what,
+		                 .tick = push_moved_tick, .ctx = p };
+	const int rc = ws_group_together(&w, err);
+	const int64_t ns = ws_now_ns() - start;
+	p->ns[WS_PHASE_APPLY] += ns - w.wire_ns;
+	p->ns[WS_PHASE_TRANSFER] -= ns - w.wire_ns;
+	if (rc || last)
+		judge(p, last, w.wire);
+	if (rc)
+		return err && err->code == WS_ETIMEOUT ? -1 : ws_err_wrap(err, "%s", what);
+	emit_batch(p, k, b, &w, ns);
+	return 0;
+}
+
+static int transfer(struct ws_push *p, struct ws_err *err)
+{
+	int rc = join(p, err);
+	if (rc)
+		judge(p, false, WS_OK);
+	for (size_t k = 0; rc == 0 && k < p->scatter->n_batches; k++) {
+		struct batch b;
+		p->bucket = k;
+		rc = open_batch(p, k, &b, err);
+		if (rc == 0)
+			rc = move_batch(p, k, &b, err);
+		close_batch(p, &b);
+	}
+	return rc;
+}
+
+static bool takes(const struct ws_capabilities *can)
+{
+	return can->ep_scatter;
+}
+
+const struct push_protocol push_ep_scatter = {
+	.name = "ep-scatter", .routes = "/receive_weights_ep_scatter", .takes = takes,
+	.tensors_only = true, .legal = legal, .transfer = transfer, .undo = drop_calls,
+};
