@@ -125,12 +125,13 @@ class Endpoint:
 
 
 class Receivers:
-    """Torch endpoints: Receivers("2.6", [1, 2]) has .endpoints of one and of two ranks."""
+    """Torch endpoints: Receivers("2.6", [1, 2]) has .endpoints of one and of two ranks. python: an
+    interpreter that has torch, whichever that is."""
 
-    def __init__(self, version, tps, env=None, options=(), ready_seconds=120):
+    def __init__(self, version, tps, env=None, options=(), ready_seconds=120, python=None):
         self.err = open(scratch("receivers-%d.err" % len(os.listdir(SCRATCH))), "w+")
-        argv = [os.path.join(HERE, "python.sh"), version, os.path.join(HERE, "receiver.py"),
-                "--tp", ",".join(map(str, tps)), *options]
+        run = [python] if python else [os.path.join(HERE, "python.sh"), version]
+        argv = run + [os.path.join(HERE, "receiver.py"), "--tp", ",".join(map(str, tps)), *options]
         self.child = start(argv, env, stdout=subprocess.PIPE, stderr=self.err)
         lines, ready = Lines(self.child.stdout), []
         while len(ready) < len(tps):

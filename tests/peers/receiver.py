@@ -43,8 +43,9 @@ def die_with_parent():
 class Rank:
     """One tp rank: a group to the sender, and what came through it."""
 
-    def __init__(self, tp_rank, keep):
-        self.tp_rank, self.keep = tp_rank, keep
+    def __init__(self, tp_rank, args):
+        self.tp_rank, self.keep = tp_rank, args.keep
+        self.device, self.eager = args.device, args.eager
         self.groups, self.held = {}, {}
         self.prepared = None
 
@@ -59,7 +60,8 @@ class Rank:
         options = "backend_options" if VERSION >= (2, 6) else "pg_options"
         made = c10d._new_process_group_helper(
             world, rank, [], c10d.Backend(body.get("backend", "nccl")), store,
-            group_name=name, timeout=timeout, **{options: None})
+            group_name=name, timeout=timeout, **{options: None},
+            **({"device_id": torch.device(self.device)} if self.eager else {}))
         group = made[0] if isinstance(made, tuple) else made
         ranks = c10d._world.pg_group_ranks if hasattr(c10d, "_world") else c10d._pg_group_ranks
         ranks[group] = {i: i for i in range(world)}
@@ -117,22 +119,22 @@ class Rank:
         if load_format == "flattened_bucket":
             tensors = self.receive_flattened(wanted, group)
         else:
-            tensors = [torch.empty(shape, dtype=dtype) for _, dtype, shape in wanted]
+            tensors = [torch.empty(shape, dtype=dtype, device=self.device) for _, dtype, shape in wanted]
             for work in [dist.broadcast(t, src=0, group=group, async_op=True) for t in tensors]:
                 work.wait()
         return [(name, tensor) for (name, _, _), tensor in zip(wanted, tensors)]
 
-    @staticmethod
-    def receive_flattened(wanted, group):
+    def receive_flattened(self, wanted, group):
         shapes = [torch.empty(shape, dtype=dtype, device="meta") for _, dtype, shape in wanted]
         sizes = [t.numel() * t.element_size() for t in shapes]
-        flat = torch.empty(sum(sizes), dtype=torch.uint8)
+        flat = torch.empty(sum(sizes), dtype=torch.uint8, device=self.device)
         dist.broadcast(flat, src=0, group=group)
         return [part.view(t.dtype).reshape(t.shape) for part, t in zip(flat.split(sizes), shapes)]
 
     def hold(self, name, tensor):
         if self.keep == "none":
             return
+        tensor = tensor.cpu()
         if self.keep == "memory":
             tensor = tensor.clone()
         raw = tensor.reshape(-1).view(torch.uint8).numpy()
@@ -152,6 +154,10 @@ class Rank:
     def serve(self, pipe):
         die_with_parent()
         torch.set_num_threads(1)
+        if self.device != "cpu":
+            # NCCL takes one rank of a GPU, unless the others seem to be on other machines.
+            os.environ["NCCL_HOSTID"] = "receiver-%d" % os.getpid()
+            torch.cuda.set_device(self.device)
         while True:
             action, body = pipe.recv()
             try:
@@ -191,7 +197,7 @@ class Endpoint:
         self.pipes, self.pids = [], []
         for i in range(tp):
             ours, theirs = FORK.Pipe()
-            child = FORK.Process(target=Rank(i, args.keep).serve, args=(theirs,), daemon=True)
+            child = FORK.Process(target=Rank(i, args).serve, args=(theirs,), daemon=True)
             child.start()
             theirs.close()
             self.pipes.append(ours)
@@ -391,6 +397,8 @@ def main():
     p.add_argument("--lineage", choices=sorted(LINEAGES), default="sglang-2026")
     p.add_argument("--join", type=float, default=300,
                    help="seconds that complete waits for the thread that prepare began")
+    p.add_argument("--device", default="cpu", help="cuda:0: for --backend nccl")
+    p.add_argument("--eager", action="store_true", help="join NCCL while the group is made")
     p.add_argument("--refuse", action="store_true", help="answer every update with 400, at once")
     args = p.parse_args()
     args.out = os.dup(1)  # for the ready lines; gloo prints to stdout on its own
