@@ -24,7 +24,7 @@ static struct {
 	struct transforming transforming;
 	struct opt_list endpoints, include, exclude;
 	struct pushing pushing;
-	const char *pool, *weight_version;
+	const char *pool, *weight_version, *asleep;
 	unsigned verify;
 	bool from_stdin, dry_run;
 	int64_t connect_ns, timeout_ns;
@@ -56,6 +56,7 @@ static const struct opt opts[] = {
 	OPT_TRANSFORMING(&cfg.transforming),
 	OPT_GROUP("How"),
 	OPT_PUSHING(&cfg.pushing),
+	OPT_STRING(0, "asleep", "LIST", &cfg.asleep, "the servers have given away weights, kv_cache, cuda_graph (joined by commas) and get them back, the weights first"),
 	OPT_CHOICE(0, "verify", verifies, &cfg.verify, "hold the names against the servers first (names), and their checksums against what was sent afterwards (hash)"),
 	OPT_GROUP("How long"),
 	OPT_DURATION(0, "connect-timeout", &cfg.connect_ns, "to reach the servers (10s)"),
@@ -214,6 +215,8 @@ static int push(const struct opt_args *args, const struct targets *targets, stru
 	struct again again = { 0 };
 	char state[PUSHING_PATH];
 	pushing_apply(&cfg.pushing, &o);
+	if (cfg.asleep && ws_memory_parse(cfg.asleep, &o.asleep, err))
+		return -1;
 	int rc = pushing_find_state(&cfg.pushing, state, &o, ui, err);
 	if (!rc)
 		rc = find_again(&again, &o, err);

@@ -76,6 +76,7 @@ __wsync push,verify -l backend -x -a 'auto gloo nccl' -d 'the data plane'
 __wsync push,verify -l gpu -x -a '0 1 2 3 4 5 6 7' -d 'the GPU that nccl sends from'
 __wsync push,verify -l nccl-lib -r -F -d 'the libnccl.so.2 to load'
 __wsync push,verify -l nccl-from -r -F -d 'the libnccl.so.2 of this Python'
+__wsync push -l asleep -x -a 'weights weights,kv_cache weights,kv_cache,cuda_graph' -d 'what they have given away'
 __wsync push,verify -l protocol -x -a 'auto update session two-phase receive ep-scatter' -d "the servers' routes"
 __wsync push,verify -l two-phase -x -a 'bucket whole' -d 'what is prepared at once'
 __wsync push,verify -l bucket-size -x -a '128MiB 256MiB 512MiB 1GiB' -d 'most bytes of one request'
@@ -134,7 +135,7 @@ __wsync register -l no-check -d 'do not ask the endpoint'
 __wsync register,ctl -s t -l timeout -x -d 'for all answers'
 
 __wsync_commands ctl info health pause resume flush repair sleep wake version
-__wsync ctl -l lineage -x -a 'auto sglang-0.4 sglang-0.5 sglang-2026 xorl-legacy xorl session slime' -d 'which family of servers'
+__wsync push,verify,ctl -l lineage -x -a 'auto sglang-0.4 sglang-0.5 sglang-2026 xorl-legacy xorl session slime' -d 'which family of servers'
 __wsync ctl -l mode -x -a 'abort retract in_place' -d 'what becomes of running requests'
 __wsync ctl -l tags -x -a 'weights kv_cache cuda_graph weights,kv_cache' -d 'which memory'
 __wsync ctl -l wait -x -d 'keep asking a busy endpoint'

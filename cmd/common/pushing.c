@@ -31,6 +31,7 @@ void pushing_apply(const struct pushing *p, struct ws_push_opts *opts)
 	opts->flush = p->flush;
 	opts->pause = p->pause;
 	opts->on_partial = p->partial;
+	opts->lineage = p->lineage;
 	const char *const nccl = getenv("WSYNC_NCCL_LIB");
 	if (p->backend == WS_BACKEND_NCCL)
 		agree_with_servers();

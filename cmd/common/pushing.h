@@ -4,6 +4,7 @@
 #define WSYNC_CMD_PUSHING_H
 
 #include "opt.h"
+#include "targets.h"
 #include "ui.h"
 
 #include "wsync/push.h"
@@ -11,7 +12,7 @@
 struct pushing {
 	const char *master_address, *group_name, *state_dir, *nccl_lib, *nccl_from;
 	uint64_t master_port, bucket_size, gpu;
-	unsigned backend, protocol, two_phase, format, flush, pause, partial; /* the library's enums */
+	unsigned backend, protocol, two_phase, format, flush, pause, partial, lineage; /* the library's enums */
 	int64_t init_ns, bucket_ns, lock_wait_ns;
 };
 
@@ -47,6 +48,7 @@ extern const char *const pushing_flushes[], *const pushing_pauses[], *const push
 	OPT_UINT(0, "master-port", "PORT", 0, 65535, &(p)->master_port, "port of the rendezvous (0: any)"), \
 	OPT_STRING(0, "group-name", "NAME", &(p)->group_name, \
 		"name of the process group (default: wsync-<8 hex>, fresh)"), \
+	OPT_LINEAGE(&(p)->lineage), \
 	OPT_STATE_DIR(&(p)->state_dir)
 #define OPT_PUSHING_TIMES(p) \
 	OPT_DURATION(0, "init-timeout", &(p)->init_ns, "to form the group (10m)"), \

@@ -67,6 +67,8 @@ struct ws_push_opts {
 	enum ws_push_flush flush;
 	enum ws_pause_mode pause;
 	enum ws_push_verify verify;
+	enum ws_lineage lineage;    /* of the endpoints; unknown: they are asked */
+	unsigned asleep;            /* enum ws_memory: what they have given away and get back on the way */
 	enum ws_push_partial on_partial; /* what becomes of an endpoint with half an update */
 	const char *nccl_library;   /* libnccl.so.2: a path, or a name for the loader; NULL: where it usually is */
 	const char *nccl_from;      /* or that of this Python, a program or a virtual environment; NULL: none */

@@ -292,7 +292,7 @@ static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct 
 	if (push_values(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_PAUSE);
-	if (push_record(p, err) || push_pause(p, err))
+	if (push_record(p, err) || push_pause(p, err) || push_wake_weights(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_FLUSH);
 	if (push_flush(p, err))
@@ -306,7 +306,10 @@ static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct 
 	p->spoilt = false;
 	push_enter(p, WS_PHASE_VERIFY);
 	(void)push_record(p, NULL);
-	return push_verify(p, err) || push_set_version(p, err) ? -1 : 0;
+	if (push_verify(p, err) || push_set_version(p, err))
+		return -1;
+	push_enter(p, WS_PHASE_RESUME);
+	return push_wake_caches(p, err);
 }
 
 static void reset_run(struct ws_push *p, const struct ws_push_source *s)
@@ -406,6 +409,7 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 		ws_err_where(&local, ws_phase_name(p->phase), NULL);
 		push_hash_end(p);
 		push_values_end(p);
+		push_warn_asleep(p);
 	}
 	if (rc)
 		judge_partial(p, &local);
@@ -454,6 +458,7 @@ static int take_opts(struct ws_push *p, const struct ws_push_opts *opts, struct 
 {
 	const size_t n = opts->n_endpoints;
 	p->opts = *opts;
+	p->asleep = opts->asleep;
 	p->opts.connect_ns = opts->connect_ns > 0 ? opts->connect_ns : 10 * WS_NS_PER_S;
 	p->opts.init_ns = opts->init_ns > 0 ? opts->init_ns : 600 * WS_NS_PER_S;
 	p->opts.bucket_ns = opts->bucket_ns > 0 ? opts->bucket_ns : 600 * WS_NS_PER_S;

@@ -82,6 +82,7 @@ int push_connect(struct ws_push *p, struct ws_err *err)
 	if (rc)
 		return -1;
 	for (size_t i = 0; i < n; i++) {
+		ws_endpoint_assume(&p->infos[i], p->opts.lineage);
 		if (check_layout(&p->infos[i], err))
 			return ws_err_where(err, NULL, p->endpoints[i].url);
 	}

@@ -73,8 +73,11 @@ const char *ws_push_refuses(const struct ws_capabilities *can, enum ws_pause_mod
 
 /* ---- at these endpoints ---- */
 
+/* A cache that was given away is empty. */
 enum ws_push_flush push_flush_when(const struct ws_push *p)
 {
+	if (p->asleep & WS_MEMORY_KV_CACHE)
+		return WS_FLUSH_NEVER;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		if (!p->known || !p->infos[i].disable_radix_cache)
 			return p->opts.flush;
@@ -84,6 +87,8 @@ enum ws_push_flush push_flush_when(const struct ws_push *p)
 bool push_flushes(const struct ws_push *p)
 {
 	bool forced = false;
+	if (p->asleep & WS_MEMORY_KV_CACHE)
+		return false;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		forced |= push_can(p, i)->forces_flush;
 	return forced || push_flush_when(p) != WS_FLUSH_NEVER;

@@ -52,6 +52,7 @@ struct ws_push {
 	size_t *index;                     /* scratch: urls[k] is endpoint index[k] */
 	bool *flags;                       /* scratch */
 	bool known;                        /* infos are filled */
+	unsigned asleep;                   /* enum ws_memory: what is still asleep at all of them */
 	struct ws_audit_target *targets;   /* what each of them lists; n_targets 0: not asked yet */
 	size_t n_targets;
 	struct ws_group *group;            /* NULL: not initialised, or given up after a failure */
@@ -125,6 +126,11 @@ enum ws_push_flush push_flush_when(const struct ws_push *p);
 bool push_flushes(const struct ws_push *p); /* does any of them flush, told to or not? */
 /* -1: this pause and this flush do not go together at this endpoint. */
 int push_refuse_pause(const struct ws_push *p, size_t i, bool idle, struct ws_err *err);
+
+/* push_wake.c */
+int push_wake_weights(struct ws_push *p, struct ws_err *err);
+int push_wake_caches(struct ws_push *p, struct ws_err *err);
+void push_warn_asleep(struct ws_push *p); /* a failed run woke one and not the other */
 
 /* push_names.c */
 int push_names(struct ws_push *p, struct ws_err *err);

@@ -497,3 +497,28 @@ expect_journal() {
 	expect_journal "$good" 'j["state"]["paused"], j["state"]["groups"]' '(False, [])'
 	expect_journal "$url" 'j["state"]["paused"], j["state"]["groups"]' '(False, [])'
 }
+
+@test "a sleeping endpoint gets its weights back, then the new ones, then its caches" {
+	endpoint one --lineage sglang-2026 --memory-saver drop
+	try wsync-ctl sleep --tags weights,kv_cache -e "$url"
+	expect_status 0
+	try wsync-push small.safetensors -e "$url" --asleep weights,kv_cache --verify none
+	expect_status 0
+	expect_journal "$url" '[p for p in paths if p in ("/resume_memory_occupation", "/update_weights_from_distributed", "/continue_generation")]' \
+		"['/resume_memory_occupation', '/update_weights_from_distributed', '/resume_memory_occupation', '/continue_generation']"
+	try wsync-push small.safetensors -e "$url" --verify none
+	expect_status 0
+	try wsync-push small.safetensors -e "$url" --asleep everything
+	expect_status 2
+	err_has "'everything' is none of weights, kv_cache and cuda_graph"
+}
+
+@test "a push to a sleeping endpoint that fails leaves its caches asleep and says so" {
+	endpoint one --lineage lenient --memory-saver drop --fault refuse:update_weights_from_distributed:1
+	try wsync-ctl sleep --tags weights,kv_cache -e "$url"
+	try wsync-push small.safetensors -e "$url" --asleep weights,kv_cache --verify none
+	expect_status 5
+	err_has "were woken and their caches were not"
+	try wsync-push small.safetensors -e "$url" --asleep kv_cache --verify none
+	expect_status 0
+}
