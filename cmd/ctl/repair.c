@@ -138,6 +138,7 @@ static void put_endpoint(struct repairs *r, const struct ws_ledger_entry *e, siz
 	ws_jw_bool(w, "resumed", a->resumed);
 	ws_jw_bool(w, "paused", a->paused);
 	ws_jw_bool(w, "left_group", a->left_group);
+	ws_jw_bool(w, "in_protocol", a->in_middle);
 	if (a->err.code)
 		ctl_put_failure(w, &a->err);
 	ui_line_end(r->job->ui);
@@ -153,7 +154,9 @@ static void show_answers(struct repairs *r, const struct ws_ledger_entry *e,
 		table_add(&t, shade(a), e->record.endpoints[i].url, verdict(r, a),
 		          ws_endpoint_state_name(a->state),
 		          a->err.code ? a->err.msg :
-		          !a->left_group && !r->job->cfg->dry_run ? "did not leave the group" : "");
+		          r->job->cfg->dry_run ? "" :
+		          !a->left_group ? "did not leave the group" :
+		          a->in_middle ? "did not end its update" : "");
 	}
 	table_print(&t, r->job->ui);
 	table_free(&t);

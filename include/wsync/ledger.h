@@ -39,12 +39,19 @@ enum ws_process_fate {
 	WS_PROCESS_ELSEWHERE      /* on another machine or in another container: not to be seen from here */
 };
 
+/* What it may be in the middle of, where it refuses every other update. */
+enum ws_ledger_middle {
+	WS_MIDDLE_NONE, WS_MIDDLE_SESSION, WS_MIDDLE_PROCESSING, WS_MIDDLE_TWO_PHASE,
+	WS_MIDDLE_TWO_PHASE_FLAT, WS_N_MIDDLES
+};
+
 struct ws_ledger_endpoint {
 	const char *url;
 	enum ws_phase phase;      /* begun, and perhaps not ended */
 	enum ws_endpoint_state state; /* at worst */
 	bool paused;              /* perhaps */
 	bool grouped;             /* perhaps it is in the group */
+	enum ws_ledger_middle middle;
 	const char *version;      /* weight version before, "" unknown */
 };
 
@@ -103,10 +110,12 @@ struct ws_repair_answer {
 	bool resumed;
 	bool paused;              /* it stays so, as far as can be known */
 	bool left_group;          /* it is no longer in the group */
+	bool in_middle;           /* of a protocol, and did not answer the request to end it */
 	bool settled;             /* nothing is left to repair: the record forgets it */
 };
 
-/* Puts the endpoints of one record in order, all at once: has them leave the group, resumes those that are
+/* Puts the endpoints of one record in order, all at once: has them leave the group and the middle of a
+ * protocol, resumes those that are
  * whole, and writes down what is left; the file goes with the last of them. answers has one for each
  * endpoint of the record, in its order, which stays. 0: nothing is left. Otherwise -1 and *err is
  * WS_EPARTIAL where an endpoint holds a mixture, else the first failure. May be repeated. */

@@ -157,7 +157,7 @@ int ws_ledger_save(struct ws_ledger *l, struct ws_err *err)
 
 bool ws_ledger_owes(const struct ws_ledger_endpoint *e)
 {
-	return e->paused || e->grouped || e->state == WS_PARTIAL;
+	return e->paused || e->grouped || e->middle || e->state == WS_PARTIAL;
 }
 
 /* Those that owe nothing leave the record; returns how many stay. */

@@ -25,6 +25,13 @@ void ws_ledger_close(struct ws_ledger *l); /* NULL is fine */
 /* As if it had never been: what could not be kept up to date must not be believed. */
 void ws_ledger_abandon(struct ws_ledger *l); /* NULL is fine */
 
+const char *ws_ledger_middle_name(enum ws_ledger_middle middle); /* "" none */
+/* Ends what these are in the middle of, none being WS_MIDDLE_NONE; those that answered are out of it then.
+ * -1: cancelled or system. */
+int ws_ledger_end_middles(struct ws_http *http, struct ws_ledger_endpoint *const *those, size_t n,
+                          const char *group, ws_deadline until, const struct ws_cancel *cancel,
+                          struct ws_err *err);
+
 /* Is there anything to repair at this endpoint? */
 bool ws_ledger_owes(const struct ws_ledger_endpoint *e);
 
@@ -34,7 +41,7 @@ bool ws_ledger_owes(const struct ws_ledger_endpoint *e);
 char *ws_ledger_pushes(const char *state_dir);
 char *ws_ledger_locks(const char *state_dir);
 int ws_ledger_check_dir(const char *pushes, struct ws_err *err);
-/* Writes the state, paused and grouped of these endpoints into a file of the dead; those that owe nothing
+/* Writes the state, paused, grouped and middle of these endpoints into a file of the dead; those that owe nothing
  * leave it, and it goes with the last of them. A file that has gone is fine. */
 int ws_ledger_amend(const char *path, const struct ws_ledger_endpoint *now, size_t n,
                     struct ws_err *err);

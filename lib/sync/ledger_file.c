@@ -10,7 +10,8 @@
  *   weight_version    that the push would set, null none
  *   sources           [path or synthetic:...]
  *   again             {directory, args: [--option=value]}, null: cannot be repeated
- *   endpoints         [{url, phase, state, paused, grouped, version}], paused and grouped meaning perhaps
+ *   endpoints         [{url, phase, state, paused, grouped, middle, version}]; paused, grouped and middle
+ *                     (ledger_middle.c, "" none) mean perhaps
  *
  * Every key must be there and have its type: a file that somebody wrote by hand is a file to look at, not
  * to act upon. */
@@ -56,6 +57,7 @@ static void print_endpoints(struct ws_jw *w, const struct ws_ledger_record *r)
 		ws_jw_str(w, "state", ws_endpoint_state_name(e->state));
 		ws_jw_bool(w, "paused", e->paused);
 		ws_jw_bool(w, "grouped", e->grouped);
+		ws_jw_str(w, "middle", ws_ledger_middle_name(e->middle));
 		ws_jw_str(w, "version", e->version);
 		ws_jw_end_object(w);
 	}
@@ -173,6 +175,11 @@ static const char *state_name(int i)
 	return ws_endpoint_state_name((enum ws_endpoint_state)i);
 }
 
+static const char *middle_name(int i)
+{
+	return ws_ledger_middle_name((enum ws_ledger_middle)i);
+}
+
 static const char *const *strings_of(struct reader *r, const char *key, size_t *n)
 {
 	const struct ws_json *array = member(r, key, WS_JSON_ARRAY, false);
@@ -209,6 +216,7 @@ static void parse_endpoint(struct reader *in, struct ws_ledger_endpoint *e)
 		.state = (enum ws_endpoint_state)choice_of(in, "state", WS_COMMITTED + 1, state_name),
 		.paused = truth_of(in, "paused"),
 		.grouped = truth_of(in, "grouped"),
+		.middle = (enum ws_ledger_middle)choice_of(in, "middle", WS_N_MIDDLES, middle_name),
 		.version = text_of(in, "version", false),
 	};
 	/* Requests go there: as good as one from the command line, or none. */

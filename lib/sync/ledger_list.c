@@ -187,6 +187,7 @@ static int amend_locked(const char *path, const struct ws_ledger_endpoint *now, 
 			is.state = news->state;
 			is.paused = news->paused;
 			is.grouped = news->grouped;
+			is.middle = news->middle;
 		}
 		if (!news || ws_ledger_owes(&is))
 			r->endpoints[kept++] = is;
@@ -235,6 +236,7 @@ static int forget(struct ws_ledger_entry *e, const char *const *urls, size_t n, 
 			gone[k++] = (struct ws_ledger_endpoint){
 				.url = r->endpoints[i].url,
 				.grouped = r->endpoints[i].grouped && !groups,
+				.middle = groups ? WS_MIDDLE_NONE : r->endpoints[i].middle,
 			};
 	const int rc = k ? ws_ledger_amend(e->path, gone, k, err) : 0;
 	free(gone);

@@ -21,6 +21,7 @@ struct repair {
 	struct ws_err *errs;
 	struct ws_locks **locks;
 	struct ws_ledger_endpoint *now;
+	struct ws_ledger_endpoint **middles; /* scratch: into now */
 	const char **urls;                /* scratch: whom a call goes to */
 	size_t *index;
 };
@@ -146,6 +147,22 @@ static int leave_group(struct repair *r, struct ws_err *err)
 	return -1;
 }
 
+static int end_middles(struct repair *r, struct ws_err *err)
+{
+	const struct ws_ledger_record *rec = &r->entry->record;
+	size_t n = 0;
+	for (size_t i = 0; i < rec->n_endpoints; i++) {
+		r->now[i] = rec->endpoints[i];
+		if (rec->endpoints[i].middle && is_free(r, i) && !r->answers[i].err.code)
+			r->middles[n++] = &r->now[i];
+	}
+	const int rc = n ? ws_ledger_end_middles(r->opts->http, r->middles, n, rec->group, patience(r),
+	                                         r->opts->cancel, err) : 0;
+	for (size_t i = 0; i < rec->n_endpoints; i++)
+		r->answers[i].in_middle = r->now[i].middle != WS_MIDDLE_NONE;
+	return rc;
+}
+
 static int resume(struct repair *r, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
@@ -179,6 +196,8 @@ static int write_down(struct repair *r, struct ws_err *err)
 		e->state = a->state;
 		e->paused = a->paused;
 		e->grouped = !a->left_group;
+		if (!a->in_middle)
+			e->middle = WS_MIDDLE_NONE;
 		a->settled = !ws_ledger_owes(e);
 	}
 	return n ? ws_ledger_amend(r->entry->path, r->now, n, err) : 0;
@@ -198,7 +217,7 @@ static int sum_up(const struct repair *r, struct ws_err *err)
 			where = rec->endpoints[i].url;
 		if (a->err.code && !first)
 			first = &a->err;
-		if (!a->busy && !a->err.code && !a->left_group && !r->opts->dry_run && !stuck)
+		if (!a->busy && !a->err.code && (!a->left_group || a->in_middle) && !r->opts->dry_run && !stuck)
 			stuck = rec->endpoints[i].url;
 	}
 	if (partial) {
@@ -213,8 +232,8 @@ static int sum_up(const struct repair *r, struct ws_err *err)
 		return -1;
 	}
 	if (stuck)
-		return ws_err_set(err, WS_ETIMEOUT, "%s: did not answer the request to leave group %s: it "
-		                  "may be stuck", stuck, rec->group);
+		return ws_err_set(err, WS_ETIMEOUT, "%s: did not answer the request to leave group %s, or to "
+		                  "end an update: it may be stuck", stuck, rec->group);
 	return 0;
 }
 
@@ -226,6 +245,7 @@ static void take_from_record(struct repair *r)
 			.err = WS_ERR_INIT, .state = rec->endpoints[i].state,
 			.paused = rec->endpoints[i].paused,
 			.left_group = !rec->endpoints[i].grouped || !*rec->group,
+			.in_middle = rec->endpoints[i].middle != WS_MIDDLE_NONE,
 		};
 }
 
@@ -238,18 +258,19 @@ int ws_ledger_repair(struct ws_ledger_entry *entry, const struct ws_repair_opts 
 		.infos = calloc(n + 1, sizeof *r.infos), .replies = calloc(n + 1, sizeof *r.replies),
 		.errs = calloc(n + 1, sizeof *r.errs), .locks = calloc(n + 1, sizeof *r.locks),
 		.now = calloc(n + 1, sizeof *r.now), .urls = calloc(n + 1, sizeof *r.urls),
-		.index = calloc(n + 1, sizeof *r.index),
+		.index = calloc(n + 1, sizeof *r.index), .middles = calloc(n + 1, sizeof *r.middles),
 	};
 	int rc = -1;
 	take_from_record(&r);
-	if (!r.infos || !r.replies || !r.errs || !r.locks || !r.now || !r.urls || !r.index) {
+	if (!r.infos || !r.replies || !r.errs || !r.locks || !r.now || !r.urls || !r.index ||
+	    !r.middles) {
 		ws_err_set(err, WS_ESYSTEM, "out of memory");
 		goto out;
 	}
 	if (take_locks(&r, err) || probe(&r, err))
 		goto out;
 	if (!opts->dry_run) {
-		rc = leave_group(&r, err) || resume(&r, err) ? -1 : 0;
+		rc = leave_group(&r, err) || end_middles(&r, err) || resume(&r, err) ? -1 : 0;
 		/* What was done is written down, also when it was cut short. */
 		if (write_down(&r, rc ? NULL : err) || rc) {
 			rc = -1;
@@ -267,5 +288,6 @@ out:
 	free(r.now);
 	free(r.urls);
 	free(r.index);
+	free(r.middles);
 	return rc;
 }

@@ -95,7 +95,7 @@ static int say(struct ws_push *p, size_t b, enum push_side side, ws_deadline unt
 	return rc;
 }
 
-static enum push_bracket choose(const struct ws_push *p, size_t i)
+enum push_bracket push_bracket_of(const struct ws_push *p, size_t i)
 {
 	const struct ws_capabilities *can = push_can(p, i);
 	if (can->session)
@@ -108,7 +108,7 @@ int push_brackets_begin(struct ws_push *p, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		p->endpoints[i].bracket = choose(p, i);
+		p->endpoints[i].bracket = push_bracket_of(p, i);
 	for (size_t b = 0; b < N_BRACKETS; b++)
 		if (say(p, b, BEGIN, until, p->opts.cancel, err))
 			return -1;

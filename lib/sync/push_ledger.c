@@ -4,7 +4,7 @@
  *
  * A state directory that cannot be written is no reason to leave servers with old weights, so it is a
  * warning; where the caller has named the directory, he relies on it, and nothing is begun without. */
-#include "push_state.h"
+#include "push_protocol.h"
 
 #include "ledger.h"
 #include "lock.h"
@@ -45,22 +45,50 @@ static size_t find(const struct ws_push *p, const char *url)
 	return i;
 }
 
-static void leave_stale_group(struct ws_push *p, const struct ws_ledger_entry *entry)
+static void leave_stale_group(struct ws_push *p, const char *group, struct ws_ledger_endpoint *now,
+                              size_t n)
+{
+	size_t k = 0;
+	for (size_t i = 0; i < n; i++)
+		if (now[i].grouped && *group)
+			p->urls[k++] = now[i].url;
+	if (k)
+		ws_endpoint_destroy_group(p->http, p->urls, k, group, ws_deadline_in(STALE_NS),
+		                          p->opts.cancel, p->answers, NULL);
+	k = 0;
+	for (size_t i = 0; i < n; i++)
+		if (now[i].grouped && *group) {
+			const enum ws_code code = p->answers[k++].err.code;
+			now[i].grouped = code != WS_OK && code != WS_EREFUSED;
+		}
+}
+
+static void end_stale_middles(struct ws_push *p, const char *group, struct ws_ledger_endpoint *now,
+                              size_t n)
+{
+	struct ws_ledger_endpoint **those = calloc(n + 1, sizeof *those);
+	size_t k = 0;
+	for (size_t i = 0; those && i < n; i++)
+		if (now[i].middle)
+			those[k++] = &now[i];
+	if (k)
+		ws_ledger_end_middles(p->http, those, k, group, ws_deadline_in(STALE_NS), p->opts.cancel, NULL);
+	free(those);
+}
+
+/* What the dead have left open at our endpoints would stand in our way. */
+static void clean_up(struct ws_push *p, const struct ws_ledger_entry *entry)
 {
 	const struct ws_ledger_record *r = &entry->record;
 	struct ws_ledger_endpoint *now = calloc(r->n_endpoints + 1, sizeof *now);
 	size_t n = 0;
-	for (size_t k = 0; now && k < r->n_endpoints; k++) {
-		if (!r->endpoints[k].grouped || find(p, r->endpoints[k].url) == p->opts.n_endpoints)
-			continue;
-		p->urls[n] = p->endpoints[find(p, r->endpoints[k].url)].url;
-		now[n++] = r->endpoints[k];
-	}
-	if (n && *r->group) {
-		ws_endpoint_destroy_group(p->http, p->urls, n, r->group, ws_deadline_in(STALE_NS),
-		                          p->opts.cancel, p->answers, NULL);
-		for (size_t k = 0; k < n; k++)
-			now[k].grouped = p->answers[k].err.code && p->answers[k].err.code != WS_EREFUSED;
+	for (size_t k = 0; now && k < r->n_endpoints; k++)
+		if ((r->endpoints[k].grouped || r->endpoints[k].middle) &&
+		    find(p, r->endpoints[k].url) < p->opts.n_endpoints)
+			now[n++] = r->endpoints[k];
+	if (n) {
+		leave_stale_group(p, r->group, now, n);
+		end_stale_middles(p, r->group, now, n);
 		ws_ledger_amend(entry->path, now, n, NULL);
 	}
 	free(now);
@@ -85,7 +113,7 @@ static void inherit(struct ws_push *p, const struct ws_ledger_entry *entry)
 		push_warn(p, e->url, "process %lld left it with a mixture of old and new weights",
 		          (long long)r->process.pid);
 	}
-	leave_stale_group(p, entry);
+	clean_up(p, entry);
 }
 
 static void look_for_the_dead(struct ws_push *p)
@@ -161,6 +189,25 @@ static int open_ledger(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
+/* A transfer may leave it in the middle of its protocol; afterwards one that is still there did not
+ * answer. */
+static enum ws_ledger_middle middle_of(const struct ws_push *p, size_t i)
+{
+	if (p->phase != WS_PHASE_TRANSFER && !p->endpoints[i].begun)
+		return WS_MIDDLE_NONE;
+	switch (push_bracket_of(p, i)) {
+	case PUSH_BRACKET_SESSION:
+		return WS_MIDDLE_SESSION;
+	case PUSH_BRACKET_PROCESS:
+		return WS_MIDDLE_PROCESSING;
+	case PUSH_BRACKET_NONE:
+		break;
+	}
+	if (p->protocol != &push_two_phase)
+		return WS_MIDDLE_NONE;
+	return p->format == WS_FORMAT_FLATTENED ? WS_MIDDLE_TWO_PHASE_FLAT : WS_MIDDLE_TWO_PHASE;
+}
+
 static void describe(const struct ws_push *p, size_t i, struct ws_ledger_endpoint *out)
 {
 	const struct push_endpoint *e = &p->endpoints[i];
@@ -170,6 +217,7 @@ static void describe(const struct ws_push *p, size_t i, struct ws_ledger_endpoin
 	out->state = p->phase == WS_PHASE_TRANSFER && e->state == WS_UNTOUCHED ? WS_PARTIAL : e->state;
 	out->paused = e->paused || e->found_paused || pausing;
 	out->grouped = e->grouped;
+	out->middle = middle_of(p, i);
 	out->version = p->infos[i].weight_version;
 }
 

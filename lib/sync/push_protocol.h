@@ -57,6 +57,8 @@ int push_legal(struct ws_push *p, struct ws_err *err);
 
 /* ---- push_brackets.c: begin, end and undo of an update ---- */
 
+/* What endpoint i wants around an update. */
+enum push_bracket push_bracket_of(const struct ws_push *p, size_t i);
 int push_brackets_begin(struct ws_push *p, struct ws_err *err);
 int push_brackets_end(struct ws_push *p, struct ws_err *err);
 void push_brackets_undo(struct ws_push *p);

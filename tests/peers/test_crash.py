@@ -37,19 +37,33 @@ BOUNDARIES = [
     ("resume", "continue_generation", 1, []),
     ("destroy", "destroy_weights_update_group", 1, []),
 ]
+# The same at servers with protocols of their own, which a push may leave in their middle.
+PROTOCOLS = [
+    ("session, second bucket", "update_weights_from_distributed", 2, ["session"]),
+    ("session, its end", "end_weight_update", 1, ["session"]),
+    ("two-phase, second prepare", "prepare_weights_update", 2, ["xorl", "--protocol", "two-phase"]),
+    ("two-phase, second completion", "complete_weights_update", 2, ["xorl", "--protocol", "two-phase"]),
+    ("two-phase in one, its completion", "complete_weights_update", 1,
+     ["xorl", "--protocol", "two-phase", "--two-phase", "whole"]),
+]
 SIGNALS = [signal.SIGKILL, signal.SIGINT, signal.SIGTERM]
 UPDATE = "/update_weights_from_distributed"
+COMPLETE = "/complete_weights_update"
 
 
 class Case:
     """Two endpoints, of which one may be held, and a state directory of their own."""
 
-    def __init__(self, name, source, faults, options=()):
+    def __init__(self, name, source, faults, options=(), lineage=None):
         self.source, self.options = source, list(options)
         self.state = lib.scratch("state-" + name)
         self.env = {"XDG_STATE_HOME": self.state, "WSYNC_REGISTRY": lib.scratch("registry.json")}
         held = ["--fault", faults] if faults else []
-        self.endpoints = [lib.Embedded("--tp", "2"), lib.Embedded(*held)]
+        kind = ["--lineage", lineage] if lineage else []
+        self.endpoints = [lib.Embedded("--tp", "2", *kind), lib.Embedded(*held, *kind)]
+        for e in self.endpoints:
+            e.needs = 1 if "whole" in options else BUCKETS
+            e.path = COMPLETE if "two-phase" in options else UPDATE
         self.targets = [w for e in self.endpoints for w in ("-e", e.url)]
 
     def close(self):
@@ -80,8 +94,8 @@ def asked(endpoint, path, status=None):
 
 def truth(endpoint):
     """What an endpoint holds, by what it agreed to."""
-    n = len(asked(endpoint, UPDATE, 200))
-    return "untouched" if n == 0 else "committed" if n >= BUCKETS else "partial"
+    n = len(asked(endpoint, endpoint.path, 200))
+    return "untouched" if n == 0 else "committed" if n >= endpoint.needs else "partial"
 
 
 def paused(endpoint):
@@ -113,6 +127,7 @@ def check_good(case, where):
         state = e.get("/wsync/journal")["state"]
         assert truth(e) == "committed" and not state["paused"], "%s: %s %s" % (where, truth(e), state)
         assert state["weight_version"] == "new", "%s: %s" % (where, state)
+        assert not state["prepared"] and not state["session"], "%s: %s" % (where, state)
     assert case.records() == [], "%s: %s" % (where, case.records())
 
 
@@ -154,9 +169,11 @@ def after_signal(case, done):
     check_good(case, "after the next push")
 
 
-def at_boundary(source, boundary, sig, again):
+def at_boundary(source, boundary, sig, again, lineage=None):
     name, route, call, options = boundary
-    case = Case("%s-%d" % (route, sig) + "-%d" % call, source, "hang:%s:%d" % (route, call), options)
+    if lineage:
+        options = options[1:]
+    case = Case("%s-%d" % (name, sig), source, "hang:%s:%d" % (route, call), options, lineage)
     running = case.start()
     held = case.endpoints[1]
     lib.await_true(lambda: len(asked(held, "/" + route)) >= call, 20, name)
@@ -218,6 +235,10 @@ def main():
             for sig in SIGNALS:
                 promise("%s at the %s" % (sig.name, boundary[0]), at_boundary, source, boundary, sig,
                         chance.random() < 0.5)
+        for boundary in PROTOCOLS:
+            for sig in (signal.SIGKILL, signal.SIGTERM):
+                promise("%s at the %s" % (sig.name, boundary[0]), at_boundary, source, boundary, sig,
+                        chance.random() < 0.5, boundary[3][0])
         for i in range(RANDOM):
             delay = chance.uniform(0, 0.6)
             promise("SIGKILL after %d ms" % (1000 * delay), at_random, source, i, delay,

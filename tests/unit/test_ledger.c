@@ -34,7 +34,8 @@ static struct ws_ledger *begin(void)
 	r->directory = "/work";
 	r->args = ARGS;
 	r->n_args = 2;
-	r->endpoints[0] = (struct ws_ledger_endpoint){ URLS[0], WS_PHASE_TRANSFER, WS_PARTIAL, true, true, "v6" };
+	r->endpoints[0] = (struct ws_ledger_endpoint){ URLS[0], WS_PHASE_TRANSFER, WS_PARTIAL, true, true,
+	                                                 WS_MIDDLE_SESSION, "v6" };
 	r->endpoints[1].paused = true;
 	return l;
 }
@@ -95,6 +96,7 @@ static void a_push_that_leaves_nothing_leaves_no_file(void **state)
 	assert_int_equal(ws_ledger_save(l, NULL), 0);
 	r->endpoints[0].state = WS_COMMITTED;
 	r->endpoints[0].paused = r->endpoints[0].grouped = r->endpoints[1].paused = false;
+	r->endpoints[0].middle = WS_MIDDLE_NONE;
 	ws_ledger_close(l);
 	assert_int_equal(count_files(), 0);
 }

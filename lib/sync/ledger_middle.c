@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ledger_middle.c - servers that a push left in the middle of a protocol, where they refuse every other
+ * update: the request that ends it, said by somebody who knows no more than that it was begun.
+ *
+ *   session           POST /end_weight_update {}
+ *   processing        POST /post_process_weights {"restore_weights_before_load":false,
+ *                     "post_process_quantization":true}
+ *   two-phase         POST /complete_weights_update {"group_name","flush_cache":false,
+ *                     "run_post_process_weights":false,"transport":"nccl_broadcast"}
+ *   two-phase-flat    the same with "load_format":"flattened_bucket"
+ *
+ * The group has been left by then, so that a completion finds the thread ended: mostly it is refused, and
+ * the server is free again. No weight version goes with it, because nobody knows what is loaded. */
+#include "ledger.h"
+
+#include "endpoint_call.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const names[] = { "", "session", "processing", "two-phase", "two-phase-flat" };
+static const char *const paths[] = { "", "/end_weight_update", "/post_process_weights",
+	                             "/complete_weights_update", "/complete_weights_update" };
+
+const char *ws_ledger_middle_name(enum ws_ledger_middle middle)
+{
+	return (unsigned)middle < WS_N_MIDDLES ? names[middle] : "";
+}
+
+static void write_body(enum ws_ledger_middle middle, const char *group, struct ws_buf *body)
+{
+	struct ws_jw w;
+	ws_jw_init(&w, body);
+	ws_jw_object(&w, NULL);
+	if (middle == WS_MIDDLE_PROCESSING) {
+		ws_jw_bool(&w, "restore_weights_before_load", false);
+		ws_jw_bool(&w, "post_process_quantization", true);
+	} else if (middle != WS_MIDDLE_SESSION) {
+		ws_jw_str(&w, "group_name", group);
+		ws_jw_bool(&w, "flush_cache", false);
+		ws_jw_bool(&w, "run_post_process_weights", false);
+		ws_jw_str(&w, "transport", "nccl_broadcast");
+		if (middle == WS_MIDDLE_TWO_PHASE_FLAT)
+			ws_jw_str(&w, "load_format", "flattened_bucket");
+	}
+	ws_jw_end_object(&w);
+}
+
+static int ask(struct ws_http *http, struct ws_ledger_endpoint *const *those, size_t n,
+               const char *group, ws_deadline until, const struct ws_cancel *cancel,
+               struct ws_endpoint_call *calls, struct ws_buf *bodies, struct ws_err *err)
+{
+	for (size_t i = 0; i < n; i++) {
+		ws_buf_init(&bodies[i], 4096);
+		write_body(those[i]->middle, group, &bodies[i]);
+		if (ws_buf_check(&bodies[i], "request", err) ||
+		    ws_endpoint_prepare(&calls[i], those[i]->url, "POST", paths[those[i]->middle], &bodies[i],
+		                        until, err))
+			return -1;
+	}
+	return ws_endpoint_run(http, calls, n, cancel, err);
+}
+
+int ws_ledger_end_middles(struct ws_http *http, struct ws_ledger_endpoint *const *those, size_t n,
+                          const char *group, ws_deadline until, const struct ws_cancel *cancel,
+                          struct ws_err *err)
+{
+	struct ws_endpoint_call *calls = calloc(n + 1, sizeof *calls);
+	struct ws_buf *bodies = calloc(n + 1, sizeof *bodies);
+	int rc = calls && bodies ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	if (rc == 0)
+		rc = ask(http, those, n, group, until, cancel, calls, bodies, err);
+	for (size_t i = 0; calls && bodies && i < n; i++) {
+		struct ws_err e = WS_ERR_INIT;
+		/* One that refuses has ended it already, or never began. */
+		if (rc == 0 && (ws_endpoint_reply(&calls[i], NULL, NULL, 0, &e) == 0 || e.code == WS_EREFUSED))
+			those[i]->middle = WS_MIDDLE_NONE;
+		ws_endpoint_call_free(&calls[i]);
+		ws_buf_free(&bodies[i]);
+	}
+	free(calls);
+	free(bodies);
+	return rc;
+}
