@@ -27,6 +27,13 @@ void ws_recipe_forget(struct ws_transform *t)
 	pthread_mutex_unlock(&t->last.lock);
 }
 
+/* Whoever fails for want of memory, or to read, knows bytes and files only. */
+static int name_tensor(const struct ws_product_part *part, struct ws_err *err)
+{
+	return err && err->code == WS_ESYSTEM ? ws_err_wrap(err, "making tensor '%s'", part->product->weight.name)
+	                                      : -1;
+}
+
 static int read_on(struct ws_last_read *l, const struct ws_made *m, uint64_t at, void *dst, size_t n,
                    struct ws_err *err)
 {
@@ -41,7 +48,7 @@ static int read_on(struct ws_last_read *l, const struct ws_made *m, uint64_t at,
 	}
 	if (ws_run_read(l->run, 0, at, dst, n, err)) {
 		forget_last(l); /* a second try is one */
-		return -1;
+		return name_tensor(m->part, err);
 	}
 	l->at = at + n;
 	if (l->at == item->bytes)
@@ -79,7 +86,9 @@ static int begin(const struct ws_maker *const *makers, size_t n, struct ws_makin
 
 static int next(struct ws_making *g, size_t item, uint64_t at, void *dst, size_t n, struct ws_err *err)
 {
-	return ws_run_read((struct ws_run *)g, item, at, dst, n, err);
+	struct ws_run *run = (struct ws_run *)g;
+	return ws_run_read(run, item, at, dst, n, err) == 0 ? 0 :
+	       name_tensor((const struct ws_product_part *)ws_run_item(run, item), err);
 }
 
 static void end(struct ws_making *g)

@@ -423,6 +423,11 @@ void ws_run_eager(struct ws_run *r)
 	pthread_mutex_unlock(&r->works->lock);
 }
 
+const struct ws_tiled *ws_run_item(const struct ws_run *r, size_t item)
+{
+	return r->items[item];
+}
+
 /* Lets go of items that lie behind; the reader's own thread, without the lock. */
 static void drop_items(struct ws_run *r, size_t before)
 {

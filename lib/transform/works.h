@@ -69,6 +69,7 @@ struct ws_run;
 int ws_run_begin(struct ws_works *w, const struct ws_tiled *const *items, size_t n, bool eager,
                  struct ws_run **out, struct ws_err *err);
 void ws_run_eager(struct ws_run *r); /* from now on */
+const struct ws_tiled *ws_run_item(const struct ws_run *r, size_t item);
 /* Bytes [at, at+n) of an item; one thread at a time, fast when it goes on where it was. */
 int ws_run_read(struct ws_run *r, size_t item, uint64_t at, void *dst, size_t n, struct ws_err *err);
 /* Of dry items: waits until all are made, or timeout_ms (-1: for ever) have passed. 1: they are; 0: not

@@ -392,6 +392,27 @@ static void a_nan_is_named_by_whoever_meets_it(void **state)
 	drop(&b);
 }
 
+/* Between the look and the sending. */
+static void a_file_that_shrinks_is_an_error_with_its_name(void **state)
+{
+	(void)state;
+	struct base b = { 0 };
+	add(&b, "a_proj.weight", 300, 500);
+	write_base(&b, false);
+	const struct ws_transform_opts o = { .quantize = WS_QUANTIZE_FP8, .threads = 2, .scratch = 16 * MIB };
+	struct ws_transform *t = transform(&b, &o);
+	struct ws_err err = WS_ERR_INIT;
+	uint8_t *bytes = malloc(150000);
+	assert_int_equal(ws_transform_check(t, NULL, NULL, &err), 0);
+	assert_int_equal(truncate("x.safetensors", 100000), 0);
+	assert_int_equal(ws_item_read(ws_catalog_item(ws_transform_catalog(t), 0), 0, bytes, 150000, &err), -1);
+	assert_string_equal(err.msg, "tensor 'a_proj.weight': x.safetensors: ends at byte 100000, 28086 bytes "
+	                    "early: it was cut short while in use");
+	ws_transform_free(t);
+	free(bytes);
+	drop(&b);
+}
+
 static uint64_t digest_of(const struct base *b, const struct ws_transform_opts *o)
 {
 	struct ws_transform *t = transform(b, o);
@@ -470,6 +491,7 @@ int main(void)
 		IN_SCRATCH(a_large_tensor_stays_within_the_scratch),
 		IN_SCRATCH(what_is_made_is_hashed_as_it_is_handed_out),
 		IN_SCRATCH(a_nan_is_named_by_whoever_meets_it),
+		IN_SCRATCH(a_file_that_shrinks_is_an_error_with_its_name),
 		IN_SCRATCH(the_digest_covers_how_it_is_made),
 		cmocka_unit_test(projections_are_chosen_or_what_a_list_leaves),
 	};
