@@ -29,7 +29,7 @@ struct config {
 	uint64_t tp, ep, busy;
 	unsigned keep, torch, lineage, saver;
 	bool restart;
-	int64_t init_ns, receive_ns, ready_ns, complete_ns;
+	int64_t init_ns, receive_ns, ready_ns, complete_ns, slow_ns;
 	struct opt_list faults;
 };
 
@@ -37,6 +37,7 @@ static struct config cfg = {
 	.listen = "127.0.0.1:30000", .tp = 1, .ep = 1,
 	.init_ns = 600 * WS_NS_PER_S, .receive_ns = 1800 * WS_NS_PER_S,
 	.ready_ns = 60 * WS_NS_PER_S, .complete_ns = 300 * WS_NS_PER_S,
+	.slow_ns = 2 * WS_NS_PER_S,
 };
 
 static const struct opt opts[] = {
@@ -71,7 +72,9 @@ static const struct opt opts[] = {
 	OPT_GROUP("Trouble"),
 	OPT_UINT(0, "busy", "N", 0, 1000000, &cfg.busy, "emulate N running requests (0)"),
 	OPT_LIST(0, "fault", "KIND:ROUTE:K[:TENSOR]", &cfg.faults,
-	         "at the K-th call of ROUTE: refuse, hang, drop, die or flip; repeatable"),
+	         "at the K-th call of ROUTE: refuse, hang, drop, die, flip, slow, garbage or "
+	         "wrong-length; repeatable"),
+	OPT_DURATION(0, "fault-delay", &cfg.slow_ns, "what a slow one takes longer (2s)"),
 	OPT_FLAG(0, "restart-on-death", &cfg.restart,
 	         "come back empty a moment after a death, as under a supervisor"),
 	OPT_COMMON(&cfg.common),
@@ -87,10 +90,12 @@ static const struct opt_program program = {
 	         "status 12; lenient survives. "
 	         "Faults: refuse answers 400; hang never answers; drop closes the connection; die ends "
 	         "the process at once; flip spoils one byte of what an update keeps, of TENSOR where one is "
-	         "named. In the middle of "
-	         "update_weights_from_distributed, drop and die strike when half the bytes have come. "
+	         "named; slow waits first; garbage and wrong-length spoil the answer. Where tensors come, "
+	         "drop and die strike when half the bytes have. wire/store, wire/connect and wire/payload "
+	         "are steps that can fail like routes. "
 	         "GET /wsync/journal tells what was asked, in order.",
-	.examples = { "wsync-endpoint --tp 2 --keep hash", "wsync-endpoint --lineage xorl", "wsync-endpoint --model qwen3-0.6b/ --tp 4",
+	.examples = { "wsync-endpoint --tp 2 --keep hash", "wsync-endpoint --lineage xorl",
+		      "wsync-endpoint --model qwen3-0.6b/ --tp 4",
 		      "wsync-endpoint --fault drop:update_weights_from_distributed:3" },
 	.opts = opts,
 };
@@ -205,7 +210,7 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 		.served_model_name = cfg.served_model_name, .dtype = cfg.dtype,
 		.quantization = cfg.quantization, .init_ns = cfg.init_ns, .receive_ns = cfg.receive_ns,
 		.memory_saver = cfg.saver > 0, .cpu_backup = cfg.saver == 2,
-		.ready_ns = cfg.ready_ns, .complete_ns = cfg.complete_ns,
+		.ready_ns = cfg.ready_ns, .complete_ns = cfg.complete_ns, .slow_ns = cfg.slow_ns,
 		.log = &ui->log, .warn = say_warning, .die = cfg.restart ? NULL : die, .crash = crash,
 	};
 	while (live(&o, ui, url, sizeof url, err) && err->code == WS_ECRASHED && cfg.restart) {

@@ -68,7 +68,7 @@ _wsync_options() {
 		--keep=memory|hash|none --torch=2.6|1.13
 		--model-path=ANY --served-model-name=ANY --dtype=bfloat16|float16|float32
 		--quantization=ANY --memory-saver=none|drop|backup --init-timeout=ANY --receive-timeout=ANY --ready-timeout=ANY --complete-timeout=ANY --busy=ANY --fault=FAULT
-		--restart-on-death" ;;
+		--fault-delay=ANY --restart-on-death" ;;
 	esac
 }
 
@@ -126,14 +126,15 @@ _wsync_sources() {
 
 _wsync_faults() {
 	local kind routes="init_weights_update_group update_weights_from_distributed pause_generation
-		continue_generation destroy_weights_update_group flush_cache update_weight_version"
-	for kind in refuse hang drop die flip; do
+		continue_generation destroy_weights_update_group flush_cache update_weight_version
+		wire/store wire/connect wire/payload"
+	for kind in refuse hang drop die flip slow garbage wrong-length; do
 		[[ $1 == $kind:* ]] || continue
 		_wsync_reply "$(printf "$kind:%s:1 " $routes)" "$1"
 		return
 	done
 	compopt -o nospace 2>/dev/null
-	_wsync_reply "refuse: hang: drop: die: flip:" "$1"
+	_wsync_reply "refuse: hang: drop: die: flip: slow: garbage: wrong-length:" "$1"
 }
 
 _wsync_value() { # VALUES CUR

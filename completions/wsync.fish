@@ -23,10 +23,10 @@ function __wsync_sources
 end
 
 function __wsync_faults
-    for kind in refuse hang drop die flip
+    for kind in refuse hang drop die flip slow garbage wrong-length
         printf "$kind:%s:1\n" init_weights_update_group update_weights_from_distributed \
             pause_generation continue_generation destroy_weights_update_group flush_cache \
-            update_weight_version
+            update_weight_version wire/store wire/connect wire/payload
     end
 end
 
@@ -165,4 +165,5 @@ __wsync endpoint -l ready-timeout -x -d 'for a prepared receive to begin'
 __wsync endpoint -l complete-timeout -x -d 'for it to end'
 __wsync endpoint -l busy -x -d 'emulate running requests'
 __wsync endpoint -l fault -x -a '(__wsync_faults)' -d 'misbehave at one call'
+__wsync endpoint -l fault-delay -x -d 'of faults that are slow'
 __wsync endpoint -l restart-on-death -d 'come back empty after a death'

@@ -71,6 +71,7 @@ struct ws_serve_opts {
 	const char *quantization;
 	int64_t init_ns;          /* for all ranks to join a group; 0: 600 s */
 	int64_t receive_ns;       /* for one update; 0: 30 min, torch's own limit */
+	int64_t slow_ns;          /* what fault "slow" takes; 0: 2 s */
 	int64_t ready_ns;         /* for a two-phase receive to begin; 0: 60 s */
 	int64_t complete_ns;      /* and, from the request to complete on, to end; 0: 300 s */
 	const struct ws_log *log; /* borrowed until ws_serve_stop */
@@ -84,14 +85,18 @@ struct ws_serve_opts {
 
 /* Listens and answers in threads of its own. Faults, K being the K-th call (from 1) of the route,
  * which is a path without its first slash:
- *   refuse  answered with 400
- *   hang    never answered while the endpoint lives
- *   drop    the connection is closed without an answer
- *   die     opts.die is called
- *   flip    (update_weights_from_distributed) one byte of what is kept is wrong: of the last tensor of
- *           that update, or of the last one that the glob TENSOR matches
- * During update_weights_from_distributed, drop and die strike when half the bytes have come: the
- * group's sockets close with the connection. */
+ *   refuse        answered with 400
+ *   hang          never answered while the endpoint lives
+ *   drop          the connection is closed without an answer
+ *   die           opts.die is called
+ *   slow          begun only after opts.slow_ns
+ *   garbage       done, and answered with bytes that are no text
+ *   wrong-length  done, and answered with less than was announced
+ *   flip          one byte of what is kept is wrong; only where tensors are received. A fourth part, a
+ *                 glob, chooses the tensor
+ * Where tensors are received in the request, drop and die strike when half the bytes have come: the
+ * group's sockets close with the connection. Three steps of the wire have faults as if they were
+ * routes, all kinds but flip: wire/store, wire/connect, and wire/payload, which cannot refuse. */
 int ws_serve_start(const struct ws_serve_opts *opts, struct ws_serve **out, struct ws_err *err);
 /* Aborts what is running, closes every connection, joins the threads. NULL is fine. */
 void ws_serve_stop(struct ws_serve *s);

@@ -74,6 +74,9 @@ struct ws_gloo_sink {
 int ws_gloo_recv(struct ws_gloo *g, unsigned root, const struct ws_gloo_sink *items, size_t n,
                  ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err);
 
+/* For tests of others: what this peer reads of us next, during our next call, is no message. */
+void ws_gloo_spoil(struct ws_gloo *g, unsigned peer);
+
 /* Payload bytes moved since ws_gloo_open: by the slowest child when sending, received when
  * receiving. Any thread; for progress. */
 uint64_t ws_gloo_progress(const struct ws_gloo *g);

@@ -300,6 +300,14 @@ int ws_gloo_queue_plain(struct ws_gloo_peer *p, enum ws_gloo_opcode opcode, uint
 	return queue(p, &(struct ws_gloo_message){ opcode, WS_GLOO_PLAIN_SLOT, length }, err);
 }
 
+void ws_gloo_spoil(struct ws_gloo *g, unsigned peer)
+{
+	static const uint8_t no_message[WS_GLOO_PREAMBLE] = { 0xde, 0xad, 0xbe, 0xef, 0xde, 0xad, 0xbe, 0xef,
+		                                              0xff, 0xff };
+	if (peer < g->size && peer != g->rank)
+		ws_buf_add(&g->peers[peer].out, no_message, sizeof no_message);
+}
+
 size_t ws_gloo_queued(const struct ws_gloo_peer *p)
 {
 	return p->out.len - p->out_at;

@@ -115,14 +115,19 @@ bool ws_serve_continue(struct ws_serve *s)
 	return ok;
 }
 
+void ws_serve_wait_changed(struct ws_serve *s, ws_deadline until)
+{
+	const struct timespec ts = { .tv_sec = (time_t)(until / WS_NS_PER_S),
+		                     .tv_nsec = (long)(until % WS_NS_PER_S) };
+	pthread_cond_timedwait(&s->changed, &s->lock, &ts);
+}
+
 bool ws_serve_flush(struct ws_serve *s, int64_t wait_ns)
 {
 	const ws_deadline until = ws_deadline_in(wait_ns);
-	const struct timespec ts = { .tv_sec = (time_t)(until / WS_NS_PER_S),
-		                     .tv_nsec = (long)(until % WS_NS_PER_S) };
 	pthread_mutex_lock(&s->lock);
 	while (!s->stopping && (s->running || s->waiting) && !ws_deadline_passed(until))
-		pthread_cond_timedwait(&s->changed, &s->lock, &ts);
+		ws_serve_wait_changed(s, until);
 	const bool idle = !s->running && !s->waiting;
 	if (idle)
 		s->journal.flushes++;
@@ -268,6 +273,7 @@ int ws_serve_new(const struct ws_serve_opts *opts, struct ws_serve **out, struct
 	s->opts.ep = opts->ep ? opts->ep : 1;
 	s->opts.init_ns = opts->init_ns ? opts->init_ns : 600 * WS_NS_PER_S;
 	s->opts.receive_ns = opts->receive_ns ? opts->receive_ns : 1800 * WS_NS_PER_S;
+	s->opts.slow_ns = opts->slow_ns ? opts->slow_ns : 2 * WS_NS_PER_S;
 	s->opts.ready_ns = opts->ready_ns ? opts->ready_ns : 60 * WS_NS_PER_S;
 	s->opts.complete_ns = opts->complete_ns ? opts->complete_ns : 300 * WS_NS_PER_S;
 	s->running = opts->busy;

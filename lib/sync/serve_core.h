@@ -25,6 +25,7 @@
  *   serve_model*.c   the runtime parameters of a model, and loading into them (serve_model.h)
  *   serve_journal.c  what was asked
  *   serve_fault.c    misbehaviour by appointment
+ *   serve_wire.c     and on the wire
  *   serve_lineage.c  how servers differ, and how they die (serve_lineage.h)
  *
  * Locks. `lock` guards every field of struct ws_serve but the weights, and is never held while
@@ -70,7 +71,8 @@ void ws_serve_handle(struct ws_serve *s, const struct ws_serve_request *rq,
 /* ---- faults ---- */
 
 enum ws_serve_fault_kind {
-	WS_FAULT_NONE, WS_FAULT_REFUSE, WS_FAULT_HANG, WS_FAULT_DROP, WS_FAULT_DIE, WS_FAULT_FLIP
+	WS_FAULT_NONE, WS_FAULT_REFUSE, WS_FAULT_HANG, WS_FAULT_DROP, WS_FAULT_DIE, WS_FAULT_FLIP,
+	WS_FAULT_SLOW, WS_FAULT_GARBAGE, WS_FAULT_WRONG_LENGTH
 };
 
 struct ws_serve_fault {
@@ -82,6 +84,16 @@ struct ws_serve_fault {
 
 int ws_serve_fault_parse(const char *text, enum ws_serve_lineage lineage, struct ws_serve_fault *out,
                          struct ws_err *err);
+/* Steps that are no route: the endpoint's own doings, counted over its life. */
+enum ws_serve_wire {
+	WS_WIRE_STORE,   /* a group's first rank turns to the store */
+	WS_WIRE_CONNECT, /* ... joins the mesh */
+	WS_WIRE_PAYLOAD, /* ... receives the tensors of one request, or of one bucket */
+	WS_WIRE_STEPS
+};
+/* Counts the step. What is due now, or NONE. */
+enum ws_serve_fault_kind ws_serve_wire_fault(struct ws_serve *s, enum ws_serve_wire step);
+void ws_serve_linger(struct ws_serve *s); /* for what "slow" takes, or until the endpoint stops */
 const char *ws_serve_fault_name(enum ws_serve_fault_kind kind);
 /* Route i of the table, NULL where that lineage does not have it. i beyond the last: *end. */
 const char *ws_serve_route_at(size_t i, enum ws_serve_lineage lineage, bool *get, bool *post, bool *end);
@@ -98,7 +110,7 @@ struct ws_serve_note {
 	unsigned status;          /* 0: not answered yet, or never */
 	int64_t at_ns, ns;        /* since the endpoint started; duration */
 	enum ws_serve_tri flush;  /* of an update: flush_cache as understood */
-	char fault[8];
+	char fault[16];
 	char group[128];
 	char mode[12];
 	char load_format[24];
@@ -300,6 +312,7 @@ struct ws_serve {
 	uint16_t port;
 	struct ws_serve_fault *faults;
 	size_t n_faults;
+	uint64_t wire_calls[WS_WIRE_STEPS]; /* under the lock */
 	int64_t started_ns;
 	int64_t created;           /* seconds since 1970, for /v1/models */
 	struct ws_serve_http *http; /* NULL: driven through ws_serve_handle */
@@ -346,6 +359,8 @@ bool ws_serve_flush(struct ws_serve *s, int64_t wait_ns);
 bool ws_serve_is_idle(struct ws_serve *s);
 int ws_serve_set_version(struct ws_serve *s, const char *version, struct ws_err *err);
 void ws_serve_wait_stop(struct ws_serve *s);
+/* With the lock held: until something changes, or that. */
+void ws_serve_wait_changed(struct ws_serve *s, ws_deadline until);
 /* Hash the endpoint's ranks while receiving? */
 bool ws_serve_hashes(const struct ws_serve *s);
 

@@ -6,7 +6,8 @@
 
 #include <string.h>
 
-static const char *const names[] = { "", "refuse", "hang", "drop", "die", "flip" };
+static const char *const names[] = { "", "refuse", "hang", "drop", "die", "flip",
+	                                   "slow", "garbage", "wrong-length" };
 
 const char *ws_serve_fault_name(enum ws_serve_fault_kind kind)
 {
@@ -15,10 +16,47 @@ const char *ws_serve_fault_name(enum ws_serve_fault_kind kind)
 
 static enum ws_serve_fault_kind find_kind(const char *text, size_t n)
 {
-	for (size_t k = WS_FAULT_REFUSE; k <= WS_FAULT_FLIP; k++)
+	for (size_t k = WS_FAULT_REFUSE; k <= WS_FAULT_WRONG_LENGTH; k++)
 		if (strlen(names[k]) == n && memcmp(names[k], text, n) == 0)
 			return (enum ws_serve_fault_kind)k;
 	return WS_FAULT_NONE;
+}
+
+static const char *const steps[] = { "wire/store", "wire/connect", "wire/payload" };
+
+static const char *find_step(const char *name)
+{
+	for (size_t i = 0; i < WS_WIRE_STEPS; i++)
+		if (strcmp(steps[i], name) == 0)
+			return steps[i];
+	return NULL;
+}
+
+static bool can_flip(const char *route)
+{
+	return strcmp(route, "update_weights_from_distributed") == 0 ||
+	       strcmp(route, "prepare_weights_update") == 0 || strcmp(route, "receive_weights") == 0;
+}
+
+enum ws_serve_fault_kind ws_serve_wire_fault(struct ws_serve *s, enum ws_serve_wire step)
+{
+	enum ws_serve_fault_kind due = WS_FAULT_NONE;
+	pthread_mutex_lock(&s->lock);
+	const uint64_t call = ++s->wire_calls[step];
+	for (size_t i = 0; i < s->n_faults; i++)
+		if (s->faults[i].route == steps[step] && s->faults[i].call == call)
+			due = s->faults[i].kind;
+	pthread_mutex_unlock(&s->lock);
+	return due;
+}
+
+void ws_serve_linger(struct ws_serve *s)
+{
+	const ws_deadline until = ws_deadline_in(s->opts.slow_ns);
+	pthread_mutex_lock(&s->lock);
+	while (!s->stopping && !ws_deadline_passed(until))
+		ws_serve_wait_changed(s, until);
+	pthread_mutex_unlock(&s->lock);
 }
 
 /* What follows K: which tensor. */
@@ -55,20 +93,24 @@ int ws_serve_fault_parse(const char *text, enum ws_serve_lineage lineage, struct
 		return ws_err_set(err, WS_EUSAGE, "fault '%s': not of the form KIND:ROUTE:K", text);
 	const enum ws_serve_fault_kind kind = find_kind(text, (size_t)(first - text));
 	if (kind == WS_FAULT_NONE)
-		return ws_err_set(err, WS_EUSAGE, "fault '%s': kind is none of refuse, hang, drop, die, flip",
-		                  text);
+		return ws_err_set(err, WS_EUSAGE, "fault '%s': kind is none of refuse, hang, drop, die, flip, "
+		                  "slow, garbage, wrong-length", text);
 	char route[64];
 	const size_t n = (size_t)(last - first) - 1;
 	if (n >= sizeof route)
 		return ws_err_set(err, WS_EUSAGE, "fault '%s': no such route", text);
 	memcpy(route, first + 1, n);
 	route[n] = 0;
-	const char *known = ws_serve_route_name(route, lineage);
+	const char *known = find_step(route);
+	if (!known)
+		known = ws_serve_route_name(route, lineage);
 	if (!known)
 		return ws_err_set(err, WS_EUSAGE, "fault '%s': no such route", text);
-	if (kind == WS_FAULT_FLIP && strcmp(known, "update_weights_from_distributed") != 0)
-		return ws_err_set(err, WS_EUSAGE,
-		                  "fault '%s': flip is for update_weights_from_distributed only", text);
+	if (kind == WS_FAULT_FLIP && !can_flip(known))
+		return ws_err_set(err, WS_EUSAGE, "fault '%s': flip is for update_weights_from_distributed, "
+		                  "prepare_weights_update and receive_weights only", text);
+	if (kind == WS_FAULT_REFUSE && known == steps[WS_WIRE_PAYLOAD])
+		return ws_err_set(err, WS_EUSAGE, "fault '%s': bytes cannot be refused", text);
 	*out = (struct ws_serve_fault){ .kind = kind, .route = known };
 	return parse_call(text, last + 1, out, err);
 }

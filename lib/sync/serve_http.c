@@ -76,12 +76,33 @@ static enum MHD_Result upload(struct exchange *x, const char *data, size_t *n)
 	return x->discarded <= MAX_BODY ? MHD_YES : MHD_NO;
 }
 
+/* The body's end, and then that it ends too early. */
+static ssize_t read_cut(void *cls, uint64_t at, char *dst, size_t most)
+{
+	const struct ws_buf *body = cls;
+	if (at >= body->len)
+		return MHD_CONTENT_READER_END_WITH_ERROR;
+	const size_t left = body->len - (size_t)at;
+	const size_t n = left < most ? left : most;
+	memcpy(dst, body->data + at, n);
+	return (ssize_t)n;
+}
+
+static struct MHD_Response *make_response(struct ws_serve_reply *rp)
+{
+	enum { MISSING = 100, BLOCK = 4096 };
+	if (rp->cut) /* the exchange lives as long as its answer */
+		return MHD_create_response_from_callback(rp->body.len + MISSING, BLOCK, read_cut, &rp->body,
+		                                         NULL);
+	return MHD_create_response_from_buffer(rp->body.len, rp->body.len ? rp->body.data : NULL,
+	                                       MHD_RESPMEM_MUST_COPY);
+}
+
 static enum MHD_Result queue_reply(struct MHD_Connection *c, struct ws_serve_reply *rp)
 {
 	if (rp->drop)
 		return MHD_NO;
-	struct MHD_Response *r = MHD_create_response_from_buffer(
-		rp->body.len, rp->body.len ? rp->body.data : NULL, MHD_RESPMEM_MUST_COPY);
+	struct MHD_Response *r = make_response(rp);
 	if (!r)
 		return MHD_NO;
 	if (rp->type && *rp->type)

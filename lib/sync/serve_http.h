@@ -29,6 +29,7 @@ struct ws_serve_reply {
 	const char *allow;   /* with 405: the methods; else NULL */
 	struct ws_buf body;  /* the caller frees */
 	bool drop;           /* close the connection, say nothing */
+	bool cut;            /* announce more than there is, and close */
 };
 
 /* HOST:PORT, an IPv6 address in brackets. */

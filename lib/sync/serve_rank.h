@@ -22,6 +22,7 @@ struct ws_serve_rank {
 	struct ws_err err;
 	pthread_t thread;
 	bool threaded, failed;
+	bool struck;       /* the fault of the update did */
 
 	/* of the update in work */
 	const struct ws_serve_update *update;
@@ -43,6 +44,11 @@ int ws_serve_run_ranks(struct ws_serve_group *g,
 int ws_serve_group_work(struct ws_serve_group *g,
                         int (*work)(struct ws_serve_rank *, struct ws_err *), void *job,
                         ws_deadline until, struct ws_err *err);
+/* Faults of the wire, serve_wire.c. 0: nothing more happens now. */
+int ws_serve_spoil_store(struct ws_serve_rank *r, struct ws_err *err);
+int ws_serve_spoil_joining(struct ws_serve_rank *r, enum ws_serve_fault_kind kind, struct ws_err *err);
+int ws_serve_strike(struct ws_serve_rank *r, enum ws_serve_fault_kind kind, struct ws_err *err);
+
 /* A group moves one thing at a time. -1: it is of no more use. */
 int ws_serve_group_begin(struct ws_serve_group *g, struct ws_err *err);
 void ws_serve_group_end(struct ws_serve_group *g);

@@ -58,7 +58,6 @@ static int open_mesh(struct ws_serve_rank *r, struct ws_err *err)
 	if (ws_host_local_toward(g->address, host, sizeof host, err))
 		return -1;
 	const bool old = s->opts.torch == WS_TORCH_1_13;
-	snprintf(r->prefix, sizeof r->prefix, old ? "/%s/%s/0/" : "/%s/%s//cpu//0/", g->name, g->name);
 	const struct ws_gloo_opts opts = {
 		.rank = g->rank_offset + r->tp_rank, .size = g->world_size,
 		.layout = old ? WS_GLOO_G1 : WS_GLOO_G2B, .prefix = r->prefix, .kv = &r->kv, .host = host,
@@ -92,10 +91,23 @@ static int await_everybody(struct ws_serve_rank *r, struct ws_err *err)
 
 static int join(struct ws_serve_rank *r, struct ws_err *err)
 {
-	if (connect_store(r, err))
+	const struct ws_serve_group *g = r->group;
+	const bool first = r->tp_rank == 0;
+	snprintf(r->prefix, sizeof r->prefix,
+	         g->serve->opts.torch == WS_TORCH_1_13 ? "/%s/%s/0/" : "/%s/%s//cpu//0/", g->name, g->name);
+	if ((first && ws_serve_spoil_store(r, err)) || connect_store(r, err))
+		return -1;
+	const enum ws_serve_fault_kind fault =
+		first ? ws_serve_wire_fault(g->serve, WS_WIRE_CONNECT) : WS_FAULT_NONE;
+	if (fault != WS_FAULT_NONE && fault != WS_FAULT_DROP && ws_serve_spoil_joining(r, fault, err))
 		return -1;
 	r->kv = (struct ws_gloo_kv){ r, kv_set, kv_get };
-	return open_mesh(r, err) || await_everybody(r, err) ? -1 : 0;
+	if (open_mesh(r, err))
+		return -1;
+	/* The mesh stands, and falls at once. */
+	if (fault == WS_FAULT_DROP)
+		return ws_err_set(err, WS_EDATA, "fault drop");
+	return await_everybody(r, err);
 }
 
 int ws_serve_group_join(struct ws_serve_group *g, ws_deadline until, struct ws_err *err)
@@ -105,19 +117,22 @@ int ws_serve_group_join(struct ws_serve_group *g, ws_deadline until, struct ws_e
 
 /* ---- receiving ---- */
 
-/* Half of the bytes are here: the moment at which an endpoint dies with the most harm. */
-static int strike(struct ws_serve_rank *r, struct ws_err *err)
+static bool strikes_midway(enum ws_serve_fault_kind kind)
 {
-	struct ws_serve *s = r->group->serve;
-	if (r->update->fault == WS_FAULT_DIE)
-		ws_serve_die(s);
-	return ws_err_set(err, WS_EDATA, "fault %s", ws_serve_fault_name(r->update->fault));
+	return kind == WS_FAULT_DROP || kind == WS_FAULT_DIE || kind == WS_FAULT_HANG ||
+	       kind == WS_FAULT_SLOW;
 }
 
 static bool fault_due(const struct ws_serve_rank *r)
 {
-	return r->tp_rank == 0 && r->received >= r->update->bytes / 2 &&
-	       (r->update->fault == WS_FAULT_DROP || r->update->fault == WS_FAULT_DIE);
+	return r->tp_rank == 0 && !r->struck && r->received >= r->update->bytes / 2 &&
+	       strikes_midway(r->update->fault);
+}
+
+static int strike(struct ws_serve_rank *r, struct ws_err *err)
+{
+	r->struck = true;
+	return ws_serve_strike(r, r->update->fault, err);
 }
 
 /* Closes the slots that are complete, empty ones included. */
@@ -182,8 +197,7 @@ static size_t fill_sinks(struct ws_serve_rank *r, struct ws_gloo_sink *sinks)
 	const bool memory = r->tp_rank == 0 && u->n && u->slots[0].data;
 	const bool whole = memory && u->flattened && in_one_piece(u);
 	r->copies = memory && u->flattened && !whole;
-	const bool looks = r->hashes || r->copies || u->load || u->fault == WS_FAULT_DROP ||
-	                   u->fault == WS_FAULT_DIE;
+	const bool looks = r->hashes || r->copies || u->load || strikes_midway(u->fault);
 	const size_t n = u->flattened ? 1 : u->n;
 	for (size_t i = 0; i < n; i++)
 		sinks[i] = (struct ws_gloo_sink){
@@ -204,7 +218,13 @@ static int receive(struct ws_serve_rank *r, struct ws_err *err)
 	r->at = r->received = 0;
 	if (r->hashes)
 		ws_hash_reset(r->hash);
+	r->struck = false;
 	const size_t n = fill_sinks(r, sinks);
+	if (u->fault == WS_FAULT_WRONG_LENGTH && n && r->tp_rank == 0)
+		sinks[n - 1].length++; /* a sender that does not mind is found out before it is stored */
+	if (u->fault == WS_FAULT_GARBAGE && r->tp_rank == 0)
+		ws_gloo_spoil(r->gloo, ws_gloo_parent(r->group->world_size, 0,
+		                                      r->group->rank_offset));
 	finish_slots(r);
 	int rc = ws_gloo_recv(r->gloo, 0, sinks, n, r->until, &r->group->cancel, err);
 	if (rc == 0 && fault_due(r))
@@ -279,6 +299,9 @@ int ws_serve_group_receive(struct ws_serve_group *g, struct ws_serve_update *u, 
 	const bool hashes = keep && (ws_serve_hashes(g->serve) || (u->staged && g->tp > 1));
 	if (ws_serve_group_begin(g, err))
 		return -1;
+	const enum ws_serve_fault_kind wire = ws_serve_wire_fault(g->serve, WS_WIRE_PAYLOAD);
+	if (u->fault == WS_FAULT_NONE)
+		u->fault = wire;
 	int rc = prepare(g, u, hashes, err);
 	if (rc == 0)
 		rc = ws_serve_run_ranks(g, receive, until, err);

@@ -26,7 +26,7 @@ static int check_types(const struct ws_serve_update *all, struct ws_err *err)
 }
 
 static int receive_each(struct ws_serve *s, struct ws_serve_group *g, struct ws_serve_stage *st,
-                        enum ws_serve_fault_kind fault, struct ws_err *err)
+                        const struct ws_serve_call *c, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_in(s->opts.receive_ns);
 	const struct ws_serve_update *all = &st->buckets.all;
@@ -35,7 +35,8 @@ static int receive_each(struct ws_serve *s, struct ws_serve_group *g, struct ws_
 		one.slots = &all->slots[i];
 		one.n = 1;
 		one.bytes = one.slots->bytes;
-		one.fault = i == all->n / 2 ? fault : WS_FAULT_NONE;
+		one.fault = i == all->n / 2 || c->fault == WS_FAULT_FLIP ? c->fault : WS_FAULT_NONE;
+		one.spoils = c->spoils;
 		if (ws_serve_group_receive(g, &one, true, until, err))
 			return -1;
 	}
@@ -67,7 +68,7 @@ static void receive(struct ws_serve_call *c, struct ws_serve_stage *st)
 		rc = ws_serve_stage_allocate(s, st, &err);
 	ws_serve_note_update(&c->note, all);
 	if (rc == 0)
-		rc = receive_each(s, g, st, c->fault, &err);
+		rc = receive_each(s, g, st, c, &err);
 	c->rp->drop = rc && (c->fault == WS_FAULT_DROP || c->fault == WS_FAULT_DIE);
 	if (rc == 0)
 		rc = ws_serve_take_in(s, &(struct ws_serve_intake){ ws_serve_stage_bring, st }, all, &c->note,

@@ -166,10 +166,11 @@ static const struct ws_serve_fault *due_fault(struct ws_serve *s, const struct r
 }
 
 /* True: the fault was the answer. Those that strike in the middle of an update are left to it. */
-static bool misbehave(struct ws_serve_call *c)
+static bool misbehave(struct ws_serve_call *c, const struct route *r)
 {
 	struct ws_serve *s = c->serve;
-	const bool later = strcmp(c->rq->path, "/update_weights_from_distributed") == 0;
+	const bool later = r->run == ws_serve_route_update || r->run == ws_serve_route_receive ||
+	                   r->run == ws_serve_route_scatter;
 	switch (c->fault) {
 	case WS_FAULT_REFUSE:
 		ws_serve_answer(c, false, "refused on request: --fault refuse:%s", c->rq->path + 1);
@@ -186,8 +187,22 @@ static bool misbehave(struct ws_serve_call *c)
 	case WS_FAULT_DROP:
 		c->rp->drop = !later;
 		return !later;
+	case WS_FAULT_SLOW:
+		ws_serve_linger(s);
+		return false;
 	default:
 		return false;
+	}
+}
+
+/* What was done is hidden behind an answer that nobody can read. */
+static void spoil_answer(struct ws_serve_call *c)
+{
+	static const char garbage[] = "\x16\x03\x01\xff{\"success\":tru\x80\xfe]]";
+	c->rp->cut = c->fault == WS_FAULT_WRONG_LENGTH;
+	if (c->fault == WS_FAULT_GARBAGE) {
+		ws_buf_reset(&c->rp->body);
+		ws_buf_add(&c->rp->body, garbage, sizeof garbage - 1);
 	}
 }
 
@@ -281,8 +296,10 @@ void ws_serve_handle(struct ws_serve *s, const struct ws_serve_request *rq,
 		return;
 	}
 	const size_t place = begin_note(&c, r);
-	if (r && !misbehave(&c))
+	if (r && !misbehave(&c, r)) {
 		run_with_body(&c, r);
+		spoil_answer(&c);
+	}
 	if (rp->body.failed)
 		answer_fixed(rp, 500, "{\"detail\":\"Internal Server Error\"}");
 	/* Whatever killed the scheduler takes the answers of all others with it. */

@@ -233,13 +233,6 @@ static void place(const struct scatter *x, unsigned rank, const struct piece *p,
 	t->sink.dst = ws_serve_model_at(m, p->param, rank) + (uint64_t)from * row;
 }
 
-static int strike(struct ws_serve_rank *r, enum ws_serve_fault_kind fault, struct ws_err *err)
-{
-	if (fault == WS_FAULT_DIE)
-		ws_serve_die(r->group->serve);
-	return ws_err_set(err, WS_EDATA, "fault %s", ws_serve_fault_name(fault));
-}
-
 static int receive(struct ws_serve_rank *r, struct ws_err *err)
 {
 	const struct scatter *x = r->group->job;
@@ -250,7 +243,7 @@ static int receive(struct ws_serve_rank *r, struct ws_err *err)
 	for (size_t b = 0; rc == 0 && b < x->n_batches; b++) {
 		const size_t first = at;
 		if (strikes && r->tp_rank == 0 && b == x->n_batches / 2) {
-			rc = strike(r, x->fault, err);
+			rc = ws_serve_strike(r, x->fault, err);
 			break;
 		}
 		for (; at < x->ends[b]; at++)

@@ -96,11 +96,9 @@ void ws_serve_two_phase_fini(struct ws_serve *s)
 static bool await(struct ws_serve *s, const bool *flag, int64_t ns)
 {
 	const ws_deadline until = ws_deadline_in(ns);
-	const struct timespec ts = { .tv_sec = (time_t)(until / WS_NS_PER_S),
-		                     .tv_nsec = (long)(until % WS_NS_PER_S) };
 	pthread_mutex_lock(&s->lock);
 	while (!*flag && !s->stopping && !ws_deadline_passed(until))
-		pthread_cond_timedwait(&s->changed, &s->lock, &ts);
+		ws_serve_wait_changed(s, until);
 	const bool in_time = *flag;
 	pthread_mutex_unlock(&s->lock);
 	return in_time;
@@ -193,6 +191,8 @@ static bool may_prepare(struct ws_serve_call *c, const struct ws_serve_buckets *
 /* In the scheduler. */
 static void prepare(struct ws_serve_call *c, struct ws_serve_buckets *b)
 {
+	b->all.fault = c->fault;
+	b->all.spoils = c->spoils;
 	struct ws_serve *s = c->serve;
 	struct ws_err err = WS_ERR_INIT;
 	char text[sizeof err.msg];

@@ -502,7 +502,8 @@ static void faults_are_parsed_strictly(void **state)
 {
 	static const char *const bad[] = {
 		"", "refuse", "refuse:health", "refuse:nope:1", "refuse:health:0", "refuse:health:x",
-		"break:health:1", "flip:health:1", "refuse:/health:1", ":health:1", "refuse::1",
+		"break:health:1", "flip:health:1", "refuse:wire/payload:1", "flip:wire/store:1",
+		"slow:wire:1", "refuse:/health:1", ":health:1", "refuse::1",
 		"refuse:health:99999999999",
 		"refuse:health:1:a", "flip:update_weights_from_distributed:1:",
 		"flip:update_weights_from_distributed:1x:a",

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An endpoint that misbehaves on the wire, and in its answers: what its peers see of it. */
+#include "serve_rank0.h"
+
+static struct ws_serve_opts with(const char *const *fault)
+{
+	return (struct ws_serve_opts){ .faults = fault, .n_faults = 1, .slow_ns = 300 * WS_NS_PER_MS };
+}
+
+/* Forms the group as rank 0; the outcome is told, not asserted. */
+static int try_form(struct post *p, struct ws_err *err)
+{
+	begin_init(p);
+	const struct ws_gloo_opts go = { .rank = 0, .size = 2, .prefix = "/g/g//cpu//0/", .kv = &kv,
+		                         .host = "127.0.0.1" };
+	return ws_gloo_open(&go, ws_deadline_in(WS_NS_PER_S), &cancel, &gloo, err);
+}
+
+/* What rank 0 meets, and then leaves: its store goes, and the endpoint's init ends by that. */
+static void join_fails(const char *fault, const char *ours, const char *theirs)
+{
+	const char *const faults[] = { fault };
+	const struct ws_serve_opts opts = with(faults);
+	struct ws_err err = WS_ERR_INIT;
+	struct post p;
+	start(&opts);
+	const int rc = try_form(&p, &err);
+	if (!rc || !strstr(err.msg, ours))
+		fail_msg("%s: '%s' lacks '%s'", fault, err.msg, ours);
+	ws_gloo_close(gloo);
+	gloo = NULL;
+	ws_store_close(store);
+	store = NULL;
+	end(&p, 400, theirs);
+	assert_null(serve->groups);
+	ws_serve_stop(serve);
+	serve = NULL;
+}
+
+static void a_store_that_meets_garbage_goes_on_without_that_rank(void **state)
+{
+	static const char *const kinds[] = { "refuse", "hang", "drop", "garbage", "wrong-length" };
+	(void)state;
+	for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+		char fault[64], theirs[64];
+		snprintf(fault, sizeof fault, "%s:wire/store:1", kinds[i]);
+		snprintf(theirs, sizeof theirs, "fault %s", kinds[i]);
+		join_fails(fault, "deadline", theirs);
+	}
+}
+
+static void an_address_that_is_none_is_found_out(void **state)
+{
+	(void)state;
+	join_fails("garbage:wire/connect:1", "what rank 1 published", "fault garbage");
+	join_fails("wrong-length:wire/connect:1", "cut short", "fault wrong-length");
+	join_fails("hang:wire/connect:1", "deadline", "fault hang");
+}
+
+static void a_mesh_may_fall_as_soon_as_it_stands(void **state)
+{
+	static const char *const faults[] = { "drop:wire/connect:1" };
+	const struct ws_serve_opts opts = with(faults);
+	struct ws_err err = WS_ERR_INIT;
+	struct post p;
+	(void)state;
+	start(&opts);
+	const int rc = try_form(&p, &err);
+	end(&p, 400, "fault drop");
+	if (rc == 0 && send_tensors(&err) == 0)
+		fail_msg("nobody was there, and nobody noticed");
+}
+
+static void slowness_is_no_failure(void **state)
+{
+	static const char *const faults[] = { "slow:wire/store:1", "slow:wire/connect:1",
+		                              "slow:wire/payload:1" };
+	struct ws_serve_opts opts = with(faults);
+	opts.n_faults = 3;
+	(void)state;
+	start(&opts);
+	int64_t t0 = ws_now_ns();
+	form();
+	assert_true(ws_now_ns() - t0 >= 600 * WS_NS_PER_MS);
+	t0 = ws_now_ns();
+	update(tensors, "", 200, "Succeeded");
+	assert_true(ws_now_ns() - t0 >= 300 * WS_NS_PER_MS);
+	assert_checksums();
+}
+
+static void payload_fails(const char *fault, const char *ours)
+{
+	const char *const faults[] = { fault };
+	const struct ws_serve_opts opts = with(faults);
+	struct ws_err err = WS_ERR_INIT;
+	struct post p;
+	start(&opts);
+	form();
+	begin(&p, "POST", "/update_weights_from_distributed", "{%s,\"flush_cache\":false}", tensors);
+	if (send_tensors(&err) == 0)
+		fail_msg("%s: nobody noticed", fault);
+	if (!strstr(err.msg, ours))
+		fail_msg("%s: '%s' lacks '%s'", fault, err.msg, ours);
+	end(&p, 400, "Failed to update parameter online");
+}
+
+static void a_length_that_is_wrong_is_found_out(void **state)
+{
+	(void)state;
+	payload_fails("wrong-length:wire/payload:1", "rank 1 expects 6 bytes for item 3, which has 5");
+}
+
+static void garbage_among_the_bytes_is_found_out(void **state)
+{
+	(void)state;
+	payload_fails("garbage:wire/payload:1", "message");
+}
+
+static void a_connection_may_break_among_the_bytes(void **state)
+{
+	static const char *const faults[] = { "drop:wire/payload:1" };
+	const struct ws_serve_opts opts = with(faults);
+	struct ws_err err = WS_ERR_INIT;
+	struct post p;
+	(void)state;
+	start(&opts);
+	form();
+	begin(&p, "POST", "/update_weights_from_distributed", "{%s,\"flush_cache\":false}", tensors);
+	send_tensors(&err); /* the kernel may have taken it all */
+	end(&p, -1, "");
+}
+
+static void a_receiver_that_hangs_is_waited_for_until_the_deadline(void **state)
+{
+	static const char *const faults[] = { "hang:wire/payload:1" };
+	const struct ws_serve_opts opts = with(faults);
+	struct ws_err err = WS_ERR_INIT;
+	struct post p;
+	(void)state;
+	start(&opts);
+	serve->opts.receive_ns = 500 * WS_NS_PER_MS;
+	form();
+	begin(&p, "POST", "/update_weights_from_distributed", "{%s,\"flush_cache\":false}", tensors);
+	send_tensors(&err); /* the kernel may have taken it all */
+	end(&p, 400, "fault hang");
+}
+
+static void answers_may_be_cut_or_garbled(void **state)
+{
+	static const char *const faults[] = { "wrong-length:pause_generation:1",
+		                              "garbage:continue_generation:1" };
+	struct ws_serve_opts opts = with(faults);
+	struct post p;
+	opts.n_faults = 2;
+	(void)state;
+	start(&opts);
+	begin(&p, "POST", "/pause_generation", "{}");
+	pthread_join(p.thread, NULL);
+	assert_int_equal(p.status, -1);
+	/* It was done all the same. */
+	assert_true(serve->paused);
+	begin(&p, "POST", "/continue_generation", "{}");
+	end(&p, 200, "\x16\x03\x01");
+	assert_false(serve->paused);
+}
+
+static void a_slow_answer_comes_in_the_end(void **state)
+{
+	static const char *const faults[] = { "slow:health:1" };
+	const struct ws_serve_opts opts = with(faults);
+	struct post p;
+	(void)state;
+	start(&opts);
+	const int64_t t0 = ws_now_ns();
+	get(&p, "/health", 200, "");
+	assert_true(ws_now_ns() - t0 >= 300 * WS_NS_PER_MS);
+	get(&p, "/wsync/journal", 200, "\"fault\":\"slow\"");
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(a_store_that_meets_garbage_goes_on_without_that_rank),
+		TEST(an_address_that_is_none_is_found_out),
+		TEST(a_mesh_may_fall_as_soon_as_it_stands),
+		TEST(slowness_is_no_failure),
+		TEST(a_length_that_is_wrong_is_found_out),
+		TEST(garbage_among_the_bytes_is_found_out),
+		TEST(a_connection_may_break_among_the_bytes),
+		TEST(a_receiver_that_hangs_is_waited_for_until_the_deadline),
+		TEST(answers_may_be_cut_or_garbled),
+		TEST(a_slow_answer_comes_in_the_end),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
