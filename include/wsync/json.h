@@ -32,7 +32,8 @@ void ws_jw_str(struct ws_jw *w, const char *key, const char *value); /* NULL val
 void ws_jw_strn(struct ws_jw *w, const char *key, const char *value, size_t len);
 void ws_jw_int(struct ws_jw *w, const char *key, int64_t value);
 void ws_jw_uint(struct ws_jw *w, const char *key, uint64_t value);
-void ws_jw_double(struct ws_jw *w, const char *key, double value); /* NaN, inf: null */
+void ws_jw_double(struct ws_jw *w, const char *key, double value); /* NaN, inf: null; nine
+                                                                     * digits, of a float all */
 void ws_jw_bool(struct ws_jw *w, const char *key, bool value);
 void ws_jw_null(struct ws_jw *w, const char *key);
 void ws_jw_hex64(struct ws_jw *w, const char *key, uint64_t value); /* "0011223344556677" */

@@ -4,6 +4,7 @@
 
 #include <cjson/cJSON.h>
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -282,14 +283,20 @@ void ws_jw_uint(struct ws_jw *w, const char *key, uint64_t value)
 	ws_buf_printf(w->out, "%llu", (unsigned long long)value);
 }
 
+/* Nine digits tell any two floats apart, but read as a double they are another number. */
 void ws_jw_double(struct ws_jw *w, const char *key, double value)
 {
+	char text[32];
 	if (!isfinite(value)) {
 		ws_jw_null(w, key);
 		return;
 	}
 	member(w, key);
-	ws_buf_printf(w->out, "%.9g", value);
+	snprintf(text, sizeof text, "%.9g", value);
+	const bool is_float = fabs(value) <= FLT_MAX && (double)(float)value == value;
+	if (is_float && strtod(text, NULL) != value)
+		snprintf(text, sizeof text, "%.17g", value);
+	ws_buf_puts(w->out, text);
 }
 
 void ws_jw_bool(struct ws_jw *w, const char *key, bool value)

@@ -176,6 +176,20 @@ static int check_version(const struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
+/* Better said now than when the weights are there and nobody can say whether they are right. */
+static int check_verify(const struct ws_push *p, struct ws_err *err)
+{
+	for (size_t i = 0; p->opts.verify == WS_VERIFY_HASH && i < p->opts.n_endpoints; i++) {
+		if (push_can(p, i)->checksums)
+			continue;
+		ws_err_set(err, WS_EREFUSED, "%s reports no checksums", p->endpoints[i].url);
+		ws_err_hint(err, "leave --verify hash out, and let wsync-verify weights look at samples "
+		                 "afterwards");
+		return ws_err_where(err, NULL, p->endpoints[i].url);
+	}
+	return 0;
+}
+
 int push_legal(struct ws_push *p, struct ws_err *err)
 {
 	if (!p->known)
@@ -183,7 +197,7 @@ int push_legal(struct ws_push *p, struct ws_err *err)
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		if (push_refuse_pause(p, i, true, err))
 			return -1;
-	if (check_format(p, err) || check_version(p, err))
+	if (check_format(p, err) || check_version(p, err) || check_verify(p, err))
 		return -1;
 	return p->protocol->legal ? p->protocol->legal(p, err) : 0;
 }

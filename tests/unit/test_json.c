@@ -117,13 +117,15 @@ static void what_is_written_is_what_was_given(void **state)
 	ws_jw_end_array(&w);
 	ws_jw_hex64(&w, "h", 0x1f);
 	ws_jw_double(&w, "nan", NAN);
+	ws_jw_double(&w, "float", 0.010498046875);
+	ws_jw_double(&w, "double", 1.0 / 3.0);
 	ws_jw_str(&w, "none", NULL);
 	ws_jw_str(&w, "s\"k", "q\"b\\n\nt\tx\x01\x7f\xff" "e");
 	ws_jw_strn(&w, "cut", "abc", 2);
 	ws_jw_end_object(&w);
 	assert_string_equal(ws_buf_str(&b),
 	                    "{\"u\":18446744073709551615,\"i\":-9223372036854775808,\"a\":[{},true,null],"
-	                    "\"h\":\"000000000000001f\",\"nan\":null,\"none\":null,"
+	                    "\"h\":\"000000000000001f\",\"nan\":null,\"float\":0.010498046875,\"double\":0.333333333,\"none\":null,"
 	                    "\"s\\\"k\":\"q\\\"b\\\\n\\nt\\tx\\u0001\\u007f\\ufffde\",\"cut\":\"ab\"}");
 	ws_buf_free(&b);
 }

@@ -1,0 +1,190 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# wsync-push by every protocol into endpoints with the routes of each lineage.
+load helpers
+
+# model FAMILY: a small checkpoint in m/ whose numbers are all of a likely size.
+model() {
+	/usr/bin/python3 "$repo/tests/cli/small_model.py" "$1" m
+	/usr/bin/python3 -c 'import struct
+with open("m/model.safetensors", "r+b") as f:
+	data = bytearray(f.read())
+	begin = 8 + struct.unpack_from("<Q", data)[0]
+	for i in range(begin + 1, len(data), 2):
+		data[i] = 0x3c | data[i] & 3
+	f.seek(0); f.write(data)'
+}
+
+# holds URL...: every number of every tensor is that of m/.
+holds() {
+	local url
+	for url in "$@"; do
+		try wsync-verify weights m -e "$url" --samples 1000
+		expect_status 0
+	done
+}
+
+expect_json() { local got; got=$(json "$1"); [ "$got" = "$2" ] || explain "expected $1 = $2, got $got"; }
+protocol='[l["protocol"] for l in lines if l["type"] == "plan"]'
+
+# steps URL WORD...: what was asked of the endpoint under these words, in order.
+steps() {
+	/usr/bin/python3 -c 'import json, sys, urllib.request
+j = json.load(urllib.request.urlopen(sys.argv[1] + "/wsync/journal", timeout=10))
+paths = [r["path"][1:] for r in j["requests"]]
+print(*[p for p in paths if any(w in p for w in sys.argv[2:])])' "$@"
+}
+expect_steps() {
+	local want=$1 got
+	shift
+	got=$(steps "$@")
+	[ "$got" = "$want" ] || explain "expected the requests '$want', got '$got'"
+}
+
+@test "auto chooses what a server takes" {
+	model qwen3
+	for pair in sglang-0.5:update sglang-2026:update xorl-legacy:update xorl:update session:session slime:update; do
+		endpoint "${pair%:*}" --lineage "${pair%:*}" --model m --tp 2
+		try wsync-push m -e "$url" --json
+		expect_status 0
+		expect_json "$protocol" "['${pair#*:}']"
+		holds "$url"
+	done
+}
+
+@test "two-phase: a pair of requests for each bucket, the flush and the version with the last" {
+	model qwen3
+	for lineage in xorl-legacy xorl; do
+		endpoint $lineage --lineage $lineage --model m --tp 2
+		try wsync-push m -e "$url" --protocol two-phase --bucket-size 512KiB --weight-version 9 --json
+		expect_status 0
+		n=$(json 'lines[-1]["buckets"]')
+		[ "$n" -gt 1 ] || explain "several buckets"
+		want=$(for ((i = 0; i < n; i++)); do printf 'prepare_weights_update complete_weights_update '; done)
+		expect_steps "${want% }" "$url" prepare complete
+		holds "$url"
+		try wsync-ctl version -e "$url"
+		out_has 9
+	done
+}
+
+@test "two-phase: a whole update is prepared once, and its need of memory said" {
+	model qwen3
+	endpoint a --lineage xorl-legacy --model m --tp 1
+	urls=("$url")
+	endpoint b --lineage xorl --model m --tp 2
+	urls+=("$url")
+	try wsync-push m -e "${urls[0]}" -e "${urls[1]}" --protocol two-phase --two-phase whole --bucket-size 512KiB
+	expect_status 0
+	err_has "stay in the servers' memory"
+	for u in "${urls[@]}"; do
+		expect_steps "prepare_weights_update complete_weights_update" "$u" prepare complete
+	done
+	holds "${urls[@]}"
+}
+
+@test "receive: one request for all of it, and the version afterwards" {
+	model qwen3
+	endpoint a --lineage xorl-legacy --model m --tp 2
+	try wsync-push m -e "$url" --protocol receive --bucket-size 512KiB --weight-version 4 --json
+	expect_status 0
+	expect_json '[l["load_format"] for l in lines if l["type"] == "plan"]' "['none']"
+	expect_steps "receive_weights update_weight_version" "$url" receive_weights version
+	holds "$url"
+}
+
+@test "sessions are begun and ended, and the version set when they are" {
+	model qwen3
+	endpoint a --lineage session --model m --tp 2
+	try wsync-push m -e "$url" --weight-version 4
+	expect_status 0
+	expect_steps "begin_weight_update update_weights_from_distributed end_weight_update update_weight_version" \
+		"$url" begin_ update_weight end_w
+	holds "$url"
+	try wsync-push m -e "$url" --protocol update
+	expect_status 5
+	err_has "takes no protocol update: it has no /update_weights_from_distributed outside of a session"
+}
+
+@test "a session that fails in its middle is ended" {
+	model qwen3
+	endpoint a --lineage session --model m --tp 1 --fault refuse:update_weights_from_distributed:2
+	try wsync-push m -e "$url" --bucket-size 512KiB
+	expect_status 5
+	[ "$(steps "$url" begin end_ | tr -d '\n')" = "begin_weight_update end_weight_update" ] ||
+		explain "its end was not said"
+	try wsync-push m -e "$url"
+	expect_status 0
+	holds "$url"
+}
+
+@test "ep-scatter: each rank is sent its own parameters, of several servers at once" {
+	model qwen3_moe
+	for sizes in "1" "2" "4 --ep 2"; do
+		endpoint "tp${sizes// /}" --lineage xorl-legacy --model m --tp $sizes
+		urls+=("$url")
+	done
+	try wsync-push m -e "${urls[0]}" -e "${urls[1]}" -e "${urls[2]}" --protocol ep-scatter --json --weight-version 3
+	expect_status 0
+	expect_json "$protocol" "['ep-scatter']"
+	expect_json 'sorted({e["state"] for e in lines[-1]["endpoints"]})' "['committed']"
+	holds "${urls[@]}"
+	for u in "${urls[@]}"; do
+		expect_steps "receive_weights_ep_scatter" "$u" scatter
+	done
+	# The group of one push is not that of the next.
+	try wsync-push m -e "${urls[1]}" --protocol ep-scatter
+	expect_status 0
+}
+
+@test "ep-scatter sends no half of a parameter, and nothing to who computes others from it" {
+	model qwen3_moe
+	endpoint a --lineage xorl-legacy --model m --tp 2
+	try wsync-push m -e "$url" --protocol ep-scatter --exclude '*k_proj*'
+	expect_status 5
+	err_has "goes as a whole"
+	expect_steps "" "$url" pause scatter
+	model deepseek_v3
+	endpoint b --lineage xorl-legacy --model m --tp 2
+	try wsync-push m -e "$url" --protocol ep-scatter
+	expect_status 5
+	err_has "it computes some of them when others are loaded"
+}
+
+@test "who does not take a protocol is named before anybody is paused" {
+	model qwen3
+	endpoint a --lineage xorl --model m
+	first=$url
+	endpoint b --lineage sglang-2026 --model m
+	for p in two-phase receive ep-scatter session; do
+		try wsync-push m -e "$first" -e "$url" --protocol $p
+		expect_status 5
+	done
+	try wsync-push m -e "$first" -e "$url" --protocol two-phase
+	err_has "$url takes no protocol two-phase: it has no /prepare_weights_update"
+	err_has "it takes update; --protocol auto chooses what all endpoints take"
+	expect_steps "" "$first" pause init prepare
+	expect_steps "" "$url" pause init
+}
+
+@test "servers of several kinds are served together where one protocol suits all" {
+	model qwen3
+	endpoint a --lineage session --model m
+	urls=("$url")
+	endpoint b --lineage xorl --model m --tp 2
+	urls+=("$url")
+	try wsync-push m -e "${urls[0]}" -e "${urls[1]}" --json
+	expect_status 0
+	expect_json "$protocol" "['session']"
+	holds "${urls[@]}"
+	expect_steps "" "${urls[1]}" begin_ end_
+}
+
+@test "checksums that nobody reports are not waited for" {
+	model qwen3
+	endpoint a --lineage xorl-legacy --model m
+	try wsync-push m -e "$url" --verify hash
+	expect_status 5
+	err_has "reports no checksums"
+	expect_steps "" "$url" pause init
+}
