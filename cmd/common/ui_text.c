@@ -54,6 +54,11 @@ static void text_plan(struct ui *ui, const struct ws_ev_plan *p)
 	if (p->skipped)
 		printf(", %zu skipped", p->skipped);
 	printf(", digest %016llx\n", (unsigned long long)p->digest);
+	if (!p->dry_run || !p->gpu_bytes)
+		return;
+	ui_head(ui, UI_PLAIN, "memory");
+	printf("at most %s of the GPU, %s pinned\n", ws_format_size(bytes, NUM, p->gpu_bytes),
+	       ws_format_size(size, NUM, p->pinned_bytes));
 }
 
 static void text_endpoint(struct ui *ui, const struct ws_ev_endpoint *e)

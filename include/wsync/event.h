@@ -44,7 +44,8 @@ struct ws_ev_plan {
 	uint64_t bytes;             /* payload of one copy */
 	uint64_t bucket_size;
 	const char *load_format;    /* "none", "flattened_bucket" */
-	const char *backend;        /* "gloo" */
+	const char *backend;        /* "gloo", "nccl" */
+	uint64_t gpu_bytes, pinned_bytes; /* at most, that the backend takes here; 0: none */
 	const char *protocol;       /* "update" */
 	unsigned world_size;        /* 0: not known yet (a dry run without endpoints) */
 	bool dry_run;

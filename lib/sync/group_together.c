@@ -224,6 +224,8 @@ static int say_late(const struct duo *d, struct ws_err *err)
 	ws_buf_init(&text, 8192);
 	if (w->joining)
 		ws_store_explain(w->group->store, &text);
+	else if (d->cause.hint[0]) /* ranks that were to join with this */
+		ws_buf_puts(&text, d->cause.hint);
 	else
 		ws_buf_puts(&text, "the group had formed, so a server or one of its ranks is stuck or "
 		            "slow: its log says more, and --bucket-timeout gives it longer");

@@ -115,6 +115,20 @@ static int plan_again(struct ws_push *p, const struct ws_push_source *s, struct 
 	return make_plan(p, s, dir, err);
 }
 
+static void tell_memory(const struct ws_push *p, struct ws_ev_plan *ev)
+{
+	uint64_t bytes = 0;
+	size_t payloads = 1;
+	for (size_t b = 0; b < p->plan->n_buckets; b++) {
+		const struct ws_plan_bucket *bucket = &p->plan->buckets[b];
+		bytes = bucket->bytes > bytes ? bucket->bytes : bytes;
+		if (p->plan->format != WS_FORMAT_FLATTENED && bucket->n > payloads)
+			payloads = bucket->n;
+	}
+	if (p->transport->memory)
+		p->transport->memory(p->plan->n_buckets, bytes, payloads, &ev->gpu_bytes, &ev->pinned_bytes);
+}
+
 static void emit_plan(struct ws_push *p)
 {
 	unsigned world = 0;
@@ -131,6 +145,7 @@ static void emit_plan(struct ws_push *p)
 		          .backend = p->transport->name, .protocol = p->protocol->name, .world_size = world,
 		          .dry_run = p->opts.dry_run },
 	};
+	tell_memory(p, &ev.plan);
 	push_emit(p, &ev);
 	for (size_t b = 0; b < plan->n_buckets; b++) {
 		const struct ws_plan_bucket *bucket = &plan->buckets[b];

@@ -49,6 +49,9 @@ struct ws_transport_ops {
 	int64_t settle_ns; /* what receivers need between the last broadcast and the group's end */
 	/* Could it be opened on this machine? Asked before anybody is spoken to. May be NULL: yes. */
 	int (*check)(const struct ws_transport_gpu *gpu, struct ws_err *err);
+	/* The most memory of the GPU and pinned memory that sending takes, of so many buckets of at most so many
+	 * bytes and payloads. May be NULL: none. */
+	void (*memory)(size_t buckets, uint64_t bytes, size_t payloads, uint64_t *gpu, uint64_t *pinned);
 	/* Begins to join the group; wait says how it went. */
 	int (*open)(const struct ws_transport_opts *opts, ws_deadline until, struct ws_transport **out,
 	            struct ws_err *err);

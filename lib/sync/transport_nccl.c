@@ -17,6 +17,8 @@
 #include "job.h"
 #include "nccl.h"
 
+#include "wsync/buf.h"
+
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -172,6 +174,13 @@ static int nccl_check(const struct ws_transport_gpu *gpu, struct ws_err *err)
 	return rc;
 }
 
+static void nccl_memory(size_t buckets, uint64_t bytes, size_t payloads, uint64_t *gpu, uint64_t *pinned)
+{
+	const uint64_t box = bytes + (uint64_t)payloads * (WS_FEED_ALIGN - 1);
+	*gpu = box * (buckets < WS_FEED_BOXES ? buckets : WS_FEED_BOXES);
+	*pinned = (uint64_t)WS_FEED_SLOTS * WS_FEED_SLOT;
+}
+
 /* ---- feeding ahead ---- */
 
 /* What cannot be had is tried again, and said, when it is to be sent. */
@@ -291,6 +300,20 @@ static int send_box(struct nccl *n, struct ws_feed_box *box, struct ws_err *err)
 	return 0;
 }
 
+static int join_at_last(struct nccl *n, struct ws_err *err)
+{
+	struct ws_buf text;
+	if (ws_comm_wait(n->comm, n->until, &n->stop, err) == 0)
+		return 0;
+	if (!err || err->code != WS_ETIMEOUT)
+		return -1;
+	ws_buf_init(&text, 8192);
+	ws_store_explain(n->opts.store, &text);
+	ws_err_hint(err, "%s", ws_buf_str(&text));
+	ws_buf_free(&text);
+	return -1;
+}
+
 static int send_all(void *arg, struct ws_err *err)
 {
 	struct nccl *n = arg;
@@ -298,7 +321,7 @@ static int send_all(void *arg, struct ws_err *err)
 	if (ws_gpu_use(n->gpu, err))
 		return -1;
 	/* Joined first, so that what a server refuses before it joins has not been sent. */
-	if (ws_comm_wait(n->comm, n->until, &n->stop, err))
+	if (join_at_last(n, err))
 		return -1;
 	await_feeding_ahead(n);
 	drop_boxes_but(n, n->now.payloads);
@@ -404,6 +427,7 @@ static void nccl_close(struct ws_transport *t)
 const struct ws_transport_ops ws_transport_nccl = {
 	.name = "nccl",
 	.check = nccl_check,
+	.memory = nccl_memory,
 	.open = nccl_open,
 	.agreed = nccl_agreed,
 	.stage = nccl_stage,

@@ -45,6 +45,19 @@ push() { try wsync-push small.safetensors -e "$url" --backend nccl --verify none
 	[ "$(grep -c '/destroy_weights_update_group' server.out)" = 1 ]
 }
 
+@test "a dry run says how much memory it takes" {
+	with_doubles
+	try wsync-push -n small.safetensors --backend nccl --bucket-size 4KiB
+	expect_status 0
+	out_has 'at most 8.50 KiB of the GPU, 64.0 MiB pinned'
+	try wsync-push -n small.safetensors --backend nccl --json
+	[ "$(json '[(l["gpu_bytes"], l["pinned_bytes"]) for l in lines if l["type"] == "plan"]')" = "[(8351, 67108864)]" ] ||
+		explain "other numbers"
+	try wsync-push -n small.safetensors --json
+	[ "$(json '[(l["gpu_bytes"], l["pinned_bytes"]) for l in lines if l["type"] == "plan"]')" = "[(0, 0)]" ] ||
+		explain "gloo takes none"
+}
+
 @test "the version and the file of NCCL are told, and where they came from" {
 	with_doubles
 	server

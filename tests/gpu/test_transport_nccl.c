@@ -281,6 +281,23 @@ static void a_lazy_server_joins_with_the_first_bucket(void **state)
 	t->ops->close(t);
 }
 
+static void who_never_joins_is_looked_for_in_the_store(void **state)
+{
+	(void)state;
+	struct ws_transport *t = NULL;
+	struct ws_err told = WS_ERR_INIT;
+	nccl->busy(UINT_MAX);
+	ON_GPU(open_it(&t, &err));
+	t->ops->agreed(t);
+	ON_GPU(t->ops->wait(t, &err));
+	ON_GPU(t->ops->send_bucket(t, buckets[0].payloads, 1, ws_deadline_in(WS_NS_PER_S / 20), &err));
+	assert_int_equal(t->ops->wait(t, &told), -1);
+	assert_int_equal(told.code, WS_ETIMEOUT);
+	assert_string_equal(told.msg, "joining the communicator took too long");
+	assert_non_null(strstr(told.hint, "0 of 2"));
+	t->ops->close(t);
+}
+
 static void who_does_not_come_or_does_not_take_ends_at_the_deadline(void **state)
 {
 	(void)state;
@@ -409,6 +426,7 @@ int main(void)
 		IN_ORDER(the_next_bucket_is_read_while_this_one_is_on_the_wire),
 		IN_ORDER(what_is_staged_and_never_sent_is_let_go),
 		IN_ORDER(a_lazy_server_joins_with_the_first_bucket),
+		IN_ORDER(who_never_joins_is_looked_for_in_the_store),
 		IN_ORDER(who_does_not_come_or_does_not_take_ends_at_the_deadline),
 		IN_ORDER(a_peer_that_dies_is_noticed),
 		IN_ORDER(bytes_that_cannot_be_had_end_the_bucket),
