@@ -21,7 +21,7 @@ leave() {
 	try wsync-push small.safetensors -e "$url" --bucket-size 8KiB --on-partial pause --weight-version 7
 	expect_status 5
 	records=(state/wsync/pushes/*.json)
-	[ ${#records[@]} = 1 ] && [ -e "${records[0]}" ] || explain "no record"
+	[ -e "${records[0]}" ] || explain "no record"
 }
 
 @test "nothing is left by a push that ends well, and there is nothing to repair" {
@@ -87,7 +87,8 @@ leave() {
 
 @test "an endpoint that is gone stays written down" {
 	leave one
-	kill "$pid" && wait "$pid" || true
+	kill "$pid"
+	wait "$pid" || true
 	try wsync-ctl repair
 	expect_status 9
 	sed -i 's/"state":"partial"/"state":"untouched"/' "${records[0]}"

@@ -219,6 +219,49 @@ def second_refused(source):
     case.close()
 
 
+def killed_idle(source):
+    """Between two sources of --stdin nobody is paused; the group goes, and nothing else is done."""
+    case = Case("idle", source, None)
+    argv = [os.path.join(lib.BUILD, "bin/wsync-push"), "--stdin", *case.targets, *OPTIONS]
+    child = lib.start(argv, case.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    lines = lib.Lines(child.stdout)
+    for _ in range(2):
+        child.stdin.write(source.encode() + b"\n")
+        child.stdin.flush()
+        while (line := lines.next(20))["type"] != "result":
+            pass
+        assert line["ok"], line
+    lib.stop(child)
+    assert [len(r["endpoints"]) for r in case.records()] == [2], case.records()
+    assert all(e.get("/wsync/journal")["state"]["groups"] for e in case.endpoints)
+    done = case.ctl("repair")
+    assert done.rc == 0, done
+    assert [(e["state"], e["left_group"]) for e in done.of("endpoint")] == [("committed", True)] * 2, done
+    assert not any(e.get("/wsync/journal")["state"]["groups"] for e in case.endpoints)
+    check_good(case, "after repair")
+    case.close()
+
+
+def killed_twice(source):
+    """A push that dies where one died before: what the first left is not lost, and one push ends both."""
+    case = Case("twice", source, "hang:update_weights_from_distributed:2")
+    for route, calls in ((UPDATE, 2), ("/pause_generation", 2)):
+        running = case.start()
+        lib.await_true(lambda r=route, n=calls: len(asked(case.endpoints[1], r)) >= n, 20, route)
+        running.child.kill()
+        running.wait(10)
+    records = case.records()
+    assert 1 <= len(records) <= 2, records
+    done = case.ctl("repair")
+    assert done.rc == 9, done
+    assert {e["url"] for e in done.of("endpoint") if e["state"] == "partial"} == \
+        {e.url for e in case.endpoints}, done
+    done = case.start().wait(30)
+    assert done.rc == 0, done
+    check_good(case, "after the next push")
+    case.close()
+
+
 def main():
     source = lib.scratch("crash.safetensors")
     suite = lib.Suite(150, "bin/wsync-endpoint")
@@ -243,6 +286,8 @@ def main():
             delay = chance.uniform(0, 0.6)
             promise("SIGKILL after %d ms" % (1000 * delay), at_random, source, i, delay,
                     chance.random() < 0.5)
+        promise("SIGKILL between two sources of --stdin", killed_idle, source)
+        promise("SIGKILL twice at the same endpoints", killed_twice, source)
         promise("a second push is refused, or waits", second_refused, source)
         return suite.main(lambda: None)
 
