@@ -24,7 +24,7 @@ static struct {
 	struct transforming transforming;
 	struct opt_list endpoints, include, exclude;
 	struct pushing pushing;
-	const char *pool, *weight_version, *asleep;
+	const char *pool, *weight_version, *asleep, *prove_flush;
 	unsigned verify;
 	bool from_stdin, dry_run;
 	int64_t connect_ns, timeout_ns;
@@ -56,6 +56,7 @@ static const struct opt opts[] = {
 	OPT_TRANSFORMING(&cfg.transforming),
 	OPT_GROUP("How"),
 	OPT_PUSHING(&cfg.pushing),
+	OPT_STRING(0, "prove-flush", "PROMPT", &cfg.prove_flush, "send this prompt before and after: nothing of it may come from the cache then"),
 	OPT_STRING(0, "asleep", "LIST", &cfg.asleep, "the servers have given away weights, kv_cache, cuda_graph (joined by commas) and get them back, the weights first"),
 	OPT_CHOICE(0, "verify", verifies, &cfg.verify, "hold the names against the servers first (names), and their checksums against what was sent afterwards (hash)"),
 	OPT_GROUP("How long"),
@@ -206,6 +207,7 @@ static int push(const struct opt_args *args, const struct targets *targets, stru
 		.sharded_tp = cfg.naming.sharded_tp, .sharded_ep = cfg.naming.sharded_ep,
 		.transform = &transform,
 		.weight_version = cfg.weight_version, .dry_run = cfg.dry_run,
+		.prove_flush = cfg.prove_flush,
 		.list_tensors = cfg.dry_run || cfg.common.verbose > 0, .api_key = targets->api_key,
 		.connect_ns = cfg.connect_ns,
 		.timeout_ns = cfg.timeout_ns == WS_FOREVER ? 0 : cfg.timeout_ns,

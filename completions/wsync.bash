@@ -16,6 +16,7 @@ _wsync_options() {
 		--lora-partial --correction=FILE --trust-values --scratch=128MiB|256MiB|512MiB|1GiB
 		--backend=auto|gloo|nccl --gpu=0|1|2|3|4|5|6|7 --nccl-lib=FILE --nccl-from=FILE
 		--lineage=auto|sglang-0.4|sglang-0.5|sglang-2026|xorl-legacy|xorl|session|slime
+		--prove-flush=ANY
 		--asleep=weights|kv_cache|weights,kv_cache|weights,kv_cache,cuda_graph
 		--protocol=auto|update|session|two-phase|receive|ep-scatter --two-phase=bucket|whole
 		--bucket-size=128MiB|256MiB|512MiB|1GiB

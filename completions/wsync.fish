@@ -76,6 +76,7 @@ __wsync push,verify -l backend -x -a 'auto gloo nccl' -d 'the data plane'
 __wsync push,verify -l gpu -x -a '0 1 2 3 4 5 6 7' -d 'the GPU that nccl sends from'
 __wsync push,verify -l nccl-lib -r -F -d 'the libnccl.so.2 to load'
 __wsync push,verify -l nccl-from -r -F -d 'the libnccl.so.2 of this Python'
+__wsync push -l prove-flush -x -d 'a prompt that may not be in the cache afterwards'
 __wsync push -l asleep -x -a 'weights weights,kv_cache weights,kv_cache,cuda_graph' -d 'what they have given away'
 __wsync push,verify -l protocol -x -a 'auto update session two-phase receive ep-scatter' -d "the servers' routes"
 __wsync push,verify -l two-phase -x -a 'bucket whole' -d 'what is prepared at once'

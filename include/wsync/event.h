@@ -116,6 +116,8 @@ struct ws_ev_endpoint_result {
 	enum ws_endpoint_state state;
 	bool paused;                /* left paused */
 	const char *message;
+	bool proved;                /* a prompt was sent before and after: */
+	int64_t cached_before, cached_after; /* tokens of it that came from the cache */
 };
 
 /* WS_EV_RESULT: one line of --stdin; WS_EV_END: the last of a run. */

@@ -68,6 +68,7 @@ struct ws_push_opts {
 	enum ws_pause_mode pause;
 	enum ws_push_verify verify;
 	enum ws_lineage lineage;    /* of the endpoints; unknown: they are asked */
+	const char *prove_flush;    /* a prompt that must not be in the cache afterwards; NULL: none */
 	unsigned asleep;            /* enum ws_memory: what they have given away and get back on the way */
 	enum ws_push_partial on_partial; /* what becomes of an endpoint with half an update */
 	const char *nccl_library;   /* libnccl.so.2: a path, or a name for the loader; NULL: where it usually is */

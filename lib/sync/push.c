@@ -297,6 +297,8 @@ static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct 
 		return -1;
 	if (p->opts.dry_run)
 		return 0;
+	if (push_prove_before(p, err))
+		return -1;
 	push_enter(p, WS_PHASE_INIT);
 	if (name_group(p, err) || push_record_begin(p, s, err))
 		return -1;
@@ -456,6 +458,14 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 	}
 	list_endpoints(p);
 	push_release(p, rc == 0);
+	push_enter(p, WS_PHASE_VERIFY);
+	if (rc == 0 && push_prove_after(p, &local)) {
+		ws_err_where(&local, ws_phase_name(WS_PHASE_VERIFY), NULL);
+		p->failure = local;
+		r.ok = false;
+		r.err = &p->failure;
+		rc = -1;
+	}
 	push_enter(p, WS_PHASE_PLAN);
 	memcpy(r.ns, p->ns, sizeof r.ns);
 	r.total_ns = ws_now_ns() - p->run_since;
@@ -513,6 +523,9 @@ static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 			if (strcmp(o->endpoints[i], o->endpoints[k]) == 0)
 				return ws_err_set(err, WS_EUSAGE, "endpoint %s is given twice",
 				                  o->endpoints[i]);
+	if (o->prove_flush && (!o->prove_flush[0] || o->asleep))
+		return ws_err_set(err, WS_EUSAGE, o->asleep ? "--prove-flush: endpoints that sleep answer "
+		                  "no prompt" : "--prove-flush: the prompt is empty");
 	if (o->group_name && (!o->group_name[0] || strlen(o->group_name) > 100))
 		return ws_err_set(err, WS_EUSAGE, "group name '%s': 1 to 100 bytes", o->group_name);
 	return 0;
@@ -584,6 +597,7 @@ void ws_push_close(struct ws_push *p)
 	free(p->errs);
 	free(p->answers);
 	free(p->results);
+	free(p->cached);
 	push_names_forget(p);
 	free(p->targets);
 	free(p->urls);

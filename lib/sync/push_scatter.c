@@ -146,7 +146,7 @@ static int legal(struct ws_push *p, struct ws_err *err)
 static void write_body(struct ws_push *p, size_t i)
 {
 	struct target *t = &p->scatter->targets[i];
-	const bool flush = p->opts.flush != WS_FLUSH_NEVER;
+	const bool flush = push_flush_when(p) != WS_FLUSH_NEVER;
 	struct ws_jw w;
 	uint16_t port;
 	const char *host = ws_group_master(p->group, &port);
@@ -239,7 +239,7 @@ static void emit_batch(struct ws_push *p, size_t k, const struct batch *b, const
 	const struct ws_event ev = {
 		.type = WS_EV_BUCKET,
 		.bucket = { .index = k, .count = p->scatter->n_batches, .tensors = b->n_params,
-		            .bytes = b->bytes, .flush = last && p->opts.flush != WS_FLUSH_NEVER, .ns = ns,
+		            .bytes = b->bytes, .flush = last && push_flush_when(p) != WS_FLUSH_NEVER, .ns = ns,
 		            .wire_ns = w->wire_ns },
 	};
 	push_emit(p, &ev);
@@ -311,5 +311,5 @@ static bool takes(const struct ws_capabilities *can)
 
 const struct push_protocol push_ep_scatter = {
 	.name = "ep-scatter", .routes = "/receive_weights_ep_scatter", .takes = takes,
-	.tensors_only = true, .legal = legal, .transfer = transfer, .undo = drop_calls,
+	.tensors_only = true, .needs_pause = true, .legal = legal, .transfer = transfer, .undo = drop_calls,
 };

@@ -52,6 +52,7 @@ struct ws_push {
 	size_t *index;                     /* scratch: urls[k] is endpoint index[k] */
 	bool *flags;                       /* scratch */
 	bool known;                        /* infos are filled */
+	int64_t *cached;                   /* tokens of the prompt, before and after; NULL: not asked */
 	unsigned asleep;                   /* enum ws_memory: what is still asleep at all of them */
 	struct ws_audit_target *targets;   /* what each of them lists; n_targets 0: not asked yet */
 	size_t n_targets;
@@ -126,6 +127,10 @@ enum ws_push_flush push_flush_when(const struct ws_push *p);
 bool push_flushes(const struct ws_push *p); /* does any of them flush, told to or not? */
 /* -1: this pause and this flush do not go together at this endpoint. */
 int push_refuse_pause(const struct ws_push *p, size_t i, bool idle, struct ws_err *err);
+
+/* push_prove.c */
+int push_prove_before(struct ws_push *p, struct ws_err *err);
+int push_prove_after(struct ws_push *p, struct ws_err *err); /* into results */
 
 /* push_wake.c */
 int push_wake_weights(struct ws_push *p, struct ws_err *err);

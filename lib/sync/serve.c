@@ -129,10 +129,12 @@ bool ws_serve_flush(struct ws_serve *s, int64_t wait_ns)
 	while (!s->stopping && (s->running || s->waiting) && !ws_deadline_passed(until))
 		ws_serve_wait_changed(s, until);
 	const bool idle = !s->running && !s->waiting;
-	if (idle)
+	if (idle) {
 		s->journal.flushes++;
-	else
+		ws_serve_prompts_forget(&s->prompts);
+	} else {
 		s->journal.failed_flushes++;
+	}
 	pthread_mutex_unlock(&s->lock);
 	return idle;
 }
@@ -382,6 +384,7 @@ void ws_serve_stop(struct ws_serve *s)
 	free(s->served_model_name);
 	free(s->dtype);
 	free(s->quantization);
+	ws_serve_prompts_forget(&s->prompts);
 	free(s->weight_version);
 	free(s->faults);
 	pthread_cond_destroy(&s->changed);

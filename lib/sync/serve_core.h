@@ -303,6 +303,14 @@ void ws_serve_note_update(struct ws_serve_note *note, const struct ws_serve_upda
 
 enum ws_serve_pause { WS_PAUSE_ABORT, WS_PAUSE_RETRACT, WS_PAUSE_IN_PLACE };
 
+/* What the cache of prefixes knows, serve_prompts.c. */
+enum { WS_SERVE_MAX_PROMPTS = 64 };
+struct ws_serve_prompts {
+	char *items[WS_SERVE_MAX_PROMPTS]; /* owned; a ring */
+	size_t next;
+};
+void ws_serve_prompts_forget(struct ws_serve_prompts *p);
+
 struct ws_serve {
 	const struct ws_serve_lineage_traits *traits;
 	struct ws_serve_opts opts; /* strings replaced by copies below; those of the caller are gone */
@@ -331,6 +339,7 @@ struct ws_serve {
 	unsigned under_pause;      /* updates that run because generation is paused */
 	unsigned running, waiting; /* emulated requests */
 	char *weight_version;
+	struct ws_serve_prompts prompts;
 	struct ws_serve_group *groups;
 	struct ws_serve_prepared *prepared;  /* serve_two_phase.c; NULL: none is */
 	struct ws_serve_prepared *abandoned; /* they received too long */
@@ -437,6 +446,7 @@ void ws_serve_route_checker(struct ws_serve_call *c);
 void ws_serve_route_checksums(struct ws_serve_call *c);
 void ws_serve_route_list(struct ws_serve_call *c);
 void ws_serve_route_values(struct ws_serve_call *c);
+void ws_serve_route_generate(struct ws_serve_call *c);
 
 void ws_serve_snapshot_free(struct ws_serve_snapshot *s); /* NULL is fine */
 

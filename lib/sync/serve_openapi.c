@@ -33,6 +33,8 @@ static const struct field {
 	{ "update_weights_from_distributed", "torch_empty_cache",
 	  WS_IN_FROM_2026 & ~(unsigned)WS_IN_XORL_LEGACY, false },
 	{ "update_weights_from_distributed", "selector", WS_IN_SESSION, false },
+	{ "generate", "text", WS_IN_ALL, false },
+	{ "generate", "sampling_params", WS_IN_ALL, false },
 	{ "prepare_weights_update", "buckets", WS_IN_ALL, false },
 	{ "prepare_weights_update", "num_buckets", WS_IN_ALL, false },
 	{ "prepare_weights_update", "names", WS_IN_ALL, false },

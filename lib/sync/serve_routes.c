@@ -57,6 +57,7 @@ static const struct route {
 	{ "list_weights", GET | POST, NO_BODY, ws_serve_route_list, WS_IN_LENIENT },
 	{ "list_weights", GET, NO_BODY, ws_serve_route_list, WS_IN_XORL_LEGACY },
 	{ "get_weights_by_name", GET | POST, BODY, ws_serve_route_values, WS_IN_ALL },
+	{ "generate", POST, BODY, ws_serve_route_generate, WS_IN_ALL },
 	{ "openapi.json", GET, NO_BODY, ws_serve_route_openapi, WS_IN_ALL },
 	{ "wsync/checksums", GET, NO_BODY, ws_serve_route_checksums, WS_IN_ALL },
 	{ "wsync/journal", GET, NO_BODY, ws_serve_route_journal, WS_IN_ALL },
