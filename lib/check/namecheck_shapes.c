@@ -274,7 +274,7 @@ static void check_exact(const struct misfit *m)
 		                                       "them without", a, b);
 		const struct ws_text why = ws_textf("%s sent, and the server keeps %s with scales: "
 		                                    "it would convert without them", a, b);
-		say_dtype(m, WS_ERROR, shared.s, "quantize the checkpoint as the server's "
+		say_dtype(m, WS_ERROR, shared.s, "add --quantize fp8, or quantize the checkpoint as the server's "
 		          "quantization_config says, scales included", why.s);
 	} else if (ws_dtype_is_floating(want) && ws_dtype_is_floating(sent)) {
 		const bool loses = ws_dtype_bits(sent) < ws_dtype_bits(want);

@@ -106,7 +106,9 @@ static const char *show(const struct server *s, const char *body, int *status)
 	const int layer = name ? name[7] - '0' : 0;
 	const bool norm = strstr(body, "norm");
 	unsigned asked = 0;
-	sscanf(strstr(body, "truncate_size"), "truncate_size\":%u", &asked);
+	const char *limit = strstr(body, "truncate_size"); /* who only asks whether the route is there has none */
+	if (limit)
+		sscanf(limit, "truncate_size\":%u", &asked);
 	const int there = s->shows == HALF_ROWS || s->shows == FEW_ROWS ? ROWS / 2 : ROWS;
 	const int rows = (int)asked < there ? (int)asked : there;
 	if (s->shows == STRINGS)
