@@ -6,7 +6,7 @@
  * works on a catalog (plan, name check, hash, push, verify) works on what it gives. Source files are
  * never written.
  *
- * What is computed is defined to the bit (headers of lib/transform): fp32 arithmetic, the order of every
+ * What is computed is defined to the bit (wsync-transforms(7)): fp32 arithmetic, the order of every
  * sum, one rounding where one is said. SIMD and CUDA give the same bits as the plain C. */
 #ifndef WSYNC_TRANSFORM_H
 #define WSYNC_TRANSFORM_H

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_NAME = WS_LORA_MAX_NAME + 64, CANDIDATES = 4 };
+enum { MAX_NAME = WS_LORA_MAX_NAME + 64, CANDIDATES = 4, MOST_EXPERTS = 1 << 16 };
 
 /* ---- names ---- */
 
@@ -282,9 +282,13 @@ static int prefer_turned(struct ws_binder *b, const struct ws_lora_name *tensor,
 	                  ws_quote(s->first.a->name).text, ws_quote(tensor->text).text);
 }
 
+/* Of each there will be a change of its own, so a file may not just say that there are any number. */
 static int check_experts(const struct ws_stack *s, int64_t experts, const char *target,
                          struct ws_err *err)
 {
+	if (experts > MOST_EXPERTS)
+		return ws_err_set(err, WS_EINPUT, "adapter: '%s' is a stack of %lld matrices; up to %d are taken",
+		                  ws_quote(target).text, (long long)experts, MOST_EXPERTS);
 	if (s->n == 1 || s->n == experts)
 		return 0;
 	return ws_err_set(err, WS_EINPUT, "adapter: '%s' and '%s' are of %lld experts, but '%s' has %lld",

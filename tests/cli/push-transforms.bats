@@ -62,6 +62,17 @@ refused() {
 	refused 3 "no_such" "$base" --lora no_such
 }
 
+@test "a stack of more matrices than any model has is refused before they are counted out" {
+	experts=model.layers.0.mlp.experts.down_proj
+	mkdir many
+	echo '{"peft_type": "LORA", "r": 1, "lora_alpha": 1}' >many/adapter_config.json
+	safetensors many/adapter_model.safetensors $experts.lora_A.weight:BF16:1,1,2 \
+		$experts.lora_B.weight:BF16:1,1,1 >/dev/null
+	safetensors stack.safetensors $experts:BF16:70000,1,2 >/dev/null
+	refused 3 "'$experts' is a stack of 70000 matrices; up to 65536 are taken" stack.safetensors \
+		--lora many --verify none
+}
+
 @test "an alpha that makes an infinite scale is refused where it is read" {
 	copy good/plain huge
 	sed -i 's/"lora_alpha": [0-9.]*/"lora_alpha": 1e300/' huge/adapter_config.json
