@@ -32,11 +32,14 @@ void pushing_apply(const struct pushing *p, struct ws_push_opts *opts)
 	opts->pause = p->pause;
 	opts->on_partial = p->partial;
 	opts->lineage = p->lineage;
-	const char *const nccl = getenv("WSYNC_NCCL_LIB");
-	if (p->backend == WS_BACKEND_NCCL)
-		agree_with_servers();
 	opts->nccl_from = p->nccl_from;
-	opts->nccl_library = p->nccl_lib ? p->nccl_lib : p->nccl_from || !nccl || !nccl[0] ? NULL : nccl;
+	opts->nccl_library = p->nccl_lib;
+	if (p->backend == WS_BACKEND_NCCL) {
+		const char *const usual = getenv("WSYNC_NCCL_LIB");
+		agree_with_servers();
+		if (!p->nccl_lib && !p->nccl_from && usual && usual[0])
+			opts->nccl_library = usual;
+	}
 	opts->gpu = (unsigned)p->gpu;
 	opts->master_address = p->master_address;
 	opts->master_port = (uint16_t)p->master_port;

@@ -511,6 +511,8 @@ static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 {
 	if (o->n_endpoints == 0 && !o->dry_run)
 		return ws_err_set(err, WS_EUSAGE, "no endpoint to push to");
+	if ((o->nccl_library || o->nccl_from) && o->backend != WS_BACKEND_NCCL)
+		return ws_err_set(err, WS_EUSAGE, "--nccl-lib and --nccl-from are for --backend nccl");
 	if (o->nccl_library && o->nccl_from)
 		return ws_err_set(err, WS_EUSAGE, "--nccl-lib and --nccl-from name a library each: give one");
 	const char *remedy = "", *why = ws_push_refuses(NULL, o->pause, o->flush, true, false, &remedy);

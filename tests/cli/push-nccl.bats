@@ -93,6 +93,10 @@ push() { try wsync-push small.safetensors -e "$url" --backend nccl --verify none
 	err_has 'NCCL cannot be loaded: /nowhere/libnccl.so.2'
 	push --nccl-lib "$nccl" --nccl-from python3
 	expect_status 2
+	try env WSYNC_NCCL_LIB=/nowhere/x wsync-push -n small.safetensors
+	expect_status 0
+	try wsync-push -n small.safetensors --nccl-lib "$nccl"
+	expect_status 2
 	push --nccl-from /nowhere/python
 	expect_status 2
 	err_has 'asking /nowhere/python for its NCCL'
