@@ -26,7 +26,13 @@ static const char *const configs[] = {
 	"\"intermediate_size\":16,\"num_hidden_layers\":2,\"num_attention_heads\":2,"
 	"\"num_key_value_heads\":1,\"head_dim\":4,\"vocab_size\":100,\"tie_word_embeddings\":true,"
 	"\"text_config\":{\"tie_word_embeddings\":false}}",
+	"{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\",\"hidden_size\":8,"
+	"\"intermediate_size\":16,\"moe_intermediate_size\":8,\"num_hidden_layers\":1,"
+	"\"num_attention_heads\":2,\"num_key_value_heads\":1,\"head_dim\":4,\"num_experts\":2,"
+	"\"vocab_size\":100,\"quantization_config\":{\"quant_method\":\"fp8\","
+	"\"activation_scheme\":\"static\"}}",
 };
+enum { CONFIGS = sizeof configs / sizeof configs[0] };
 
 static void require(int true_here)
 {
@@ -101,14 +107,14 @@ static void check_findings(const struct ws_findings *f)
 static void check(unsigned flags, const struct ws_source *source, const struct ws_weight_list *shown)
 {
 	static struct ws_namemap *map;
-	static struct ws_config *config[2];
+	static struct ws_config *config[CONFIGS];
 	struct ws_err err = WS_ERR_INIT;
-	for (unsigned i = 0; !map && i < 2; i++)
+	for (unsigned i = 0; !map && i < CONFIGS; i++)
 		require(!ws_config_parse(configs[i], strlen(configs[i]), "config", &config[i], &err));
 	require(map || !ws_namemap_open(NULL, &map, &err));
-	const struct ws_config *c = config[flags & 1];
+	const struct ws_config *c = config[(flags & 9) == 9 ? 2 : flags & 1];
 	const struct ws_family *family = ws_namemap_find(map, c);
-	const struct ws_layout_opts sizes = { .tp = 1u << (flags >> 1 & 3), .unquantized = flags >> 3 & 1 };
+	const struct ws_layout_opts sizes = { .tp = 1u << (flags >> 1 & 3), .unquantized = (flags & 9) == 8 };
 	const struct ws_catalog_opts plain = { .family = flags & 0x20 ? family : NULL };
 	struct ws_layout *layout = NULL;
 	struct ws_catalog *items = NULL;
