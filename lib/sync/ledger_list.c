@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { ENTRIES_MAX = 100000 };
@@ -50,6 +51,19 @@ static bool is_record(const char *name)
 {
 	const size_t n = strlen(name);
 	return name[0] != '.' && n > 5 && strcmp(name + n - 5, ".json") == 0;
+}
+
+/* Half of a replacement, by a process that died in it: PID-XXXXXXXX.json.XXXXXX. One that is a day old is
+ * nobody's. */
+static void drop_leftover(int dir, const char *name)
+{
+	struct stat st;
+	const char *json = strstr(name, ".json.");
+	if (!json || strlen(json) != sizeof ".json.XXXXXX" - 1 || name[0] == '.')
+		return;
+	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
+	    st.st_mtime < time(NULL) - 24 * 3600)
+		(void)unlinkat(dir, name, 0);
 }
 
 static int add(struct ws_ledger_list *out, const char *pushes, const char *name, struct ws_err *err)
@@ -112,6 +126,8 @@ int ws_ledger_list(const char *state_dir, struct ws_ledger_list *out, struct ws_
 	for (struct dirent *d; rc == 0 && dir && (d = readdir(dir));)
 		if (is_record(d->d_name))
 			rc = add(out, pushes, d->d_name, err);
+		else
+			drop_leftover(dirfd(dir), d->d_name);
 	if (dir)
 		closedir(dir);
 	free(pushes);

@@ -15,9 +15,11 @@
 #include "scratch.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 
 static const char *const URLS[] = { "http://gpu7:30000", "http://gpu8:30000", "http://gpu9:30000" };
 static const char *const SOURCE[] = { "ckpt/step 1", "synthetic:tiny:7" };
@@ -278,6 +280,23 @@ static void what_others_can_write_is_not_believed(void **state)
 	ws_ledger_abandon(l);
 }
 
+static void halves_of_files_go_when_they_are_old(void **state)
+{
+	(void)state;
+	struct ws_ledger_list list;
+	const struct timespec old[2] = { { .tv_sec = time(NULL) - 90000 }, { .tv_sec = time(NULL) - 90000 } };
+	static const char *const names[] = { "state/pushes/1-0.json.AbCd12", "state/pushes/2-0.json.AbCd12" };
+	assert_int_equal(ws_file_mkdirs("state/pushes", NULL), 0);
+	for (size_t i = 0; i < 2; i++)
+		assert_int_equal(ws_file_replace(names[i], "{", 1, 0600, NULL), 0);
+	assert_int_equal(utimensat(AT_FDCWD, names[0], old, 0), 0);
+	assert_int_equal(ws_ledger_list("state", &list, NULL), 0);
+	assert_int_equal(list.n, 0);
+	assert_int_equal(access(names[0], F_OK), -1);
+	assert_int_equal(access(names[1], F_OK), 0);
+	ws_ledger_list_free(&list);
+}
+
 static void no_directory_is_no_records(void **state)
 {
 	(void)state;
@@ -299,6 +318,7 @@ int main(void)
 		IN_SCRATCH(a_file_that_is_no_record_is_said_and_left),
 		IN_SCRATCH(a_cut_or_twisted_record_is_refused_or_whole),
 		IN_SCRATCH(what_others_can_write_is_not_believed),
+		IN_SCRATCH(halves_of_files_go_when_they_are_old),
 		IN_SCRATCH(no_directory_is_no_records),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
