@@ -12,6 +12,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -159,6 +160,8 @@ static void *tiny_accept(void *arg)
 	for (int fd; t->n_conns < TINY_MAX_CONNS && (fd = accept(t->listener, NULL, NULL)) >= 0;) {
 		struct tiny_conn *c = calloc(1, sizeof *c);
 		const int i = t->n_conns;
+		/* Head and body are sent apart, and would wait 40 ms for one another. */
+		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int));
 		t->fds[i] = fd;
 		*c = (struct tiny_conn){ .tiny = t, .fd = fd, .slot = &t->fds[i] };
 		pthread_create(&t->workers[i], NULL, tiny_work, c);
