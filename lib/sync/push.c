@@ -426,7 +426,7 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 		ws_err_where(&local, ws_phase_name(p->phase), NULL);
 		push_hash_end(p);
 		push_values_end(p);
-		push_warn_asleep(p);
+		push_warn_asleep(p, &local);
 	}
 	if (rc)
 		judge_partial(p, &local);

@@ -135,7 +135,8 @@ int push_prove_after(struct ws_push *p, struct ws_err *err); /* into results */
 /* push_wake.c */
 int push_wake_weights(struct ws_push *p, struct ws_err *err);
 int push_wake_caches(struct ws_push *p, struct ws_err *err);
-void push_warn_asleep(struct ws_push *p); /* a failed run woke one and not the other */
+/* Of a failed run: one was woken and not the other, or the failure looks like sleep. */
+void push_warn_asleep(struct ws_push *p, struct ws_err *err);
 
 /* push_names.c */
 int push_names(struct ws_push *p, struct ws_err *err);

@@ -8,6 +8,7 @@
 #include "push_state.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static int wake(struct ws_push *p, unsigned memory, struct ws_err *err)
 {
@@ -37,8 +38,18 @@ int push_wake_caches(struct ws_push *p, struct ws_err *err)
 	return ws_err_hint(err, "the weights have arrived; wake the caches: wsync-ctl wake --tags");
 }
 
-void push_warn_asleep(struct ws_push *p)
+/* What servers say when they are told to write into memory that they have given away. */
+static bool speaks_of_memory(const char *text)
 {
+	return strstr(text, "illegal memory access") || strstr(text, "released") || strstr(text, "asleep") ||
+	       strstr(text, "sleeping");
+}
+
+void push_warn_asleep(struct ws_push *p, struct ws_err *err)
+{
+	if (!p->opts.asleep && err->code == WS_EREFUSED && !err->hint[0] && speaks_of_memory(err->msg))
+		ws_err_hint(err, "if the endpoint sleeps, say what it has given away: --asleep "
+		                 "weights,kv_cache");
 	if (p->asleep && p->opts.n_endpoints && p->asleep != p->opts.asleep)
 		push_warn(p, NULL, "the weights of the endpoints were woken and their caches were not: "
 		          "push again, without \"weights\" in --asleep");

@@ -521,6 +521,10 @@ expect_journal() {
 	err_has "were woken and their caches were not"
 	try wsync-push small.safetensors -e "$url" --asleep kv_cache --verify none
 	expect_status 0
+	try wsync-ctl sleep --tags weights -e "$url"
+	try wsync-push small.safetensors -e "$url" --verify none
+	expect_status 5
+	err_has "hint: if the endpoint sleeps, say what it has given away: --asleep weights,kv_cache"
 }
 
 @test "a prompt that was cached before a flushed push is not cached after it" {
@@ -548,4 +552,18 @@ expect_journal() {
 		"('mismatch', 'committed', 7)"
 	err_has "7 tokens of the prompt came from the cache after the push"
 	expect_journal "$url" 'j["state"]["paused"]' False
+}
+
+@test "no protocol moves the weight version before what arrived was verified" {
+	local lineage protocol route
+	while read -r lineage protocol route; do
+		endpoint "$lineage" --lineage "$lineage" --fault "flip:$route:1"
+		try wsync-push small.safetensors --exclude e.weight -e "$url" --protocol "$protocol" --verify hash --weight-version 9 --json
+		expect_status 1
+		expect_journal "$url" 'j["state"]["weight_version"], j["state"]["paused"]' "('default', False)"
+	done <<-END
+		xorl two-phase prepare_weights_update
+		session session update_weights_from_distributed
+		lenient update update_weights_from_distributed
+	END
 }

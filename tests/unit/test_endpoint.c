@@ -574,6 +574,32 @@ static void a_cancelled_call_ends(void **state)
 
 #define CALL(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
+static void memory_is_named_by_words(void **state)
+{
+	(void)state;
+	static const struct { const char *text; unsigned memory; } good[] = {
+		{ "weights", WS_MEMORY_WEIGHTS }, { "kv_cache", WS_MEMORY_KV_CACHE },
+		{ "cuda_graph,weights", WS_MEMORY_CUDA_GRAPH | WS_MEMORY_WEIGHTS },
+		{ "weights,weights", WS_MEMORY_WEIGHTS },
+		{ "kv_cache,cuda_graph,weights", WS_MEMORY_ALL },
+	};
+	static const char *const bad[] = { "", ",", "weights,", ",weights", "weight", "weightss",
+		                           "weights kv_cache", "WEIGHTS", "kv_cache,\033[31m" };
+	struct ws_err err;
+	unsigned memory;
+	for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+		assert_int_equal(ws_memory_parse(good[i].text, &memory, &err), 0);
+		assert_int_equal(memory, good[i].memory);
+	}
+	memory = 77;
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		assert_int_equal(ws_memory_parse(bad[i], &memory, &err), -1);
+		assert_int_equal(err.code, WS_EUSAGE);
+		assert_null(strchr(err.msg, '\033'));
+	}
+	assert_int_equal(memory, 77);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -588,6 +614,7 @@ int main(void)
 		cmocka_unit_test(malformed_lists_are_refused),
 		cmocka_unit_test(malformed_checksums_are_refused),
 		cmocka_unit_test(longer_digests_tell_equal_from_different_and_are_not_ours),
+		cmocka_unit_test(memory_is_named_by_words),
 		CALL(a_probe_reads_servers_of_today_and_of_old),
 		CALL(a_probe_tells_which_endpoint_failed),
 		CALL(lifecycle_calls_reach_every_endpoint),
