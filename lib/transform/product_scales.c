@@ -136,6 +136,12 @@ struct ws_rect ws_product_first_piece(const struct ws_product *p, const struct w
 
 /* ---- a second look ------------------------------------------------------------------------------- */
 
+/* A block may be all of a tensor, and nobody waits for a push that was cancelled to look at that. */
+static int stop_unwanted(const struct ws_bench *bench, struct ws_err *err)
+{
+	return ws_bench_unwanted(bench) ? ws_err_set(err, WS_ECANCELLED, "nobody waits for it any more") : 0;
+}
+
 /* The scale of a block is the largest of those of its parts: all that happens on the way from the largest
  * magnitude to the scale keeps order. */
 static int look(struct ws_product *p, int64_t b, int64_t j, int64_t k, float *out,
@@ -161,7 +167,7 @@ static int look(struct ws_product *p, int64_t b, int64_t j, int64_t k, float *ou
 			/* A later column might allow fewer rows than the first: then it takes fewer columns. */
 			if (r.n < height)
 				r = (struct ws_rect){ row, height, col, most / height };
-			rc = ws_product_load(p, &r, bench, &x, err) ||
+			rc = stop_unwanted(bench, err) || ws_product_load(p, &r, bench, &x, err) ||
 			     ws_product_scales_of(p, &r, &x, part, err) ? -1 : 0;
 			const int64_t first = r.col / bk - j;
 			for (int64_t i = 0; rc == 0 && i * bk < r.col % bk + r.m; i++)
@@ -220,8 +226,9 @@ static int check_rows(struct ws_product *p, int64_t row, int64_t n, bool plain,
 	int rc = 0;
 	for (int64_t i = 0; i < n && rc == 0; i += tall)
 		for (int64_t j = 0; j < cols && rc == 0; j += wide)
-			rc = ws_weight_read(&p->weight, row + i, ws_least(tall, n - i), j, ws_least(wide, cols - j),
-			                    plain, x, bench, err);
+			rc = stop_unwanted(bench, err) ||
+			     ws_weight_read(&p->weight, row + i, ws_least(tall, n - i), j,
+			                    ws_least(wide, cols - j), plain, x, bench, err) ? -1 : 0;
 	bench->used = used;
 	return rc;
 }

@@ -81,6 +81,11 @@ size_t ws_bench_left(const struct ws_bench *b)
 	return b->size - b->used;
 }
 
+bool ws_bench_unwanted(const struct ws_bench *b)
+{
+	return b->unwanted && __atomic_load_n(b->unwanted, __ATOMIC_RELAXED);
+}
+
 /* A sixth is the shelf, a third is what buf may grow to, half is the bench itself. */
 static size_t part_of_bench(const struct ws_works *w, unsigned part)
 {
@@ -265,6 +270,7 @@ static void make_tile(struct ws_works *w, struct ws_bench *bench, struct ws_run 
 	if (!item->dry && !bytes)
 		bytes = ws_tilemem_new(t->room);
 	bench->used = 0;
+	bench->unwanted = &r->ended;
 	const int rc = !item->dry && !bytes
 	                       ? ws_err_set(&err, WS_ESYSTEM, "out of memory")
 	                       : item->make(item, at, bytes, (size_t)(left < item->tile ? left : item->tile),
@@ -346,7 +352,8 @@ static int start_threads(struct ws_works *w, struct ws_err *err)
 {
 	while (w->n_started < w->n_threads && start_thread(w) == 0)
 		continue;
-	return w->n_started ? 0 : ws_err_set(err, WS_ESYSTEM, "cannot start a thread");
+	return w->n_started ? 0 : ws_err_set(err, WS_ESYSTEM, "cannot start a thread with %llu MiB to work in",
+	                                     (unsigned long long)(w->bench >> 20));
 }
 
 static int lay_out(struct ws_run *r, const struct ws_tiled *const *items)
@@ -454,7 +461,7 @@ void ws_run_end(struct ws_run *r)
 	for (size_t i = 0; i < count_of(r); i++)
 		if (r->tiles[i].state == READY)
 			forget_tile(r, &r->tiles[i]);
-	r->ended = true;
+	__atomic_store_n(&r->ended, true, __ATOMIC_RELAXED); /* makers look without the lock */
 	if (r->n_making == 0)
 		free_run(r);
 	pthread_cond_broadcast(&w->work);

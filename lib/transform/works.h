@@ -29,12 +29,15 @@ struct ws_bench {
 	float *shelf;           /* kept from one tile to the next, and what it is: */
 	size_t shelf_floats;
 	const void *shelf_of;   /* NULL: nothing */
+	const bool *unwanted;   /* atomic; NULL: never */
 	int64_t shelf_at[3];
 };
 
 /* n bytes at a multiple of 64. The sizes of tiles and chunks are chosen so that this cannot fail. */
 void *ws_bench_take(struct ws_bench *b, size_t n);
 size_t ws_bench_left(const struct ws_bench *b);
+/* The run that the tile is for has ended. Whoever needs long for one gives up then: any error will do. */
+bool ws_bench_unwanted(const struct ws_bench *b);
 
 struct ws_tiled {
 	uint64_t bytes;  /* > 0 */

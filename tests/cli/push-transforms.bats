@@ -195,3 +195,18 @@ refused() {
 	expect_status 1
 	err_has "1 tensor differs from what was sent"
 }
+
+@test "a look at the values of a huge tensor ends when the push is told to" {
+	/usr/bin/python3 -c 'import json, struct
+n = 4000000 * 8192 * 2
+h = json.dumps({"a_proj.weight": {"dtype": "BF16", "shape": [4000000, 8192], "data_offsets": [0, n]}}).encode()
+f = open("huge.safetensors", "wb")
+f.write(struct.pack("<Q", len(h)) + h)
+f.truncate(8 + len(h) + n)'
+	start push wsync-push -e "$url" huge.safetensors --quantize fp8-tensor --verify none --json
+	eventually 20 grep -q '"phase":"init"' push.out
+	sleep 0.3
+	kill -TERM "$pid"
+	eventually 10 eval '! kill -0 $pid 2>/dev/null'
+	[ "$(state)" = "$held" ] || explain "the endpoint is not as it was"
+}

@@ -233,6 +233,37 @@ static void ending_in_the_middle_hangs_nobody(void **state)
 	}
 }
 
+/* Goes on until nobody wants it, as far as the test has patience. */
+static int make_for_long(const struct ws_tiled *t, uint64_t at, void *dst, size_t n, struct ws_bench *bench,
+                         struct ws_err *err)
+{
+	struct thing *x = (struct thing *)(uintptr_t)t;
+	(void)at, (void)dst, (void)n;
+	__atomic_fetch_add(&x->made, 1, __ATOMIC_RELAXED);
+	for (int i = 0; i < 100000 && !ws_bench_unwanted(bench); i++)
+		usleep(100);
+	if (ws_bench_unwanted(bench))
+		__atomic_fetch_add(&x->held, 1, __ATOMIC_RELAXED);
+	return ws_err_set(err, WS_ECANCELLED, "not wanted");
+}
+
+static void who_makes_is_told_that_nobody_waits(void **state)
+{
+	(void)state;
+	struct thing slow = thing(14, 2, 1);
+	slow.tiled.dry = true;
+	slow.tiled.make = make_for_long;
+	slow.tiled.hold = slow.tiled.drop = NULL;
+	struct ws_works *w = works(2);
+	struct ws_run *r = begin(w, &slow, 1, true);
+	assert_int_equal(ws_run_wait(r, 20, NULL), 0);
+	while (__atomic_load_n(&slow.made, __ATOMIC_RELAXED) < 2)
+		usleep(100);
+	ws_run_end(r);
+	ws_works_free(w);
+	assert_int_equal(slow.held, 2);
+}
+
 static void dry_things_are_waited_for(void **state)
 {
 	(void)state;
@@ -281,6 +312,7 @@ int main(void)
 		cmocka_unit_test(many_readers_get_on_with_little_memory),
 		cmocka_unit_test(the_first_failure_is_told_when_the_reader_is_there),
 		cmocka_unit_test(ending_in_the_middle_hangs_nobody),
+		cmocka_unit_test(who_makes_is_told_that_nobody_waits),
 		cmocka_unit_test(dry_things_are_waited_for),
 		cmocka_unit_test(what_is_kept_is_counted),
 	};
