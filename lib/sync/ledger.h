@@ -41,6 +41,8 @@ bool ws_ledger_owes(const struct ws_ledger_endpoint *e);
 char *ws_ledger_pushes(const char *state_dir);
 char *ws_ledger_locks(const char *state_dir);
 int ws_ledger_check_dir(const char *pushes, struct ws_err *err);
+/* Reads entry->path into the rest of it: entry->err says why it is not believed. */
+void ws_ledger_read(struct ws_ledger_entry *entry);
 /* Writes the state, paused, grouped and middle of these endpoints into a file of the dead; those that owe nothing
  * leave it, and it goes with the last of them. A file that has gone is fine. */
 int ws_ledger_amend(const char *path, const struct ws_ledger_endpoint *now, size_t n,

@@ -4,7 +4,6 @@
 #include "ledger.h"
 
 #include "file.h"
-#include "lock.h"
 #include "process.h"
 
 #include <dirent.h>
@@ -35,7 +34,7 @@ static int check_file(const char *path, struct ws_err *err)
 	return 0;
 }
 
-static void read_entry(struct ws_ledger_entry *e)
+void ws_ledger_read(struct ws_ledger_entry *e)
 {
 	struct ws_buf text;
 	ws_buf_init(&text, LEDGER_BYTES_MAX);
@@ -83,7 +82,7 @@ static int add(struct ws_ledger_list *out, const char *pushes, const char *name,
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	}
 	out->n++;
-	read_entry(e);
+	ws_ledger_read(e);
 	return 0;
 }
 
@@ -151,126 +150,4 @@ void ws_ledger_list_free(struct ws_ledger_list *list)
 		free(list->items);
 		*list = (struct ws_ledger_list){ 0 };
 	}
-}
-
-/* ---- changing one ------------------------------------------------------------------------------- */
-
-static int write_entry(struct ws_ledger_entry *e, struct ws_err *err)
-{
-	if (!e->record.n_endpoints) {
-		if (unlink(e->path) && errno != ENOENT)
-			return ws_err_errno(err, "remove %s", e->path);
-		return 0;
-	}
-	struct ws_buf text;
-	ws_buf_init(&text, LEDGER_BYTES_MAX);
-	ws_ledger_print(&e->record, &text);
-	int rc = ws_buf_check(&text, e->path, err);
-	if (rc == 0)
-		rc = ws_file_replace(e->path, ws_buf_str(&text), text.len, 0600, err);
-	ws_buf_free(&text);
-	return rc;
-}
-
-static const struct ws_ledger_endpoint *find(const char *url, const struct ws_ledger_endpoint *items,
-                                             size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		if (strcmp(items[i].url, url) == 0)
-			return &items[i];
-	return NULL;
-}
-
-/* As the file is by now, which others may have amended since we read it. */
-static int amend_locked(const char *path, const struct ws_ledger_endpoint *now, size_t n,
-                        struct ws_err *err)
-{
-	struct ws_ledger_entry e = { .path = (char *)(uintptr_t)path, .err = WS_ERR_INIT };
-	struct ws_ledger_record *r = &e.record;
-	if (access(path, F_OK) && errno == ENOENT)
-		return 0;
-	read_entry(&e);
-	if (e.err.code) {
-		if (err)
-			*err = e.err;
-		return -1;
-	}
-	size_t kept = 0;
-	for (size_t i = 0; i < r->n_endpoints; i++) {
-		const struct ws_ledger_endpoint *news = find(r->endpoints[i].url, now, n);
-		struct ws_ledger_endpoint is = r->endpoints[i];
-		if (news) {
-			is.state = news->state;
-			is.paused = news->paused;
-			is.grouped = news->grouped;
-			is.middle = news->middle;
-		}
-		if (!news || ws_ledger_owes(&is))
-			r->endpoints[kept++] = is;
-	}
-	r->n_endpoints = kept;
-	const int rc = write_entry(&e, err);
-	ws_ledger_drop(r, e.priv);
-	return rc;
-}
-
-int ws_ledger_amend(const char *path, const struct ws_ledger_endpoint *now, size_t n,
-                    struct ws_err *err)
-{
-	char *lock = NULL;
-	const char *slash = strrchr(path, '/');
-	if (asprintf(&lock, "%.*s/.lock", slash ? (int)(slash - path) : 1, slash ? path : ".") < 0)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	const int fd = ws_file_lock(lock, ws_deadline_in(5 * WS_NS_PER_S), NULL, err);
-	const int rc = fd < 0 ? -1 : amend_locked(path, now, n, err);
-	ws_file_unlock(fd);
-	free(lock);
-	return rc;
-}
-
-static bool is_among(const char *url, const char *const *urls, size_t n)
-{
-	char wanted[WS_LOCK_NAME], name[WS_LOCK_NAME];
-	if (ws_lock_name(url, wanted, NULL))
-		return false;
-	for (size_t i = 0; i < n; i++)
-		if (ws_lock_name(urls[i], name, NULL) == 0 && strcmp(name, wanted) == 0)
-			return true;
-	return false;
-}
-
-static int forget(struct ws_ledger_entry *e, const char *const *urls, size_t n, bool groups,
-                  struct ws_err *err)
-{
-	const struct ws_ledger_record *r = &e->record;
-	struct ws_ledger_endpoint *gone = calloc(r->n_endpoints + 1, sizeof *gone);
-	size_t k = 0;
-	if (!gone)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	for (size_t i = 0; i < r->n_endpoints; i++)
-		if (n == 0 || is_among(r->endpoints[i].url, urls, n))
-			gone[k++] = (struct ws_ledger_endpoint){
-				.url = r->endpoints[i].url,
-				.grouped = r->endpoints[i].grouped && !groups,
-				.middle = groups ? WS_MIDDLE_NONE : r->endpoints[i].middle,
-			};
-	const int rc = k ? ws_ledger_amend(e->path, gone, k, err) : 0;
-	free(gone);
-	return rc;
-}
-
-int ws_ledger_forget(struct ws_ledger_entry *e, const char *const *urls, size_t n, struct ws_err *err)
-{
-	return forget(e, urls, n, true, err);
-}
-
-void ws_ledger_settle(const char *state_dir, const char *const *urls, size_t n)
-{
-	struct ws_ledger_list list;
-	if (n == 0 || ws_ledger_list(state_dir, &list, NULL))
-		return;
-	for (size_t i = 0; i < list.n; i++)
-		if (!list.items[i].err.code && list.items[i].fate == WS_PROCESS_DEAD)
-			forget(&list.items[i], urls, n, false, NULL);
-	ws_ledger_list_free(&list);
 }

@@ -61,6 +61,13 @@ static int ask(struct ws_http *http, struct ws_ledger_endpoint *const *those, si
 	return ws_endpoint_run(http, calls, n, cancel, err);
 }
 
+/* One that refuses has ended it already, or never began. */
+static bool has_ended(struct ws_endpoint_call *call)
+{
+	struct ws_err e = WS_ERR_INIT;
+	return ws_endpoint_reply(call, NULL, NULL, 0, &e) == 0 || e.code == WS_EREFUSED;
+}
+
 int ws_ledger_end_middles(struct ws_http *http, struct ws_ledger_endpoint *const *those, size_t n,
                           const char *group, ws_deadline until, const struct ws_cancel *cancel,
                           struct ws_err *err)
@@ -71,9 +78,7 @@ int ws_ledger_end_middles(struct ws_http *http, struct ws_ledger_endpoint *const
 	if (rc == 0)
 		rc = ask(http, those, n, group, until, cancel, calls, bodies, err);
 	for (size_t i = 0; calls && bodies && i < n; i++) {
-		struct ws_err e = WS_ERR_INIT;
-		/* One that refuses has ended it already, or never began. */
-		if (rc == 0 && (ws_endpoint_reply(&calls[i], NULL, NULL, 0, &e) == 0 || e.code == WS_EREFUSED))
+		if (rc == 0 && has_ended(&calls[i]))
 			those[i]->middle = WS_MIDDLE_NONE;
 		ws_endpoint_call_free(&calls[i]);
 		ws_buf_free(&bodies[i]);

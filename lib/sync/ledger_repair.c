@@ -217,7 +217,7 @@ static int sum_up(const struct repair *r, struct ws_err *err)
 			where = rec->endpoints[i].url;
 		if (a->err.code && !first)
 			first = &a->err;
-		if (!a->busy && !a->err.code && (!a->left_group || a->in_middle) && !r->opts->dry_run && !stuck)
+		if (!a->busy && !a->err.code && (!a->left_group || a->in_middle) && !stuck)
 			stuck = rec->endpoints[i].url;
 	}
 	if (partial) {
@@ -231,7 +231,7 @@ static int sum_up(const struct repair *r, struct ws_err *err)
 			*err = *first;
 		return -1;
 	}
-	if (stuck)
+	if (stuck && !r->opts->dry_run)
 		return ws_err_set(err, WS_ETIMEOUT, "%s: did not answer the request to leave group %s, or to "
 		                  "end an update: it may be stuck", stuck, rec->group);
 	return 0;

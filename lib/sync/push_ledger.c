@@ -16,6 +16,8 @@
 /* For a server to leave the group of a dead push; one that does not may still take part in a new one. */
 static const int64_t STALE_NS = 5 * WS_NS_PER_S;
 
+static const char NOBODY_KNOWS[] = "if this process is killed, nobody will know what it left";
+
 static bool keeps_ledger(const struct ws_push *p)
 {
 	return p->opts.state_dir && p->opts.n_endpoints && !p->opts.dry_run && !p->unrecorded;
@@ -72,7 +74,8 @@ static void end_stale_middles(struct ws_push *p, const char *group, struct ws_le
 		if (now[i].middle)
 			those[k++] = &now[i];
 	if (k)
-		ws_ledger_end_middles(p->http, those, k, group, ws_deadline_in(STALE_NS), p->opts.cancel, NULL);
+		ws_ledger_end_middles(p->http, those, k, group, ws_deadline_in(STALE_NS),
+		                      p->opts.cancel, NULL);
 	free(those);
 }
 
@@ -246,7 +249,7 @@ int push_record(struct ws_push *p, struct ws_err *err)
 	/* A record that stands still while the push goes on would be acted upon. */
 	ws_ledger_abandon(p->ledger);
 	p->ledger = NULL;
-	return go_without(p, "if this process is killed, nobody will know what it left", &why, err);
+	return go_without(p, NOBODY_KNOWS, &why, err);
 }
 
 int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
@@ -256,8 +259,9 @@ int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct 
 		p->endpoints[i].grouped = true;
 	if (!keeps_ledger(p))
 		return 0;
-	if (open_ledger(p, &why) || ws_ledger_source(p->ledger, s->paths, s->n_paths, p->weight_version, &why))
-		return go_without(p, "if this process is killed, nobody will know what it left", &why, err);
+	if (open_ledger(p, &why) ||
+	    ws_ledger_source(p->ledger, s->paths, s->n_paths, p->weight_version, &why))
+		return go_without(p, NOBODY_KNOWS, &why, err);
 	/* Who is in the group already is only heard of again with the pause. */
 	return p->group ? 0 : push_record(p, err);
 }

@@ -266,6 +266,13 @@ static void what_others_can_write_is_not_believed(void **state)
 	assert_non_null(strstr(e->err.msg, "others can write it"));
 	ws_ledger_list_free(&list);
 	assert_int_equal(chmod(path, 0600), 0);
+	if (geteuid() == 0) { /* only root can give a file away */
+		assert_int_equal(chown(path, 65534, 65534), 0);
+		e = only(&list);
+		assert_non_null(strstr(e->err.msg, "belongs to another user"));
+		ws_ledger_list_free(&list);
+		assert_int_equal(chown(path, 0, 0), 0);
+	}
 	assert_int_equal(rename(path, "elsewhere.json"), 0);
 	assert_int_equal(symlink("../../elsewhere.json", path), 0);
 	e = only(&list);
