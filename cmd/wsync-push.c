@@ -24,7 +24,8 @@ static struct {
 	struct transforming transforming;
 	struct opt_list endpoints, include, exclude;
 	struct pushing pushing;
-	const char *pool, *weight_version, *asleep, *prove_flush;
+	const char *pool, *weight_version, *asleep, *prove_flush, *lock;
+	unsigned sender, senders;
 	unsigned verify;
 	bool from_stdin, dry_run;
 	int64_t connect_ns, timeout_ns;
@@ -38,6 +39,22 @@ static struct {
 	int argc;
 	char **argv;
 } command_line;
+
+/* "2/4" */
+static int take_sender(void *ctx, const char *value, struct ws_err *err)
+{
+	(void)ctx;
+	uint64_t i = 0, n = 0;
+	char first[16];
+	const size_t at = strcspn(value, "/");
+	snprintf(first, sizeof first, "%.*s", (int)(at < 15 ? at : 15), value);
+	if (!value[at] || ws_parse_uint(value + at + 1, 1, 1024, "N", &n, NULL) ||
+	    ws_parse_uint(first, 1, n, "I", &i, NULL))
+		return ws_err_set(err, WS_EUSAGE, "invalid value '%s', must be like 2/4, of at most 1024", value);
+	cfg.sender = (unsigned)i;
+	cfg.senders = (unsigned)n;
+	return 0;
+}
 
 static const struct opt opts[] = {
 	OPT_GROUP("Where"),
@@ -58,6 +75,8 @@ static const struct opt opts[] = {
 	OPT_PUSHING(&cfg.pushing),
 	OPT_STRING(0, "prove-flush", "PROMPT", &cfg.prove_flush, "send this prompt before and after: nothing of it may come from the cache then"),
 	OPT_STRING(0, "asleep", "LIST", &cfg.asleep, "the servers have given away weights, kv_cache, cuda_graph (joined by commas) and get them back, the weights first"),
+	OPT_CALL(0, "sender", "I/N", take_sender, NULL, "one of N that push a part each; the last of a round says flush and version"),
+	OPT_STRING(0, "lock", "FILE", &cfg.lock, "by which the senders take turns; the same for all"),
 	OPT_CHOICE(0, "verify", verifies, &cfg.verify, "hold the names against the servers first (names), and their checksums against what was sent afterwards (hash)"),
 	OPT_GROUP("How long"),
 	OPT_DURATION(0, "connect-timeout", &cfg.connect_ns, "to reach the servers (10s)"),
@@ -206,6 +225,7 @@ static int push(const struct opt_args *args, const struct targets *targets, stru
 		.map = cfg.naming.map, .config = cfg.naming.config,
 		.sharded_tp = cfg.naming.sharded_tp, .sharded_ep = cfg.naming.sharded_ep,
 		.transform = &transform,
+		.sender = cfg.sender, .senders = cfg.senders, .sender_lock = cfg.lock,
 		.weight_version = cfg.weight_version, .dry_run = cfg.dry_run,
 		.prove_flush = cfg.prove_flush,
 		.list_tensors = cfg.dry_run || cfg.common.verbose > 0, .api_key = targets->api_key,

@@ -85,6 +85,8 @@ __wsync push,verify -l load-format -x -a 'auto none flattened_bucket' -d 'how a 
 __wsync push,verify -l flush -x -a 'last never every' -d 'which requests drop the cache'
 __wsync push,verify -l pause -x -a 'abort retract in_place none' -d 'what becomes of requests in flight'
 __wsync push,verify -l on-partial -x -a 'resume pause' -d 'what becomes of half an update'
+__wsync push -l sender -x -d 'one of several'
+__wsync push -l lock -r -F -d 'by which senders take turns'
 __wsync push -l verify -x -a 'names hash none' -d 'names first, checksums afterwards'
 __wsync push,verify -l master-address -x -d 'this machine as the endpoints reach it'
 __wsync push,verify -l master-port -x -d "the store's port"

@@ -124,6 +124,10 @@ static void put_plan(struct ws_jw *w, const struct ws_ev_plan *p)
 		ws_jw_uint(w, "world_size", p->world_size);
 	else
 		ws_jw_null(w, "world_size");
+	if (p->senders > 1) {
+		ws_jw_uint(w, "sender", p->sender);
+		ws_jw_uint(w, "senders", p->senders);
+	}
 	ws_jw_bool(w, "dry_run", p->dry_run);
 }
 

@@ -48,6 +48,7 @@ struct ws_ev_plan {
 	uint64_t gpu_bytes, pinned_bytes; /* at most, that the backend takes here; 0: none */
 	const char *protocol;       /* "update" */
 	unsigned world_size;        /* 0: not known yet (a dry run without endpoints) */
+	unsigned sender, senders;   /* one of so many processes that send a part each; 0: the only one */
 	bool dry_run;
 };
 

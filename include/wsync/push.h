@@ -92,6 +92,10 @@ struct ws_push_opts {
 	 * cannot be recorded is not begun; else it is warned about. */
 	const char *state_dir;
 	bool state_required;
+	/* One of several processes that push a part each; 0 and 1: the only one. They take turns by the lock
+	 * file, and the last of a round alone says flush (WS_FLUSH_LAST) and weight version. */
+	unsigned sender, senders;
+	const char *sender_lock;
 	int64_t lock_wait_ns;       /* for another push at the same endpoints to end; 0: WS_EREFUSED at once */
 	/* How this push is repeated, for the record: wsync-push in that directory with these options, which
 	 * begin with "--" and leave out endpoints and sources. NULL: not at all. */

@@ -143,6 +143,7 @@ static void emit_plan(struct ws_push *p)
 		          .bucket_size = plan->bucket_size,
 		          .load_format = plan->format == WS_FORMAT_FLATTENED ? "flattened_bucket" : "none",
 		          .backend = p->transport->name, .protocol = p->protocol->name, .world_size = world,
+		          .sender = p->opts.sender, .senders = p->opts.senders,
 		          .dry_run = p->opts.dry_run },
 	};
 	tell_memory(p, &ev.plan);
@@ -191,7 +192,11 @@ static int name_group(struct ws_push *p, struct ws_err *err)
 		return 0;
 	if (!p->opts.group_name)
 		return ws_group_fresh_name(p->group_name, sizeof p->group_name, err);
-	snprintf(p->group_name, sizeof p->group_name, "%s", p->opts.group_name);
+	/* Each of several senders is rank 0 of a group of its own. */
+	if (p->opts.senders > 1)
+		snprintf(p->group_name, sizeof p->group_name, "%s-%u", p->opts.group_name, p->opts.sender);
+	else
+		snprintf(p->group_name, sizeof p->group_name, "%s", p->opts.group_name);
 	return 0;
 }
 
@@ -273,7 +278,7 @@ static int64_t first_byte(const struct ws_push *p)
 static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
 	push_enter(p, WS_PHASE_CONNECT);
-	if (push_claim(p, err))
+	if (push_sender_enter(p, err) || push_claim(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_PLAN);
 	p->format = push_choose_format(p);
@@ -458,6 +463,7 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 	}
 	list_endpoints(p);
 	push_release(p, rc == 0);
+	push_sender_leave(p, rc == 0);
 	push_enter(p, WS_PHASE_VERIFY);
 	if (rc == 0 && push_prove_after(p, &local)) {
 		ws_err_where(&local, ws_phase_name(WS_PHASE_VERIFY), NULL);
@@ -482,7 +488,14 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 static int take_opts(struct ws_push *p, const struct ws_push_opts *opts, struct ws_err *err)
 {
 	const size_t n = opts->n_endpoints;
+	static const char *const everything[] = { "*" };
 	p->opts = *opts;
+	p->sender_fd = -1;
+	/* A part of the weights is sent, as with any pattern: what is missing comes from the others. */
+	if (opts->senders > 1 && !opts->n_include) {
+		p->opts.include = everything;
+		p->opts.n_include = 1;
+	}
 	p->asleep = opts->asleep;
 	p->opts.connect_ns = opts->connect_ns > 0 ? opts->connect_ns : 10 * WS_NS_PER_S;
 	p->opts.init_ns = opts->init_ns > 0 ? opts->init_ns : 600 * WS_NS_PER_S;
@@ -507,6 +520,21 @@ static int take_opts(struct ws_push *p, const struct ws_push_opts *opts, struct 
 	return 0;
 }
 
+static int check_senders(const struct ws_push_opts *o, struct ws_err *err)
+{
+	if (o->senders < 2)
+		return 0;
+	if (!o->sender || o->sender > o->senders || o->senders > 1024)
+		return ws_err_set(err, WS_EUSAGE, "sender %u of %u: 1 to 1024 senders, the first is 1",
+		                  o->sender, o->senders);
+	if (o->prove_flush)
+		return ws_err_set(err, WS_EUSAGE, "--prove-flush: of several senders only the last flushes");
+	if (o->sender_lock || o->dry_run)
+		return 0;
+	ws_err_set(err, WS_EUSAGE, "several senders need a lock file, by which they take turns");
+	return ws_err_hint(err, "give all of them the same --lock FILE");
+}
+
 static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 {
 	if (o->n_endpoints == 0 && !o->dry_run)
@@ -528,6 +556,8 @@ static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 	if (o->prove_flush && (!o->prove_flush[0] || o->asleep))
 		return ws_err_set(err, WS_EUSAGE, o->asleep ? "--prove-flush: endpoints that sleep answer "
 		                  "no prompt" : "--prove-flush: the prompt is empty");
+	if (check_senders(o, err))
+		return -1;
 	if (o->group_name && (!o->group_name[0] || strlen(o->group_name) > 100))
 		return ws_err_set(err, WS_EUSAGE, "group name '%s': 1 to 100 bytes", o->group_name);
 	return 0;

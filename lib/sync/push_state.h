@@ -79,6 +79,9 @@ struct ws_push {
 	size_t bucket;
 	struct push_request *request;      /* one that is in flight for all of the transfer; NULL */
 	struct push_scatter *scatter;      /* ep-scatter: what goes to which rank; NULL */
+	int sender_fd;                     /* the senders' lock, held; -1 */
+	bool *had_turn;                    /* of this round: [1..opts.senders]; NULL */
+	bool not_last;                     /* others have still to come: no flush, no version */
 	bool moving;                       /* two-phase: what was prepared has begun to be broadcast, */
 	bool completes;                    /* completes the weights, */
 	bool ours;                         /* and is what was meant to be sent */
@@ -137,6 +140,10 @@ int push_wake_weights(struct ws_push *p, struct ws_err *err);
 int push_wake_caches(struct ws_push *p, struct ws_err *err);
 /* Of a failed run: one was woken and not the other, or the failure looks like sleep. */
 void push_warn_asleep(struct ws_push *p, struct ws_err *err);
+
+/* push_sender.c: turns of several senders */
+int push_sender_enter(struct ws_push *p, struct ws_err *err); /* waits for ours */
+void push_sender_leave(struct ws_push *p, bool ok);
 
 /* push_names.c */
 int push_names(struct ws_push *p, struct ws_err *err);

@@ -188,3 +188,62 @@ expect_steps() {
 	err_has "reports no checksums"
 	expect_steps "" "$url" pause init
 }
+
+# part I PATTERN...: the I-th of three senders pushes that part.
+part() {
+	local i=$1 args=() g
+	shift
+	for g in "$@"; do args+=(--include "$g"); done
+	"$bin/wsync-push" m -e "$url" --sender "$i/3" --lock turns "${args[@]}" --weight-version 5 --json >"out$i" 2>"err$i"
+}
+
+@test "several senders take turns, and the last flushes and says the version" {
+	model qwen3
+	endpoint a --lineage sglang-2026 --model m --tp 2
+	part 1 '*layers.0.*' & p1=$!
+	part 3 'model.norm.weight' '*embed*' & p3=$!
+	wait $p1 || explain "sender 1: $(cat err1)"
+	wait $p3 || explain "sender 3: $(cat err3)"
+	[ "$(cat turns.round)" = "3: 1 3" ] || explain "the round: $(cat turns.round)"
+	expect_steps "" "$url" flush version
+	try wsync-ctl version -e "$url"
+	out_has default
+	part 2 '*layers.1.*' || explain "sender 2: $(cat err2)"
+	[ "$(cat turns.round)" = "3:" ] || explain "the round: $(cat turns.round)"
+	try wsync-ctl version -e "$url"
+	out_has 5
+	holds "$url"
+	out=$(<out2)
+	expect_json '[(l["sender"], l["senders"]) for l in lines if l["type"] == "plan"]' "[(2, 3)]"
+}
+
+@test "a sender that failed had no turn, and one that comes again begins a round" {
+	model qwen3
+	endpoint a --model m --fault refuse:update_weights_from_distributed:1
+	! part 1 '*layers.0.*' || explain "it should fail"
+	[ ! -e turns.round ] || explain "it counts"
+	part 1 '*layers.0.*'
+	part 1 '*layers.0.*'
+	grep -q "comes again before all 3 had their turn" err1 || explain "$(cat err1)"
+}
+
+@test "senders without a lock, or of no number, are a usage error" {
+	model qwen3
+	try wsync-push m -e localhost:1 --sender 1/2
+	expect_status 2
+	err_has "--lock FILE"
+	for s in 0/2 3/2 2 a/b 1/ /2; do
+		try wsync-push m -e localhost:1 --sender $s --lock l
+		expect_status 2
+	done
+}
+
+@test "a turn that does not come is told with who has it" {
+	model qwen3
+	exec 7>turns
+	flock 7
+	try wsync-push m -e localhost:1 --sender 1/2 --lock turns --lock-wait 200ms
+	expect_status 10
+	err_has "turn of sender 1 of 2: another process is still at work on it"
+	exec 7>&-
+}

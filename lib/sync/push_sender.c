@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push_sender.c - one of several processes that push a part of the weights each: pipeline stages, ranks
+ * of experts. They take turns by a lock file; whoever finds that all the others have had theirs ends the
+ * round, and alone says flush and weight version.
+ *
+ * Which have had theirs stands in a file beside it, FILE.round: "N: I I ...\n". It is read and written
+ * under the lock only. What is not understood there is a round that nobody has begun. */
+#include "push_state.h"
+
+#include "file.h"
+#include "lock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROUND_MAX = 16 * 1024 };
+
+static char *round_path(const struct ws_push *p)
+{
+	char *path = NULL;
+	return asprintf(&path, "%s.round", p->opts.sender_lock) < 0 ? NULL : path;
+}
+
+/* The numbers in the file, each marked in had[1..n]. */
+static void parse_round(const struct ws_push *p, const char *text, bool *had)
+{
+	char *end;
+	if (strtoul(text, &end, 10) != p->opts.senders || *end != ':')
+		return;
+	for (const char *at = end + 1;; at = end) {
+		const unsigned long i = strtoul(at, &end, 10);
+		if (end == at || i < 1 || i > p->opts.senders)
+			return;
+		had[i] = true;
+	}
+}
+
+static int read_round(const struct ws_push *p, bool *had, struct ws_err *err)
+{
+	struct ws_err why = WS_ERR_INIT;
+	struct ws_buf text;
+	char *path = round_path(p);
+	if (!path)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	ws_buf_init(&text, ROUND_MAX);
+	/* No file: the first round of all. */
+	if (ws_file_read(path, &text, &why) == 0)
+		parse_round(p, ws_buf_str(&text), had);
+	ws_buf_free(&text);
+	free(path);
+	if (why.code != WS_ESYSTEM)
+		return 0;
+	if (err)
+		*err = why;
+	return -1;
+}
+
+static int write_round(const struct ws_push *p, const bool *had, struct ws_err *err)
+{
+	struct ws_buf text;
+	char *path = round_path(p);
+	int rc = -1;
+	if (!path)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	ws_buf_init(&text, ROUND_MAX);
+	ws_buf_printf(&text, "%u:", p->opts.senders);
+	for (unsigned i = 1; had && i <= p->opts.senders; i++)
+		if (had[i])
+			ws_buf_printf(&text, " %u", i);
+	ws_buf_puts(&text, "\n");
+	if (ws_buf_check(&text, path, err) == 0)
+		rc = ws_file_replace(path, ws_buf_str(&text), text.len, 0600, err);
+	ws_buf_free(&text);
+	free(path);
+	return rc;
+}
+
+/* Who had a turn in this round; one that comes again begins another. */
+static void look_around(struct ws_push *p, bool *had)
+{
+	unsigned others = 0;
+	if (had[p->opts.sender]) {
+		push_warn(p, NULL, "sender %u comes again before all %u had their turn: a new round begins",
+		          p->opts.sender, p->opts.senders);
+		memset(had, 0, (p->opts.senders + 1) * sizeof *had);
+	}
+	for (unsigned i = 1; i <= p->opts.senders; i++)
+		others += had[i];
+	p->not_last = others + 1 < p->opts.senders;
+}
+
+int push_sender_enter(struct ws_push *p, struct ws_err *err)
+{
+	const int64_t wait = p->opts.lock_wait_ns > 0 ? p->opts.lock_wait_ns : p->opts.bucket_ns;
+	char what[64];
+	if (p->opts.senders < 2)
+		return 0;
+	p->not_last = true;
+	if (p->opts.dry_run || !p->opts.n_endpoints)
+		return 0;
+	snprintf(what, sizeof what, "turn of sender %u of %u", p->opts.sender, p->opts.senders);
+	p->sender_fd = ws_lock_take(p->opts.sender_lock, what, wait, p->opts.cancel, err);
+	if (p->sender_fd < 0)
+		return -1;
+	p->had_turn = calloc(p->opts.senders + 1, sizeof *p->had_turn);
+	if (!p->had_turn)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	if (read_round(p, p->had_turn, err)) {
+		free(p->had_turn);
+		p->had_turn = NULL;
+		return -1;
+	}
+	look_around(p, p->had_turn);
+	if (p->not_last)
+		p->weight_version = NULL;
+	return 0;
+}
+
+void push_sender_leave(struct ws_push *p, bool ok)
+{
+	struct ws_err err = WS_ERR_INIT;
+	if (p->sender_fd < 0)
+		return;
+	/* The round is over, or one more has had its turn; one that failed may come again. */
+	if (ok)
+		p->had_turn[p->opts.sender] = true;
+	if (ok && write_round(p, p->not_last ? p->had_turn : NULL, &err))
+		push_warn(p, NULL, "the other senders will not know of this one: %s", err.msg);
+	free(p->had_turn);
+	p->had_turn = NULL;
+	ws_lock_drop(p->sender_fd);
+	p->sender_fd = -1;
+}
