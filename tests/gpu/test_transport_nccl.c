@@ -347,6 +347,25 @@ static void bytes_that_cannot_be_had_end_the_bucket(void **state)
 	}
 }
 
+static void memory_that_runs_out_is_the_gpus_or_the_hosts(void **state)
+{
+	(void)state;
+	struct ws_err told = WS_ERR_INIT;
+	/* the second box, which is wanted while the first is sent: said when its bucket is to go */
+	struct ws_transport *t = join();
+	cuda->refuse("cuMemAlloc_v2", 1, 2);
+	assert_int_equal(send_all(t, &told), -1);
+	assert_int_equal(told.code, WS_EDEVICE);
+	assert_non_null(strstr(told.msg, "allocating 40.0 MiB: CUDA_ERROR_OUT_OF_MEMORY"));
+	assert_non_null(strstr(told.hint, "--bucket-size"));
+	assert_true(t->ops->progress(t) == bytes_of(&buckets[0]));
+	t->ops->close(t);
+	cuda->refuse("cuMemHostAlloc", 2, 2);
+	assert_int_equal(open_it(&t, &told), -1);
+	assert_int_equal(told.code, WS_EDEVICE);
+	assert_non_null(strstr(told.hint, "the host's"));
+}
+
 /* The whole life, stopped at each call of the driver and of NCCL in turn. */
 static int live_once(struct ws_err *err)
 {
@@ -430,6 +449,7 @@ int main(void)
 		IN_ORDER(who_does_not_come_or_does_not_take_ends_at_the_deadline),
 		IN_ORDER(a_peer_that_dies_is_noticed),
 		IN_ORDER(bytes_that_cannot_be_had_end_the_bucket),
+		IN_ORDER(memory_that_runs_out_is_the_gpus_or_the_hosts),
 		IN_ORDER(every_call_may_fail_and_nothing_is_left),
 		IN_ORDER(a_machine_without_is_told_so_first),
 	};
