@@ -223,6 +223,9 @@ int ws_serve_decode_buckets(const struct ws_json *body, struct ws_serve_buckets 
                             struct ws_err *err);
 int ws_serve_check_buckets(const struct ws_serve *s, struct ws_serve_buckets *b, struct ws_err *err);
 void ws_serve_buckets_fini(struct ws_serve_buckets *b);
+/* Of a request for shares: decodes and plans it, and says how many pieces that makes. Needs a model. */
+int ws_serve_plan_scatter(const struct ws_serve *s, const struct ws_json *body, size_t *pieces,
+                          struct ws_err *err);
 
 /* Received into memory of its own, and from there to where it belongs. */
 struct ws_serve_stage {

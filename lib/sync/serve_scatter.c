@@ -20,6 +20,8 @@
 
 static const char stops[] = "the endpoint stops";
 
+enum { MOST_PIECES = 1 << 22 };
+
 struct piece {
 	size_t param;
 	int64_t from, to;         /* rows; to < 0: all there are */
@@ -50,6 +52,8 @@ struct request {
 
 static int add_piece(struct scatter *x, const struct piece *p, struct ws_err *err)
 {
+	if (x->n == MOST_PIECES)
+		return ws_err_set(err, WS_EUSAGE, "body: more than %d pieces", MOST_PIECES);
 	if (x->n == x->cap) {
 		const size_t cap = x->cap ? 2 * x->cap : 256;
 		struct piece *more = realloc(x->pieces, cap * sizeof *more);
@@ -323,6 +327,20 @@ static int decode(const struct ws_serve *s, const struct ws_json *body, struct r
 	       ws_serve_field_bool(body, "free_kv_cache_before_recv", &rq->free_kv, err) ||
 	       ws_serve_field_bool(body, "recapture_cuda_graph", &recapture, err) ||
 	       decode_group(s, body, rq, err) ? -1 : 0;
+}
+
+int ws_serve_plan_scatter(const struct ws_serve *s, const struct ws_json *body, size_t *pieces,
+                          struct ws_err *err)
+{
+	struct request rq;
+	struct scatter x = { .model = s->model };
+	int rc = decode(s, body, &rq, err);
+	if (rc == 0)
+		rc = plan(&x, &rq, s->opts.log, err);
+	*pieces = x.n;
+	free(x.pieces);
+	free(x.ends);
+	return rc;
 }
 
 /* ---- the route ---- */

@@ -89,6 +89,8 @@ static void feed_checks(const char *body, size_t n)
 {
 	struct ws_serve_init in;
 	struct ws_serve_update u;
+	struct ws_serve_buckets b;
+	size_t pieces;
 	struct ws_err err;
 	struct ws_json *root = ws_json_parse(body, n, "body", &err);
 	if (!root)
@@ -102,6 +104,13 @@ static void feed_checks(const char *body, size_t n)
 		}
 		ws_serve_update_fini(&u);
 	}
+	if (ws_serve_decode_buckets(root, &b, &err) == 0) {
+		if (ws_serve_check_buckets(endpoint(), &b, &err) == 0 && b.n &&
+		    b.buckets[b.n - 1].slots + b.buckets[b.n - 1].n != b.all.slots + b.all.n)
+			abort();
+		ws_serve_buckets_fini(&b);
+	}
+	ws_serve_plan_scatter(endpoint_with_model(), root, &pieces, &err);
 	ws_json_free(root);
 }
 
