@@ -70,6 +70,7 @@ struct ws_endpoint_info {
 	char dtype[32];           /* as configured: "auto", "bfloat16" */
 	char quantization[32];    /* "" none, or that of its checkpoint */
 	char load_format[32];     /* "auto"; "flash_rl": what it is sent becomes FP8 there */
+	bool keeps_anything;      /* wsync-endpoint without a model: it has no types of its own */
 	bool quant_override;      /* its arguments say a quantization_config of their own */
 	char kv_cache_dtype[32];
 	char weight_version[128];

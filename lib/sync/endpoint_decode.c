@@ -61,6 +61,7 @@ void ws_endpoint_decode_server_info(const struct ws_json *root, struct ws_endpoi
 	take_dtype(root, "dtype", info->dtype, sizeof info->dtype);
 	take_text(root, "quantization", info->quantization, sizeof info->quantization);
 	take_text(root, "load_format", info->load_format, sizeof info->load_format);
+	info->keeps_anything = ws_json_get_bool(root, "keeps_anything", false); /* ours */
 	const char *override = ws_json_get_string(root, "json_model_override_args", "");
 	info->quant_override = strstr(override, "\"quantization_config\"") != NULL;
 	take_dtype(root, "kv_cache_dtype", info->kv_cache_dtype, sizeof info->kv_cache_dtype);

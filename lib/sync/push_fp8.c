@@ -271,16 +271,11 @@ static bool is_worth_asking(const struct ws_push *p, const struct ws_endpoint_in
 	return strcasestr(info->model_path, "fp8") || strcasestr(info->served_model, "fp8");
 }
 
-/* What shows only that which it received keeps anything. */
-static int ask(struct ws_push *p, size_t i, enum keeps *keeps, struct ws_err *err)
+static int ask(struct ws_push *p, const struct ws_endpoint_info *info, enum keeps *keeps, struct ws_err *err)
 {
-	const struct ws_endpoint_info *info = &p->infos[i];
 	enum push_shown shown;
-	if (*keeps != KEEPS_UNKNOWN || p->opts.verify == WS_VERIFY_NONE || !is_worth_asking(p, info))
-		return 0;
-	if (push_find_targets(p, err))
-		return -1;
-	if (p->targets[i].listing.received)
+	if (*keeps != KEEPS_UNKNOWN || info->keeps_anything || p->opts.verify == WS_VERIFY_NONE ||
+	    !is_worth_asking(p, info))
 		return 0;
 	if (push_ask_scales(p, info->url, &shown, err))
 		return -1;
@@ -288,9 +283,9 @@ static int ask(struct ws_push *p, size_t i, enum keeps *keeps, struct ws_err *er
 	return 0;
 }
 
-static int check_one(struct ws_push *p, size_t i, const struct ws_config *config, struct ws_err *err)
+static int check_one(struct ws_push *p, const struct ws_endpoint_info *info,
+                     const struct ws_config *config, struct ws_err *err)
 {
-	const struct ws_endpoint_info *info = &p->infos[i];
 	const struct ws_transform_opts *o = p->opts.transform;
 	enum keeps keeps = find_keeps(info, config);
 	if (o && o->quantize != WS_QUANTIZE_NONE && o->ue8m0 && check_scale_format(info, config, err))
@@ -300,7 +295,7 @@ static int check_one(struct ws_push *p, size_t i, const struct ws_config *config
 	const struct ws_plan_tensor *packed = find_packed(p->plan, &nvfp4);
 	if (packed && check_packed(p, info, keeps, packed->name, nvfp4, err))
 		return -1;
-	if (ask(p, i, &keeps, err))
+	if (ask(p, info, &keeps, err))
 		return -1;
 	if (find_codes(p->plan))
 		return check_codes(p, info, keeps, err);
@@ -314,7 +309,7 @@ int push_check_fp8(struct ws_push *p, struct ws_err *err)
 	for (size_t i = 0; p->known && i < p->opts.n_endpoints && rc == 0; i++) {
 		struct ws_config *config;
 		open_config(&p->infos[i], &config);
-		rc = check_one(p, i, config, err);
+		rc = check_one(p, &p->infos[i], config, err);
 		ws_config_free(config);
 	}
 	return rc;

@@ -115,6 +115,8 @@ void ws_serve_route_server_info(struct ws_serve_call *c)
 	ws_jw_uint(&jw, "ep_size", s->opts.ep);
 	ws_jw_str(&jw, "dtype", s->dtype);
 	ws_jw_str(&jw, "quantization", s->quantization);
+	if (!s->model)
+		ws_jw_bool(&jw, "keeps_anything", true); /* ours: it has no types of its own */
 	ws_jw_str(&jw, "kv_cache_dtype", "auto");
 	ws_jw_str(&jw, "attention_backend", "torch_native");
 	ws_jw_str(&jw, "sampling_backend", "pytorch");

@@ -199,7 +199,7 @@ shows() {
 }
 
 @test "what keeps anything is not asked" {
-	endpoint any
+	endpoint any --lineage sglang-2026
 	for options in "" "--quantize fp8 --block-size 16x16" "" "--quantize fp8 --block-size 16x16"; do
 		# shellcheck disable=SC2086 # none or several
 		try wsync-push "$(m bf16)" $options -e "$url" --verify hash
