@@ -18,6 +18,7 @@
 #include "ledger.h"
 
 #include "json.h"
+#include "wsync/str.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -26,6 +27,22 @@
 enum { STRINGS_MAX = 65536 };
 
 /* ---- printing ----------------------------------------------------------------------------------- */
+
+/* JSON has no word for other bytes: a path of such cannot be pushed again from its record. */
+static bool is_text(const char *s)
+{
+	size_t step = 1;
+	for (size_t left = strlen(s); left && (step = ws_utf8_step(s, left)); left -= step)
+		s += step;
+	return step != 0;
+}
+
+static bool are_text(const char *const *items, size_t n)
+{
+	while (n && is_text(items[n - 1]))
+		n--;
+	return n == 0;
+}
 
 static void print_strings(struct ws_jw *w, const char *key, const char *const *items, size_t n)
 {
@@ -78,7 +95,8 @@ void ws_ledger_print(const struct ws_ledger_record *r, struct ws_buf *text)
 	ws_jw_hex64(&w, "plan_digest", r->digest);
 	ws_jw_str(&w, "weight_version", *r->weight_version ? r->weight_version : NULL);
 	print_strings(&w, "sources", r->sources, r->n_sources);
-	if (r->directory) {
+	if (r->directory && is_text(r->directory) && are_text(r->sources, r->n_sources) &&
+	    are_text(r->args, r->n_args)) {
 		ws_jw_object(&w, "again");
 		ws_jw_str(&w, "directory", r->directory);
 		print_strings(&w, "args", r->args, r->n_args);
@@ -135,12 +153,10 @@ static void copy_text(struct reader *r, const char *key, char *dst, size_t n)
 {
 	const char *text = text_of(r, key, false);
 	const size_t len = strlen(text);
-	if (len >= n) {
-		if (!r->bad)
-			r->bad = key;
-		return;
-	}
-	memcpy(dst, text, len + 1);
+	if (len < n)
+		ws_printable(dst, n, text, len);
+	if ((len >= n || strcmp(dst, text) != 0) && !r->bad)
+		r->bad = key;
 }
 
 static uint64_t digest_of(struct reader *r, const char *key)

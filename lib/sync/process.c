@@ -2,6 +2,8 @@
 /* process.c - /proc, of which nothing is taken for granted. */
 #include "process.h"
 
+#include "wsync/str.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -58,7 +60,9 @@ void ws_process_self(struct ws_process *out)
 	const ssize_t n = readlink("/proc/self/ns/pid", out->pid_namespace,
 	                           sizeof out->pid_namespace - 1);
 	out->pid_namespace[n > 0 ? n : 0] = 0;
-	gethostname(out->host, sizeof out->host - 1);
+	char host[sizeof out->host] = "";
+	gethostname(host, sizeof host - 1);
+	ws_printable(out->host, sizeof out->host, host, strlen(host)); /* any bytes may be a name */
 }
 
 static bool exists(const struct ws_process *p)

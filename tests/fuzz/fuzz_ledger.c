@@ -11,8 +11,8 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
 
 static void compare(const struct ws_ledger_record *a, const struct ws_ledger_record *b)
 {
-	if (a->n_endpoints != b->n_endpoints || a->n_sources != b->n_sources || a->n_args != b->n_args ||
-	    !a->directory != !b->directory || a->digest != b->digest || a->ended != b->ended ||
+	if (a->n_endpoints != b->n_endpoints || a->n_sources != b->n_sources || (b->directory && a->n_args != b->n_args) ||
+	    (!a->directory && b->directory) || a->digest != b->digest || a->ended != b->ended ||
 	    a->process.pid != b->process.pid)
 		abort();
 	for (size_t i = 0; i < a->n_endpoints; i++) {

@@ -304,6 +304,21 @@ static void halves_of_files_go_when_they_are_old(void **state)
 	ws_ledger_list_free(&list);
 }
 
+static void bytes_that_are_no_text_make_it_unrepeatable(void **state)
+{
+	(void)state;
+	static const char *const odd[] = { "ckpt/\xff" };
+	struct ws_ledger_list list;
+	struct ws_ledger *l = begin();
+	assert_int_equal(ws_ledger_source(l, odd, 1, NULL, NULL), 0);
+	assert_int_equal(ws_ledger_save(l, NULL), 0);
+	const struct ws_ledger_entry *e = only(&list);
+	assert_int_equal(e->err.code, WS_OK);
+	assert_null(e->record.directory);
+	ws_ledger_list_free(&list);
+	ws_ledger_abandon(l);
+}
+
 static void no_directory_is_no_records(void **state)
 {
 	(void)state;
@@ -326,6 +341,7 @@ int main(void)
 		IN_SCRATCH(a_cut_or_twisted_record_is_refused_or_whole),
 		IN_SCRATCH(what_others_can_write_is_not_believed),
 		IN_SCRATCH(halves_of_files_go_when_they_are_old),
+		IN_SCRATCH(bytes_that_are_no_text_make_it_unrepeatable),
 		IN_SCRATCH(no_directory_is_no_records),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
