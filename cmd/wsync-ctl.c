@@ -19,6 +19,8 @@ static const struct opt_command commands[] = {
 	{ "repair", "", "put in order what pushes that died have left", 0, 0, ctl_repair },
 	{ "sleep", "", "let them give away memory", 0, 0, ctl_sleep },
 	{ "wake", "", "let them take it back", 0, 0, ctl_wake },
+	{ "init-group", "[NAME]", "form a process group, to see whether it does", 0, 1, ctl_init_group },
+	{ "destroy-group", "NAME", "have them leave a process group", 1, 1, ctl_destroy_group },
 	{ "version", "[VERSION]", "show the weight version, or set it", 0, 1, ctl_version },
 	{ 0 },
 };
@@ -43,6 +45,11 @@ static const struct opt opts[] = {
 	           "which: weights, kv_cache, cuda_graph, joined by commas (all)"),
 	OPT_GROUP_FOR("Flushing", "flush sleep"),
 	OPT_DURATION(0, "wait", &cfg.wait_ns, "keep asking a busy endpoint for so long (60s)"),
+	OPT_GROUP_FOR("Forming a group", "init-group"),
+	OPT_STRING(0, "master-address", "ADDRESS", &cfg.master_address,
+	           "this machine as the servers reach it (default: found)"),
+	OPT_UINT(0, "master-port", "PORT", 0, 65535, &cfg.master_port, "port of the rendezvous (0: any)"),
+	OPT_FLAG(0, "keep", &cfg.keep, "hold the group until Ctrl-C, then have them leave it"),
 	OPT_GROUP_FOR("Repairing", "repair"),
 	OPT_STATE_DIR(&cfg.state_dir),
 	OPT_FLAG(0, "again", &cfg.again, "push again what was pushed, with the same options"),
@@ -58,7 +65,7 @@ static const struct opt opts[] = {
 
 static const struct opt_program program = {
 	.name = "wsync-ctl",
-	.args = "COMMAND [VERSION]",
+	.args = "COMMAND [ARGUMENT]",
 	.summary = "Make one lifecycle call to every endpoint at once.",
 	.examples = { "wsync-ctl info",
 	              "wsync-ctl pause --mode abort && wsync-ctl flush --wait 30s",

@@ -61,7 +61,7 @@ _wsync_options() {
 	wsync-ctl) echo "
 		--endpoint=URL -e=URL --pool=ANY --registry=FILE --api-key-file=FILE
 		--connect-timeout=ANY --timeout=ANY -t=ANY --mode=abort|retract|in_place --wait=ANY
-		--tags=weights|kv_cache|cuda_graph
+		--tags=weights|kv_cache|cuda_graph --master-address=ANY --master-port=ANY --keep
 		--lineage=auto|sglang-0.4|sglang-0.5|sglang-2026|xorl-legacy|xorl|session|slime
 		--state-dir=FILE --again --dry-run --resume-partial --assume-dead --forget" ;;
 	wsync-endpoint) echo "
@@ -78,7 +78,7 @@ _wsync_commands() {
 	case $1 in
 	wsync-register) echo add remove list check ;;
 	wsync-verify) echo names weights scales ;;
-	wsync-ctl) echo info health pause resume flush repair sleep wake version ;;
+	wsync-ctl) echo info health pause resume flush repair sleep wake init-group destroy-group version ;;
 	esac
 }
 

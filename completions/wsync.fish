@@ -88,8 +88,8 @@ __wsync push,verify -l on-partial -x -a 'resume pause' -d 'what becomes of half 
 __wsync push -l sender -x -d 'one of several'
 __wsync push -l lock -r -F -d 'by which senders take turns'
 __wsync push -l verify -x -a 'names hash none' -d 'names first, checksums afterwards'
-__wsync push,verify -l master-address -x -d 'this machine as the endpoints reach it'
-__wsync push,verify -l master-port -x -d "the store's port"
+__wsync push,verify,ctl -l master-address -x -d 'this machine as the endpoints reach it'
+__wsync push,verify,ctl -l master-port -x -d "the store's port"
 __wsync push,verify -l group-name -x -d 'name of the process group'
 __wsync push,verify -l state-dir -r -d 'where pushes are recorded'
 __wsync push,verify -l init-timeout -x -d 'to form the group'
@@ -137,12 +137,13 @@ __wsync register -l world-size -x -d 'ranks of the endpoint'
 __wsync register -l no-check -d 'do not ask the endpoint'
 __wsync register,ctl -s t -l timeout -x -d 'for all answers'
 
-__wsync_commands ctl info health pause resume flush repair sleep wake version
+__wsync_commands ctl info health pause resume flush repair sleep wake init-group destroy-group version
 __wsync push,verify,ctl -l lineage -x -a 'auto sglang-0.4 sglang-0.5 sglang-2026 xorl-legacy xorl session slime' -d 'which family of servers'
 __wsync ctl -l mode -x -a 'abort retract in_place' -d 'what becomes of running requests'
 __wsync ctl -l tags -x -a 'weights kv_cache cuda_graph weights,kv_cache' -d 'which memory'
 __wsync ctl -l wait -x -d 'keep asking a busy endpoint'
 __wsync ctl -l state-dir -r -d 'where pushes are recorded'
+__wsync ctl -l keep -d 'hold the group until Ctrl-C'
 __wsync ctl -l again -d 'push again what was pushed'
 __wsync ctl -s n -l dry-run -d 'ask and change nothing'
 __wsync ctl -l resume-partial -d 'also resume what holds old and new weights'

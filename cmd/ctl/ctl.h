@@ -18,6 +18,9 @@ struct ctl_config {
 	unsigned lineage; /* enum ws_lineage */
 	const char *tags; /* of memory; NULL: all */
 	int64_t connect_ns, timeout_ns, wait_ns;
+	const char *master_address; /* of a group, as are these */
+	uint64_t master_port;
+	bool keep;
 	const char *state_dir; /* of a repair, as are these */
 	bool again, dry_run, resume_partial, assume_dead, forget;
 };
@@ -37,6 +40,8 @@ int ctl_resume(void *ctx, const struct opt_args *args, struct ws_err *err);
 int ctl_flush(void *ctx, const struct opt_args *args, struct ws_err *err);
 int ctl_repair(void *ctx, const struct opt_args *args, struct ws_err *err);
 int ctl_sleep(void *ctx, const struct opt_args *args, struct ws_err *err);
+int ctl_init_group(void *ctx, const struct opt_args *args, struct ws_err *err);
+int ctl_destroy_group(void *ctx, const struct opt_args *args, struct ws_err *err);
 int ctl_wake(void *ctx, const struct opt_args *args, struct ws_err *err);
 int ctl_version(void *ctx, const struct opt_args *args, struct ws_err *err);
 

@@ -47,6 +47,9 @@ int ws_group_join(struct ws_group *g, struct ws_endpoint_call *calls, struct ws_
  * answer. */
 void ws_group_close(struct ws_group *g, bool *lost, ws_deadline until); /* NULL is fine */
 
+/* What follows closes our side only: the members are not asked. */
+void ws_group_forget(struct ws_group *g);
+
 const char *ws_group_name(const struct ws_group *g);
 unsigned ws_group_world_size(const struct ws_group *g);
 struct ws_transport *ws_group_transport(const struct ws_group *g);

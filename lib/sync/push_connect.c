@@ -33,7 +33,7 @@ static void emit_endpoint(struct ws_push *p, size_t i, enum ws_phase phase, cons
 
 /* Ranks of an endpoint are rank_offset + tp_rank and nothing else enters: pipeline stages would collide,
  * and data-parallel replicas that are not attention groups refuse the request. */
-static int check_layout(const struct ws_endpoint_info *info, struct ws_err *err)
+int push_check_ranks(const struct ws_endpoint_info *info, struct ws_err *err)
 {
 	if (info->pp_size > 1) {
 		ws_err_set(err, WS_EREFUSED, "%s runs %u pipeline stages, which would take the same ranks "
@@ -83,7 +83,7 @@ int push_connect(struct ws_push *p, struct ws_err *err)
 		return -1;
 	for (size_t i = 0; i < n; i++) {
 		ws_endpoint_assume(&p->infos[i], p->opts.lineage);
-		if (check_layout(&p->infos[i], err))
+		if (push_check_ranks(&p->infos[i], err))
 			return ws_err_where(err, NULL, p->endpoints[i].url);
 	}
 	p->known = true;

@@ -106,6 +106,7 @@ size_t push_select(struct ws_push *p, bool (*wanted)(const struct push_endpoint 
 
 /* push_connect.c */
 int push_connect(struct ws_push *p, struct ws_err *err);  /* probe and check, once */
+int push_check_ranks(const struct ws_endpoint_info *info, struct ws_err *err); /* can it be in a group? */
 int push_check_plan(struct ws_push *p, struct ws_err *err); /* the plan against transport and options */
 int push_pause(struct ws_push *p, struct ws_err *err);
 int push_flush(struct ws_push *p, struct ws_err *err);

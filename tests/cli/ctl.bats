@@ -263,3 +263,48 @@ s = http.server.HTTPServer(("127.0.0.1", 0), H); print(s.server_address[1], flus
 	try wsync-ctl health -e "$url"
 	expect_status 0
 }
+
+@test "init-group forms a group, and destroy-group ends it" {
+	endpoint a --tp 2
+	first=$url
+	endpoint b
+	try wsync-ctl init-group probe -e "$first" -e "$url" --json
+	expect_status 0
+	[ "$(json '[(l["rank_offset"], l["ranks"], l["world_size"], l["group"]) for l in lines if l["type"] == "endpoint"]')" = \
+		"[(1, 2, 4, 'probe'), (3, 1, 4, 'probe')]" ] || explain "the ranks"
+	try wsync-ctl init-group probe -e "$first"
+	expect_status 5
+	err_has "already been created"
+	try wsync-ctl destroy-group probe -e "$first" -e "$url"
+	expect_status 0
+	out_has "$first  left"
+	try wsync-ctl init-group probe -e "$first"
+	expect_status 0
+	out_has "ranks 1 to 2 of 3"
+}
+
+@test "a group that is kept is left at Ctrl-C, and its endpoints with it" {
+	endpoint a
+	start keeper "$bin/wsync-ctl" init-group mine --keep -e "$url"
+	keeper=$pid
+	eventually 20 grep -q mine keeper.out
+	kill -TERM "$keeper"
+	status=0
+	wait "$keeper" || status=$?
+	[ "$status" = 143 ] || explain "expected 143"
+	try wsync-ctl init-group mine -e "$url"
+	expect_status 0
+}
+
+@test "a group that is kept and loses an endpoint ends with status 6" {
+	endpoint a
+	server=$pid
+	start keeper "$bin/wsync-ctl" init-group mine --keep -e "$url"
+	keeper=$pid
+	eventually 20 grep -q mine keeper.out
+	kill -KILL "$server"
+	status=0
+	wait "$keeper" || status=$?
+	expect_status 6
+	grep -q "a peer left group mine" keeper.err || explain "$(cat keeper.err)"
+}

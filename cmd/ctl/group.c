@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* group.c - init-group and destroy-group: whether a group forms, and the end of one. */
+#include "ctl.h"
+#include "run.h"
+
+#include "wsync/forming.h"
+#include "wsync/str.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const int64_t LEAVE_NS = 10 * WS_NS_PER_S;
+
+static void put_member(struct ctl_job *job, const struct ws_formed *f, const struct ws_formed_member *m)
+{
+	struct ws_jw *w = ui_line(job->ui, "endpoint");
+	if (!w)
+		return;
+	ws_jw_str(w, "url", m->url);
+	ws_jw_bool(w, "ok", true);
+	ws_jw_str(w, "group", f->name);
+	ws_jw_uint(w, "rank_offset", m->rank_offset);
+	ws_jw_uint(w, "ranks", m->ranks);
+	ws_jw_uint(w, "world_size", f->world_size);
+	ws_jw_int(w, "ns", m->ns);
+	ui_line_end(job->ui);
+}
+
+static void show(struct ctl_job *job, const struct ws_formed *f)
+{
+	struct table t = { .n_columns = 4 };
+	for (size_t i = 0; i < f->n; i++) {
+		const struct ws_formed_member *m = &f->members[i];
+		char took[32], ranks[64];
+		put_member(job, f, m);
+		ws_format_duration(took, sizeof took, m->ns);
+		snprintf(ranks, sizeof ranks, "ranks %u to %u of %u", m->rank_offset,
+		         m->rank_offset + m->ranks - 1, f->world_size);
+		table_add(&t, UI_GOOD, m->url, f->name, took, ranks);
+	}
+	table_print(&t, job->ui);
+	table_free(&t);
+	run_flush();
+}
+
+/* Until a signal comes, or a server goes. */
+static int keep(const struct ws_formed *f, struct ws_err *err)
+{
+	struct pollfd stop = { .fd = ws_cancel_fd(&run_cancel), .events = POLLIN };
+	while (!ws_cancelled(&run_cancel)) {
+		if (ws_formed_broken(f))
+			return ws_err_set(err, WS_EDATA, "a peer left group %s", f->name);
+		poll(&stop, 1, 200);
+	}
+	return 0;
+}
+
+int ctl_init_group(void *ctx, const struct opt_args *args, struct ws_err *err)
+{
+	struct ctl_job *job = ctx;
+	const struct ctl_config *cfg = job->cfg;
+	const struct ws_forming_opts opts = {
+		.urls = job->to.urls, .n = job->to.n, .name = args->n ? args->v[0] : NULL,
+		.master_address = cfg->master_address, .master_port = (uint16_t)cfg->master_port,
+		.log = &job->ui->log, .cancel = &run_cancel,
+	};
+	struct ws_formed *f = NULL;
+	int rc = ws_forming_run(job->http, &opts, ws_deadline_in(cfg->timeout_ns), &f, err);
+	if (rc)
+		return -1;
+	show(job, f);
+	if (cfg->keep)
+		rc = keep(f, err);
+	ws_formed_leave(f, cfg->keep, ws_deadline_in(LEAVE_NS));
+	return rc;
+}
+
+int ctl_destroy_group(void *ctx, const struct opt_args *args, struct ws_err *err)
+{
+	struct ctl_job *job = ctx;
+	struct ws_endpoint_answer *answers = calloc(job->to.n, sizeof *answers);
+	if (!answers)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	const int rc = ws_endpoint_destroy_group(job->http, job->to.urls, job->to.n, args->v[0],
+	                                         ws_deadline_in(job->cfg->timeout_ns), &run_cancel,
+	                                         answers, err);
+	if (err->code != WS_ECANCELLED && err->code != WS_ESYSTEM)
+		ctl_show_answers(job, "left", answers);
+	free(answers);
+	return rc;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* forming.h - a process group without a push: to see whether and how it forms.
+ *
+ * The group is over gloo, with us as rank 0, and hosts its store for as long as it is held. Servers know a
+ * group by its name until they are asked to leave it (ws_endpoint_destroy_group), also one whose rank 0
+ * has gone. */
+#ifndef WSYNC_FORMING_H
+#define WSYNC_FORMING_H
+
+#include "wsync/cancel.h"
+#include "wsync/endpoint.h"
+#include "wsync/err.h"
+#include "wsync/log.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ws_forming_opts {
+	const char *const *urls;
+	size_t n;
+	const char *name;           /* NULL: wsync-<8 hex> */
+	const char *master_address; /* NULL: the address this machine uses toward the endpoints */
+	uint16_t master_port;       /* 0: any */
+	const struct ws_log *log;
+	const struct ws_cancel *cancel;
+};
+
+struct ws_formed_member {
+	const char *url;
+	unsigned rank_offset, ranks;
+	int64_t ns;                 /* from the request to its answer */
+};
+
+struct ws_formed {
+	char name[128];
+	unsigned world_size;        /* with us */
+	struct ws_formed_member *members; /* as in urls */
+	size_t n;
+	void *priv;
+};
+
+/* Asks who the endpoints are, and has all of them join at once. */
+int ws_forming_run(struct ws_http *http, const struct ws_forming_opts *opts, ws_deadline until,
+                   struct ws_formed **out, struct ws_err *err);
+/* A peer has left. */
+bool ws_formed_broken(const struct ws_formed *f);
+/* Leaves; and with `destroy` asks the endpoints to leave as well, until then. NULL is fine. */
+void ws_formed_leave(struct ws_formed *f, bool destroy, ws_deadline until);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wsync/forming.h"
+
+#include "group.h"
+#include "push_state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+struct held {
+	struct ws_formed base;
+	struct ws_endpoint_info *infos;
+	struct ws_err *errs;
+	struct ws_member *members;
+	struct ws_group *group;
+};
+
+static void free_held(struct held *h)
+{
+	free(h->base.members);
+	free(h->infos);
+	free(h->errs);
+	free(h->members);
+	free(h);
+}
+
+static struct held *new_held(size_t n, struct ws_err *err)
+{
+	struct held *h = calloc(1, sizeof *h);
+	if (h) {
+		h->base.n = n;
+		h->base.priv = h;
+		h->base.members = calloc(n, sizeof *h->base.members);
+		h->infos = calloc(n, sizeof *h->infos);
+		h->errs = calloc(n, sizeof *h->errs);
+		h->members = calloc(n, sizeof *h->members);
+	}
+	if (h && h->base.members && h->infos && h->errs && h->members)
+		return h;
+	if (h)
+		free_held(h);
+	ws_err_set(err, WS_ESYSTEM, "out of memory");
+	return NULL;
+}
+
+static int ask(struct held *h, struct ws_http *http, const struct ws_forming_opts *o, ws_deadline until,
+               struct ws_err *err)
+{
+	if (ws_endpoint_probe_all(http, o->urls, o->n, until, o->cancel, h->infos, h->errs, err))
+		return -1;
+	for (size_t i = 0; i < o->n; i++) {
+		if (push_check_ranks(&h->infos[i], err))
+			return ws_err_where(err, NULL, o->urls[i]);
+		h->members[i] = (struct ws_member){ .url = o->urls[i], .host = h->infos[i].host,
+			                            .ranks = h->infos[i].tp_size ? h->infos[i].tp_size : 1 };
+	}
+	return 0;
+}
+
+static int form(struct held *h, struct ws_http *http, const struct ws_forming_opts *o, ws_deadline until,
+                struct ws_err *err)
+{
+	const struct ws_group_opts opts = {
+		.http = http, .members = h->members, .n_members = o->n, .ops = &ws_transport_gloo,
+		.master_address = o->master_address, .master_port = o->master_port, .name = o->name,
+		.log = o->log, .cancel = o->cancel,
+	};
+	if (ws_group_open(&opts, until, &h->group, err))
+		return -1;
+	snprintf(h->base.name, sizeof h->base.name, "%s", ws_group_name(h->group));
+	h->base.world_size = ws_group_world_size(h->group);
+	for (size_t i = 0; i < o->n; i++)
+		h->base.members[i] = (struct ws_formed_member){
+			.url = o->urls[i], .rank_offset = h->members[i].rank_offset,
+			.ranks = h->members[i].ranks, .ns = h->members[i].ns,
+		};
+	return 0;
+}
+
+int ws_forming_run(struct ws_http *http, const struct ws_forming_opts *opts, ws_deadline until,
+                   struct ws_formed **out, struct ws_err *err)
+{
+	struct held *h = new_held(opts->n, err);
+	if (!h)
+		return -1;
+	if (ask(h, http, opts, until, err) || form(h, http, opts, until, err)) {
+		free_held(h);
+		return -1;
+	}
+	*out = &h->base;
+	return 0;
+}
+
+bool ws_formed_broken(const struct ws_formed *f)
+{
+	return !ws_group_alive(((const struct held *)f->priv)->group);
+}
+
+void ws_formed_leave(struct ws_formed *f, bool destroy, ws_deadline until)
+{
+	if (!f)
+		return;
+	struct held *h = f->priv;
+	if (!destroy)
+		ws_group_forget(h->group);
+	ws_group_close(h->group, NULL, until);
+	free_held(h);
+}
