@@ -202,7 +202,8 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 	(void)args;
 	ui_begin(ui);
 	struct ws_serve_opts o = {
-		.listen = cfg.listen, .lineage = (enum ws_serve_lineage)cfg.lineage, .tp = (unsigned)cfg.tp, .ep = (unsigned)cfg.ep,
+		.listen = cfg.listen, .lineage = (enum ws_serve_lineage)cfg.lineage,
+		.tp = (unsigned)cfg.tp, .ep = (unsigned)cfg.ep,
 		.model = cfg.model, .keep = (enum ws_serve_keep)cfg.keep,
 		.torch = (enum ws_serve_torch)cfg.torch, .faults = cfg.faults.items,
 		.n_faults = cfg.faults.n, .busy = (unsigned)cfg.busy,

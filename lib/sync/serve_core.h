@@ -18,7 +18,7 @@
  *   serve_checker.c  checksums, and the proof that an update writes every parameter
  *   serve_values.c   parameters as numbers
  *   serve_decode.c   JSON bodies to requests, with the servers' defaults and messages
- *   serve_scatter.c  the route that takes shares from many trainers, point to point
+ *   serve_scatter*.c the route that takes shares from many trainers, point to point
  *   serve_group.c    groups, and all of their ranks at once
  *   serve_ranks.c    tensor-parallel ranks: store client, gloo mesh, receiving
  *   serve_weights.c  what was received, where there is no model

@@ -263,7 +263,8 @@ static void apply(struct ws_serve_call *c, struct ws_serve_prepared *p, struct w
 	if (rc == 0 && s->opts.lineage == WS_SERVE_XORL && !known)
 		rc = ws_err_set(&err, WS_EINPUT, "Unknown load_format=%.100s", format);
 	if (rc == 0)
-		rc = ws_serve_take_in(s, &(struct ws_serve_intake){ ws_serve_stage_bring, &p->stage }, u, &c->note, &err);
+		rc = ws_serve_take_in(s, &(struct ws_serve_intake){ ws_serve_stage_bring, &p->stage }, u,
+		                      &c->note, &err);
 	if (rc)
 		ws_serve_answer(c, false, "%s", err.msg);
 	else

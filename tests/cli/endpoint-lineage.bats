@@ -79,3 +79,54 @@ nowhere='{"names": ["a"], "dtypes": ["int8"], "shapes": [[1]], "group_name": "no
 	try wsync-endpoint --lineage vllm
 	expect_status 2
 }
+
+@test "an update outside of a session is refused" {
+	endpoint e --lineage session
+	ask POST /update_weights_from_distributed "$nowhere"
+	expect_http 400
+	out_has 'requires an open begin_weight_update session'
+	ask POST /begin_weight_update '{}'
+	expect_http 200
+	ask POST /end_weight_update '{}'
+	expect_http 200
+}
+
+@test "released weights are gone, and come back with a backup" {
+	llama ckpt
+	for saver in none drop backup; do
+		endpoint "$saver" --memory-saver "$saver"
+		try wsync-push ckpt -e "$url" --verify none -q
+		expect_status 0
+		before=$(curl -s "$url/wsync/checksums")
+		ask POST /release_memory_occupation '{"tags": ["weights"]}'
+		expect_http 200
+		ask POST /resume_memory_occupation '{"tags": ["weights"]}'
+		expect_http 200
+		after=$(curl -s "$url/wsync/checksums")
+		[ "$([ "$before" = "$after" ] && echo same)" = "$([ "$saver" = drop ] || echo same)" ]
+	done
+}
+
+@test "answers are slow, garbled or cut on request" {
+	endpoint e --fault slow:health:1 --fault garbage:model_info:1 --fault wrong-length:v1/models:1 \
+		--fault-delay 300ms
+	try curl -sS -m 10 -o /dev/null -w '%{http_code} %{time_total}' "$url/health"
+	[[ $out == "200 0."[3-9]* || $out == "200 "[1-9]* ]] || explain "expected a slow answer"
+	try curl -sS -m 10 -o body "$url/model_info"
+	expect_status 0
+	[ "$(head -c 1 body | xxd -p)" = 16 ]
+	ask GET /v1/models
+	[ "$status" = 18 ] || explain "expected a partial file"
+	ask GET /v1/models
+	expect_http 200
+}
+
+@test "xorl's two-phase update is prepared once" {
+	endpoint e --lineage xorl
+	ask POST /prepare_weights_update "$nowhere"
+	expect_http 400
+	out_has "Group 'nowhere' is not initialized."
+	ask POST /complete_weights_update '{}'
+	expect_http 400
+	out_has 'No weight update is in progress.'
+}
