@@ -93,11 +93,11 @@ HEADERS := $(wildcard include/wsync/*.h)
 EVERYTHING := $(CMD_SRCS) $(MAN_SRCS)
 ifneq ($(HAVE_MHD),y)
 LIB_SRCS := $(filter-out lib/sync/serve%.c,$(LIB_SRCS))
-CMD_SRCS := $(filter-out cmd/wsync-endpoint.c,$(CMD_SRCS))
+CMD_SRCS := $(filter-out cmd/wsync-endpoint.c cmd/wsync-gateway.c,$(CMD_SRCS))
 UNIT_SRCS := $(filter-out tests/unit/test_serve%.c,$(UNIT_SRCS))
 FUZZ_SRCS := $(filter-out tests/fuzz/fuzz_request.c,$(FUZZ_SRCS))
-MAN_SRCS := $(filter-out man/wsync-endpoint.%,$(MAN_SRCS))
-HEADERS := $(filter-out include/wsync/serve.h,$(HEADERS))
+MAN_SRCS := $(filter-out man/wsync-endpoint.% man/wsync-gateway.%,$(MAN_SRCS))
+HEADERS := $(filter-out include/wsync/serve.h include/wsync/gateway.h,$(HEADERS))
 endif
 
 ifeq ($(HAVE_CUDA),y)
@@ -218,7 +218,7 @@ $(LIB): $(call obj,$(LIB_SRCS) lib/names/builtin_maps.c)
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
-$(BUILD)/bin/wsync-endpoint: LIBS += $(MHD_LIBS)
+$(BUILD)/bin/wsync-endpoint $(BUILD)/bin/wsync-gateway: LIBS += $(MHD_LIBS)
 # A program of several files has the others in a directory of its name: cmd/verify/ is wsync-verify's.
 .SECONDEXPANSION:
 $(BUILD)/bin/wsync-%: $(BUILD)/obj/cmd/wsync-%.o $$(call obj,$$(sort $$(wildcard cmd/$$*/*.c))) \

@@ -64,6 +64,22 @@ _wsync_options() {
 		--tags=weights|kv_cache|cuda_graph --master-address=ANY --master-port=ANY --keep
 		--lineage=auto|sglang-0.4|sglang-0.5|sglang-2026|xorl-legacy|xorl|session|slime
 		--state-dir=FILE --again --dry-run --resume-partial --assume-dead --forget" ;;
+	wsync-gateway) echo "
+		--listen=ANY --require-key-file=FILE --source=FILE --source-root=FILE
+		--allow-host=ANY --registry=FILE --api-key-file=FILE --config=FILE --map=FILE
+		--sharded=tp=2|tp=4|tp=8 --quantize=none|fp8|fp8-tensor
+		--block-size=128x128|64x64 --skip-modules=ANY --scale-rule=xorl|slime --ue8m0
+		--unpack --lora=FILE --lora-rounding=fold|two-step --lora-partial
+		--correction=FILE --trust-values --scratch=128MiB|256MiB|512MiB|1GiB
+		--backend=auto|gloo|nccl --gpu=0|1|2|3|4|5|6|7 --nccl-lib=FILE --nccl-from=FILE
+		--lineage=auto|sglang-0.4|sglang-0.5|sglang-2026|xorl-legacy|xorl|session|slime
+		--protocol=auto|update|session|two-phase|receive|ep-scatter
+		--two-phase=bucket|whole --bucket-size=128MiB|256MiB|512MiB|1GiB
+		--load-format=auto|none|flattened_bucket --flush=last|never|every
+		--pause=abort|retract|in_place|none --on-partial=resume|pause
+		--verify=names|hash|none --master-address=ANY --master-port=ANY --group-name=ANY
+		--state-dir=FILE --lock-wait=ANY --connect-timeout=ANY --init-timeout=ANY
+		--bucket-timeout=ANY --timeout=ANY -t=ANY" ;;
 	wsync-endpoint) echo "
 		--listen=ANY --api-key-file=FILE --tp=1|2|4|8 --ep=1|2|4|8 --model=FILE
 		--lineage=lenient|sglang-0.4|sglang-0.5|sglang-2026|xorl-legacy|xorl|session|slime
@@ -201,4 +217,4 @@ _wsync() {
 	fi
 }
 
-complete -F _wsync wsync-push wsync-list-weights wsync-verify wsync-register wsync-ctl wsync-endpoint
+complete -F _wsync wsync-push wsync-list-weights wsync-verify wsync-register wsync-ctl wsync-endpoint wsync-gateway

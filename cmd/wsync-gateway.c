@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* wsync-gateway - xorl's HTTP API for weights, for scripts that were written against it.
+ *
+ * It runs until a signal ends it; a push that is under way then ends as wsync-push does. "ready" is printed
+ * when requests are answered. */
+#include "main.h"
+#include "naming.h"
+#include "pushing.h"
+#include "run.h"
+#include "targets.h"
+#include "transforming.h"
+
+#include "wsync/gateway.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Indexes are the values of the library's enum. */
+static const char *const verifies[] = { "names", "hash", "none", NULL };
+
+static struct {
+	struct opt_common common;
+	struct naming naming;
+	struct transforming transforming;
+	struct pushing pushing;
+	const char *listen, *key_file;
+	struct opt_list sources, roots, hosts;
+	unsigned verify;
+	int64_t connect_ns, timeout_ns;
+} cfg = {
+	.pushing = PUSHING_DEFAULTS,
+	.listen = "127.0.0.1:6000",
+	.connect_ns = 10 * WS_NS_PER_S,
+	.timeout_ns = WS_FOREVER,
+};
+
+static const struct opt opts[] = {
+	OPT_GROUP("Where"),
+	OPT_STRING(0, "listen", "HOST:PORT", &cfg.listen,
+	           "answer here; port 0 takes any free one (127.0.0.1:6000)"),
+	OPT_STRING(0, "require-key-file", "FILE", &cfg.key_file, "answer only who sends the key in this file"),
+	OPT_REGISTRY(&cfg.common),
+	OPT_API_KEY_FILE(&cfg.common),
+	OPT_GROUP("What may be asked"),
+	OPT_LIST(0, "source", "SOURCE", &cfg.sources, "what is pushed where a request names no source; several are one checkpoint"),
+	OPT_LIST(0, "source-root", "DIR", &cfg.roots, "requests may name sources below DIR only; may be repeated"),
+	OPT_LIST(0, "allow-host", "GLOB", &cfg.hosts, "only hosts like this may be registered; may be repeated"),
+	OPT_GROUP("Names"),
+	OPT_NAMING(&cfg.naming),
+	OPT_GROUP("Changed on their way, where a request says nothing"),
+	OPT_TRANSFORMING(&cfg.transforming),
+	OPT_GROUP("How, where a request says nothing"),
+	OPT_PUSHING(&cfg.pushing),
+	OPT_CHOICE(0, "verify", verifies, &cfg.verify, "hold the names against the servers first (names), and their checksums against what was sent afterwards (hash)"),
+	OPT_GROUP("How long"),
+	OPT_DURATION(0, "connect-timeout", &cfg.connect_ns, "to reach the servers (10s)"),
+	OPT_PUSHING_TIMES(&cfg.pushing),
+	OPT_DURATION('t', "timeout", &cfg.timeout_ns, "for a whole push (none)"),
+	OPT_COMMON(&cfg.common),
+	OPT_END,
+};
+
+static const struct opt_program program = {
+	.name = "wsync-gateway",
+	.args = "",
+	.summary = "Answer the weight-sync requests of xorl's training server, and push checkpoints.",
+	.notes = "Routes, also below /api/v1: add_inference_endpoint, list_inference_endpoints, "
+	         "remove_inference_endpoint, sync_inference_weights, set_sync_quantization, health. A sync "
+	         "names its checkpoint as \"source\".",
+	.examples = { "wsync-gateway --source ckpt/",
+	              "curl -d '{\"source\":\"ckpt/\"}' http://127.0.0.1:6000/sync_inference_weights" },
+	.opts = opts,
+};
+
+static void say_warning(void *ctx, const char *text)
+{
+	ui_warn(ctx, NULL, "%s", text);
+}
+
+static void say_ready(struct ui *ui, const struct ws_gateway *g)
+{
+	struct ws_jw *w = ui_line(ui, "ready");
+	if (w) {
+		ws_jw_str(w, "url", ws_gateway_url(g));
+		ui_line_end(ui);
+	}
+	ui_say(ui, "ready at %s\n", ws_gateway_url(g));
+	run_flush();
+}
+
+static void wait_for_signal(void)
+{
+	struct pollfd p = { .fd = ws_cancel_fd(&run_cancel), .events = POLLIN };
+	while (!ws_cancelled(&run_cancel))
+		poll(&p, 1, 1000);
+}
+
+static int serve(struct ws_gateway_opts *o, struct ui *ui, struct ws_err *err)
+{
+	struct ws_gateway *g = NULL;
+	char *key = NULL;
+	bool loose = false;
+	if (cfg.key_file && ws_client_read_key(cfg.key_file, &key, &loose, err))
+		return -1;
+	if (loose)
+		ui_warn(ui, NULL, "%s: others can read this key file", ui_text(cfg.key_file));
+	o->api_key = key;
+	const int rc = ws_gateway_start(o, &g, err);
+	if (rc == 0) {
+		say_ready(ui, g);
+		wait_for_signal();
+		ws_gateway_stop(g);
+	}
+	if (key)
+		explicit_bzero(key, strlen(key));
+	free(key);
+	return rc;
+}
+
+static int find_paths(struct ws_gateway_opts *o, struct ws_buf *registry, char *state, struct ui *ui,
+                      struct ws_err *err)
+{
+	if (run_registry_path(cfg.common.registry, registry, err) ||
+	    pushing_find_state(&cfg.pushing, state, &o->push, ui, err))
+		return -1;
+	o->registry = ws_buf_str(registry);
+	return 0;
+}
+
+static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
+{
+	const struct ws_transform_opts transform = transforming_opts(&cfg.transforming);
+	struct ws_gateway_opts o = {
+		.listen = cfg.listen, .sources = cfg.sources.items, .n_sources = cfg.sources.n,
+		.roots = cfg.roots.items, .n_roots = cfg.roots.n, .hosts = cfg.hosts.items, .n_hosts = cfg.hosts.n,
+		.push = { .verify = cfg.verify, .map = cfg.naming.map, .config = cfg.naming.config,
+		          .sharded_tp = cfg.naming.sharded_tp, .sharded_ep = cfg.naming.sharded_ep,
+		          .transform = &transform, .connect_ns = cfg.connect_ns,
+		          .timeout_ns = cfg.timeout_ns == WS_FOREVER ? 0 : cfg.timeout_ns,
+		          .sink = ui->sink, .log = &ui->log },
+		.log = &ui->log, .warn = say_warning, .ctx = ui,
+	};
+	struct targets t = { 0 };
+	struct ws_buf registry;
+	char state[PUSHING_PATH];
+	(void)args;
+	ws_buf_init(&registry, PUSHING_PATH);
+	ui_begin(ui);
+	pushing_apply(&cfg.pushing, &o.push);
+	if (targets_read_key(&t, &cfg.common, ui, err) == 0) {
+		o.push.api_key = t.api_key;
+		if (find_paths(&o, &registry, state, ui, err) == 0)
+			serve(&o, ui, err);
+	}
+	ws_buf_free(&registry);
+	targets_free(&t);
+}
+
+int main(int argc, char **argv)
+{
+	return main_run(&(struct main_program){ &program, &cfg.common, NULL, run }, argc, argv);
+}

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve_gateway.c - life, routes, answers. Answers are shaped like FastAPI's, which xorl's server uses:
+ * {"detail": ...} with 404, 405, 422 and for what the handlers refuse. */
+#include "serve_gateway.h"
+
+#include "wsync/str.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct route {
+	const char *name; /* the path without its first slash and without api/v1/ */
+	const char *method;
+	void (*run)(struct gateway_call *c);
+} routes[] = {
+	{ "add_inference_endpoint", "POST", gateway_add },
+	{ "list_inference_endpoints", "GET", gateway_list },
+	{ "remove_inference_endpoint", "POST", gateway_remove },
+	{ "sync_inference_weights", "POST", gateway_sync },
+	{ "set_sync_quantization", "POST", gateway_set_quantization },
+	{ "health", "GET", NULL },
+};
+
+/* ---- answers ---- */
+
+static struct ws_jw begin_answer(struct ws_serve_reply *rp, unsigned status)
+{
+	struct ws_jw w;
+	ws_buf_reset(&rp->body);
+	rp->status = status;
+	rp->type = "application/json";
+	ws_jw_init(&w, &rp->body);
+	ws_jw_object(&w, NULL);
+	return w;
+}
+
+static void answer_detail(struct ws_serve_reply *rp, unsigned status, const char *text)
+{
+	struct ws_jw w = begin_answer(rp, status);
+	ws_jw_str(&w, "detail", text);
+	ws_jw_end_object(&w);
+}
+
+void gateway_refuse(struct gateway_call *c, unsigned status, const char *fmt, ...)
+{
+	char text[2048];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
+	answer_detail(c->rp, status, text);
+}
+
+/* [{"type", "loc": ["body", KEY], "msg"}], from "body.KEY: reason". */
+static void answer_invalid(struct gateway_call *c, const char *text)
+{
+	const char *key = text + strlen("body.");
+	const size_t n = strcspn(key, ":");
+	const char *reason = key[n] ? key + n + 2 : "invalid";
+	struct ws_jw w = begin_answer(c->rp, 422);
+	ws_jw_array(&w, "detail");
+	ws_jw_object(&w, NULL);
+	ws_jw_str(&w, "type", strcmp(reason, "Field required") == 0 ? "missing" : "value_error");
+	ws_jw_array(&w, "loc");
+	ws_jw_str(&w, NULL, "body");
+	ws_jw_strn(&w, NULL, key, n);
+	ws_jw_end_array(&w);
+	ws_jw_str(&w, "msg", reason);
+	ws_jw_end_object(&w);
+	ws_jw_end_array(&w);
+	ws_jw_end_object(&w);
+}
+
+unsigned gateway_status(const struct ws_err *err)
+{
+	switch (err->code) {
+	case WS_EMISMATCH:
+	case WS_EUSAGE:
+	case WS_EINPUT:
+		return 400;
+	case WS_ETIMEOUT:
+		return 504;
+	default:
+		return 500;
+	}
+}
+
+void gateway_fail(struct gateway_call *c, const struct ws_err *err)
+{
+	if (err->code == WS_EUSAGE && strncmp(err->msg, "body.", 5) == 0)
+		answer_invalid(c, err->msg);
+	else
+		answer_detail(c->rp, gateway_status(err), err->msg);
+}
+
+/* ---- members ---- */
+
+static bool is_absent(const struct ws_json *body, const char *key)
+{
+	const struct ws_json *node = ws_json_get(body, key);
+	return !node || ws_json_type(node) == WS_JSON_NULL;
+}
+
+int gateway_int(const struct ws_json *body, const char *key, int64_t least, int64_t most, int64_t *out,
+                struct ws_err *err)
+{
+	if (is_absent(body, key))
+		return 0;
+	if (ws_serve_field_int(body, key, out, err))
+		return -1;
+	return *out >= least && *out <= most ? 0 : ws_serve_field_invalid(err, key, "Input is out of range");
+}
+
+int gateway_text(const struct ws_json *body, const char *key, const char **out, struct ws_err *err)
+{
+	return is_absent(body, key) ? 0 : ws_serve_field_str(body, key, true, out, err);
+}
+
+int gateway_texts(const struct ws_json *body, const char *key, const char **out, size_t most, size_t *n,
+                  struct ws_err *err)
+{
+	const struct ws_json *node = ws_json_get(body, key);
+	*n = 0;
+	if (is_absent(body, key))
+		return 0;
+	if (ws_json_type(node) == WS_JSON_STRING) {
+		*n = 1;
+		return ws_serve_field_str(body, key, true, out, err);
+	}
+	if (ws_json_type(node) != WS_JSON_ARRAY)
+		return ws_serve_field_invalid(err, key, "Input should be a valid list");
+	for (node = ws_json_first(node); node; node = ws_json_next(node)) {
+		const char *text = ws_json_string(node);
+		if (!text || strlen(text) > WS_SERVE_MAX_TEXT)
+			return ws_serve_field_invalid(err, key, "Input should be a list of valid strings");
+		if (*n == most)
+			return ws_serve_field_invalid(err, key, "List is too long");
+		out[(*n)++] = text;
+	}
+	return 0;
+}
+
+ws_deadline gateway_until(const struct ws_gateway *g)
+{
+	return ws_deadline_in(g->opts.ask_ns > 0 ? g->opts.ask_ns : 10 * WS_NS_PER_S);
+}
+
+/* ---- one request ---- */
+
+static const struct route *find_route(const char *path)
+{
+	if (strncmp(path, "/api/v1/", 8) == 0)
+		path += 7;
+	for (size_t i = 0; *path == '/' && i < sizeof routes / sizeof routes[0]; i++)
+		if (strcmp(path + 1, routes[i].name) == 0)
+			return &routes[i];
+	return NULL;
+}
+
+static bool admit(void *ctx, const struct ws_serve_request *rq, struct ws_serve_reply *rp)
+{
+	const struct ws_gateway *g = ctx;
+	const struct route *r = find_route(rq->path);
+	if (!g->opts.api_key || (r && !r->run) || ws_serve_has_key(rq, g->opts.api_key, true))
+		return true;
+	answer_detail(rp, 401, "Unauthorized");
+	return false;
+}
+
+static void run(struct gateway_call *c, const struct route *r)
+{
+	struct ws_err err = WS_ERR_INIT;
+	struct ws_json *root = NULL;
+	if (!r->run) {
+		answer_detail(c->rp, 200, "ok");
+		return;
+	}
+	if (strcmp(r->method, "POST") == 0) {
+		const char *text = c->rq->body_len ? c->rq->body : "{}";
+		root = ws_json_parse(text, c->rq->body_len ? c->rq->body_len : 2, "body", &err);
+		if (!root || ws_json_type(root) != WS_JSON_OBJECT) {
+			gateway_refuse(c, 422, "%s", root ? "body: not an object" : err.msg);
+			ws_json_free(root);
+			return;
+		}
+	}
+	c->body = root;
+	r->run(c);
+	ws_json_free(root);
+}
+
+static void handle(void *ctx, const struct ws_serve_request *rq, struct ws_serve_reply *rp)
+{
+	struct ws_gateway *g = ctx;
+	const struct route *r = find_route(rq->path);
+	struct gateway_call c = { .gateway = g, .rq = rq, .rp = rp };
+	const int64_t start = ws_now_ns();
+	*rp = (struct ws_serve_reply){ .status = 200, .type = "application/json" };
+	ws_buf_init(&rp->body, 0);
+	if (!r) {
+		answer_detail(rp, 404, "Not Found");
+	} else if (strcmp(rq->method, r->method) != 0) {
+		answer_detail(rp, 405, "Method Not Allowed");
+		rp->allow = r->method;
+	} else {
+		run(&c, r);
+	}
+	char path[80];
+	ws_printable(path, sizeof path, rq->path, strlen(rq->path));
+	ws_log(g->opts.log, 1, "%s %s: %u in %.0f ms", rq->method, path, rp->status,
+	       (double)(ws_now_ns() - start) / WS_NS_PER_MS);
+}
+
+/* ---- life ---- */
+
+static bool is_loopback(const char *host)
+{
+	return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 || strcmp(host, "localhost") == 0;
+}
+
+static void warn_when_open(const struct ws_gateway *g)
+{
+	if (!g->opts.api_key && !is_loopback(g->host) && g->opts.warn)
+		g->opts.warn(g->opts.ctx, "whoever reaches this address can have any checkpoint pushed anywhere: "
+		             "ask for a key with --require-key-file");
+}
+
+int ws_gateway_start(const struct ws_gateway_opts *opts, struct ws_gateway **out, struct ws_err *err)
+{
+	struct ws_gateway *g = calloc(1, sizeof *g);
+	if (!g)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	g->opts = *opts;
+	pthread_mutex_init(&g->pushing, NULL);
+	pthread_mutex_init(&g->lock, NULL);
+	const struct ws_serve_handler handler = { g, admit, handle };
+	int fd = -1;
+	if (ws_cancel_init(&g->stop, err) ||
+	    ws_serve_parse_listen(opts->listen ? opts->listen : "127.0.0.1:6000", g->host, &g->port, err) ||
+	    (fd = ws_serve_listen(g->host, &g->port, g->url, err)) < 0)
+		goto fail;
+	warn_when_open(g);
+	if (ws_serve_http_open(&handler, fd, &g->http, err)) /* takes fd */
+		goto fail;
+	*out = g;
+	return 0;
+fail:
+	ws_gateway_stop(g);
+	return -1;
+}
+
+const char *ws_gateway_url(const struct ws_gateway *g)
+{
+	return g->url;
+}
+
+void ws_gateway_stop(struct ws_gateway *g)
+{
+	if (!g)
+		return;
+	ws_cancel_set(&g->stop);
+	ws_serve_http_close(g->http);
+	ws_cancel_fini(&g->stop);
+	gateway_quant_free(&g->quant);
+	pthread_mutex_destroy(&g->pushing);
+	pthread_mutex_destroy(&g->lock);
+	free(g);
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve_gateway.h - what the files of the gateway share.
+ *
+ *   serve_gateway.c            life, routes, answers
+ *   serve_gateway_endpoints.c  add, list, remove
+ *   serve_gateway_sync.c       a push, as a request says
+ *   serve_gateway_quant.c      a quantization_config as xorl takes it */
+#ifndef WS_SYNC_SERVE_GATEWAY_H
+#define WS_SYNC_SERVE_GATEWAY_H
+
+#include "serve_fields.h"
+#include "serve_http.h"
+#include "wsync/gateway.h"
+#include "wsync/registry.h"
+
+#include <pthread.h>
+
+enum { GATEWAY_SKIPS = 256, GATEWAY_PATHS = 64 };
+
+/* What becomes of weights on their way. Strings are owned. */
+struct gateway_quant {
+	bool known;           /* something was said; else the endpoints decide */
+	bool fp8;
+	int64_t block[2];
+	char *skip[GATEWAY_SKIPS];
+	size_t n_skip;
+};
+
+struct ws_gateway {
+	struct ws_gateway_opts opts;
+	char host[WS_SERVE_HOST], url[WS_SERVE_URL];
+	uint16_t port;
+	struct ws_serve_http *http;
+	struct ws_cancel stop;
+	pthread_mutex_t pushing;      /* one push at a time */
+	pthread_mutex_t lock;         /* of what follows */
+	struct gateway_quant quant;   /* of syncs that say nothing */
+};
+
+struct gateway_call {
+	struct ws_gateway *gateway;
+	const struct ws_serve_request *rq;
+	struct ws_serve_reply *rp;
+	const struct ws_json *body;   /* an object; NULL: the route takes none */
+};
+
+/* FastAPI's {"detail": text}. */
+void gateway_refuse(struct gateway_call *c, unsigned status, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/* By the code: 422 for fields (WS_EUSAGE of serve_fields.h), 504 for deadlines, 400 for what the caller
+ * can mend, 500 for the rest. */
+void gateway_fail(struct gateway_call *c, const struct ws_err *err);
+unsigned gateway_status(const struct ws_err *err);
+ws_deadline gateway_until(const struct ws_gateway *g);
+
+/* An optional member: absent and null leave *out. */
+int gateway_int(const struct ws_json *body, const char *key, int64_t least, int64_t most, int64_t *out,
+                struct ws_err *err);
+int gateway_text(const struct ws_json *body, const char *key, const char **out, struct ws_err *err);
+/* One string or a list of them; *n stays 0 where there is none. */
+int gateway_texts(const struct ws_json *body, const char *key, const char **out, size_t most, size_t *n,
+                  struct ws_err *err);
+
+void gateway_add(struct gateway_call *c);
+void gateway_list(struct gateway_call *c);
+void gateway_remove(struct gateway_call *c);
+void gateway_sync(struct gateway_call *c);
+void gateway_set_quantization(struct gateway_call *c);
+
+/* *rp is complete, whatever came of it. only: the URL of the one endpoint to push to; NULL: the pools'. */
+bool gateway_push(struct gateway_call *c, const char *only, struct ws_buf *message);
+
+/* node: the dict, a string, or NULL. *out is filled and owned on success. */
+int gateway_quant_read(const struct ws_json *body, struct gateway_quant *out, struct ws_err *err);
+int gateway_quant_copy(const struct gateway_quant *from, struct gateway_quant *to, struct ws_err *err);
+void gateway_quant_free(struct gateway_quant *q);
+void gateway_quant_write(const struct gateway_quant *q, struct ws_jw *w, const char *key);
+
+#endif

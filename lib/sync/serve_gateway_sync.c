@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve_gateway_sync.c - a push, as a request says.
+ *
+ * What differs from xorl's server: pause_mode is only kept where the servers survive it. There "retract" is
+ * the default, and a cache that is to be flushed ("auto", the default too) is flushed although requests
+ * are waiting, which the servers refuse after the weights have changed, or die of. Here whoever wants the
+ * cache flushed gets requests aborted, and the answer's "pause_mode" says so. Nothing is flushed with
+ * "cache_invalidation_mode": "none". */
+#include "serve_gateway.h"
+
+#include "wsync/str.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct sync {
+	struct gateway_call *call;
+	const char *paths[GATEWAY_PATHS], *adapters[GATEWAY_PATHS], *pools[GATEWAY_PATHS];
+	size_t n_paths, n_adapters, n_pools;
+	const char *mode;          /* of cache invalidation */
+	bool flush;                /* as asked for */
+	struct gateway_quant quant;
+	const char **urls;         /* normalized; of registry's entries, or the only one */
+	size_t n_urls;
+	struct ws_registry registry;
+	struct ws_transform_opts transform;
+	struct ws_push_opts push;
+	struct ws_buf warnings;    /* a line each */
+};
+
+/* ---- what the request says ---- */
+
+static int take_pause(struct sync *s, const char *name, struct ws_err *err)
+{
+	static const enum ws_pause_mode modes[] = { WS_PAUSE_ABORT, WS_PAUSE_RETRACT, WS_PAUSE_IN_PLACE };
+	for (size_t i = 0; name && i < sizeof modes / sizeof modes[0]; i++)
+		if (strcmp(name, ws_pause_mode_name(modes[i])) == 0) {
+			s->push.pause = modes[i];
+			name = NULL;
+		}
+	return name ? ws_serve_field_invalid(err, "pause_mode",
+	                                     "Input should be 'retract', 'abort' or 'in_place'") : 0;
+}
+
+/* Where nothing is said of the cache and of pausing, it is as the gateway was told. */
+static int take_cache(struct sync *s, bool said, struct ws_err *err)
+{
+	const bool never = strcmp(s->mode, "none") == 0;
+	if (!said && !s->flush && strcmp(s->mode, "auto") == 0)
+		return 0;
+	if (!never && strcmp(s->mode, "auto") != 0 && strcmp(s->mode, "flush") != 0)
+		return ws_serve_field_invalid(err, "cache_invalidation_mode",
+		                              "Input should be 'auto', 'flush' or 'none'");
+	s->push.flush = never && !s->flush ? WS_FLUSH_NEVER : WS_FLUSH_LAST;
+	if (s->push.flush == WS_FLUSH_LAST)
+		s->push.pause = WS_PAUSE_ABORT;
+	else if (!said)
+		s->push.pause = WS_PAUSE_RETRACT;
+	return 0;
+}
+
+static int take_rendezvous(struct sync *s, const struct ws_json *body, struct ws_err *err)
+{
+	const char *address = "", *group = NULL;
+	int64_t port = 0, megabytes = 0;
+	if (gateway_text(body, "master_address", &address, err) ||
+	    gateway_int(body, "master_port", 0, 65535, &port, err) ||
+	    gateway_text(body, "group_name", &group, err) ||
+	    gateway_int(body, "buffer_size_mb", 1, 1 << 20, &megabytes, err))
+		return -1;
+	if (*address && strcmp(address, "localhost") != 0)
+		s->push.master_address = address;
+	if (port)
+		s->push.master_port = (uint16_t)port;
+	if (group)
+		s->push.group_name = group;
+	if (megabytes)
+		s->push.bucket_size = (uint64_t)megabytes << 20;
+	return 0;
+}
+
+static int take_request(struct sync *s, struct ws_err *err)
+{
+	const struct ws_json *body = s->call->body;
+	const char *pause = NULL, *model = NULL;
+	s->mode = "auto";
+	if (gateway_texts(body, "source", s->paths, GATEWAY_PATHS, &s->n_paths, err) ||
+	    gateway_texts(body, "lora", s->adapters, GATEWAY_PATHS, &s->n_adapters, err) ||
+	    gateway_texts(body, "pools", s->pools, GATEWAY_PATHS, &s->n_pools, err) ||
+	    gateway_text(body, "model_id", &model, err) ||
+	    gateway_text(body, "weight_version", &s->push.weight_version, err) ||
+	    gateway_text(body, "pause_mode", &pause, err) || take_pause(s, pause, err) ||
+	    ws_serve_field_bool(body, "flush_cache", &s->flush, err) ||
+	    gateway_text(body, "cache_invalidation_mode", &s->mode, err) || take_cache(s, pause, err) ||
+	    take_rendezvous(s, body, err) || gateway_quant_read(body, &s->quant, err))
+		return -1;
+	if (model)
+		return ws_err_set(err, WS_EINPUT, "model_id '%.200s': sessions live in a trainer; name the adapter's "
+		                  "directory as \"lora\"", model);
+	return 0;
+}
+
+/* ---- sources ---- */
+
+static bool lies_in(const char *path, const char *root)
+{
+	const size_t n = strlen(root);
+	return strncmp(path, root, n) == 0 && (path[n] == 0 || path[n] == '/' || (n && root[n - 1] == '/'));
+}
+
+static int check_root(const struct ws_gateway *g, const char *path, struct ws_err *err)
+{
+	char *real = realpath(path, NULL);
+	bool good = false;
+	for (size_t i = 0; real && !good && i < g->opts.n_roots; i++) {
+		char *root = realpath(g->opts.roots[i], NULL);
+		good = root && lies_in(real, root);
+		free(root);
+	}
+	free(real);
+	/* Whether it exists elsewhere is nobody's business. */
+	return good ? 0 : ws_err_set(err, WS_EINPUT, "source '%.300s': not below a directory that sources may "
+	                             "come from", path);
+}
+
+static int find_sources(struct sync *s, struct ws_err *err)
+{
+	const struct ws_gateway *g = s->call->gateway;
+	for (size_t i = 0; g->opts.n_roots && i < s->n_paths + s->n_adapters; i++)
+		if (check_root(g, i < s->n_paths ? s->paths[i] : s->adapters[i - s->n_paths], err))
+			return -1;
+	for (size_t i = 0; s->n_paths == 0 && i < g->opts.n_sources && i < GATEWAY_PATHS; i++)
+		s->paths[i] = g->opts.sources[i];
+	if (s->n_paths == 0)
+		s->n_paths = g->opts.n_sources < GATEWAY_PATHS ? g->opts.n_sources : GATEWAY_PATHS;
+	return s->n_paths ? 0 : ws_serve_field_missing(err, "source");
+}
+
+/* ---- endpoints ---- */
+
+static bool is_wanted(const struct sync *s, const struct ws_registry_entry *e)
+{
+	for (size_t i = 0; i < s->n_pools; i++)
+		if (strcmp(s->pools[i], e->pool) == 0)
+			return true;
+	return s->n_pools == 0;
+}
+
+static int find_endpoints(struct sync *s, const char *only, struct ws_err *err)
+{
+	if (ws_registry_load(s->call->gateway->opts.registry, &s->registry, err))
+		return -1;
+	s->urls = calloc(s->registry.n + 1, sizeof *s->urls);
+	if (!s->urls)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	for (size_t i = 0; i < s->registry.n; i++) {
+		const struct ws_registry_entry *e = &s->registry.items[i];
+		if (only ? strcmp(only, e->url) == 0 : is_wanted(s, e))
+			s->urls[s->n_urls++] = e->url;
+	}
+	if (s->n_urls)
+		return 0;
+	return ws_err_set(err, WS_EINPUT, s->n_pools ? "no inference endpoint is registered in these pools"
+	                                             : "no inference endpoint is registered");
+}
+
+/* ---- transforms ---- */
+
+/* What the request says, what was set before, what the endpoints keep. */
+static int find_quant(struct sync *s, struct ws_err *err)
+{
+	struct ws_gateway *g = s->call->gateway;
+	int rc = 0;
+	if (!s->quant.known) {
+		gateway_quant_free(&s->quant);
+		pthread_mutex_lock(&g->lock);
+		rc = gateway_quant_copy(&g->quant, &s->quant, err);
+		pthread_mutex_unlock(&g->lock);
+	}
+	for (size_t i = 0; !s->quant.known && i < s->registry.n; i++)
+		s->quant.fp8 |= is_wanted(s, &s->registry.items[i]) &&
+		                strcmp(s->registry.items[i].quantization, "fp8") == 0;
+	return rc;
+}
+
+static void set_up_push(struct sync *s)
+{
+	if (s->push.transform)
+		s->transform = *s->push.transform;
+	if (s->quant.fp8) {
+		s->transform.quantize = WS_QUANTIZE_FP8;
+		memcpy(s->transform.block, s->quant.block, sizeof s->transform.block);
+		s->transform.skip = (const char *const *)s->quant.skip;
+		s->transform.n_skip = s->quant.n_skip;
+	} else if (s->quant.known) {
+		s->transform.quantize = WS_QUANTIZE_NONE;
+	}
+	if (s->n_adapters) {
+		s->transform.adapters = s->adapters;
+		s->transform.n_adapters = s->n_adapters;
+	}
+	s->push.transform = &s->transform;
+	s->push.endpoints = s->urls;
+	s->push.n_endpoints = s->n_urls;
+	s->push.cancel = &s->call->gateway->stop;
+}
+
+/* ---- the push ---- */
+
+static void take_event(void *ctx, const struct ws_event *ev)
+{
+	struct sync *s = ctx;
+	const struct ws_sink *sink = &s->call->gateway->opts.push.sink;
+	if (ev->type == WS_EV_WARNING) {
+		ws_buf_puts(&s->warnings, ev->warning.message);
+		ws_buf_putc(&s->warnings, '\n');
+	}
+	if (sink->event)
+		sink->event(sink->ctx, ev);
+}
+
+static void put_times(struct ws_jw *w, const struct ws_ev_end *end)
+{
+	ws_jw_double(w, "transfer_time", (double)end->total_ns / WS_NS_PER_S);
+	ws_jw_uint(w, "total_bytes", end->bytes);
+	ws_jw_uint(w, "num_parameters", end->tensors);
+	ws_jw_uint(w, "num_buckets", end->buckets);
+	ws_jw_object(w, "timing_breakdown");
+	for (int i = 0; i < WS_PHASE_COUNT; i++)
+		ws_jw_double(w, ws_phase_name((enum ws_phase)i), (double)end->ns[i] / WS_NS_PER_S);
+	ws_jw_end_object(w);
+}
+
+static void put_endpoints(struct ws_jw *w, const struct ws_ev_end *end)
+{
+	ws_jw_array(w, "endpoints_synced");
+	for (size_t i = 0; i < end->n_endpoints; i++) {
+		const struct ws_ev_endpoint_result *e = &end->endpoints[i];
+		char host[256] = "";
+		uint16_t port = 0;
+		ws_endpoint_host_port(e->url, host, &port, NULL);
+		ws_jw_object(w, NULL);
+		ws_jw_str(w, "host", host);
+		ws_jw_uint(w, "port", port);
+		ws_jw_bool(w, "success", e->ok);
+		ws_jw_str(w, "message", e->message);
+		ws_jw_str(w, "state", ws_endpoint_state_name(e->state));
+		ws_jw_bool(w, "paused", e->paused);
+		ws_jw_end_object(w);
+	}
+	ws_jw_end_array(w);
+}
+
+static void put_error(struct ws_jw *w, const struct ws_err *err)
+{
+	ws_jw_str(w, "detail", err->msg);
+	ws_jw_object(w, "error");
+	ws_jw_str(w, "code", ws_code_name(err->code));
+	ws_jw_str(w, "message", err->msg);
+	ws_jw_str(w, "hint", err->hint);
+	ws_jw_str(w, "endpoint", err->endpoint);
+	ws_jw_str(w, "phase", err->phase);
+	ws_jw_end_object(w);
+}
+
+static void put_warnings(struct ws_jw *w, struct ws_buf *warnings)
+{
+	ws_jw_array(w, "warnings");
+	for (const char *line = ws_buf_str(warnings); *line;) {
+		const size_t n = strcspn(line, "\n");
+		ws_jw_strn(w, NULL, line, n);
+		line += n + (line[n] == '\n');
+	}
+	ws_jw_end_array(w);
+}
+
+static void answer(struct sync *s, const struct ws_ev_end *end, const struct ws_err *err)
+{
+	const bool flushed = s->push.flush != WS_FLUSH_NEVER;
+	char text[256];
+	struct ws_jw w;
+	snprintf(text, sizeof text, "Synchronized %zu tensors with %zu endpoints", end->tensors,
+	         end->n_endpoints);
+	ws_buf_reset(&s->call->rp->body);
+	s->call->rp->status = err ? gateway_status(err) : 200;
+	ws_jw_init(&w, &s->call->rp->body);
+	ws_jw_object(&w, NULL);
+	ws_jw_bool(&w, "success", !err);
+	ws_jw_str(&w, "message", err ? err->msg : text);
+	put_times(&w, end);
+	ws_jw_array(&w, "p2p_rank_summaries");
+	ws_jw_end_array(&w);
+	ws_jw_str(&w, "cache_invalidation_mode", s->mode);
+	ws_jw_bool(&w, "flush_cache", flushed);
+	ws_jw_str(&w, "pause_mode", ws_pause_mode_name(s->push.pause));
+	gateway_quant_write(&s->quant, &w, "quantization");
+	ws_jw_str(&w, "weight_version", s->push.weight_version);
+	put_endpoints(&w, end);
+	put_warnings(&w, &s->warnings);
+	if (err)
+		put_error(&w, err);
+	ws_jw_end_object(&w);
+}
+
+static int run(struct sync *s, struct ws_err *err)
+{
+	const struct ws_sink *sink = &s->call->gateway->opts.push.sink;
+	const struct ws_push_source source = { .paths = s->paths, .n_paths = s->n_paths };
+	struct ws_push *p = NULL;
+	struct ws_ev_end end = { .ok = false };
+	s->push.sink = (struct ws_sink){ take_event, s };
+	if (ws_push_open(&s->push, &p, err))
+		return -1;
+	const int rc = ws_push_run(p, &source, &end, err);
+	ws_push_finish(p, &end);
+	answer(s, &end, rc ? err : NULL);
+	const struct ws_event ev = { .type = WS_EV_RESULT, .end = end };
+	if (sink->event)
+		sink->event(sink->ctx, &ev);
+	ws_push_close(p);
+	return rc;
+}
+
+bool gateway_push(struct gateway_call *c, const char *only, struct ws_buf *message)
+{
+	struct ws_gateway *g = c->gateway;
+	struct ws_err err = WS_ERR_INIT;
+	struct sync *s = calloc(1, sizeof *s);
+	if (!s) {
+		gateway_refuse(c, 500, "out of memory");
+		return false;
+	}
+	s->call = c;
+	s->push = g->opts.push;
+	ws_buf_init(&s->warnings, 1 << 20);
+	int rc = -1;
+	if (take_request(s, &err) || find_sources(s, &err) || find_endpoints(s, only, &err) ||
+	    find_quant(s, &err)) {
+		gateway_fail(c, &err);
+	} else {
+		set_up_push(s);
+		pthread_mutex_lock(&g->pushing);
+		rc = run(s, &err);
+		pthread_mutex_unlock(&g->pushing);
+		if (rc && c->rp->body.len == 0) /* it did not begin */
+			gateway_fail(c, &err);
+	}
+	if (message)
+		ws_buf_puts(message, rc ? err.msg : "weights are synchronized");
+	gateway_quant_free(&s->quant);
+	ws_registry_free(&s->registry);
+	ws_buf_free(&s->warnings);
+	free(s->urls);
+	free(s);
+	return rc == 0;
+}
+
+void gateway_sync(struct gateway_call *c)
+{
+	gateway_push(c, NULL, NULL);
+}
+
+void gateway_set_quantization(struct gateway_call *c)
+{
+	struct ws_gateway *g = c->gateway;
+	struct gateway_quant q;
+	struct ws_err err = WS_ERR_INIT;
+	if (!ws_json_get(c->body, "quantization")) {
+		ws_serve_field_missing(&err, "quantization");
+		gateway_fail(c, &err);
+		return;
+	}
+	if (gateway_quant_read(c->body, &q, &err)) {
+		gateway_fail(c, &err);
+		return;
+	}
+	struct ws_jw w;
+	ws_jw_init(&w, &c->rp->body);
+	ws_jw_object(&w, NULL);
+	gateway_quant_write(&q, &w, "quantization");
+	ws_jw_str(&w, "message", q.fp8 ? "Weights are sent in FP8 from now on" :
+	          q.known ? "Weights are sent as they are from now on"
+	                  : "Weights are sent as the endpoints keep them from now on");
+	ws_jw_end_object(&w);
+	pthread_mutex_lock(&g->lock);
+	gateway_quant_free(&g->quant);
+	g->quant = q;
+	pthread_mutex_unlock(&g->lock);
+}

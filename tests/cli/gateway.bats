@@ -1,0 +1,229 @@
+#!/usr/bin/env bats
+# wsync-gateway, driven by curl as a script written for xorl's training server drives that.
+load helpers
+
+# Starts a program in the background and sets the variable to the URL that it says it is ready at.
+start_up() { # start_up VARIABLE PROGRAM...
+	local name=$1 log="$scratch/$1.json"
+	shift
+	"$@" --json >"$log" 2>"$log.err" 3>&- &
+	background+=($!)
+	for _ in $(seq 100); do
+		grep -q '"ready"' "$log" && break
+		sleep 0.05
+	done
+	printf -v "$name" '%s' "$(sed -n 's/.*"type":"ready","url":"\([^"]*\)".*/\1/p' "$log")"
+	[ -n "${!name}" ] || explain "no $name: $(<"$log.err")"
+}
+
+prepare() {
+	/usr/bin/python3 "$repo/tests/cli/small_model.py" qwen3 "$scratch/ckpt" >/dev/null
+	start_up one wsync-endpoint --listen 127.0.0.1:0
+	start_up gateway wsync-gateway --listen 127.0.0.1:0
+}
+
+# call PATH [BODY [HEADER]]: $code is the HTTP status, $out the body.
+call() {
+	try curl -sS -m 30 -w '\n%{http_code}' ${2+-d "$2"} ${3+-H "$3"} "$gateway$1"
+	code=${out##*$'\n'}
+	out=${out%$'\n'*}
+}
+expect_code() { [ "$code" = "$1" ] || explain "expected HTTP $1, got $code"; }
+port_of() { echo "${1##*:}"; }
+register() { call /add_inference_endpoint "{\"host\":\"127.0.0.1\",\"port\":$(port_of "$1")}"; }
+version_of() { curl -sS "$1/model_info" | grep -o '"weight_version":"[^"]*"'; }
+paused_by() { curl -sS "$1/wsync/journal" | grep -c pause_generation; }
+
+@test "add, list, sync, remove, at both spellings" {
+	for prefix in "" /api/v1; do
+		call $prefix/add_inference_endpoint "{\"host\":\"127.0.0.1\",\"port\":$(port_of "$one"),\"world_size\":8}"
+		expect_code 200
+		out_has '"success":true'
+		out_has '"tp_size":1'
+		call $prefix/list_inference_endpoints
+		expect_code 200
+		out_has '"healthy":true'
+		out_has '"count":1'
+		call $prefix/sync_inference_weights "{\"source\":\"$scratch/ckpt\",\"master_address\":\"localhost\",
+			\"group_name\":\"sync_group_0\",\"buffer_size_mb\":512,\"weight_version\":\"v$prefix\"}"
+		expect_code 200
+		out_has '"success":true'
+		out_has '"state":"committed"'
+		[ "$(version_of "$one")" = "\"weight_version\":\"v$prefix\"" ]
+		call $prefix/remove_inference_endpoint "{\"host\":\"127.0.0.1\",\"port\":$(port_of "$one")}"
+		out_has '"success":true'
+	done
+	call /remove_inference_endpoint "{\"host\":\"127.0.0.1\",\"port\":$(port_of "$one")}"
+	expect_code 200
+	out_has '"success":false'
+}
+
+@test "an endpoint is registered once, and wsync-register sees it" {
+	register "$one"
+	register "$one"
+	expect_code 200
+	out_has '"success":false'
+	out_has 'already registered'
+	try wsync-register list
+	out_has "$one"
+}
+
+@test "one that does not answer is not registered, and one that died is listed as not healthy" {
+	call /add_inference_endpoint '{"host":"127.0.0.1","port":1}'
+	expect_code 200
+	out_has '"success":false'
+	register "$one"
+	kill "${background[0]}"
+	wait "${background[0]}" || true
+	call /list_inference_endpoints
+	out_has '"healthy":false'
+	out_has '"count":1'
+}
+
+@test "what is sent is what was asked for: FP8, set before or with the sync, and back" {
+	/usr/bin/python3 "$repo/tests/cli/scaled_model.py" scaled >/dev/null # of numbers, unlike ckpt
+	register "$one"
+	call /api/v1/set_sync_quantization '{"quantization":"fp8","skip_modules":["lm_head"]}'
+	expect_code 200
+	out_has '"weight_block_size":[128,128]'
+	call /set_sync_quantization '{"quantization":{"quant_method":"fp8","fmt":"e4m3","weight_block_size":16,
+		"modules_to_not_convert":["o_proj"]}}'
+	expect_code 200
+	out_has '"modules_to_not_convert":["o_proj"]'
+	call /sync_inference_weights "{\"source\":\"$scratch/scaled/bf16\"}"
+	expect_code 200
+	try wsync-list-weights -e "$one"
+	out_has weight_scale_inv
+	out_lacks o_proj.weight_scale_inv
+	start_up two wsync-endpoint --listen 127.0.0.1:0
+	call /remove_inference_endpoint "{\"host\":\"127.0.0.1\",\"port\":$(port_of "$one")}"
+	register "$two"
+	call /sync_inference_weights "{\"source\":\"$scratch/scaled/bf16\",\"quantization\":{\"quant_method\":\"bf16\"}}"
+	expect_code 200
+	try wsync-list-weights -e "$two"
+	out_lacks weight_scale_inv
+}
+
+@test "pools choose, and no endpoint is a refusal" {
+	call /sync_inference_weights "{\"source\":\"$scratch/ckpt\"}"
+	expect_code 400
+	out_has 'no inference endpoint is registered'
+	register "$one"
+	call /sync_inference_weights "{\"source\":\"$scratch/ckpt\",\"pools\":[\"others\"]}"
+	expect_code 400
+	out_has 'in these pools'
+	[ "$(paused_by "$one")" = 0 ]
+}
+
+@test "a flush never meets a pause that a server does not survive" {
+	register "$one"
+	call /sync_inference_weights "{\"source\":\"$scratch/ckpt\",\"pause_mode\":\"retract\"}"
+	expect_code 200
+	out_has '"pause_mode":"abort"'
+	out_has '"flush_cache":true'
+	call /sync_inference_weights "{\"source\":\"$scratch/ckpt\",\"pause_mode\":\"in_place\",\"cache_invalidation_mode\":\"none\"}"
+	expect_code 200
+	out_has '"pause_mode":"in_place"'
+	out_has '"flush_cache":false'
+}
+
+@test "what is wrong with a request is told, and nobody is paused" {
+	register "$one"
+	while IFS='|' read -r path body expected part; do
+		call "$path" "$body"
+		expect_code "$expected"
+		out_has "$part"
+	done <<-END
+		/add_inference_endpoint|{"host":"x"}|422|"loc":["body","port"]
+		/add_inference_endpoint|{"host":"x","port":70000}|422|out of range
+		/add_inference_endpoint|{"host":"a/b","port":1}|422|"loc":["body","host"]
+		/add_inference_endpoint|{"host":"x","port":1,"pool":"a b"}|400|pool
+		/sync_inference_weights|{}|422|"loc":["body","source"]
+		/sync_inference_weights|{|422|not JSON
+		/sync_inference_weights|[]|422|not an object
+		/sync_inference_weights|{"source":"/none"}|400|"code":"input"
+		/sync_inference_weights|{"source":7}|422|"loc":["body","source"]
+		/sync_inference_weights|{"source":"/none","pause_mode":"no"}|422|"loc":["body","pause_mode"]
+		/sync_inference_weights|{"source":"/none","model_id":"s1"}|400|model_id
+		/sync_inference_weights|{"source":"/none","buffer_size_mb":0}|422|buffer_size_mb
+		/set_sync_quantization|{}|422|"loc":["body","quantization"]
+		/set_sync_quantization|{"quantization":"int3"}|400|not one of
+		/set_sync_quantization|{"quantization":{"quant_method":"fp8","scale_fmt":"ue8m0"}}|400|scale_fmt
+		/set_sync_quantization|{"quantization":{"quant_method":"fp8","weight_block_size":[0,1]}}|400|weight_block_size
+		/set_sync_quantization|{"quantization":{"quant_method":"fp8","fmt":"e5m2"}}|400|only 'e4m3'
+		/nothing|{}|404|Not Found
+		/list_inference_endpoints|{}|405|Method Not Allowed
+	END
+	[ "$(paused_by "$one")" = 0 ]
+}
+
+@test "the answer of a failed sync says which endpoint has what" {
+	start_up bad wsync-endpoint --listen 127.0.0.1:0 --fault refuse:update_weights_from_distributed:1
+	register "$one"
+	register "$bad"
+	call /sync_inference_weights "{\"source\":\"$scratch/ckpt\",\"weight_version\":\"v2\"}"
+	expect_code 500
+	out_has '"success":false'
+	out_has '"detail":'
+	out_has '"endpoints_synced":[{'
+	call /sync_inference_weights "{\"source\":\"$scratch/ckpt\",\"weight_version\":\"v3\"}"
+	expect_code 200
+}
+
+@test "sync_weights synchronizes the one that is added" {
+	call /add_inference_endpoint "{\"host\":\"127.0.0.1\",\"port\":$(port_of "$one"),\"sync_weights\":true,\"source\":\"$scratch/ckpt\",\"weight_version\":\"a\"}"
+	expect_code 200
+	out_has '"weights_synced":true'
+	[ "$(version_of "$one")" = '"weight_version":"a"' ]
+}
+
+
+@test "a key, hosts and roots: who may ask, whom to reach, what to send" {
+	printf 'secret\n' >key
+	chmod 600 key
+	mkdir inside
+	ln -s "$scratch/ckpt" inside/link
+	cp -r "$scratch/ckpt" inside/ckpt
+	start_up gateway wsync-gateway --listen 127.0.0.1:0 --require-key-file key --allow-host '127.*' --source-root inside
+	call /list_inference_endpoints
+	expect_code 401
+	call /health
+	expect_code 200
+	call /add_inference_endpoint '{"host":"example.org","port":1}' 'Authorization: Bearer secret'
+	expect_code 400
+	call /add_inference_endpoint "{\"host\":\"127.0.0.1\",\"port\":$(port_of "$one")}" 'x-api-key: secret'
+	out_has '"success":true'
+	for source in "$scratch/ckpt" "$scratch/inside/link" "$scratch/inside/../ckpt" /etc synthetic:qwen3-0.6b; do
+		call /sync_inference_weights "{\"source\":\"$source\"}" 'x-api-key: secret'
+		expect_code 400
+		out_has 'not below a directory'
+	done
+	call /sync_inference_weights "{\"source\":\"$scratch/inside/ckpt\"}" 'x-api-key: secret'
+	expect_code 200
+}
+
+@test "a source of the gateway's own: a script needs no change" {
+	start_up gateway wsync-gateway --listen 127.0.0.1:0 --source "$scratch/ckpt"
+	register "$one"
+	call /sync_inference_weights '{"master_address":"127.0.0.1","group_name":"policy_sync"}'
+	expect_code 200
+	out_has '"success":true'
+}
+
+@test "a signal ends the push that is under way, and nobody stays paused" {
+	start_up slow wsync-endpoint --listen 127.0.0.1:0 --fault hang:update_weights_from_distributed:1
+	register "$slow"
+	curl -sS -m 30 -d "{\"source\":\"$scratch/ckpt\"}" "$gateway/sync_inference_weights" >/dev/null 2>&1 3>&- &
+	background+=($!)
+	for _ in $(seq 100); do
+		[ "$(paused_by "$slow")" != 0 ] && break
+		sleep 0.05
+	done
+	kill "${background[1]}" # not SIGINT, which a background job of a script ignores
+	for _ in $(seq 200); do
+		kill -0 "${background[1]}" 2>/dev/null || break
+		sleep 0.05
+	done
+	curl -sS "$slow/wsync/journal" >journal
+	grep -q continue_generation journal || explain "$(<journal)"
+}
