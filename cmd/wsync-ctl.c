@@ -35,7 +35,7 @@ static const struct opt opts[] = {
 	OPT_API_KEY_FILE(&cfg.common),
 	OPT_DURATION(0, "connect-timeout", &cfg.connect_ns, "to connect (10s)"),
 	OPT_DURATION('t', "timeout", &cfg.timeout_ns, "for the answers (60s)"),
-	OPT_GROUP_FOR("What they are", "info sleep wake"),
+	OPT_GROUP_FOR("What they are", "info pause sleep wake"),
 	OPT_LINEAGE(&cfg.lineage),
 	OPT_GROUP_FOR("Pausing", "pause"),
 	OPT_CHOICE(0, "mode", mode_names, &cfg.mode,

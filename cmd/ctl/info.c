@@ -188,6 +188,24 @@ static int probe(struct ctl_job *job, void (*show)(struct ctl_job *, const struc
 	return rc;
 }
 
+struct ws_endpoint_info *ctl_ask(struct ctl_job *job, struct ws_err *err)
+{
+	struct ws_endpoint_info *infos = calloc(job->to.n, sizeof *infos);
+	struct ws_err *errs = calloc(job->to.n, sizeof *errs);
+	int rc = infos && errs ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	if (!rc)
+		rc = ws_endpoint_probe_all(job->http, job->to.urls, job->to.n,
+		                           ws_deadline_in(job->cfg->timeout_ns), &run_cancel, infos, errs,
+		                           err);
+	for (size_t i = 0; !rc && i < job->to.n; i++)
+		ws_endpoint_assume(&infos[i], (enum ws_lineage)job->cfg->lineage);
+	free(errs);
+	if (!rc)
+		return infos;
+	free(infos);
+	return NULL;
+}
+
 int ctl_info(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	(void)args;

@@ -3,6 +3,7 @@
 #include "ctl.h"
 #include "run.h"
 
+#include "wsync/push.h"
 #include "wsync/str.h"
 
 #include <stdlib.h>
@@ -101,10 +102,31 @@ int ctl_health(void *ctx, const struct opt_args *args, struct ws_err *err)
 	return tell(ctx, HEALTH, "healthy", NULL, err);
 }
 
+/* A server that knows no modes ignores the word and aborts, which is no way to find that out. */
+static int check_mode(struct ctl_job *job, struct ws_err *err)
+{
+	const enum ws_pause_mode mode = (enum ws_pause_mode)job->cfg->mode;
+	if (mode == WS_PAUSE_ABORT)
+		return 0;
+	struct ws_endpoint_info *infos = ctl_ask(job, err);
+	const char *why = NULL;
+	for (size_t i = 0; infos && !why && i < job->to.n; i++) {
+		why = ws_push_refuses(&infos[i].can, mode, WS_FLUSH_NEVER, true, false, NULL);
+		if (!why)
+			continue;
+		ws_err_set(err, WS_EREFUSED, "%s: %s", job->to.urls[i], why);
+		ws_err_hint(err, "use --mode abort");
+		ws_err_where(err, NULL, job->to.urls[i]);
+	}
+	const bool asked = infos != NULL;
+	free(infos);
+	return asked && !why ? 0 : -1;
+}
+
 int ctl_pause(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	(void)args;
-	return tell(ctx, PAUSE, "paused", NULL, err);
+	return check_mode(ctx, err) ? -1 : tell(ctx, PAUSE, "paused", NULL, err);
 }
 
 int ctl_resume(void *ctx, const struct opt_args *args, struct ws_err *err)

@@ -308,3 +308,16 @@ s = http.server.HTTPServer(("127.0.0.1", 0), H); print(s.server_address[1], flus
 	expect_status 6
 	grep -q "a peer left group mine" keeper.err || explain "$(cat keeper.err)"
 }
+
+@test "a mode of pausing that a server does not know is refused, not ignored" {
+	start a wsync-endpoint --listen 127.0.0.1:0 --lineage sglang-0.5
+	eventually 10 grep -q ready a.out
+	url=$(grep -o 'http://[^ ]*' a.out)
+	try wsync-ctl pause --mode retract -e "$url"
+	expect_status 5
+	err_has "$url: it knows one way to pause, which aborts its requests"
+	try wsync-ctl pause -e "$url"
+	expect_status 0
+	try wsync-ctl pause --mode retract --lineage sglang-2026 -e "$url"
+	expect_status 0
+}
