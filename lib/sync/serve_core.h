@@ -18,6 +18,7 @@
  *   serve_checker.c  checksums, and the proof that an update writes every parameter
  *   serve_values.c   parameters as numbers
  *   serve_decode.c   JSON bodies to requests, with the servers' defaults and messages
+ *   serve_direct.c   tensors that go past the loader
  *   serve_scatter*.c the route that takes shares from many trainers, point to point
  *   serve_group.c    groups, and all of their ranks at once
  *   serve_ranks.c    tensor-parallel ranks: store client, gloo mesh, receiving
@@ -298,6 +299,9 @@ struct ws_serve_intake {
 /* In the scheduler: brings them and keeps them, or loads them into the model. */
 int ws_serve_take_in(struct ws_serve *s, const struct ws_serve_intake *in, struct ws_serve_update *u,
                      struct ws_serve_note *note, struct ws_err *err);
+/* Likewise, into parameters of exactly these names, from the slots' data. Needs a model's memory. */
+int ws_serve_copy_direct(struct ws_serve *s, const struct ws_serve_update *u, struct ws_serve_note *note,
+                         struct ws_err *err);
 void ws_serve_count_update(struct ws_serve *s, const struct ws_serve_update *u,
                            const struct ws_serve_note *note);
 void ws_serve_note_update(struct ws_serve_note *note, const struct ws_serve_update *u);

@@ -252,8 +252,9 @@ static void apply(struct ws_serve_call *c, struct ws_serve_prepared *p, struct w
 	struct ws_serve *s = c->serve;
 	struct ws_err err = p->err;
 	const char *format = p->stage.buckets.all.load_format;
-	const bool known = !format || strcmp(format, "flattened_bucket") == 0 ||
-	                   strcmp(format, "direct") == 0;
+	const bool direct = format && strcmp(format, "direct") == 0 &&
+	                    s->opts.lineage == WS_SERVE_XORL;
+	const bool known = !format || strcmp(format, "flattened_bucket") == 0 || direct;
 	u->load_format = format;
 	u->slots = p->stage.buckets.all.slots;
 	u->n = p->stage.buckets.all.n;
@@ -262,7 +263,9 @@ static void apply(struct ws_serve_call *c, struct ws_serve_prepared *p, struct w
 	int rc = p->rc;
 	if (rc == 0 && s->opts.lineage == WS_SERVE_XORL && !known)
 		rc = ws_err_set(&err, WS_EINPUT, "Unknown load_format=%.100s", format);
-	if (rc == 0)
+	if (rc == 0 && direct && s->model && s->opts.keep == WS_KEEP_MEMORY)
+		rc = ws_serve_copy_direct(s, u, &c->note, &err);
+	else if (rc == 0)
 		rc = ws_serve_take_in(s, &(struct ws_serve_intake){ ws_serve_stage_bring, &p->stage }, u,
 		                      &c->note, &err);
 	if (rc)

@@ -2,6 +2,9 @@
 /* Two-phase updates: what is received beside the scheduler, and loaded by complete. */
 #include "serve_rank0.h"
 
+#include "scratch.h"
+#include "serve_model.h"
+
 static const struct ws_serve_opts legacy = { .lineage = WS_SERVE_XORL_LEGACY };
 static const struct ws_serve_opts xorl = { .lineage = WS_SERVE_XORL };
 
@@ -206,6 +209,47 @@ static void flattened_buckets_are_cut_up_again(void **state)
 	assert_held();
 }
 
+static const char config[] =
+	"{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\",\"torch_dtype\":\"bfloat16\","
+	"\"hidden_size\":32,\"intermediate_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":8,"
+	"\"num_key_value_heads\":4,\"vocab_size\":64}";
+
+static void send_first(size_t n)
+{
+	struct ws_err err = WS_ERR_INIT;
+	const struct ws_span span = { .length = n, .fd = -1, .fill = fill, .ctx = bytes };
+	assert_int_equal(ws_gloo_send(gloo, &(struct ws_payload){ n, &span, 1 }, 1, soon(), &cancel, &err), 0);
+}
+
+static void direct_goes_past_the_loader(void **state)
+{
+	void *dir = NULL;
+	(void)state;
+	assert_int_equal(scratch_enter(&dir), 0);
+	FILE *f = fopen("config.json", "w");
+	assert_true(f && fputs(config, f) >= 0);
+	fclose(f);
+	start(&(struct ws_serve_opts){ .lineage = WS_SERVE_XORL, .model = "." });
+	assert_int_equal(scratch_leave(&dir), 0);
+	form();
+	prepare("{\"names\":[\"model.layers.0.mlp.gate_up_proj.weight\"],\"dtypes\":[\"bfloat16\"],"
+	        "\"shapes\":[[128,32]],\"group_name\":\"g\",\"load_format\":\"direct\"}", 200, "Ready");
+	send_first(128 * 32 * 2);
+	complete(done, 200, "Success");
+	const struct ws_layout *l = serve->model->layout;
+	const struct ws_param *p = ws_layout_find_param(l, "model.layers.0.mlp.gate_up_proj.weight");
+	assert_memory_equal(ws_serve_model_at(serve->model, (size_t)(p - ws_layout_param(l, 0)), 0), bytes,
+	                    128 * 32 * 2);
+	prepare("{\"names\":[\"model.layers.0.mlp.gate_proj.weight\"],\"dtypes\":[\"bfloat16\"],"
+	        "\"shapes\":[[64,32]],\"group_name\":\"g\",\"load_format\":\"direct\"}", 200, "Ready");
+	send_first(64 * 32 * 2);
+	complete(done, 400, "'model.layers.0.mlp.gate_proj.weight'");
+	prepare("{\"names\":[\"model.norm.weight\"],\"dtypes\":[\"bfloat16\"],"
+	        "\"shapes\":[[16]],\"group_name\":\"g\",\"load_format\":\"direct\"}", 200, "Ready");
+	send_first(16 * 2);
+	complete(done, 400, "Attempted to load weight (torch.Size([16])) into parameter (torch.Size([32]))");
+}
+
 static void a_stop_ends_a_prepared_receive(void **state)
 {
 	(void)state;
@@ -234,6 +278,7 @@ int main(void)
 		TEST(a_destroyed_group_ends_the_receive),
 		TEST(an_unknown_load_format_is_refused_by_xorl_at_the_end),
 		TEST(flattened_buckets_are_cut_up_again),
+		TEST(direct_goes_past_the_loader),
 		TEST(a_stop_ends_a_prepared_receive),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve_direct.c - load_format "direct": tensors are copied into the parameters of exactly these names,
+ * without the model's loader. The shape is that of the rank's own share, and all ranks get the same. */
+#include "serve_convert.h"
+#include "serve_model.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static void print_shape(char *dst, size_t n, unsigned n_dims, const int64_t *dims)
+{
+	size_t at = (size_t)snprintf(dst, n, "[");
+	for (unsigned d = 0; d < n_dims && at < n; d++)
+		at += (size_t)snprintf(dst + at, n - at, d ? ", %" PRId64 : "%" PRId64, dims[d]);
+	if (at < n)
+		snprintf(dst + at, n - at, "]");
+}
+
+static int check_shape(const struct ws_serve_model *m, const struct ws_param *p, unsigned rank,
+                       const struct ws_serve_slot *slot, struct ws_err *err)
+{
+	int64_t dims[WS_MAX_DIMS];
+	char ours[160], theirs[160];
+	ws_layout_dims(m->layout, p, rank, dims);
+	if (p->n_dims == slot->n_dims && memcmp(dims, slot->dims, p->n_dims * sizeof dims[0]) == 0)
+		return 0;
+	print_shape(ours, sizeof ours, p->n_dims, dims);
+	print_shape(theirs, sizeof theirs, slot->n_dims, slot->dims);
+	return ws_err_set(err, WS_EINPUT, "Attempted to load weight (torch.Size(%s)) into parameter "
+	                  "(torch.Size(%s))", theirs, ours);
+}
+
+static void mark_loaded(struct ws_serve_model *m, const struct ws_param *p, size_t param)
+{
+	for (size_t k = p->first; k < p->first + p->n_parts; k++) {
+		m->n_loaded += !m->parts[k].loaded;
+		m->parts[k].loaded = true;
+		m->parts[k].came_as = m->dtypes[param];
+	}
+}
+
+static int copy(struct ws_serve_model *m, const struct ws_serve_slot *slot, struct ws_err *err)
+{
+	const struct ws_param *p = ws_layout_find_param(m->layout, slot->name);
+	if (!p)
+		return ws_err_set(err, WS_EINPUT, "'%.200s'", slot->name); /* what a KeyError says */
+	const size_t param = (size_t)(p - ws_layout_param(m->layout, 0));
+	if (!ws_serve_converts(m->dtypes[param], slot->dtype))
+		return ws_err_set(err, WS_EINPUT, "'%.200s' is %s and cannot be copied into %s", slot->name,
+		                  slot->dtype_name, ws_dtype_torch(m->dtypes[param]));
+	const size_t n = (size_t)(slot->bytes * 8 / ws_dtype_bits(slot->dtype));
+	for (unsigned r = 0; r < m->tp; r++) {
+		if (check_shape(m, p, r, slot, err))
+			return -1;
+		ws_serve_convert(m->dtypes[param], ws_serve_model_at(m, param, r), slot->dtype, slot->data, n);
+	}
+	mark_loaded(m, p, param);
+	return 0;
+}
+
+int ws_serve_copy_direct(struct ws_serve *s, const struct ws_serve_update *u, struct ws_serve_note *note,
+                         struct ws_err *err)
+{
+	for (size_t i = 0; i < u->n; i++)
+		if (copy(s->model, &u->slots[i], err))
+			return -1;
+	note->model = true;
+	note->loaded = u->n;
+	ws_serve_count_update(s, u, note);
+	return 0;
+}
