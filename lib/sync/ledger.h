@@ -47,8 +47,9 @@ void ws_ledger_read(struct ws_ledger_entry *entry);
  * leave it, and it goes with the last of them. A file that has gone is fine. */
 int ws_ledger_amend(const char *path, const struct ws_ledger_endpoint *now, size_t n,
                     struct ws_err *err);
-/* What pushes that ended have left at these endpoints, but for their groups, is another's to tell now. */
-void ws_ledger_settle(const char *state_dir, const char *const *urls, size_t n);
+/* What pushes that ended have left at these endpoints, but for their groups, is another's to tell now. plan
+ * (or NULL): only those who pushed just that. */
+void ws_ledger_settle(const char *state_dir, const char *const *urls, size_t n, const uint64_t *plan);
 
 /* ---- text ---- */
 

@@ -121,13 +121,14 @@ int ws_ledger_forget(struct ws_ledger_entry *e, const char *const *urls, size_t 
 	return forget(e, urls, n, true, err);
 }
 
-void ws_ledger_settle(const char *state_dir, const char *const *urls, size_t n)
+void ws_ledger_settle(const char *state_dir, const char *const *urls, size_t n, const uint64_t *plan)
 {
 	struct ws_ledger_list list;
 	if (n == 0 || ws_ledger_list(state_dir, &list, NULL))
 		return;
 	for (size_t i = 0; i < list.n; i++)
-		if (!list.items[i].err.code && list.items[i].fate == WS_PROCESS_DEAD)
+		if (!list.items[i].err.code && list.items[i].fate == WS_PROCESS_DEAD &&
+		    (!plan || list.items[i].record.digest == *plan))
 			forget(&list.items[i], urls, n, false, NULL);
 	ws_ledger_list_free(&list);
 }

@@ -163,15 +163,22 @@ void push_take_over_pauses(struct ws_push *p)
 	}
 }
 
+static bool sends_a_part(const struct ws_push *p)
+{
+	return p->opts.senders > 1 || p->opts.n_include || p->opts.n_exclude;
+}
+
 void push_release(struct ws_push *p, bool ok)
 {
 	/* After a success the record claims that endpoints may be paused, which is not worth a write: to
 	 * continue does no harm. */
 	if (p->ledger && !ok)
 		(void)push_record(p, NULL);
-	/* Our record says all that those of the dead said. */
-	if (p->ledger && p->heir)
-		ws_ledger_settle(p->opts.state_dir, p->opts.endpoints, p->opts.n_endpoints);
+	/* Our record says all that those of the dead said; but a part of the weights, as one of several
+	 * senders has it, does not undo the mixture that another part has left. */
+	if (p->ledger && p->heir && p->plan)
+		ws_ledger_settle(p->opts.state_dir, p->opts.endpoints, p->opts.n_endpoints,
+		                 sends_a_part(p) ? &p->plan->digest : NULL);
 	p->heir = false;
 	ws_locks_drop(p->locks);
 	p->locks = NULL;

@@ -53,6 +53,18 @@ leave() {
 	expect_out "nothing to repair"
 }
 
+@test "a part does not end the mixture that another push has left" {
+	leave one
+	try wsync-push small.safetensors -e "$url" --include a
+	expect_status 0
+	try wsync-ctl repair
+	expect_status 9
+	try wsync-push small.safetensors -e "$url"
+	expect_status 0
+	try wsync-ctl repair
+	expect_out "nothing to repair"
+}
+
 @test "a dry run asks and changes nothing" {
 	leave one
 	before=$(cat "${records[0]}")

@@ -132,7 +132,11 @@ static void settling_leaves_groups_to_be_left(void **state)
 	struct ws_ledger *l = begin();
 	assert_int_equal(ws_ledger_save(l, NULL), 0);
 	ws_ledger_close(l);
-	ws_ledger_settle("state", URLS, 3);
+	const uint64_t another = 1;
+	ws_ledger_settle("state", URLS, 3, &another);
+	assert_int_equal(only(&list)->record.n_endpoints, 2);
+	ws_ledger_list_free(&list);
+	ws_ledger_settle("state", URLS, 3, NULL);
 	const struct ws_ledger_record *r = &only(&list)->record;
 	assert_int_equal(r->n_endpoints, 1);
 	assert_true(r->endpoints[0].grouped && !r->endpoints[0].paused);
