@@ -433,8 +433,6 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 		push_values_end(p);
 		push_warn_asleep(p, &local);
 	}
-	if (rc)
-		judge_partial(p, &local);
 	for (size_t i = 0; rc == 0 && p->weight_version && !p->opts.dry_run && i < p->opts.n_endpoints; i++)
 		snprintf(p->infos[i].weight_version, sizeof p->infos[i].weight_version, "%s",
 		         p->weight_version);
@@ -448,6 +446,11 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 		drop_group(p);
 		if (p->spoilt && p->protocol->undo)
 			p->protocol->undo(p);
+	}
+	/* Now that nothing more becomes of it. */
+	if (rc) {
+		judge_partial(p, &local);
+		p->failure = local;
 	}
 	push_enter(p, WS_PHASE_RESUME);
 	push_take_over_pauses(p);

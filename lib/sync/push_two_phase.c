@@ -167,6 +167,8 @@ static void give_up(struct ws_push *p, size_t i)
 	struct push_endpoint *e = &p->endpoints[i];
 	if (p->errs[i].code != WS_EREFUSED && p->moving && e->state == WS_UNTOUCHED)
 		e->state = WS_PARTIAL;
+	if (p->errs[i].code == WS_EREACH)
+		return; /* it has gone, and the update with it */
 	if (push_can(p, i)->stuck_prepare)
 		push_warn(p, e->url, "a prepared update could not be completed: if it refuses the next one as "
 		          "already in progress, only a restart of the server ends that");

@@ -278,7 +278,9 @@ void ws_scatter_write(const struct ws_scatter *s, struct ws_jw *w)
 	ws_jw_end_array(w);
 	ws_jw_uint(w, "non_expert_batch_size", WS_SCATTER_CHUNK);
 	ws_jw_uint(w, "training_world_size", s->opts.senders);
-	ws_jw_int(w, "num_experts_per_rank", experts / s->opts.senders);
-	ws_jw_int(w, "total_num_experts", experts * (ep ? ep : 1));
+	if (experts) {
+		ws_jw_int(w, "num_experts_per_rank", experts / s->opts.senders);
+		ws_jw_int(w, "total_num_experts", experts * (ep ? ep : 1));
+	}
 	ws_jw_uint(w, "inference_tp_size", s->tp);
 }

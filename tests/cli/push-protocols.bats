@@ -247,3 +247,64 @@ part() {
 	err_has "turn of sender 1 of 2: another process is still at work on it"
 	exec 7>&-
 }
+
+states='[e["state"] for e in lines[-1]["endpoints"]]'
+
+# two LINEAGE FAULT: two endpoints, the first of which has the fault; in $a and $b.
+two() {
+	endpoint faulty --lineage "$1" --model m --fault "$2"
+	a=$url
+	endpoint sound --lineage "$1" --model m
+	b=$url
+}
+
+@test "two-phase: who refuses to prepare leaves the others as they were, and ready for the next" {
+	model qwen3
+	two xorl-legacy refuse:prepare_weights_update:1
+	try wsync-push m -e "$a" -e "$b" --protocol two-phase --json
+	expect_status 5
+	expect_json "$states" "['untouched', 'untouched']"
+	expect_steps "prepare_weights_update complete_weights_update" "$b" prepare complete
+	try wsync-push m -e "$a" -e "$b" --protocol two-phase
+	expect_status 0
+	holds "$a" "$b"
+}
+
+@test "two-phase: a completion that is refused once is asked for again, and says what came of it" {
+	model qwen3
+	two xorl-legacy refuse:complete_weights_update:1
+	try wsync-push m -e "$a" -e "$b" --protocol two-phase --json
+	expect_status 5
+	expect_json "$states" "['committed', 'committed']"
+	holds "$a" "$b"
+}
+
+@test "receive: when one of two goes, the other keeps all of its old weights" {
+	model qwen3
+	two xorl-legacy drop:receive_weights:1
+	try wsync-push m -e "$a" -e "$b" --protocol receive --bucket-size 512KiB --json
+	[ "$status" = 6 ] || [ "$status" = 5 ] || explain "expected status 5 or 6"
+	expect_json "$states[1]" "untouched"
+	try wsync-push m -e "$b" --protocol receive
+	expect_status 0
+	holds "$b"
+}
+
+@test "ep-scatter: a server that dies of the request leaves nobody paused" {
+	model qwen3_moe
+	two xorl-legacy die:receive_weights_ep_scatter:1
+	try wsync-push m -e "$a" -e "$b" --protocol ep-scatter --json
+	[ "$status" != 0 ] || explain "it cannot succeed"
+	expect_json '[e["paused"] for e in lines[-1]["endpoints"]][1]' "False"
+	try wsync-push m -e "$b" --protocol ep-scatter
+	expect_status 0
+	holds "$b"
+}
+
+@test "a session that cannot be ended in time is no success where it was not" {
+	model qwen3
+	two session hang:end_weight_update:1
+	try wsync-push m -e "$a" -e "$b" --bucket-timeout 1s --json
+	[ "$status" = 10 ] || [ "$status" = 9 ] || explain "expected status 9 or 10"
+	expect_json "$states[1]" "committed"
+}
