@@ -450,6 +450,7 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 	/* Now that nothing more becomes of it. */
 	if (rc) {
 		judge_partial(p, &local);
+		push_name_remedy(p, &local);
 		p->failure = local;
 	}
 	push_enter(p, WS_PHASE_RESUME);

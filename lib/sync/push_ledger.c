@@ -280,3 +280,12 @@ void push_record_end(struct ws_push *p)
 	ws_ledger_close(p->ledger);
 	p->ledger = NULL;
 }
+
+void push_name_remedy(const struct ws_push *p, struct ws_err *err)
+{
+	if (!p->ledger || err->hint[0])
+		return;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		if (p->endpoints[i].state == WS_PARTIAL)
+			ws_err_hint(err, "when the cause is gone: wsync-ctl repair --again, or push again");
+}

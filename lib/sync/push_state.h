@@ -125,6 +125,8 @@ int push_record(struct ws_push *p, struct ws_err *err);
 /* Likewise, and what is pushed, before the endpoints are asked to join a group. */
 int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err);
 void push_record_end(struct ws_push *p); /* the push is over */
+/* Of a mixture, where the failure has no hint of its own. */
+void push_name_remedy(const struct ws_push *p, struct ws_err *err);
 /* push_rules.c */
 /* As the options say, or never where no endpoint has anything to flush. */
 enum ws_push_flush push_flush_when(const struct ws_push *p);
