@@ -2,7 +2,7 @@
 /* push_connect.c - who the endpoints are, what may be asked of them, and pausing and resuming them.
  *
  * What cannot work is refused here, before anything at the servers has changed. */
-#include "push_state.h"
+#include "push_protocol.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -90,6 +90,17 @@ int push_connect(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
+/* To send what does not go tensor by tensor. */
+static const char *how_else(const struct ws_push *p)
+{
+	if (p->protocol->tensors_only)
+		return "use --protocol update, with flattened buckets it sends bytes";
+	if (p->opts.format == WS_PUSH_FORMAT_NONE)
+		return "use --load-format flattened_bucket, which sends bytes";
+	return "it goes as bytes in flattened buckets, which an endpoint does not know: a later release "
+	       "of its server does";
+}
+
 int push_check_plan(struct ws_push *p, struct ws_err *err)
 {
 	const struct ws_plan *plan = p->plan;
@@ -101,8 +112,7 @@ int push_check_plan(struct ws_push *p, struct ws_err *err)
 		if (!why)
 			continue;
 		ws_err_set(err, WS_EREFUSED, "tensor %s is %s: %s", plan->tensors[i].name, dtype, why);
-		return flattened ? -1 : ws_err_hint(err, "use --load-format flattened_bucket, which "
-		                                         "sends bytes");
+		return flattened ? -1 : ws_err_hint(err, "%s", how_else(p));
 	}
 	return 0;
 }

@@ -308,3 +308,21 @@ two() {
 	[ "$status" = 10 ] || [ "$status" = 9 ] || explain "expected status 9 or 10"
 	expect_json "$states[1]" "committed"
 }
+
+@test "servers of before flattened buckets get tensors, and what cannot go so is refused" {
+	safetensors mixed.safetensors a:F32:30,5 b:BF16:7,3
+	safetensors codes.safetensors a.weight:F8_E4M3:128,128 a.weight_scale_inv:F32:1,1
+	endpoint a --lineage sglang-0.5
+	try wsync-push mixed.safetensors -e "$url" --weight-version 2 --json
+	expect_status 0
+	expect_json '[l["load_format"] for l in lines if l["type"] == "plan"]' "['none']"
+	try wsync-push mixed.safetensors -e "$url" --load-format flattened_bucket
+	expect_status 5
+	err_has "knows no flattened buckets"
+	try wsync-push codes.safetensors -e "$url"
+	expect_status 5
+	err_has "which an endpoint does not know"
+	endpoint b --lineage sglang-0.4
+	try wsync-push mixed.safetensors -e "$url" --pause none --flush never
+	expect_status 0
+}
