@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_state.h - what the files of the push share: push.c (the life of a run), push_connect.c (who the
- * endpoints are and what is legal), push_names.c (what the tensors are called), push_fp8.c (who
- * keeps FP8), push_values.c (what tensors are computed from), push_transfer.c (buckets),
- * push_protocol.h (how they get into servers), push_verify.c (hashes), push_ledger.c (what stays written
- * down, and who else may push). */
+/* push_state.h - what the files of the push share: push.c (the life of a run), push_open.c (before and
+ * after), push_connect.c (who the endpoints are and what is legal), push_names.c (what the tensors are
+ * called), push_fp8.c (who keeps FP8), push_values.c (what tensors are computed from), push_transfer.c
+ * (buckets), push_protocol.h (how they get into servers), push_sender.c (turns of several), push_verify.c
+ * (hashes), push_ledger.c (what stays written down, and who else may push). */
 #ifndef WS_SYNC_PUSH_STATE_H
 #define WS_SYNC_PUSH_STATE_H
 
@@ -97,6 +97,8 @@ struct ws_push {
 };
 
 /* push.c */
+void push_drop_group(struct ws_push *p); /* with the endpoints; there is one */
+void push_forget_run(struct ws_push *p); /* what belongs to a run */
 void push_enter(struct ws_push *p, enum ws_phase phase); /* closes the books of the phase before */
 void push_emit(struct ws_push *p, const struct ws_event *ev);
 void push_warn(struct ws_push *p, const char *url, const char *fmt, ...)

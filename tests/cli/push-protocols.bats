@@ -284,7 +284,7 @@ two() {
 	two xorl-legacy drop:receive_weights:1
 	try wsync-push m -e "$a" -e "$b" --protocol receive --bucket-size 512KiB --json
 	[ "$status" = 6 ] || [ "$status" = 5 ] || explain "expected status 5 or 6"
-	expect_json "$states[1]" "untouched"
+	expect_json "${states}[1]" "untouched"
 	try wsync-push m -e "$b" --protocol receive
 	expect_status 0
 	holds "$b"
@@ -306,7 +306,7 @@ two() {
 	two session hang:end_weight_update:1
 	try wsync-push m -e "$a" -e "$b" --bucket-timeout 1s --json
 	[ "$status" = 10 ] || [ "$status" = 9 ] || explain "expected status 9 or 10"
-	expect_json "$states[1]" "committed"
+	expect_json "${states}[1]" "committed"
 }
 
 @test "servers of before flattened buckets get tensors, and what cannot go so is refused" {

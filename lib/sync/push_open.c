@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push_open.c - a push before its first run and after its last: what the options say, and what is held. */
+#include "push_protocol.h"
+
+#include "nccl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int take_opts(struct ws_push *p, const struct ws_push_opts *opts, struct ws_err *err)
+{
+	const size_t n = opts->n_endpoints;
+	static const char *const everything[] = { "*" };
+	p->opts = *opts;
+	p->sender_fd = -1;
+	/* A part of the weights is sent, as with any pattern: what is missing comes from the others. */
+	if (opts->senders > 1 && !opts->n_include) {
+		p->opts.include = everything;
+		p->opts.n_include = 1;
+	}
+	p->asleep = opts->asleep;
+	p->opts.connect_ns = opts->connect_ns > 0 ? opts->connect_ns : 10 * WS_NS_PER_S;
+	p->opts.init_ns = opts->init_ns > 0 ? opts->init_ns : 600 * WS_NS_PER_S;
+	p->opts.bucket_ns = opts->bucket_ns > 0 ? opts->bucket_ns : 600 * WS_NS_PER_S;
+	p->transport = opts->backend == WS_BACKEND_NCCL ? &ws_transport_nccl : &ws_transport_gloo;
+	p->protocol = push_protocol_asked(opts->protocol);
+	p->endpoints = calloc(n + 1, sizeof *p->endpoints);
+	p->infos = calloc(n + 1, sizeof *p->infos);
+	p->members = calloc(n + 1, sizeof *p->members);
+	p->errs = calloc(n + 1, sizeof *p->errs);
+	p->answers = calloc(n + 1, sizeof *p->answers);
+	p->results = calloc(n + 1, sizeof *p->results);
+	p->targets = calloc(n + 1, sizeof *p->targets);
+	p->urls = calloc(n + 1, sizeof *p->urls);
+	p->index = calloc(n + 1, sizeof *p->index);
+	p->flags = calloc(n + 1, sizeof *p->flags);
+	if (!p->endpoints || !p->infos || !p->members || !p->errs || !p->answers || !p->results ||
+	    !p->targets || !p->urls || !p->index || !p->flags)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	for (size_t i = 0; i < n; i++)
+		p->endpoints[i].url = opts->endpoints[i];
+	return 0;
+}
+
+static int check_senders(const struct ws_push_opts *o, struct ws_err *err)
+{
+	if (o->senders < 2)
+		return 0;
+	if (!o->sender || o->sender > o->senders || o->senders > 1024)
+		return ws_err_set(err, WS_EUSAGE, "sender %u of %u: 1 to 1024 senders, the first is 1",
+		                  o->sender, o->senders);
+	if (o->prove_flush)
+		return ws_err_set(err, WS_EUSAGE, "--prove-flush: of several senders only the last flushes");
+	if (o->sender_lock || o->dry_run)
+		return 0;
+	ws_err_set(err, WS_EUSAGE, "several senders need a lock file, by which they take turns");
+	return ws_err_hint(err, "give all of them the same --lock FILE");
+}
+
+static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
+{
+	if (o->n_endpoints == 0 && !o->dry_run)
+		return ws_err_set(err, WS_EUSAGE, "no endpoint to push to");
+	if ((o->nccl_library || o->nccl_from) && o->backend != WS_BACKEND_NCCL)
+		return ws_err_set(err, WS_EUSAGE, "--nccl-lib and --nccl-from are for --backend nccl");
+	if (o->nccl_library && o->nccl_from)
+		return ws_err_set(err, WS_EUSAGE, "--nccl-lib and --nccl-from name a library each: give one");
+	const char *remedy = "", *why = ws_push_refuses(NULL, o->pause, o->flush, true, false, &remedy);
+	if (why) {
+		ws_err_set(err, WS_EUSAGE, "%s", why);
+		return ws_err_hint(err, "%s", remedy);
+	}
+	for (size_t i = 0; i < o->n_endpoints; i++)
+		for (size_t k = 0; k < i; k++)
+			if (strcmp(o->endpoints[i], o->endpoints[k]) == 0)
+				return ws_err_set(err, WS_EUSAGE, "endpoint %s is given twice",
+				                  o->endpoints[i]);
+	if (o->prove_flush && (!o->prove_flush[0] || o->asleep))
+		return ws_err_set(err, WS_EUSAGE, o->asleep ? "--prove-flush: endpoints that sleep answer "
+		                  "no prompt" : "--prove-flush: the prompt is empty");
+	if (check_senders(o, err))
+		return -1;
+	if (o->group_name && (!o->group_name[0] || strlen(o->group_name) > 100))
+		return ws_err_set(err, WS_EUSAGE, "group name '%s': 1 to 100 bytes", o->group_name);
+	return 0;
+}
+
+/* What this machine lacks is said before anybody is spoken to. */
+static int check_transport(struct ws_push *p, struct ws_err *err)
+{
+	static const int64_t ASKING_NS = 30 * WS_NS_PER_S;
+	if (!p->transport->check)
+		return 0;
+	p->gpu = (struct ws_transport_gpu){ .nccl = p->opts.nccl_library, .device = (int)p->opts.gpu };
+	if (p->opts.nccl_from) {
+		p->nccl_path = malloc(WS_NCCL_PATH_MAX);
+		if (!p->nccl_path)
+			return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		if (ws_nccl_find(p->opts.nccl_from, ws_deadline_in(ASKING_NS), p->opts.cancel, p->nccl_path, err))
+			return -1;
+		p->gpu.nccl = p->nccl_path;
+	}
+	if (p->transport->check(&p->gpu, err) == 0)
+		return 0;
+	if (err && !err->hint[0])
+		ws_err_hint(err, "--backend gloo needs no GPU here and feeds servers with GPUs too");
+	return -1;
+}
+
+int ws_push_open(const struct ws_push_opts *opts, struct ws_push **out, struct ws_err *err)
+{
+	if (check_opts(opts, err))
+		return -1;
+	struct ws_push *p = calloc(1, sizeof *p);
+	if (!p)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	const struct ws_client_opts copts = { .api_key = opts->api_key, .connect_ns = opts->connect_ns,
+		                              .log = opts->log };
+	if (take_opts(p, opts, err) || check_transport(p, err) || ws_client_open(&copts, &p->http, err)) {
+		ws_push_close(p);
+		return -1;
+	}
+	*out = p;
+	return 0;
+}
+
+void ws_push_finish(struct ws_push *p, struct ws_ev_end *result)
+{
+	if (!p->group)
+		return;
+	const int64_t start = ws_now_ns();
+	push_drop_group(p);
+	if (!result)
+		return;
+	result->ns[WS_PHASE_DESTROY] += ws_now_ns() - start;
+	result->total_ns += ws_now_ns() - start;
+}
+
+void ws_push_close(struct ws_push *p)
+{
+	if (!p)
+		return;
+	push_forget_run(p);
+	ws_push_finish(p, NULL);
+	push_record_end(p);
+	ws_client_close(p->http);
+	free(p->nccl_path);
+	free(p->endpoints);
+	free(p->infos);
+	free(p->members);
+	free(p->errs);
+	free(p->answers);
+	free(p->results);
+	free(p->cached);
+	push_names_forget(p);
+	free(p->targets);
+	free(p->urls);
+	free(p->index);
+	free(p->flags);
+	free(p);
+}
