@@ -17,6 +17,8 @@ static const struct opt_command commands[] = {
 	  verify_weights },
 	{ "scales", "[SOURCE...]", "do the scales of a quantized checkpoint, or server, make sense?", 0,
 	  OPT_MANY, verify_scales },
+	{ "flags", "[FILE]", "do the endpoints compute as the trainer does, or one as the other?", 0, 1,
+	  verify_flags },
 	{ 0 },
 };
 
@@ -25,7 +27,7 @@ static const struct opt opts[] = {
 	OPT_NAMING(&cfg.naming),
 	OPT_LIST(0, "include", "GLOB", &cfg.include, "only tensors whose name matches; repeatable"),
 	OPT_LIST(0, "exclude", "GLOB", &cfg.exclude, "no tensor whose name matches; repeatable"),
-	OPT_GROUP("Changed on its way"),
+	OPT_GROUP_FOR("Changed on its way", "names weights scales"),
 	OPT_TRANSFORMING(&cfg.transforming),
 	OPT_GROUP("The server"),
 	OPT_LIST('e', "endpoint", "URL", &cfg.endpoints,
@@ -60,6 +62,8 @@ static const struct opt opts[] = {
 	OPT_FLAG(0, "reset", &cfg.reset,
 	         "push onto random numbers: the server finds what was not written; needs --yes"),
 	OPT_FLAG(0, "yes", &cfg.yes, "the endpoints may be without weights meanwhile"),
+	OPT_GROUP_FOR("Flags", "flags"),
+	OPT_LIST(0, "expect", "KEY=VALUE", &cfg.expect, "the endpoints must have this setting; repeatable"),
 	OPT_GROUP_FOR("Pushing (--twice, --reset)", "weights"),
 	OPT_PUSHING(&cfg.pushing),
 	OPT_PUSHING_TIMES(&cfg.pushing),

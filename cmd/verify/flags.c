@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* flags.c - do endpoints compute as the trainer does, or one endpoint as another?
+ *
+ * With settings, each endpoint is held against them; without any, every endpoint against the first. */
+#include "verify.h"
+
+#include "run.h"
+
+#include "wsync/flags.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static const int64_t PATIENCE_NS = 60 * WS_NS_PER_S;
+
+struct sides {
+	struct targets to;
+	struct ws_settings want;   /* empty: the first endpoint's */
+	struct ws_settings *have;  /* one for each endpoint */
+	struct ws_err *errs;
+	bool asked;                /* have and errs tell something */
+	struct ws_flags_report sum; /* without items */
+};
+
+/* ---- what was found ---- */
+
+static void put_flag(struct ui *ui, const char *url, const struct ws_flag *f)
+{
+	struct ws_jw *w = ui_line(ui, "flag");
+	if (!w)
+		return;
+	ws_jw_str(w, "url", url);
+	ws_jw_str(w, "key", f->key);
+	ws_jw_str(w, "given", f->given);
+	ws_jw_str(w, "answer", ws_flag_verdict_name(f->verdict));
+	ws_jw_str(w, "severity", ws_severity_name(f->severity));
+	ws_jw_str(w, "expected", f->expected);
+	ws_jw_str(w, "found", f->found);
+	ws_jw_str(w, "reason", *f->reason ? f->reason : NULL);
+	ui_line_end(ui);
+}
+
+static void print_flag(struct ui *ui, const struct ws_flag *f)
+{
+	if (ui->json || ui->quiet || f->verdict == WS_FLAG_EQUAL)
+		return;
+	ui_head(ui, f->severity == WS_ERROR ? UI_BAD : f->severity == WS_WARN ? UI_WARN : UI_PLAIN,
+	        ws_severity_name(f->severity));
+	printf("%-9s %s: %s\n", ws_flag_verdict_name(f->verdict), ui_text(f->key), f->reason);
+}
+
+static void print_sum(struct ui *ui, const char *url, const struct ws_flags_report *r)
+{
+	if (ui->json || ui->quiet)
+		return;
+	ui_head(ui, r->errors ? UI_BAD : UI_GOOD, "flags");
+	printf("%s: %zu setting%s", ui_text(url), r->n, r->n == 1 ? "" : "s");
+	for (unsigned v = 0; v < WS_FLAG_VERDICTS; v++)
+		if (r->count[v])
+			printf(", %zu %s", r->count[v], ws_flag_verdict_name((enum ws_flag_verdict)v));
+	putchar('\n');
+}
+
+static const struct ws_flag *first_error(const struct ws_flags_report *r)
+{
+	for (size_t i = 0; i < r->n; i++)
+		if (r->items[i].severity == WS_ERROR)
+			return &r->items[i];
+	return NULL;
+}
+
+/* Tells it and adds it up; the first no is the answer, whatever else there was. */
+static int conclude(struct ui *ui, const char *url, const struct ws_flags_report *r,
+                    struct ws_flags_report *sum, struct ws_err *err)
+{
+	const struct ws_flag *bad = first_error(r);
+	for (size_t i = 0; i < r->n; i++) {
+		put_flag(ui, url, &r->items[i]);
+		print_flag(ui, &r->items[i]);
+	}
+	print_sum(ui, url, r);
+	sum->n += r->n;
+	sum->errors += r->errors;
+	for (unsigned v = 0; v < WS_FLAG_VERDICTS; v++)
+		sum->count[v] += r->count[v];
+	if (!bad)
+		return 0;
+	if (err->code == WS_EMISMATCH)
+		return -1;
+	ws_err_set(err, WS_EMISMATCH, "%zu setting%s differ%s, the first: %s: %s", r->errors,
+	           r->errors == 1 ? "" : "s", r->errors == 1 ? "s" : "", bad->key, bad->reason);
+	return ws_err_where(err, NULL, url);
+}
+
+static void put_end(struct ui *ui, const struct sides *s, int64_t ns, const struct ws_err *err)
+{
+	struct ws_jw *w = ui_end_open(ui, err);
+	if (!w)
+		return;
+	ws_jw_uint(w, "endpoints", s->to.n);
+	ws_jw_uint(w, "settings", s->sum.n);
+	ws_jw_uint(w, "errors", s->sum.errors);
+	for (unsigned v = 0; v < WS_FLAG_VERDICTS; v++)
+		ws_jw_uint(w, ws_flag_verdict_name((enum ws_flag_verdict)v), s->sum.count[v]);
+	ws_jw_int(w, "ns", ns);
+	ui_line_end(ui);
+}
+
+/* ---- both sides ---- */
+
+static int read_wanted(const struct verify_config *cfg, const struct opt_args *args,
+                       struct ws_settings *want, struct ws_err *err)
+{
+	if (args->n && ws_settings_read(want, args->v[0], err))
+		return -1;
+	for (size_t i = 0; i < cfg->expect.n; i++)
+		if (ws_settings_add(want, cfg->expect.items[i], err))
+			return ws_err_wrap(err, "--expect");
+	if (args->n && !want->n)
+		return ws_err_set(err, WS_EINPUT, "%s: has no settings", args->v[0]);
+	return 0;
+}
+
+static int ask(const struct verify_job *job, struct sides *s, struct ws_err *err)
+{
+	const struct verify_config *cfg = job->cfg;
+	const int64_t ns = cfg->timeout_ns == VERIFY_NO_TIMEOUT ? PATIENCE_NS : cfg->timeout_ns;
+	struct ws_http *http = NULL;
+	s->have = calloc(s->to.n, sizeof *s->have);
+	s->errs = calloc(s->to.n, sizeof *s->errs);
+	if (!s->have || !s->errs)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	if (targets_connect(&s->to, cfg->connect_ns, job->ui, &http, err))
+		return -1;
+	const int rc = ws_endpoint_settings(http, s->to.urls, s->to.n, ws_deadline_in(ns), &run_cancel,
+	                                    s->have, s->errs, err);
+	s->asked = true;
+	ws_client_close(http);
+	return rc;
+}
+
+/* Those that answered are compared, also when others did not. */
+static int compare(const struct verify_job *job, struct sides *s, struct ws_err *err)
+{
+	const bool between = !s->want.n;
+	int rc = 0;
+	for (size_t i = between ? 1 : 0; i < s->to.n; i++) {
+		struct ws_flags_report r = { 0 };
+		if (s->errs[i].code || (between && s->errs[0].code))
+			continue;
+		if (between ? ws_flags_between(&s->have[0], &s->have[i], &r, err)
+		            : ws_flags_compare(&s->want, &s->have[i], &r, err))
+			rc = -1;
+		else if (conclude(job->ui, s->to.urls[i], &r, &s->sum, err))
+			rc = -1;
+		ws_flags_report_free(&r);
+	}
+	return rc;
+}
+
+static void free_sides(struct sides *s)
+{
+	for (size_t i = 0; s->have && i < s->to.n; i++)
+		ws_settings_free(&s->have[i]);
+	free(s->have);
+	free(s->errs);
+	ws_settings_free(&s->want);
+	targets_free(&s->to);
+}
+
+int verify_flags(void *ctx, const struct opt_args *args, struct ws_err *err)
+{
+	const struct verify_job *job = ctx;
+	const struct verify_config *cfg = job->cfg;
+	const int64_t since = ws_now_ns();
+	struct sides s = { .to = { 0 } };
+	int rc = read_wanted(cfg, args, &s.want, err);
+	if (!rc)
+		rc = targets_find(&s.to, &cfg->endpoints, cfg->pool, &cfg->common, false, job->ui, err);
+	if (!rc && !s.want.n && s.to.n < 2)
+		rc = ws_err_set(err, WS_EUSAGE, "flags: a FILE of settings, --expect KEY=VALUE or a second "
+		                "--endpoint is needed");
+	if (!rc) {
+		rc = ask(job, &s, err);
+		if (s.asked && err->code != WS_ECANCELLED && compare(job, &s, err))
+			rc = -1;
+	}
+	put_end(job->ui, &s, ws_now_ns() - since, err);
+	free_sides(&s);
+	return rc;
+}

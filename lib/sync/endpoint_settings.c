@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* endpoint_settings.c - what endpoints were started with, as they show it.
+ *
+ *   GET /server_info (earlier /get_server_info)   flat: every argument by its name
+ */
+#include "endpoint_call.h"
+#include "settings.h"
+
+#include <stdlib.h>
+
+static int ask(struct ws_http *http, struct ws_endpoint_call *calls, const char *const *urls, size_t n,
+               ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
+{
+	for (size_t i = 0; i < n; i++)
+		if (ws_endpoint_prepare(&calls[i], urls[i], "GET", "/server_info", NULL, until, err))
+			return -1;
+	if (ws_endpoint_run(http, calls, n, cancel, err))
+		return -1;
+	for (size_t i = 0; i < n; i++)
+		if (calls[i].http.status == 404 &&
+		    ws_endpoint_prepare(&calls[i], urls[i], "GET", "/get_server_info", NULL, until, err))
+			return -1;
+	return ws_endpoint_run(http, calls, n, cancel, err);
+}
+
+static int read_settings(struct ws_endpoint_call *call, const char *url, struct ws_settings *out,
+                         struct ws_err *err)
+{
+	const struct ws_json *root;
+	if (ws_endpoint_reply(call, &root, NULL, 0, err))
+		return -1;
+	if (ws_json_type(root) != WS_JSON_OBJECT)
+		ws_err_set(err, WS_EREFUSED, "GET /server_info: the answer is no JSON object");
+	else if (!ws_settings_take(out, root, false, "/server_info", err))
+		return 0;
+	return ws_err_where(err, NULL, url);
+}
+
+int ws_endpoint_settings(struct ws_http *http, const char *const *urls, size_t n, ws_deadline until,
+                         const struct ws_cancel *cancel, struct ws_settings *outs,
+                         struct ws_err *errs, struct ws_err *err)
+{
+	struct ws_endpoint_call *calls = calloc(n ? n : 1, sizeof *calls);
+	struct ws_err why = WS_ERR_INIT;
+	int rc = calls ? ask(http, calls, urls, n, until, cancel, &why)
+	               : ws_err_set(&why, WS_ESYSTEM, "out of memory");
+	for (size_t i = 0; i < n; i++) {
+		outs[i] = (struct ws_settings){ 0 };
+		errs[i] = why;
+		if (why.code || !read_settings(&calls[i], urls[i], &outs[i], &errs[i]))
+			continue;
+		if (!rc && err)
+			*err = errs[i];
+		rc = -1;
+	}
+	if (why.code && err)
+		*err = why;
+	for (size_t i = 0; calls && i < n; i++)
+		ws_endpoint_call_free(&calls[i]);
+	free(calls);
+	return rc;
+}
