@@ -10,6 +10,7 @@
  *   serve_two_phase.c  those that receive beside the scheduler, and load later
  *   serve_stage.c    tensors of several buckets, received before any is loaded
  *   serve_receive.c  the route that takes several buckets at once
+ *   serve_tensor.c   the route whose requests hold the weights
  *   serve_session.c  what stands around updates
  *   serve_memory.c   memory given away and taken back
  *   serve_openapi.c  routes and fields, as a server tells them
@@ -440,6 +441,7 @@ void ws_serve_route_update(struct ws_serve_call *c);
 void ws_serve_route_weight_version(struct ws_serve_call *c);
 void ws_serve_route_receive(struct ws_serve_call *c);
 void ws_serve_route_scatter(struct ws_serve_call *c);
+void ws_serve_route_tensor(struct ws_serve_call *c);
 void ws_serve_route_begin(struct ws_serve_call *c);
 void ws_serve_route_end(struct ws_serve_call *c);
 void ws_serve_route_post_process(struct ws_serve_call *c);

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pickle.h - a bucket of tensors as the Python pickle that /update_weights_from_tensor takes.
+ *
+ * The object, as Python would make it of tensors in host memory:
+ *
+ *   {"flattened_tensor": _rebuild_tensor_v2(_load_from_bytes(B), 0, (n,), (1,), False, OrderedDict()),
+ *    "metadata": [FlattenedTensorMetadata, ...]}
+ *
+ *   B         torch.save of a uint8 storage in its old format, five pickles and the bytes:
+ *             0x1950a86a20f9469cfc6c, 1001, {"protocol_version", "little_endian", "type_sizes"},
+ *             persistent id ("storage", ByteStorage, "0", "cpu", n, None), ["0"], then n as a
+ *             little-endian int64 and n bytes
+ *   metadata  NEWOBJ of the class and BUILD with {"name", "shape", "dtype", "start_idx", "end_idx",
+ *             "numel"}; the last three count bytes
+ *
+ * Globals: torch._utils _rebuild_tensor_v2, torch.storage _load_from_bytes, torch ByteStorage, Size and
+ * dtypes, collections OrderedDict, sglang.srt.weight_sync.tensor_bucket FlattenedTensorMetadata. The
+ * reader knows no others, and makes nothing of these but the bucket. */
+#ifndef WS_SYNC_PICKLE_H
+#define WS_SYNC_PICKLE_H
+
+#include "wsync/buf.h"
+#include "wsync/dtype.h"
+
+struct ws_pickle_tensor {
+	const char *name;
+	enum ws_dtype dtype;
+	unsigned n_dims;
+	int64_t dims[WS_MAX_DIMS];
+	uint64_t bytes;
+};
+
+enum { WS_PICKLE_MOST = 1 << 30 }; /* bytes of the tensors of one bucket */
+
+/* Between the two the caller appends exactly that many bytes, those of the tensors in their order. Errors
+ * are collected in the buffer. */
+void ws_pickle_begin(struct ws_buf *out, uint32_t bytes);
+void ws_pickle_end(struct ws_buf *out, const struct ws_pickle_tensor *tensors, size_t n, uint32_t bytes);
+
+struct ws_pickle_bucket {
+	struct ws_pickle_tensor *tensors; /* owned, and so are their names, in `names` */
+	uint64_t *at;                     /* of each tensor in bytes */
+	size_t n;
+	const uint8_t *bytes;             /* inside what was read */
+	uint64_t length;
+	char *names;
+};
+
+/* Hostile bytes are welcome: WS_EINPUT. */
+int ws_pickle_read(const void *data, size_t n, struct ws_pickle_bucket *out, struct ws_err *err);
+void ws_pickle_free(struct ws_pickle_bucket *b);
+
+#endif

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pickle_machine.h - the stack machine that a pickle is a program for, without anything to run.
+ *
+ * What comes of it is a tree of values that say what Python would have made: calls are kept as the
+ * function and its arguments, and only of names on a list. Numbers of values are bounded. */
+#ifndef WS_SYNC_PICKLE_MACHINE_H
+#define WS_SYNC_PICKLE_MACHINE_H
+
+#include "wsync/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum pickle_kind {
+	PICKLE_NONE, PICKLE_BOOL, PICKLE_INT, PICKLE_BIG, /* BIG: an integer beyond 64 bits */
+	PICKLE_STR, PICKLE_BYTES, PICKLE_GLOBAL,
+	PICKLE_TUPLE, PICKLE_LIST, PICKLE_DICT, /* DICT: keys and values in turn */
+	PICKLE_CALL, PICKLE_OBJECT, PICKLE_PERSISTENT
+	/* CALL: function, argument tuple; OBJECT: class, state; PERSISTENT: the id */
+};
+
+enum { PICKLE_NOTHING = UINT32_MAX };
+
+struct pickle_value {
+	enum pickle_kind kind;
+	uint32_t first, last;  /* cells of what holds others; PICKLE_NOTHING */
+	uint32_t n;
+	int64_t integer;       /* of an INT or BOOL */
+	const char *text;      /* into the pickle; of a GLOBAL: the module */
+	size_t len;
+	const char *name;      /* of a GLOBAL */
+	size_t name_len;
+};
+
+struct pickle_cell {
+	uint32_t value, next;
+};
+
+struct pickle_vector {
+	void *items;
+	size_t n, cap;
+};
+
+struct pickle {
+	const uint8_t *data;
+	size_t len, at;
+	struct pickle_vector values, cells, stack, marks, memo;
+	uint32_t result;
+};
+
+/* Runs from data to the first STOP; p->at is the byte after it. Close in any case. */
+int pickle_run(struct pickle *p, const void *data, size_t len, struct ws_err *err);
+void pickle_close(struct pickle *p);
+
+const struct pickle_value *pickle_at(const struct pickle *p, uint32_t value);
+/* Child i, NULL: there are not so many. */
+const struct pickle_value *pickle_child(const struct pickle *p, const struct pickle_value *v, uint32_t i);
+/* The value of a key of a DICT; NULL: it has none. */
+const struct pickle_value *pickle_get(const struct pickle *p, const struct pickle_value *v, const char *key);
+bool pickle_is_str(const struct pickle_value *v, const char *text);
+bool pickle_is_global(const struct pickle_value *v, const char *module, const char *name);
+/* The arguments, where v is a call of that; else NULL. */
+const struct pickle_value *pickle_call_of(const struct pickle *p, const struct pickle_value *v,
+                                          const char *module, const char *name);
+
+#endif

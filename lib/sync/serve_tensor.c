@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve_tensor.c - update_weights_from_tensor: the weights are in the request.
+ *
+ *   {"serialized_named_tensors":["<base64 of a pickle>", one per tensor-parallel rank],
+ *    "load_format":"flattened_bucket","flush_cache" (default true),"abort_all_requests","weight_version"}
+ *
+ * Taken is one form of the many that servers take: flattened buckets of tensors in host memory
+ * (pickle.h). Each rank reads its own element, and all of them must hold the same tensors. */
+#include "base64.h"
+#include "pickle.h"
+#include "serve_lineage.h"
+#include "serve_model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char stops[] = "the endpoint stops";
+
+/* One rank's element. */
+struct parcel {
+	struct ws_buf pickle;
+	struct ws_pickle_bucket bucket;
+};
+
+struct parcels {
+	struct ws_serve_update update; /* its slots' strings belong to the first parcel */
+	struct parcel *items;
+	size_t n;
+};
+
+static void fini(struct parcels *all)
+{
+	for (size_t i = 0; i < all->n; i++) {
+		ws_pickle_free(&all->items[i].bucket);
+		ws_buf_free(&all->items[i].pickle);
+	}
+	free(all->items);
+	ws_serve_update_fini(&all->update);
+}
+
+static int open_parcel(struct parcel *one, const char *text, struct ws_err *err)
+{
+	const size_t n = strlen(text);
+	ws_buf_init(&one->pickle, n);
+	return ws_base64_decode(&one->pickle, text, n, err) ||
+	       ws_pickle_read(one->pickle.data, one->pickle.len, &one->bucket, err) ? -1 : 0;
+}
+
+static bool same_tensors(const struct ws_pickle_bucket *a, const struct ws_pickle_bucket *b)
+{
+	if (a->n != b->n || a->length != b->length)
+		return false;
+	for (size_t i = 0; i < a->n; i++) {
+		const struct ws_pickle_tensor *x = &a->tensors[i], *y = &b->tensors[i];
+		if (strcmp(x->name, y->name) != 0 || x->dtype != y->dtype || x->n_dims != y->n_dims ||
+		    memcmp(x->dims, y->dims, x->n_dims * sizeof x->dims[0]) != 0)
+			return false;
+	}
+	return memcmp(a->bytes, b->bytes, (size_t)a->length) == 0;
+}
+
+static int open_parcels(const struct ws_serve *s, const struct ws_json *list, struct parcels *all,
+                        struct ws_err *err)
+{
+	if (ws_json_count(list) != s->opts.tp)
+		return ws_err_set(err, WS_EINPUT, "serialized_named_tensors has %zu elements for %u "
+		                  "tensor-parallel ranks", ws_json_count(list), s->opts.tp);
+	all->items = calloc(s->opts.tp, sizeof *all->items);
+	if (!all->items)
+		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+	for (const struct ws_json *node = ws_json_first(list); node; node = ws_json_next(node)) {
+		struct parcel *one = &all->items[all->n++];
+		if (open_parcel(one, ws_json_string(node), err))
+			return -1;
+		if (!same_tensors(&all->items[0].bucket, &one->bucket))
+			return ws_err_set(err, WS_EINPUT, "rank %zu is sent other tensors than rank 0",
+			                  all->n - 1);
+	}
+	return 0;
+}
+
+static int fill_slots(struct parcels *all, struct ws_err *err)
+{
+	const struct ws_pickle_bucket *b = &all->items[0].bucket;
+	struct ws_serve_update *u = &all->update;
+	u->slots = calloc(b->n + 1, sizeof *u->slots);
+	if (!u->slots)
+		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+	u->n = b->n;
+	for (size_t i = 0; i < b->n; i++) {
+		const struct ws_pickle_tensor *t = &b->tensors[i];
+		struct ws_serve_slot *slot = &u->slots[i];
+		*slot = (struct ws_serve_slot){ .name = t->name, .dtype_name = ws_dtype_torch(t->dtype),
+			                        .dtype = t->dtype, .n_dims = t->n_dims, .bytes = t->bytes };
+		memcpy(slot->dims, t->dims, sizeof slot->dims);
+	}
+	return 0;
+}
+
+/* A struct ws_serve_intake's. */
+static int bring(struct ws_serve *s, void *ctx, struct ws_serve_update *u, bool keep, struct ws_err *err)
+{
+	const struct ws_pickle_bucket *b = ctx;
+	(void)err;
+	for (size_t i = 0; keep && i < u->n; i++) {
+		struct ws_serve_slot *slot = &u->slots[i];
+		const uint8_t *from = b->bytes + b->at[i];
+		const size_t n = (size_t)slot->bytes;
+		for (unsigned r = 0; u->load && r < s->opts.tp; r++)
+			ws_serve_load_put(u->load, r, i, 0, from, n);
+		if (!u->load && slot->data && n)
+			memcpy(slot->data, from, n);
+		if (ws_serve_hashes(s))
+			slot->hash = ws_hash64(from, n);
+	}
+	return 0;
+}
+
+/* In the scheduler. */
+static void update(struct ws_serve_call *c, struct parcels *all)
+{
+	struct ws_serve *s = c->serve;
+	struct ws_serve_update *u = &all->update;
+	struct ws_err err = WS_ERR_INIT;
+	if (!ws_serve_may_update(c) || !ws_serve_has_weights(c))
+		return;
+	int rc = ws_serve_check_update(s, u, &err);
+	ws_serve_note_update(&c->note, u);
+	if (rc == 0)
+		rc = ws_serve_take_in(s, &(struct ws_serve_intake){ bring, &all->items[0].bucket }, u,
+		                      &c->note, &err);
+	if (rc)
+		ws_serve_answer(c, false, "%s", err.msg);
+	else
+		ws_serve_finish_update(c, u, "Success");
+}
+
+/* WS_EUSAGE: the web framework's refusal. */
+static int decode(const struct ws_json *body, const struct ws_serve_lineage_traits *traits,
+                  struct ws_serve_update *u, const struct ws_json **list, struct ws_err *err)
+{
+	static const char key[] = "serialized_named_tensors";
+	*u = (struct ws_serve_update){ .group = "", .flush = true };
+	*list = ws_json_get(body, key);
+	if (!*list)
+		return ws_serve_field_missing(err, key);
+	if (ws_json_type(*list) != WS_JSON_ARRAY)
+		return ws_serve_field_invalid(err, key, "Input should be a valid list");
+	for (const struct ws_json *node = ws_json_first(*list); node; node = ws_json_next(node))
+		if (!ws_json_string(node))
+			return ws_serve_field_invalid(err, key, "Input should be a valid string");
+	if (ws_serve_field_str(body, "load_format", false, &u->load_format, err) ||
+	    ws_serve_field_bool(body, "flush_cache", &u->flush, err))
+		return -1;
+	if (traits->update_version &&
+	    (ws_serve_field_bool(body, "abort_all_requests", &u->abort_all, err) ||
+	     ws_serve_field_str(body, "weight_version", false, &u->version, err)))
+		return -1;
+	u->flattened = u->load_format && strcmp(u->load_format, "flattened_bucket") == 0;
+	return 0;
+}
+
+static void run(struct ws_serve_call *c, struct parcels *all)
+{
+	bool writer = false;
+	if (!ws_serve_enter_update(c->serve, all->update.abort_all, &writer)) {
+		ws_serve_answer(c, false, stops);
+		return;
+	}
+	if (ws_serve_occupy(c->serve, true)) {
+		update(c, all);
+		ws_serve_vacate(c->serve);
+	} else {
+		ws_serve_answer(c, false, stops);
+	}
+	ws_serve_leave_update(c->serve, writer);
+}
+
+void ws_serve_route_tensor(struct ws_serve_call *c)
+{
+	struct parcels all = { 0 };
+	const struct ws_json *list = NULL;
+	struct ws_err err = WS_ERR_INIT;
+	if (decode(c->body, c->serve->traits, &all.update, &list, &err))
+		ws_serve_answer_invalid(c, err.msg);
+	else if (!all.update.flattened)
+		ws_serve_answer(c, false, "only load_format \"flattened_bucket\" is taken here");
+	else if (open_parcels(c->serve, list, &all, &err) || fill_slots(&all, &err))
+		ws_serve_answer(c, false, "%s", err.msg);
+	else
+		run(c, &all);
+	fini(&all);
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pickletool.c - buckets of tensors to and from pickles, for a test that has torch.
+ *
+ *   pickletool write < LINES > PICKLE   lines "NAME DTYPE DIM,DIM..." ("-": none); byte i of all
+ *                                       tensors is (i * 131 + i / 251) modulo 256
+ *   pickletool read < PICKLE            the same lines, each with the XXH3 of its bytes */
+#include "hash.h"
+#include "pickle.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST = 1000, NAME = 128 };
+
+static struct ws_pickle_tensor tensors[MOST];
+static char names[MOST][NAME];
+
+static size_t read_lines(void)
+{
+	char dtype[32], dims[128];
+	size_t n = 0;
+	while (n < MOST && scanf("%127s %31s %127s", names[n], dtype, dims) == 3) {
+		struct ws_pickle_tensor *t = &tensors[n];
+		t->name = names[n++];
+		if (!ws_dtype_from_torch(dtype, &t->dtype))
+			exit(2);
+		for (char *d = strtok(dims, ","); d && strcmp(d, "-") != 0; d = strtok(NULL, ","))
+			t->dims[t->n_dims++] = strtoll(d, NULL, 10);
+		if (!ws_dtype_bytes(t->dtype, t->n_dims, t->dims, &t->bytes))
+			exit(2);
+	}
+	return n;
+}
+
+static int write_pickle(void)
+{
+	const size_t n = read_lines();
+	uint64_t bytes = 0;
+	struct ws_buf out;
+	for (size_t i = 0; i < n; i++)
+		bytes += tensors[i].bytes;
+	ws_buf_init(&out, 0);
+	ws_pickle_begin(&out, (uint32_t)bytes);
+	for (uint64_t i = 0; i < bytes; i++)
+		ws_buf_putc(&out, (char)(i * 131 + i / 251));
+	ws_pickle_end(&out, tensors, n, (uint32_t)bytes);
+	const int rc = out.failed || fwrite(out.data, 1, out.len, stdout) != out.len;
+	ws_buf_free(&out);
+	return rc;
+}
+
+static int read_pickle(void)
+{
+	static char chunk[1 << 16];
+	struct ws_buf in;
+	struct ws_err err = WS_ERR_INIT;
+	struct ws_pickle_bucket b;
+	ws_buf_init(&in, 0);
+	for (size_t n = 0; (n = fread(chunk, 1, sizeof chunk, stdin)) > 0; )
+		ws_buf_add(&in, chunk, n);
+	if (ws_pickle_read(in.data, in.len, &b, &err)) {
+		printf("refused: %s\n", err.msg);
+		ws_buf_free(&in);
+		return 0;
+	}
+	for (size_t i = 0; i < b.n; i++) {
+		const struct ws_pickle_tensor *t = &b.tensors[i];
+		printf("%s %s ", t->name, ws_dtype_torch(t->dtype));
+		for (unsigned d = 0; d < t->n_dims; d++)
+			printf(d ? ",%" PRId64 : "%" PRId64, t->dims[d]);
+		printf(t->n_dims ? " %016" PRIx64 "\n" : "- %016" PRIx64 "\n",
+		       ws_hash64(b.bytes + b.at[i], (size_t)t->bytes));
+	}
+	ws_pickle_free(&b);
+	ws_buf_free(&in);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	return argc > 1 && strcmp(argv[1], "read") == 0 ? read_pickle() : write_pickle();
+}
