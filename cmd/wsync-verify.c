@@ -6,7 +6,7 @@
 #include "run.h"
 
 static struct verify_config cfg = {
-	.limit = 3, .connect_ns = 10 * WS_NS_PER_S, .timeout_ns = VERIFY_NO_TIMEOUT, .samples = 32,
+	.limit = 3, .connect_ns = 10 * WS_NS_PER_S, .timeout_ns = VERIFY_NO_TIMEOUT, .samples = 32, .min_equal = 1,
 	.pushing = PUSHING_DEFAULTS,
 };
 
@@ -19,6 +19,8 @@ static const struct opt_command commands[] = {
 	  OPT_MANY, verify_scales },
 	{ "flags", "[FILE]", "do the endpoints compute as the trainer does, or one as the other?", 0, 1,
 	  verify_flags },
+	{ "routing", "FILE [OTHER]", "can the experts of a saved answer be, and are those of two the same?", 1, 2,
+	  verify_routing },
 	{ 0 },
 };
 
@@ -64,6 +66,10 @@ static const struct opt opts[] = {
 	OPT_FLAG(0, "yes", &cfg.yes, "the endpoints may be without weights meanwhile"),
 	OPT_GROUP_FOR("Flags", "flags"),
 	OPT_LIST(0, "expect", "KEY=VALUE", &cfg.expect, "the endpoints must have this setting; repeatable"),
+	OPT_GROUP_FOR("Routing", "routing"),
+	OPT_STRING(0, "npy", "FILE", &cfg.npy, "write the experts for numpy.load"),
+	OPT_CALL(0, "min-equal", "SHARE", verify_min_equal, &cfg.min_equal,
+	         "of the rows of two answers: 0.99 or 99% (100%)"),
 	OPT_GROUP_FOR("Pushing (--twice, --reset)", "weights"),
 	OPT_PUSHING(&cfg.pushing),
 	OPT_PUSHING_TIMES(&cfg.pushing),

@@ -25,6 +25,8 @@ struct verify_config {
 	double max_error;                /* 0: not given */
 	bool twice, reset, yes;
 	struct opt_list expect;          /* flags */
+	const char *npy;                 /* routing; NULL: none */
+	double min_equal;
 	struct pushing pushing;          /* with twice and reset */
 	int64_t connect_ns, timeout_ns;
 };
@@ -39,7 +41,9 @@ int verify_names(void *ctx, const struct opt_args *args, struct ws_err *err);
 int verify_weights(void *ctx, const struct opt_args *args, struct ws_err *err);
 int verify_scales(void *ctx, const struct opt_args *args, struct ws_err *err);
 int verify_flags(void *ctx, const struct opt_args *args, struct ws_err *err);
+int verify_routing(void *ctx, const struct opt_args *args, struct ws_err *err);
 /* Values of options: "128x128" to int64_t[2], "0.05" or "5%" to double. */
 int verify_max_error(void *share, const char *value, struct ws_err *err);
+int verify_min_equal(void *share, const char *value, struct ws_err *err);
 
 #endif
