@@ -14,7 +14,7 @@ _wsync_options() {
 		--quantize=none|fp8|fp8-tensor --block-size=128x128|64x64 --skip-modules=ANY
 		--scale-rule=xorl|slime --ue8m0 --unpack --lora=FILE --lora-rounding=fold|two-step
 		--lora-partial --correction=FILE --trust-values --scratch=128MiB|256MiB|512MiB|1GiB
-		--backend=auto|gloo|nccl --gpu=0|1|2|3|4|5|6|7 --nccl-lib=FILE --nccl-from=FILE
+		--backend=auto|gloo|nccl|tensor --gpu=0|1|2|3|4|5|6|7 --nccl-lib=FILE --nccl-from=FILE
 		--lineage=auto|sglang-0.4|sglang-0.5|sglang-2026|xorl-legacy|xorl|session|slime
 		--prove-flush=ANY
 		--asleep=weights|kv_cache|weights,kv_cache|weights,kv_cache,cuda_graph
@@ -46,7 +46,7 @@ _wsync_options() {
 		--attention-tp=1|2|4|8 --list=FILE --scan --limit=ANY
 		--against=FILE --max-error=0.05|0.15 --expect=ANY --npy=FILE --min-equal=0.99|0.999
 		--samples=ANY --seed=ANY --threads=1|2|4|8 --twice --reset --yes
-		--backend=auto|gloo|nccl --gpu=0|1|2|3|4|5|6|7 --nccl-lib=FILE --nccl-from=FILE
+		--backend=auto|gloo|nccl|tensor --gpu=0|1|2|3|4|5|6|7 --nccl-lib=FILE --nccl-from=FILE
 		--lineage=auto|sglang-0.4|sglang-0.5|sglang-2026|xorl-legacy|xorl|session|slime
 		--protocol=auto|update|session|two-phase|receive|ep-scatter --two-phase=bucket|whole
 		--bucket-size=128MiB|256MiB|512MiB|1GiB
@@ -71,7 +71,7 @@ _wsync_options() {
 		--block-size=128x128|64x64 --skip-modules=ANY --scale-rule=xorl|slime --ue8m0
 		--unpack --lora=FILE --lora-rounding=fold|two-step --lora-partial
 		--correction=FILE --trust-values --scratch=128MiB|256MiB|512MiB|1GiB
-		--backend=auto|gloo|nccl --gpu=0|1|2|3|4|5|6|7 --nccl-lib=FILE --nccl-from=FILE
+		--backend=auto|gloo|nccl|tensor --gpu=0|1|2|3|4|5|6|7 --nccl-lib=FILE --nccl-from=FILE
 		--lineage=auto|sglang-0.4|sglang-0.5|sglang-2026|xorl-legacy|xorl|session|slime
 		--protocol=auto|update|session|two-phase|receive|ep-scatter
 		--two-phase=bucket|whole --bucket-size=128MiB|256MiB|512MiB|1GiB

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Indexes are the values of the library's enums. */
-const char *const pushing_backends[] = { "auto", "gloo", "nccl", NULL };
+const char *const pushing_backends[] = { "auto", "gloo", "nccl", "tensor", NULL };
 const char *const pushing_protocols[] = { "auto", "update", "session", "two-phase", "receive", "ep-scatter", NULL };
 const char *const pushing_two_phases[] = { "bucket", "whole", NULL };
 const char *const pushing_formats[] = { "auto", "none", "flattened_bucket", NULL };

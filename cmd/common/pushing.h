@@ -25,7 +25,7 @@ extern const char *const pushing_flushes[], *const pushing_pauses[], *const push
 
 #define OPT_PUSHING(p) \
 	OPT_CHOICE(0, "backend", pushing_backends, &(p)->backend, \
-		"the data plane (auto: gloo; nccl: from a GPU of this machine)"), \
+		"the data plane (auto: gloo; nccl: from a GPU of this machine; tensor: none, for small models)"), \
 	OPT_UINT(0, "gpu", "N", 0, 255, &(p)->gpu, "the GPU that nccl sends from (0)"), \
 	OPT_STRING(0, "nccl-lib", "FILE", &(p)->nccl_lib, \
 		"the servers' own libnccl.so.2 (default: $WSYNC_NCCL_LIB, else found)"), \

@@ -26,8 +26,10 @@
 extern "C" {
 #endif
 
-/* AUTO is gloo. NCCL needs a GPU on our side and a build that has CUDA: WS_EDEVICE where it has not. */
-enum ws_backend { WS_BACKEND_AUTO, WS_BACKEND_GLOO, WS_BACKEND_NCCL };
+/* AUTO is gloo. NCCL needs a GPU on our side and a build that has CUDA: WS_EDEVICE where it has not. TENSOR
+ * is none: the weights go in HTTP requests, at most 1 GiB of them, in buckets of at most 16 MiB, and
+ * protocol is AUTO. */
+enum ws_backend { WS_BACKEND_AUTO, WS_BACKEND_GLOO, WS_BACKEND_NCCL, WS_BACKEND_TENSOR };
 enum ws_protocol {
 	WS_PROTOCOL_AUTO,      /* the first of the following that all endpoints take */
 	WS_PROTOCOL_UPDATE,    /* a request for each bucket: /update_weights_from_distributed */

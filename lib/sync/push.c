@@ -200,7 +200,7 @@ static int name_group(struct ws_push *p, struct ws_err *err)
 
 static int init_group(struct ws_push *p, struct ws_err *err)
 {
-	if (p->group)
+	if (p->group || p->protocol->groupless)
 		return 0;
 	const struct ws_group_opts opts = {
 		.http = p->http,
@@ -338,6 +338,7 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 	p->phase = WS_PHASE_PLAN;
 	memset(p->ns, 0, sizeof p->ns);
 	p->sent_base = p->group ? sent(p) : 0;
+	p->posted = 0;
 	p->spoilt = false;
 	p->names = (struct ws_audit){ 0 };
 	p->until = p->opts.timeout_ns > 0 ? ws_deadline_in(p->opts.timeout_ns) : WS_FOREVER;
@@ -400,7 +401,7 @@ static void fill_result(struct ws_push *p, bool ok, const struct ws_err *err, st
 	*r = (struct ws_ev_end){
 		.source = p->source_name, .ok = ok, .err = ok ? NULL : &p->failure,
 		.bytes = p->plan ? p->plan->bytes : 0,
-		.wire_bytes = p->group ? sent(p) - p->sent_base : 0,
+		.wire_bytes = p->group ? sent(p) - p->sent_base : p->posted,
 		.tensors = p->plan ? p->plan->n_tensors : 0,
 		.buckets = p->plan ? p->plan->n_buckets : 0,
 		.digest = p->plan ? p->plan->digest : 0,
@@ -436,12 +437,13 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 		         p->weight_version);
 	struct ws_ev_end r;
 	fill_result(p, rc == 0, &local, &r);
-	if ((p->spoilt || p->protocol->transfer) && p->group) {
+	if ((p->spoilt || p->protocol->transfer) && (p->group || p->protocol->groupless)) {
 		/* Nobody can say where the ranks stand: the next run makes a new group. This one goes before
 		 * anybody is resumed, because a server whose rank still passes bytes on to a rank of another,
 		 * which refused them, hears nothing else until that one has left. */
 		push_enter(p, WS_PHASE_DESTROY);
-		push_drop_group(p);
+		if (p->group)
+			push_drop_group(p);
 		if (p->spoilt && p->protocol->undo)
 			p->protocol->undo(p);
 	}

@@ -69,7 +69,8 @@ static int refuse_asked(const struct ws_push *p, size_t odd, struct ws_err *err)
 	list_taken(p, odd, taken, sizeof taken);
 	ws_err_set(err, WS_EREFUSED, "%s takes no protocol %s: it has no %s", p->endpoints[odd].url,
 	           p->protocol->name, p->protocol->routes);
-	ws_err_hint(err, "it takes %s; --protocol auto chooses what all endpoints take", taken);
+	ws_err_hint(err, p->protocol->groupless ? "it takes %s; leave --backend tensor out" :
+	            "it takes %s; --protocol auto chooses what all endpoints take", taken);
 	return ws_err_where(err, NULL, p->endpoints[odd].url);
 }
 
@@ -94,7 +95,7 @@ static int refuse_mixture(const struct ws_push *p, struct ws_err *err)
 
 int push_choose(struct ws_push *p, struct ws_err *err)
 {
-	if (p->opts.protocol != WS_PROTOCOL_AUTO) {
+	if (p->opts.protocol != WS_PROTOCOL_AUTO || p->protocol->groupless) {
 		const size_t odd = find_odd(p, p->protocol);
 		return odd < p->opts.n_endpoints ? refuse_asked(p, odd, err) : 0;
 	}

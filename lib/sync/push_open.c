@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { TENSOR_BUCKET = 16 << 20 }; /* of --backend tensor, at most: a request holds it once per rank */
+
 static int take_opts(struct ws_push *p, const struct ws_push_opts *opts, struct ws_err *err)
 {
 	const size_t n = opts->n_endpoints;
@@ -22,8 +24,14 @@ static int take_opts(struct ws_push *p, const struct ws_push_opts *opts, struct 
 	p->opts.connect_ns = opts->connect_ns > 0 ? opts->connect_ns : 10 * WS_NS_PER_S;
 	p->opts.init_ns = opts->init_ns > 0 ? opts->init_ns : 600 * WS_NS_PER_S;
 	p->opts.bucket_ns = opts->bucket_ns > 0 ? opts->bucket_ns : 600 * WS_NS_PER_S;
-	p->transport = opts->backend == WS_BACKEND_NCCL ? &ws_transport_nccl : &ws_transport_gloo;
+	p->transport = opts->backend == WS_BACKEND_NCCL     ? &ws_transport_nccl
+	               : opts->backend == WS_BACKEND_TENSOR ? &push_tensor_transport : &ws_transport_gloo;
 	p->protocol = push_protocol_asked(opts->protocol);
+	if (opts->backend == WS_BACKEND_TENSOR) {
+		p->protocol = &push_tensor;
+		if (!p->opts.bucket_size || p->opts.bucket_size > TENSOR_BUCKET)
+			p->opts.bucket_size = TENSOR_BUCKET;
+	}
 	p->endpoints = calloc(n + 1, sizeof *p->endpoints);
 	p->infos = calloc(n + 1, sizeof *p->infos);
 	p->members = calloc(n + 1, sizeof *p->members);
@@ -63,6 +71,10 @@ static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 		return ws_err_set(err, WS_EUSAGE, "no endpoint to push to");
 	if ((o->nccl_library || o->nccl_from) && o->backend != WS_BACKEND_NCCL)
 		return ws_err_set(err, WS_EUSAGE, "--nccl-lib and --nccl-from are for --backend nccl");
+	if (o->backend == WS_BACKEND_TENSOR &&
+	    (o->protocol != WS_PROTOCOL_AUTO || o->format == WS_PUSH_FORMAT_NONE))
+		return ws_err_set(err, WS_EUSAGE, "--backend tensor has a protocol of its own, and sends "
+		                  "flattened buckets only");
 	if (o->nccl_library && o->nccl_from)
 		return ws_err_set(err, WS_EUSAGE, "--nccl-lib and --nccl-from name a library each: give one");
 	const char *remedy = "", *why = ws_push_refuses(NULL, o->pause, o->flush, true, false, &remedy);

@@ -25,6 +25,7 @@ struct push_protocol {
 	bool (*takes)(const struct ws_capabilities *can); /* has it that? */
 	bool tensors_only;    /* its routes know no load format */
 	bool needs_pause;     /* its requests do not keep those that generate away by themselves */
+	bool groupless;       /* its requests hold the weights, and nobody joins a group */
 	bool carries_version; /* the weight version goes with the last request */
 	/* May this plan go to these endpoints so? Asked before anybody is paused. */
 	int (*legal)(struct ws_push *p, struct ws_err *err);
@@ -41,7 +42,8 @@ struct push_protocol {
 };
 
 extern const struct push_protocol push_update, push_session, push_two_phase, push_receive;
-extern const struct push_protocol push_ep_scatter;
+extern const struct push_protocol push_ep_scatter, push_tensor;
+extern const struct ws_transport_ops push_tensor_transport; /* stands in for one: it has a name only */
 
 /* ---- push_choose.c: which of them ---- */
 

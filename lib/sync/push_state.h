@@ -75,6 +75,7 @@ struct ws_push {
 	int64_t transfer_since;
 	uint64_t progress_base;            /* of the transport when the transfer began */
 	uint64_t sent_base;                /* likewise, when the run began */
+	uint64_t posted;                   /* payload bytes that went by requests instead */
 	bool spoilt;                       /* a transfer was begun and not finished */
 	size_t bucket;
 	struct push_request *request;      /* one that is in flight for all of the transfer; NULL */

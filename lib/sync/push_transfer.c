@@ -21,7 +21,8 @@ static void close_bucket(struct push_bucket *k)
 
 static int move_all(struct ws_push *p, struct ws_err *err)
 {
-	struct ws_transport *t = ws_group_transport(p->group);
+	struct ws_transport *t = p->group ? ws_group_transport(p->group) : NULL;
+	const bool stages = t && t->ops->stage;
 	struct push_bucket now = { 0 }, next = { 0 };
 	int rc = open_bucket(p, 0, &next, err);
 	for (size_t b = 0; rc == 0 && b < p->plan->n_buckets; b++) {
@@ -30,13 +31,13 @@ static int move_all(struct ws_push *p, struct ws_err *err)
 		next = (struct push_bucket){ 0 };
 		if (b + 1 < p->plan->n_buckets)
 			rc = open_bucket(p, b + 1, &next, err);
-		if (rc == 0 && next.payloads && t->ops->stage)
+		if (rc == 0 && next.payloads && stages)
 			t->ops->stage(t, next.payloads, next.n_payloads);
 		if (rc == 0)
 			rc = p->protocol->bucket(p, &now, err);
 		close_bucket(&now);
 	}
-	if (next.payloads && t->ops->stage)
+	if (next.payloads && stages)
 		t->ops->stage(t, NULL, 0);
 	close_bucket(&next);
 	return rc;
@@ -44,12 +45,12 @@ static int move_all(struct ws_push *p, struct ws_err *err)
 
 int push_transfer(struct ws_push *p, struct ws_err *err)
 {
-	const struct ws_transport *t = ws_group_transport(p->group);
+	const struct ws_transport *t = p->group ? ws_group_transport(p->group) : NULL;
 	const struct push_protocol *how = p->protocol;
 	p->transfer_since = ws_now_ns();
 	if (how->transfer)
 		return how->transfer(p, err);
-	p->progress_base = t->ops->progress(t);
+	p->progress_base = t ? t->ops->progress(t) : 0;
 	if (how->begin && how->begin(p, err))
 		return -1;
 	return move_all(p, err) || (how->end && how->end(p, err)) ? -1 : 0;

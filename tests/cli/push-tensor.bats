@@ -1,0 +1,77 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# wsync-push --backend tensor: weights in the requests, and no group.
+load helpers
+
+# model FAMILY: a small checkpoint in m/ whose numbers are all of a likely size.
+model() {
+	/usr/bin/python3 "$repo/tests/cli/small_model.py" "$1" m
+	/usr/bin/python3 -c 'import struct
+with open("m/model.safetensors", "r+b") as f:
+	data = bytearray(f.read())
+	begin = 8 + struct.unpack_from("<Q", data)[0]
+	for i in range(begin + 1, len(data), 2):
+		data[i] = 0x3c | data[i] & 3
+	f.seek(0); f.write(data)'
+}
+
+@test "weights arrive in requests, at several endpoints of several ranks" {
+	model qwen3
+	endpoint a --model m --tp 2
+	local first=$url
+	endpoint b --model m --tp 2 --lineage sglang-2026
+	try wsync-push m -e "$first" -e "$url" --backend tensor --bucket-size 64KiB --weight-version 4 --verify hash --json
+	expect_status 0
+	[ "$(json '[(l["backend"], l["protocol"], l["load_format"]) for l in lines if l["type"] == "plan"]')" = \
+		"[('tensor', 'tensor', 'flattened_bucket')]" ]
+	for u in "$first" "$url"; do
+		[ "$(/usr/bin/python3 -c 'import json, sys, urllib.request
+j = json.load(urllib.request.urlopen(sys.argv[1] + "/wsync/journal", timeout=10))
+paths = {r["path"] for r in j["requests"]}
+print("/update_weights_from_tensor" in paths, "/init_weights_update_group" in paths)' "$u")" = "True False" ]
+		try wsync-verify weights m -e "$u"
+		expect_status 0
+	done
+}
+
+@test "and again over stdin, with what is computed on its way" {
+	model qwen3
+	endpoint a
+	try bash -c 'printf "m\nm\t7\n" | wsync-push --stdin -e "$1" --backend tensor --verify hash' - "$url"
+	expect_status 0
+	try wsync-push m -e "$url" --backend tensor --verify hash --quantize fp8 --block-size 16x16
+	expect_status 0
+}
+
+@test "servers that cannot, and options that do not go together, are refused before the first byte" {
+	model qwen3
+	for lineage in sglang-0.4 sglang-0.5 session; do
+		endpoint "$lineage" --lineage "$lineage"
+		try wsync-push m -e "$url" --backend tensor
+		expect_status 5
+		err_has "takes no protocol tensor"
+	done
+	endpoint a --tp 1
+	local first=$url
+	endpoint b --tp 2
+	try wsync-push m -e "$first" -e "$url" --backend tensor --verify none
+	expect_status 5
+	err_has "push to servers of one size at a time"
+	try wsync-push m -e "$url" --backend tensor --protocol update
+	expect_status 2
+	try wsync-push m -e "$url" --backend tensor --load-format none
+	expect_status 2
+	err_has "has a protocol of its own"
+}
+
+@test "a refusal, a lost answer and a hang leave nobody paused" {
+	model qwen3
+	for kind in refuse drop wrong-length hang; do
+		endpoint "$kind" --fault "$kind:update_weights_from_tensor:2"
+		try wsync-push m -e "$url" --backend tensor --bucket-size 16KiB --bucket-timeout 2s --verify none
+		[ "$status" != 0 ] || explain "$kind went unnoticed"
+		err_has "resumed with a mixture of old and new weights"
+		try wsync-push m -e "$url" --backend tensor --verify hash
+		[ "$kind" = hang ] || expect_status 0
+	done
+}
