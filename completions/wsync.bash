@@ -144,7 +144,7 @@ _wsync_sources() {
 
 _wsync_faults() {
 	local kind routes="init_weights_update_group update_weights_from_distributed
-		update_weights_from_tensor pause_generation
+		update_weights_from_tensor update_weights_from_disk pause_generation
 		continue_generation destroy_weights_update_group flush_cache update_weight_version
 		wire/store wire/connect wire/payload"
 	for kind in refuse hang drop die flip slow garbage wrong-length; do

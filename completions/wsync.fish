@@ -25,7 +25,7 @@ end
 function __wsync_faults
     for kind in refuse hang drop die flip slow garbage wrong-length
         printf "$kind:%s:1\n" init_weights_update_group update_weights_from_distributed \
-            update_weights_from_tensor pause_generation continue_generation destroy_weights_update_group flush_cache \
+            update_weights_from_tensor update_weights_from_disk pause_generation continue_generation destroy_weights_update_group flush_cache \
             update_weight_version wire/store wire/connect wire/payload
     end
 end

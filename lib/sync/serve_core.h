@@ -11,6 +11,7 @@
  *   serve_stage.c    tensors of several buckets, received before any is loaded
  *   serve_receive.c  the route that takes several buckets at once
  *   serve_tensor.c   the route whose requests hold the weights
+ *   serve_disk.c     the route whose requests name a checkpoint
  *   serve_session.c  what stands around updates
  *   serve_memory.c   memory given away and taken back
  *   serve_openapi.c  routes and fields, as a server tells them
@@ -442,6 +443,7 @@ void ws_serve_route_weight_version(struct ws_serve_call *c);
 void ws_serve_route_receive(struct ws_serve_call *c);
 void ws_serve_route_scatter(struct ws_serve_call *c);
 void ws_serve_route_tensor(struct ws_serve_call *c);
+void ws_serve_route_disk(struct ws_serve_call *c);
 void ws_serve_route_begin(struct ws_serve_call *c);
 void ws_serve_route_end(struct ws_serve_call *c);
 void ws_serve_route_post_process(struct ws_serve_call *c);

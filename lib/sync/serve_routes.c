@@ -34,6 +34,7 @@ static const struct route {
 	{ "destroy_weights_update_group", POST, BODY, ws_serve_route_destroy, WS_IN_FROM_0_5 },
 	{ "update_weights_from_distributed", POST, BODY, ws_serve_route_update, WS_IN_ALL },
 	{ "update_weights_from_tensor", POST, BODY, ws_serve_route_tensor, WS_IN_FROM_2026 },
+	{ "update_weights_from_disk", POST, BODY, ws_serve_route_disk, WS_IN_ALL },
 	{ "prepare_weights_update", POST, BODY, ws_serve_route_prepare, WS_IN_XORLS },
 	{ "complete_weights_update", POST, BODY, ws_serve_route_complete, WS_IN_XORLS },
 	{ "receive_weights", POST, BODY, ws_serve_route_receive, WS_IN_XORL_LEGACY },

@@ -97,7 +97,7 @@ static void base64_is_strict(void **state)
 {
 	static const struct {
 		const char *plain, *text;
-	} good[] = { { "", "" }, { "f", "Zg==" }, { "fo", "Zm8=" }, { "foo", "Zm9v" }, { "foob", "Zm9vYg==" },
+	} good[] = { { "", "" }, { "f", "Zg==" }, { "no", "bm8=" }, { "foo", "Zm9v" }, { "foob", "Zm9vYg==" },
 		     { "\xff\xfe\xfd", "//79" }, { ">>>", "Pj4+" } };
 	static const char *const bad[] = { "Z", "Zg", "Zg=", "Zg=a", "Z===", "====", "Zm9v\n", "Zm9vZg==Zm9v",
 		                           "Pj4-", "Zm9 ", "=m9v" };

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve_disk.c - update_weights_from_disk: the request names a checkpoint that the endpoint can read.
+ *
+ *   {"model_path","load_format","flush_cache" (default true),"abort_all_requests","weight_version"}
+ *
+ * The whole checkpoint is loaded under the names it has; what cannot be opened changes nothing. */
+#include "serve_lineage.h"
+#include "serve_model.h"
+
+#include "wsync/source.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char stops[] = "the endpoint stops";
+
+enum { PIECE = 1 << 20 };
+
+/* One tensor, piece by piece. */
+static int bring_tensor(struct ws_serve *s, const struct ws_source *source, struct ws_serve_update *u,
+                        size_t i, void *piece, struct ws_hash *hash, struct ws_err *err)
+{
+	const struct ws_tensor *t = ws_source_tensor(source, i);
+	struct ws_serve_slot *slot = &u->slots[i];
+	ws_hash_reset(hash);
+	for (uint64_t at = 0; at < t->bytes; at += PIECE) {
+		const size_t n = t->bytes - at < PIECE ? (size_t)(t->bytes - at) : PIECE;
+		if (ws_source_read(source, t, at, piece, n, err))
+			return -1;
+		for (unsigned r = 0; u->load && r < s->opts.tp; r++)
+			ws_serve_load_put(u->load, r, i, at, piece, n);
+		if (!u->load && slot->data)
+			memcpy(slot->data + at, piece, n);
+		ws_hash_add(hash, piece, n);
+	}
+	slot->hash = ws_hash_digest(hash);
+	return 0;
+}
+
+/* A struct ws_serve_intake's. */
+static int bring(struct ws_serve *s, void *ctx, struct ws_serve_update *u, bool keep, struct ws_err *err)
+{
+	const struct ws_source *source = ctx;
+	void *piece = malloc(PIECE);
+	struct ws_hash *hash = ws_hash_new();
+	int rc = piece && hash ? 0 : ws_err_set(err, WS_ESYSTEM, "not enough memory");
+	for (size_t i = 0; keep && rc == 0 && i < u->n; i++)
+		rc = bring_tensor(s, source, u, i, piece, hash, err);
+	ws_hash_free(hash);
+	free(piece);
+	return rc;
+}
+
+static int fill_slots(const struct ws_source *source, struct ws_serve_update *u, struct ws_err *err)
+{
+	const size_t n = ws_source_count(source);
+	u->slots = calloc(n + 1, sizeof *u->slots);
+	if (!u->slots)
+		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+	u->n = n;
+	for (size_t i = 0; i < n; i++) {
+		const struct ws_tensor *t = ws_source_tensor(source, i);
+		struct ws_serve_slot *slot = &u->slots[i];
+		*slot = (struct ws_serve_slot){ .name = t->name, .dtype_name = ws_dtype_torch(t->dtype),
+			                        .dtype = t->dtype, .n_dims = t->n_dims, .bytes = t->bytes };
+		memcpy(slot->dims, t->dims, sizeof slot->dims);
+	}
+	u->flattened = true; /* no broadcast limits its types */
+	return 0;
+}
+
+/* In the scheduler. */
+static void update(struct ws_serve_call *c, struct ws_serve_update *u, const char *path)
+{
+	struct ws_serve *s = c->serve;
+	struct ws_source *source = NULL;
+	struct ws_err err = WS_ERR_INIT;
+	if (!ws_serve_may_update(c) || !ws_serve_has_weights(c))
+		return;
+	int rc = ws_source_open(&path, 1, &source, &err);
+	if (rc) {
+		ws_serve_answer(c, false, "Failed to get weights iterator: %s.", err.msg);
+		return;
+	}
+	rc = fill_slots(source, u, &err);
+	if (rc == 0)
+		rc = ws_serve_check_update(s, u, &err);
+	ws_serve_note_update(&c->note, u);
+	if (rc == 0)
+		rc = ws_serve_take_in(s, &(struct ws_serve_intake){ bring, source }, u, &c->note, &err);
+	if (rc)
+		ws_serve_answer(c, false, "Failed to update weights: %s.", err.msg);
+	else
+		ws_serve_finish_update(c, u, "Succeeded to update model weights.");
+	ws_serve_update_fini(u);
+	ws_source_close(source);
+}
+
+static int decode(const struct ws_serve_call *c, struct ws_serve_update *u, const char **path,
+                  struct ws_err *err)
+{
+	*u = (struct ws_serve_update){ .group = "", .flush = true };
+	if (ws_serve_field_str(c->body, "model_path", true, path, err) ||
+	    ws_serve_field_str(c->body, "load_format", false, &u->load_format, err) ||
+	    ws_serve_field_bool(c->body, "flush_cache", &u->flush, err))
+		return -1;
+	return c->serve->traits->update_version &&
+	       (ws_serve_field_bool(c->body, "abort_all_requests", &u->abort_all, err) ||
+	        ws_serve_field_str(c->body, "weight_version", false, &u->version, err)) ? -1 : 0;
+}
+
+void ws_serve_route_disk(struct ws_serve_call *c)
+{
+	struct ws_serve_update u;
+	struct ws_err err = WS_ERR_INIT;
+	const char *path = NULL;
+	bool writer = false;
+	if (decode(c, &u, &path, &err)) {
+		ws_serve_answer_invalid(c, err.msg);
+	} else if (!ws_serve_enter_update(c->serve, u.abort_all, &writer)) {
+		ws_serve_answer(c, false, stops);
+	} else {
+		if (ws_serve_occupy(c->serve, true)) {
+			update(c, &u, path);
+			ws_serve_vacate(c->serve);
+		} else {
+			ws_serve_answer(c, false, stops);
+		}
+		ws_serve_leave_update(c->serve, writer);
+	}
+}
