@@ -21,6 +21,8 @@ static const struct opt_command commands[] = {
 	  verify_flags },
 	{ "routing", "FILE [OTHER]", "can the experts of a saved answer be, and are those of two the same?", 1, 2,
 	  verify_routing },
+	{ "logprobs", "FILE OTHER", "do two saved answers give the same tokens the same probabilities?", 2, 2,
+	  verify_logprobs },
 	{ 0 },
 };
 
@@ -70,6 +72,9 @@ static const struct opt opts[] = {
 	OPT_STRING(0, "npy", "FILE", &cfg.npy, "write the experts for numpy.load"),
 	OPT_CALL(0, "min-equal", "SHARE", verify_min_equal, &cfg.min_equal,
 	         "of the rows of two answers: 0.99 or 99% (100%)"),
+	OPT_GROUP_FOR("Logprobs", "logprobs"),
+	OPT_CALL(0, "max-difference", "NUMBER", verify_max_difference, &cfg.max_difference,
+	         "allowed between two logarithms (0)"),
 	OPT_GROUP_FOR("Pushing (--twice, --reset)", "weights"),
 	OPT_PUSHING(&cfg.pushing),
 	OPT_PUSHING_TIMES(&cfg.pushing),

@@ -44,7 +44,7 @@ _wsync_options() {
 		--endpoint=URL -e=URL --pool=ANY --registry=FILE --api-key-file=FILE
 		--connect-timeout=ANY --timeout=ANY -t=ANY --tp=1|2|4|8 --ep=1|2|4|8
 		--attention-tp=1|2|4|8 --list=FILE --scan --limit=ANY
-		--against=FILE --max-error=0.05|0.15 --expect=ANY --npy=FILE --min-equal=0.99|0.999
+		--against=FILE --max-error=0.05|0.15 --expect=ANY --npy=FILE --min-equal=0.99|0.999 --max-difference=ANY
 		--samples=ANY --seed=ANY --threads=1|2|4|8 --twice --reset --yes
 		--backend=auto|gloo|nccl|tensor --gpu=0|1|2|3|4|5|6|7 --nccl-lib=FILE --nccl-from=FILE
 		--lineage=auto|sglang-0.4|sglang-0.5|sglang-2026|xorl-legacy|xorl|session|slime
@@ -93,7 +93,7 @@ _wsync_options() {
 _wsync_commands() {
 	case $1 in
 	wsync-register) echo add remove list check ;;
-	wsync-verify) echo names weights scales flags routing ;;
+	wsync-verify) echo names weights scales flags routing logprobs ;;
 	wsync-ctl) echo info health pause resume flush repair sleep wake init-group destroy-group version ;;
 	esac
 }

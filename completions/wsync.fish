@@ -116,9 +116,9 @@ function __wsync_commands
     __wsync $argv[1] -f -n "not __fish_seen_subcommand_from $commands" -a "$commands"
 end
 
-__wsync_commands verify names weights scales flags routing
+__wsync_commands verify names weights scales flags routing logprobs
 __wsync verify -n '__fish_seen_subcommand_from names weights scales' -a '(__wsync_sources)'
-__wsync verify -n '__fish_seen_subcommand_from flags routing' -F -d 'settings or answers'
+__wsync verify -n '__fish_seen_subcommand_from flags routing logprobs' -F -d 'settings or answers'
 __wsync verify -s t -l timeout -x -d "for the endpoints' answers"
 __wsync verify -l list -r -F -d 'a saved listing'
 __wsync verify -l scan -d 'read every tensor'
@@ -129,6 +129,7 @@ __wsync verify -l seed -x -d 'chooses them'
 __wsync verify -l threads -x -a '1 2 4 8' -d 'that read the source'
 __wsync verify -l expect -x -d 'the endpoints must have this setting'
 __wsync verify -l npy -r -F -d 'write the experts for numpy'
+__wsync verify -l max-difference -x -a '0 0.01' -d 'allowed between two logarithms'
 __wsync verify -l min-equal -x -a '0.99 0.999' -d 'of the rows of two answers'
 __wsync verify -l twice -d 'push once more: nothing may change'
 __wsync verify -l reset -d 'push onto random numbers'

@@ -27,6 +27,7 @@ struct verify_config {
 	struct opt_list expect;          /* flags */
 	const char *npy;                 /* routing; NULL: none */
 	double min_equal;
+	double max_difference;           /* logprobs */
 	struct pushing pushing;          /* with twice and reset */
 	int64_t connect_ns, timeout_ns;
 };
@@ -42,8 +43,10 @@ int verify_weights(void *ctx, const struct opt_args *args, struct ws_err *err);
 int verify_scales(void *ctx, const struct opt_args *args, struct ws_err *err);
 int verify_flags(void *ctx, const struct opt_args *args, struct ws_err *err);
 int verify_routing(void *ctx, const struct opt_args *args, struct ws_err *err);
+int verify_logprobs(void *ctx, const struct opt_args *args, struct ws_err *err);
 /* Values of options: "128x128" to int64_t[2], "0.05" or "5%" to double. */
 int verify_max_error(void *share, const char *value, struct ws_err *err);
 int verify_min_equal(void *share, const char *value, struct ws_err *err);
+int verify_max_difference(void *most, const char *value, struct ws_err *err);
 
 #endif
