@@ -57,6 +57,7 @@ int ws_buf_reserve(struct ws_buf *b, size_t more)
 	}
 	b->data = data;
 	b->cap = cap;
+	b->data[b->len] = 0;
 	return 0;
 }
 

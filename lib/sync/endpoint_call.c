@@ -3,7 +3,8 @@
  *
  * What counts as "no": a status that is not 2xx; "success": false; an "error" that is not null; a
  * "status" of error. A pause says {"status":"ok"} without a success key, a flush says it in plain
- * text, a health check says nothing: all of these are "yes". */
+ * text, a health check says nothing: all of these are "yes". But a route that changes weights, or who may
+ * run, always answers with an object: a proxy's page is none of its answers, whatever its status. */
 #include "endpoint_call.h"
 
 #include "wsync/str.h"
@@ -147,6 +148,32 @@ static bool says_no(const struct ws_json *root)
 	       !strcmp(status, "error") || !strcmp(status, "failed");
 }
 
+/* Is this the answer of something else? */
+static bool is_strange(const struct ws_endpoint_call *call)
+{
+	static const char *const changes[] = {
+		"/init_weights", "/destroy_weights", "/update_weight", "/prepare_weights", "/complete_weights",
+		"/receive_weights", "/begin_weight", "/end_weight", "/pause_gen", "/continue_gen",
+	};
+	if (ws_json_type(call->root) == WS_JSON_OBJECT)
+		return false;
+	for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++)
+		if (strncmp(call->path, changes[i], strlen(changes[i])) == 0)
+			return true;
+	return false;
+}
+
+static int refuse_strange(const struct ws_endpoint_call *call, struct ws_err *err)
+{
+	ws_err_set(err, WS_EREFUSED, "%s %s: HTTP %ld with what no such server answers", call->http.method,
+	           call->path, call->http.status);
+	ws_err_hint(err, "something else answers at this address, a proxy perhaps: nobody knows whether the "
+	            "server was reached");
+	if (err)
+		err->native = (int)call->http.status;
+	return -1;
+}
+
 static void hint_at(long status, struct ws_err *err)
 {
 	if (status == 401 || status == 403)
@@ -186,7 +213,7 @@ static int judge(struct ws_endpoint_call *call, const char *words, struct ws_err
 	}
 	if (status < 200 || status > 299 || says_no(call->root))
 		return refuse(call, words, err);
-	return 0;
+	return is_strange(call) ? refuse_strange(call, err) : 0;
 }
 
 int ws_endpoint_reply(struct ws_endpoint_call *call, const struct ws_json **root, char *message,

@@ -102,17 +102,23 @@ static void endpoints_are_told_apart_by_host_and_port(void **state)
 
 /* ---- answers ---- */
 
-static int reply(struct ws_endpoint_call *call, long status, const char *text, char *words,
-                 size_t n, struct ws_err *err)
+static int reply_of(const char *path, struct ws_endpoint_call *call, long status, const char *text,
+                    char *words, size_t n, struct ws_err *err)
 {
 	struct ws_err ignored;
 	memset(call, 0, sizeof *call);
-	assert_int_equal(ws_endpoint_prepare(call, "http://gpu7:30000", "POST", "/do_it?x=1", NULL,
-	                                     WS_FOREVER, &ignored), 0);
+	assert_int_equal(ws_endpoint_prepare(call, "http://gpu7:30000", "POST", path, NULL, WS_FOREVER,
+	                                     &ignored), 0);
 	call->http.done = true;
 	call->http.status = status;
 	ws_buf_puts(&call->http.reply, text);
 	return ws_endpoint_reply(call, NULL, words, n, err);
+}
+
+static int reply(struct ws_endpoint_call *call, long status, const char *text, char *words,
+                 size_t n, struct ws_err *err)
+{
+	return reply_of("/do_it?x=1", call, status, text, words, n, err);
 }
 
 static void a_yes_is_a_yes_in_every_shape(void **state)
@@ -186,6 +192,25 @@ static void a_no_becomes_one_sentence(void **state)
 		assert_true(!strstr(err.hint, "--api-key-file") == (cases[i].status != 401));
 		ws_endpoint_call_free(&call);
 	}
+}
+
+/* A proxy's own page, say, with a status of 200. */
+static void what_no_server_answers_is_no_yes(void **state)
+{
+	static const char *const paths[] = { "/update_weights_from_distributed", "/init_weights_update_group",
+		                             "/pause_generation", "/complete_weights_update" };
+	static const char *const texts[] = { "", "<html>welcome</html>", "{\"success\":tr", "null", "[true]" };
+	(void)state;
+	for (size_t i = 0; i < 4; i++)
+		for (size_t k = 0; k < 5; k++) {
+			struct ws_endpoint_call call;
+			struct ws_err err = WS_ERR_INIT;
+			assert_int_equal(reply_of(paths[i], &call, 200, texts[k], NULL, 0, &err), -1);
+			assert_int_equal(err.code, WS_EREFUSED);
+			assert_non_null(strstr(err.msg, "what no such server answers"));
+			assert_non_null(strstr(err.hint, "proxy"));
+			ws_endpoint_call_free(&call);
+		}
 }
 
 static void long_words_are_cut(void **state)
@@ -608,6 +633,7 @@ int main(void)
 		cmocka_unit_test(endpoints_are_told_apart_by_host_and_port),
 		cmocka_unit_test(a_yes_is_a_yes_in_every_shape),
 		cmocka_unit_test(a_no_becomes_one_sentence),
+		cmocka_unit_test(what_no_server_answers_is_no_yes),
 		cmocka_unit_test(long_words_are_cut),
 		cmocka_unit_test(a_broken_transport_keeps_its_own_error),
 		cmocka_unit_test(server_info_with_odd_values_keeps_its_defaults),
