@@ -43,9 +43,9 @@ def die_with_parent():
 class Rank:
     """One tp rank: a group to the sender, and what came through it."""
 
-    def __init__(self, tp_rank, args):
-        self.tp_rank, self.keep = tp_rank, args.keep
-        self.device, self.eager = args.device, args.eager
+    def __init__(self, tp_rank, keep, device="cpu", eager=False):
+        self.tp_rank, self.keep = tp_rank, keep
+        self.device, self.eager = device, eager
         self.groups, self.held = {}, {}
         self.prepared = None
 
@@ -197,7 +197,7 @@ class Endpoint:
         self.pipes, self.pids = [], []
         for i in range(tp):
             ours, theirs = FORK.Pipe()
-            child = FORK.Process(target=Rank(i, args).serve, args=(theirs,), daemon=True)
+            child = FORK.Process(target=Rank(i, args.keep, args.device, args.eager).serve, args=(theirs,), daemon=True)
             child.start()
             theirs.close()
             self.pipes.append(ours)
