@@ -60,6 +60,7 @@ prompt "wsync-list-weights $dir/ckpt | sed -n '1,6p;\$p'"
 "$bin/wsync-list-weights" "$dir/ckpt" | sed -n '1,6p;$p'
 show "$bin/wsync-verify" names "$dir/ckpt"
 show "$bin/wsync-push" "$dir/ckpt" --weight-version 1 --verify hash
+show "$bin/wsync-push" "$dir/ckpt" --quantize fp8 --weight-version 2 --verify hash
 show "$bin/wsync-ctl" version
 echo
-echo "Both endpoints hold the checkpoint, byte for byte. Try 'wsync-push --help', 'man wsync'."
+echo "Both endpoints hold what was sent, byte for byte. Try 'wsync-push --help', 'man wsync'."
