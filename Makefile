@@ -237,6 +237,8 @@ $(BUILD)/tests/gpu/%: $(BUILD)/obj/tests/gpu/%.o $(BUILD)/obj/tests/gpu/on_gpu.o
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) -lcmocka $(LIBS)
 
+# Some of these run inside another root, which has no libasan; clang links its runtime statically anyway.
+$(BUILD)/tests/tools/%: LDFLAGS += $(if $(findstring address,$(SANITIZE)),$(if $(findstring clang,$(CC)),,-static-libasan -static-libubsan -Wl,--as-needed))
 $(BUILD)/tests/tools/%: $(BUILD)/obj/tests/tools/%.o $(LIB)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
