@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* works_run.c - a run as its reader sees it: laid out in tiles, read from front to back, ended. */
+#include "works_core.h"
+
+#include "wsync/clock.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+void works_free_run(struct ws_run *r)
+{
+	free(r->items);
+	free(r->first);
+	free(r->tiles);
+	free(r);
+}
+
+static int lay_out(struct ws_run *r, const struct ws_tiled *const *items)
+{
+	size_t n = 0;
+	r->items = calloc(r->n_items + 1, sizeof *r->items);
+	r->first = calloc(r->n_items + 1, sizeof *r->first);
+	if (!r->items || !r->first)
+		return -1;
+	for (size_t k = 0; k < r->n_items; k++) {
+		r->items[k] = items[k];
+		r->first[k] = n;
+		n += (size_t)((items[k]->bytes + items[k]->tile - 1) / items[k]->tile);
+	}
+	r->first[r->n_items] = n;
+	r->tiles = calloc(n + 1, sizeof *r->tiles);
+	if (!r->tiles)
+		return -1;
+	for (size_t k = 0; k < r->n_items; k++) {
+		uint64_t left = items[k]->bytes;
+		for (size_t i = r->first[k]; i < r->first[k + 1]; i++, left -= items[k]->tile) {
+			const uint64_t size = left < items[k]->tile ? left : items[k]->tile;
+			assert(items[k]->dry || size <= ws_works_tile(r->works));
+			r->tiles[i].n = items[k]->dry ? 0 : (uint32_t)size;
+			r->tiles[i].room = ws_tilemem_room(r->tiles[i].n);
+		}
+	}
+	return 0;
+}
+
+static void append_run(struct ws_works *w, struct ws_run *r)
+{
+	struct ws_run **end = &w->runs;
+	while (*end)
+		end = &(*end)->next;
+	*end = r;
+	w->n_runs++;
+}
+
+int ws_run_begin(struct ws_works *w, const struct ws_tiled *const *items, size_t n, bool eager,
+                 struct ws_run **out, struct ws_err *err)
+{
+	struct ws_run *r = calloc(1, sizeof *r);
+	if (!r)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	*r = (struct ws_run){ .works = w, .n_items = n, .eager = eager, .wanted = SIZE_MAX,
+		              .failed = SIZE_MAX };
+	if (lay_out(r, items)) {
+		works_free_run(r);
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	}
+	pthread_mutex_lock(&w->lock);
+	const int rc = works_start_threads(w, err);
+	if (rc == 0)
+		append_run(w, r);
+	pthread_cond_broadcast(&w->work);
+	pthread_mutex_unlock(&w->lock);
+	if (rc) {
+		works_free_run(r);
+		return -1;
+	}
+	for (size_t k = 0; k < n; k++)
+		if (items[k]->hold)
+			items[k]->hold(items[k]);
+	*out = r;
+	return 0;
+}
+
+void ws_run_eager(struct ws_run *r)
+{
+	pthread_mutex_lock(&r->works->lock);
+	r->eager = true;
+	pthread_cond_broadcast(&r->works->work);
+	pthread_mutex_unlock(&r->works->lock);
+}
+
+const struct ws_tiled *ws_run_item(const struct ws_run *r, size_t item)
+{
+	return r->items[item];
+}
+
+/* Lets go of items that lie behind; the reader's own thread, without the lock. */
+static void drop_items(struct ws_run *r, size_t before)
+{
+	for (; r->past < before; r->past++)
+		if (r->items[r->past]->drop)
+			r->items[r->past]->drop(r->items[r->past]);
+	for (; r->past > before; r->past--)
+		if (r->items[r->past - 1]->hold)
+			r->items[r->past - 1]->hold(r->items[r->past - 1]);
+}
+
+void ws_run_end(struct ws_run *r)
+{
+	if (!r)
+		return;
+	struct ws_works *w = r->works;
+	drop_items(r, r->n_items);
+	pthread_mutex_lock(&w->lock);
+	struct ws_run **p = &w->runs;
+	while (*p != r)
+		p = &(*p)->next;
+	*p = r->next;
+	w->n_runs--;
+	for (size_t i = 0; i < works_count(r); i++)
+		if (r->tiles[i].state == READY)
+			works_forget(r, &r->tiles[i]);
+	__atomic_store_n(&r->ended, true, __ATOMIC_RELAXED); /* makers look without the lock */
+	if (r->n_making == 0)
+		works_free_run(r);
+	pthread_cond_broadcast(&w->work);
+	pthread_mutex_unlock(&w->lock);
+}
+
+/* ---- reading ------------------------------------------------------------------------------------- */
+
+/* The reader is at that tile now: what lies before it is not needed, what lies behind it may be. */
+static void go_to(struct ws_run *r, size_t tile)
+{
+	for (size_t i = r->at; i < tile; i++)
+		if (r->tiles[i].state == READY && !r->tiles[i].pinned)
+			works_forget(r, &r->tiles[i]);
+	if (tile < r->at || r->front < tile)
+		r->front = tile;
+	r->at = tile;
+}
+
+static int wait_for(struct ws_run *r, size_t tile, struct ws_err *err)
+{
+	struct ws_works *w = r->works;
+	r->wanted = tile;
+	while (r->tiles[tile].state != READY && r->tiles[tile].state != FAILED) {
+		pthread_cond_broadcast(&w->work);
+		pthread_cond_wait(&w->done, &w->lock);
+	}
+	r->wanted = SIZE_MAX;
+	if (r->tiles[tile].state == READY)
+		return 0;
+	if (err)
+		*err = r->err;
+	return -1;
+}
+
+int ws_run_read(struct ws_run *r, size_t item, uint64_t at, void *dst, size_t n, struct ws_err *err)
+{
+	struct ws_works *w = r->works;
+	const uint64_t size = r->items[item]->tile;
+	int rc = 0;
+	assert(at <= r->items[item]->bytes && n <= r->items[item]->bytes - at);
+	pthread_mutex_lock(&w->lock);
+	while (n && rc == 0) {
+		const size_t i = r->first[item] + (size_t)(at / size);
+		const size_t from = (size_t)(at % size);
+		struct tile *t = &r->tiles[i];
+		const size_t some = t->n - from < n ? t->n - from : n;
+		if (i != r->at)
+			go_to(r, i);
+		rc = wait_for(r, i, err);
+		if (rc)
+			break;
+		t->pinned = true;
+		pthread_mutex_unlock(&w->lock);
+		drop_items(r, item);
+		memcpy(dst, (const char *)t->bytes + from, some);
+		pthread_mutex_lock(&w->lock);
+		t->pinned = false;
+		if (from + some == t->n)
+			go_to(r, i + 1);
+		if (from + some == t->n || w->starved)
+			pthread_cond_broadcast(&w->work);
+		dst = (char *)dst + some;
+		at += some;
+		n -= some;
+	}
+	pthread_mutex_unlock(&w->lock);
+	return rc;
+}
+
+int ws_run_wait(struct ws_run *r, int timeout_ms, struct ws_err *err)
+{
+	struct ws_works *w = r->works;
+	struct timespec until;
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	const int64_t ns = until.tv_nsec + (int64_t)timeout_ms * WS_NS_PER_MS;
+	until.tv_sec += ns / WS_NS_PER_S;
+	until.tv_nsec = ns % WS_NS_PER_S;
+	int timed_out = 0;
+	pthread_mutex_lock(&w->lock);
+	while (r->n_dry < works_count(r) && !timed_out && !(r->failed != SIZE_MAX && r->n_making == 0))
+		timed_out = timeout_ms < 0 ? pthread_cond_wait(&w->done, &w->lock)
+		                           : pthread_cond_timedwait(&w->done, &w->lock, &until);
+	const bool over = r->n_dry == works_count(r) || (r->failed != SIZE_MAX && r->n_making == 0);
+	const bool failed = over && r->failed != SIZE_MAX;
+	if (failed && err)
+		*err = r->err;
+	pthread_mutex_unlock(&w->lock);
+	return failed ? -1 : over;
+}
