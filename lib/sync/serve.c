@@ -203,6 +203,7 @@ static int copy_texts(struct ws_serve *s, const struct ws_serve_opts *o, struct 
 {
 	const char *path = o->model ? o->model : "wsync-endpoint";
 	if (copy_text(&s->model_path, o->model_path, path, err) ||
+	    copy_text(&s->tokenizer_path, s->model_path, path, err) ||
 	    copy_text(&s->served_model_name, o->served_model_name, s->model_path, err) ||
 	    copy_text(&s->dtype, o->dtype, dtype_of(s), err) ||
 	    copy_text(&s->quantization, o->quantization, quantization_of(s), err) ||
@@ -381,6 +382,7 @@ void ws_serve_stop(struct ws_serve *s)
 		explicit_bzero(s->api_key, strlen(s->api_key));
 	free(s->api_key);
 	free(s->model_path);
+	free(s->tokenizer_path);
 	free(s->served_model_name);
 	free(s->dtype);
 	free(s->quantization);

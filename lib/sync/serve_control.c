@@ -45,6 +45,15 @@ static void write_version(struct ws_jw *jw, struct ws_serve *s)
 	pthread_mutex_unlock(&s->lock);
 }
 
+/* An update from disk changes it. */
+static void write_path(struct ws_jw *jw, struct ws_serve *s)
+{
+	pthread_mutex_lock(&s->lock);
+	ws_jw_str(jw, "model_path", s->model_path);
+	pthread_mutex_unlock(&s->lock);
+	ws_jw_str(jw, "tokenizer_path", s->tokenizer_path);
+}
+
 static void write_architecture(struct ws_jw *jw, const struct ws_config *config)
 {
 	ws_jw_str(jw, "model_type", ws_config_model_type(config));
@@ -58,8 +67,7 @@ void ws_serve_route_model_info(struct ws_serve_call *c)
 	struct ws_jw jw;
 	ws_jw_init(&jw, &c->rp->body);
 	ws_jw_object(&jw, NULL);
-	ws_jw_str(&jw, "model_path", c->serve->model_path);
-	ws_jw_str(&jw, "tokenizer_path", c->serve->model_path);
+	write_path(&jw, c->serve);
 	ws_jw_bool(&jw, "is_generation", true);
 	ws_jw_null(&jw, "preferred_sampling_params");
 	if (c->serve->traits->update_version)
@@ -103,9 +111,10 @@ void ws_serve_route_server_info(struct ws_serve_call *c)
 	struct ws_jw jw;
 	ws_jw_init(&jw, &c->rp->body);
 	ws_jw_object(&jw, NULL);
-	ws_jw_str(&jw, "model_path", s->model_path);
-	ws_jw_str(&jw, "tokenizer_path", s->model_path);
+	write_path(&jw, s);
+	pthread_mutex_lock(&s->lock);
 	ws_jw_str(&jw, "served_model_name", s->served_model_name);
+	pthread_mutex_unlock(&s->lock);
 	ws_jw_str(&jw, "host", s->host);
 	ws_jw_uint(&jw, "port", s->port);
 	ws_jw_str(&jw, "device", "cpu");
@@ -142,18 +151,20 @@ void ws_serve_route_server_info(struct ws_serve_call *c)
 
 void ws_serve_route_models(struct ws_serve_call *c)
 {
-	const struct ws_serve *s = c->serve;
+	struct ws_serve *s = c->serve;
 	struct ws_jw jw;
 	ws_jw_init(&jw, &c->rp->body);
 	ws_jw_object(&jw, NULL);
 	ws_jw_str(&jw, "object", "list");
 	ws_jw_array(&jw, "data");
 	ws_jw_object(&jw, NULL);
+	pthread_mutex_lock(&s->lock);
 	ws_jw_str(&jw, "id", s->served_model_name);
+	ws_jw_str(&jw, "root", s->served_model_name);
+	pthread_mutex_unlock(&s->lock);
 	ws_jw_str(&jw, "object", "model");
 	ws_jw_int(&jw, "created", s->created);
 	ws_jw_str(&jw, "owned_by", "sglang");
-	ws_jw_str(&jw, "root", s->served_model_name);
 	ws_jw_null(&jw, "parent");
 	ws_jw_int(&jw, "max_model_len", 32768);
 	ws_jw_end_object(&jw);

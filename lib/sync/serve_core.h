@@ -323,7 +323,7 @@ void ws_serve_prompts_forget(struct ws_serve_prompts *p);
 struct ws_serve {
 	const struct ws_serve_lineage_traits *traits;
 	struct ws_serve_opts opts; /* strings replaced by copies below; those of the caller are gone */
-	char *model_path, *served_model_name, *dtype, *quantization, *api_key;
+	char *tokenizer_path, *dtype, *quantization, *api_key;
 	char url[320];
 	char host[256];
 	uint16_t port;
@@ -348,6 +348,7 @@ struct ws_serve {
 	unsigned under_pause;      /* updates that run because generation is paused */
 	unsigned running, waiting; /* emulated requests */
 	char *weight_version;
+	char *model_path, *served_model_name; /* of what was loaded from disk last */
 	struct ws_serve_prompts prompts;
 	struct ws_serve_group *groups;
 	struct ws_serve_prepared *prepared;  /* serve_two_phase.c; NULL: none is */
@@ -391,6 +392,7 @@ struct ws_serve_call {
 	const struct ws_json *body;
 	enum ws_serve_fault_kind fault; /* those left to the route: drop, die, flip of an update */
 	const char *spoils;             /* flip */
+	bool counts_paused;             /* the answer says how many requests were paused: none */
 	struct ws_serve_note note;
 	struct ws_json *own_body;   /* the same, to be freed; NULL: the route has taken it */
 };

@@ -2,12 +2,16 @@
 /* serve_disk.c - update_weights_from_disk: the request names a checkpoint that the endpoint can read.
  *
  *   {"model_path","load_format","flush_cache" (default true),"abort_all_requests","weight_version"}
+ *   answered by {"success","message","num_paused_requests"}
  *
- * The whole checkpoint is loaded under the names it has; what cannot be opened changes nothing. */
+ * The whole checkpoint is loaded under the names it has; what cannot be opened changes nothing. What
+ * was loaded is from then on the model that the endpoint says it runs, by its path and its name. */
 #include "serve_lineage.h"
 #include "serve_model.h"
 
 #include "wsync/source.h"
+
+#include "wsync/str.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,9 +20,18 @@ static const char stops[] = "the endpoint stops";
 
 enum { PIECE = 1 << 20 };
 
+/* Of the tensors that a fault is for the last one; u->n: none. */
+static size_t find_spoilt(const struct ws_serve_update *u)
+{
+	size_t i = u->fault == WS_FAULT_FLIP ? u->n : 0;
+	while (i > 0 && !(u->slots[i - 1].bytes && ws_glob_match(u->spoils, u->slots[i - 1].name)))
+		i--;
+	return i ? i - 1 : u->n;
+}
+
 /* One tensor, piece by piece. */
 static int bring_tensor(struct ws_serve *s, const struct ws_source *source, struct ws_serve_update *u,
-                        size_t i, void *piece, struct ws_hash *hash, struct ws_err *err)
+                        size_t i, bool spoilt, uint8_t *piece, struct ws_hash *hash, struct ws_err *err)
 {
 	const struct ws_tensor *t = ws_source_tensor(source, i);
 	struct ws_serve_slot *slot = &u->slots[i];
@@ -27,6 +40,8 @@ static int bring_tensor(struct ws_serve *s, const struct ws_source *source, stru
 		const size_t n = t->bytes - at < PIECE ? (size_t)(t->bytes - at) : PIECE;
 		if (ws_source_read(source, t, at, piece, n, err))
 			return -1;
+		if (spoilt && at + n == t->bytes)
+			piece[n - 1] ^= 1;
 		for (unsigned r = 0; u->load && r < s->opts.tp; r++)
 			ws_serve_load_put(u->load, r, i, at, piece, n);
 		if (!u->load && slot->data)
@@ -37,15 +52,29 @@ static int bring_tensor(struct ws_serve *s, const struct ws_source *source, stru
 	return 0;
 }
 
+/* When half of it is loaded. */
+static int strike(struct ws_serve *s, const struct ws_serve_update *u, struct ws_err *err)
+{
+	if (u->fault == WS_FAULT_DIE)
+		ws_serve_die(s);
+	return u->fault == WS_FAULT_DIE || u->fault == WS_FAULT_DROP ?
+	       ws_err_set(err, WS_EDATA, "struck by a fault") : 0;
+}
+
 /* A struct ws_serve_intake's. */
 static int bring(struct ws_serve *s, void *ctx, struct ws_serve_update *u, bool keep, struct ws_err *err)
 {
 	const struct ws_source *source = ctx;
-	void *piece = malloc(PIECE);
+	const size_t spoilt = find_spoilt(u);
+	uint8_t *piece = malloc(PIECE);
 	struct ws_hash *hash = ws_hash_new();
 	int rc = piece && hash ? 0 : ws_err_set(err, WS_ESYSTEM, "not enough memory");
-	for (size_t i = 0; keep && rc == 0 && i < u->n; i++)
-		rc = bring_tensor(s, source, u, i, piece, hash, err);
+	for (size_t i = 0; keep && rc == 0 && i < u->n; i++) {
+		if (i == u->n / 2)
+			rc = strike(s, u, err);
+		if (rc == 0)
+			rc = bring_tensor(s, source, u, i, i == spoilt, piece, hash, err);
+	}
 	ws_hash_free(hash);
 	free(piece);
 	return rc;
@@ -69,6 +98,31 @@ static int fill_slots(const struct ws_source *source, struct ws_serve_update *u,
 	return 0;
 }
 
+/* What the endpoint says it runs. */
+static int take_name(struct ws_serve *s, const char *path, struct ws_err *err)
+{
+	char *model = strdup(path), *served = strdup(path);
+	if (!model || !served) {
+		free(model);
+		free(served);
+		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+	}
+	pthread_mutex_lock(&s->lock);
+	char *const old[] = { s->model_path, s->served_model_name };
+	s->model_path = model;
+	s->served_model_name = served;
+	pthread_mutex_unlock(&s->lock);
+	free(old[0]);
+	free(old[1]);
+	return 0;
+}
+
+/* Servers have one loader for this; the others make numbers up, or read elsewhere. */
+static bool has_loader(const char *format)
+{
+	return !format || strcmp(format, "auto") == 0 || strcmp(format, "safetensors") == 0;
+}
+
 /* In the scheduler. */
 static void update(struct ws_serve_call *c, struct ws_serve_update *u, const char *path)
 {
@@ -77,6 +131,10 @@ static void update(struct ws_serve_call *c, struct ws_serve_update *u, const cha
 	struct ws_err err = WS_ERR_INIT;
 	if (!ws_serve_may_update(c) || !ws_serve_has_weights(c))
 		return;
+	if (!has_loader(u->load_format)) {
+		ws_serve_answer(c, false, "Failed to get model loader: load_format=%.100s.", u->load_format);
+		return;
+	}
 	int rc = ws_source_open(&path, 1, &source, &err);
 	if (rc) {
 		ws_serve_answer(c, false, "Failed to get weights iterator: %s.", err.msg);
@@ -88,6 +146,9 @@ static void update(struct ws_serve_call *c, struct ws_serve_update *u, const cha
 	ws_serve_note_update(&c->note, u);
 	if (rc == 0)
 		rc = ws_serve_take_in(s, &(struct ws_serve_intake){ bring, source }, u, &c->note, &err);
+	if (rc == 0)
+		rc = take_name(s, path, &err);
+	c->rp->drop = rc && (u->fault == WS_FAULT_DROP || u->fault == WS_FAULT_DIE);
 	if (rc)
 		ws_serve_answer(c, false, "Failed to update weights: %s.", err.msg);
 	else
@@ -99,7 +160,7 @@ static void update(struct ws_serve_call *c, struct ws_serve_update *u, const cha
 static int decode(const struct ws_serve_call *c, struct ws_serve_update *u, const char **path,
                   struct ws_err *err)
 {
-	*u = (struct ws_serve_update){ .group = "", .flush = true };
+	*u = (struct ws_serve_update){ .group = "", .flush = true, .fault = c->fault, .spoils = c->spoils };
 	if (ws_serve_field_str(c->body, "model_path", true, path, err) ||
 	    ws_serve_field_str(c->body, "load_format", false, &u->load_format, err) ||
 	    ws_serve_field_bool(c->body, "flush_cache", &u->flush, err))
@@ -115,6 +176,7 @@ void ws_serve_route_disk(struct ws_serve_call *c)
 	struct ws_err err = WS_ERR_INIT;
 	const char *path = NULL;
 	bool writer = false;
+	c->counts_paused = true;
 	if (decode(c, &u, &path, &err)) {
 		ws_serve_answer_invalid(c, err.msg);
 	} else if (!ws_serve_enter_update(c->serve, u.abort_all, &writer)) {

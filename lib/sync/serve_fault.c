@@ -35,7 +35,8 @@ static const char *find_step(const char *name)
 static bool can_flip(const char *route)
 {
 	return strcmp(route, "update_weights_from_distributed") == 0 ||
-	       strcmp(route, "prepare_weights_update") == 0 || strcmp(route, "receive_weights") == 0;
+	       strcmp(route, "prepare_weights_update") == 0 || strcmp(route, "receive_weights") == 0 ||
+	       strcmp(route, "update_weights_from_disk") == 0;
 }
 
 enum ws_serve_fault_kind ws_serve_wire_fault(struct ws_serve *s, enum ws_serve_wire step)
@@ -108,7 +109,8 @@ int ws_serve_fault_parse(const char *text, enum ws_serve_lineage lineage, struct
 		return ws_err_set(err, WS_EUSAGE, "fault '%s': no such route", text);
 	if (kind == WS_FAULT_FLIP && !can_flip(known))
 		return ws_err_set(err, WS_EUSAGE, "fault '%s': flip is for update_weights_from_distributed, "
-		                  "prepare_weights_update and receive_weights only", text);
+		                  "prepare_weights_update, receive_weights and update_weights_from_disk "
+		                  "only", text);
 	if (kind == WS_FAULT_REFUSE && known == steps[WS_WIRE_PAYLOAD])
 		return ws_err_set(err, WS_EUSAGE, "fault '%s': bytes cannot be refused", text);
 	*out = (struct ws_serve_fault){ .kind = kind, .route = known };

@@ -108,6 +108,8 @@ void ws_serve_answer(struct ws_serve_call *c, bool success, const char *fmt, ...
 	ws_jw_object(&jw, NULL);
 	ws_jw_bool(&jw, "success", success);
 	ws_jw_str(&jw, "message", text);
+	if (c->counts_paused)
+		ws_jw_int(&jw, "num_paused_requests", 0);
 	ws_jw_end_object(&jw);
 	ws_printable(c->note.message, sizeof c->note.message, text, strlen(text));
 }
@@ -173,7 +175,7 @@ static bool misbehave(struct ws_serve_call *c, const struct route *r)
 {
 	struct ws_serve *s = c->serve;
 	const bool later = r->run == ws_serve_route_update || r->run == ws_serve_route_receive ||
-	                   r->run == ws_serve_route_scatter;
+	                   r->run == ws_serve_route_scatter || r->run == ws_serve_route_disk;
 	switch (c->fault) {
 	case WS_FAULT_REFUSE:
 		ws_serve_answer(c, false, "refused on request: --fault refuse:%s", c->rq->path + 1);

@@ -27,3 +27,31 @@ model() { /usr/bin/python3 "$repo/tests/cli/small_model.py" "$1" m; }
 	ask POST /update_weights_from_disk '{}'
 	[[ $out == *"model_path: Field required"* ]] || explain "no refusal"
 }
+
+@test "what was loaded is the model that the endpoint says it runs, and nothing else is" {
+	model qwen3
+	endpoint a --model m --served-model-name small
+	ask POST /update_weights_from_disk "{\"model_path\":\"$PWD/m\",\"load_format\":\"dummy\"}"
+	[[ $out == *"Failed to get model loader"*'"num_paused_requests":0'* ]] || explain "numbers made up"
+	ask GET /v1/models
+	out_has '"id":"small"'
+	ask POST /update_weights_from_disk "{\"model_path\":\"$PWD/m\",\"load_format\":\"auto\"}"
+	out_has '"num_paused_requests":0'
+	for route in /model_info /server_info /v1/models; do
+		ask GET "$route"
+		out_has "\"$PWD/m\""
+	done
+	ask GET /server_info
+	out_has '"tokenizer_path":"m"'
+}
+
+@test "it dies in the middle, and spoils a byte, when told to" {
+	model qwen3
+	endpoint a --model m --fault drop:update_weights_from_disk:1 --fault flip:update_weights_from_disk:2
+	ask POST /update_weights_from_disk "{\"model_path\":\"$PWD/m\"}"
+	[ "$status" != 0 ] || explain "an answer"
+	ask POST /update_weights_from_disk "{\"model_path\":\"$PWD/m\"}"
+	out_has "Succeeded"
+	try wsync-verify weights m -e "$url"
+	expect_status 1
+}
