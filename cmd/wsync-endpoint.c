@@ -28,7 +28,7 @@ struct config {
 	const char *listen, *model, *model_path, *served_model_name, *dtype, *quantization;
 	uint64_t tp, ep, busy;
 	unsigned keep, torch, lineage, saver;
-	bool restart;
+	bool restart, routed;
 	int64_t init_ns, receive_ns, ready_ns, complete_ns, slow_ns;
 	struct opt_list faults;
 };
@@ -64,6 +64,8 @@ static const struct opt opts[] = {
 	           "what it was told; fp8 of a 16-bit --model is made while loading (as the model says)"),
 	OPT_CHOICE(0, "memory-saver", saver_names, &cfg.saver,
 	           "what becomes of weights that are released: they stay, go, or come back (none)"),
+	OPT_FLAG(0, "return-routed-experts", &cfg.routed,
+	         "tell the experts of each token, to those who ask for them"),
 	OPT_DURATION(0, "init-timeout", &cfg.init_ns, "limit for a group to form (10m)"),
 	OPT_DURATION(0, "receive-timeout", &cfg.receive_ns, "limit for the bytes of one update (30m)"),
 	OPT_DURATION(0, "ready-timeout", &cfg.ready_ns, "limit for a prepared receive to begin (1m)"),
@@ -72,8 +74,8 @@ static const struct opt opts[] = {
 	OPT_GROUP("Trouble"),
 	OPT_UINT(0, "busy", "N", 0, 1000000, &cfg.busy, "emulate N running requests (0)"),
 	OPT_LIST(0, "fault", "KIND:ROUTE:K[:TENSOR]", &cfg.faults,
-	         "at the K-th call of ROUTE: refuse, hang, drop, die, flip, slow, garbage or "
-	         "wrong-length; repeatable"),
+	         "at the K-th call of ROUTE: refuse, hang, drop, die, flip, slow, garbage, "
+	         "wrong-length, batch-variant or stale; repeatable"),
 	OPT_DURATION(0, "fault-delay", &cfg.slow_ns, "what a slow one takes longer (2s)"),
 	OPT_FLAG(0, "restart-on-death", &cfg.restart,
 	         "come back empty a moment after a death, as under a supervisor"),
@@ -84,13 +86,15 @@ static const struct opt opts[] = {
 static const struct opt_program program = {
 	.name = "wsync-endpoint",
 	.args = "",
-	.summary = "An inference endpoint that receives weights as SGLang's servers do, and generates nothing.",
+	.summary = "An inference endpoint that receives weights as SGLang's servers do, with a toy for a model.",
 	.notes = "Lineages differ in routes, fields and answers, and in what kills them: a request that "
 	         "a real scheduler does not survive closes all connections and ends the process with "
 	         "status 12; lenient survives. "
 	         "Faults: refuse answers 400; hang never answers; drop closes the connection; die ends "
 	         "the process at once; flip spoils one byte of what an update keeps, of TENSOR where one is "
-	         "named; slow waits first; garbage and wrong-length spoil the answer. Where tensors come, "
+	         "named; slow waits first; garbage and wrong-length spoil the answer; batch-variant "
+	         "(of generate, from then on) answers batches a little differently; stale (of flush_cache) "
+	         "flushes nothing. Where tensors come, "
 	         "drop and die strike when half the bytes have. wire/store, wire/connect and wire/payload "
 	         "are steps that can fail like routes. "
 	         "GET /wsync/journal tells what was asked, in order.",
@@ -210,6 +214,7 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 		.api_key_file = run_api_key_file(cfg.common.api_key_file), .model_path = cfg.model_path,
 		.served_model_name = cfg.served_model_name, .dtype = cfg.dtype,
 		.quantization = cfg.quantization, .init_ns = cfg.init_ns, .receive_ns = cfg.receive_ns,
+		.routed_experts = cfg.routed,
 		.memory_saver = cfg.saver > 0, .cpu_backup = cfg.saver == 2,
 		.ready_ns = cfg.ready_ns, .complete_ns = cfg.complete_ns, .slow_ns = cfg.slow_ns,
 		.log = &ui->log, .warn = say_warning, .die = cfg.restart ? NULL : die, .crash = crash,

@@ -85,7 +85,8 @@ _wsync_options() {
 		--lineage=lenient|sglang-0.4|sglang-0.5|sglang-2026|xorl-legacy|xorl|session|slime
 		--keep=memory|hash|none --torch=2.6|1.13
 		--model-path=ANY --served-model-name=ANY --dtype=bfloat16|float16|float32
-		--quantization=ANY --memory-saver=none|drop|backup --init-timeout=ANY --receive-timeout=ANY --ready-timeout=ANY --complete-timeout=ANY --busy=ANY --fault=FAULT
+		--quantization=ANY --memory-saver=none|drop|backup
+		--return-routed-experts --init-timeout=ANY --receive-timeout=ANY --ready-timeout=ANY --complete-timeout=ANY --busy=ANY --fault=FAULT
 		--fault-delay=ANY --restart-on-death" ;;
 	esac
 }
@@ -145,7 +146,7 @@ _wsync_sources() {
 _wsync_faults() {
 	local kind routes="init_weights_update_group update_weights_from_distributed
 		update_weights_from_tensor update_weights_from_disk pause_generation
-		continue_generation destroy_weights_update_group flush_cache update_weight_version
+		continue_generation destroy_weights_update_group flush_cache update_weight_version generate
 		wire/store wire/connect wire/payload"
 	for kind in refuse hang drop die flip slow garbage wrong-length; do
 		[[ $1 == $kind:* ]] || continue
@@ -153,7 +154,7 @@ _wsync_faults() {
 		return
 	done
 	compopt -o nospace 2>/dev/null
-	_wsync_reply "refuse: hang: drop: die: flip: slow: garbage: wrong-length:" "$1"
+	_wsync_reply "refuse: hang: drop: die: flip: slow: garbage: wrong-length: batch-variant:generate:1 stale:flush_cache:1" "$1"
 }
 
 _wsync_value() { # VALUES CUR

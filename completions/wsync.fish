@@ -26,8 +26,9 @@ function __wsync_faults
     for kind in refuse hang drop die flip slow garbage wrong-length
         printf "$kind:%s:1\n" init_weights_update_group update_weights_from_distributed \
             update_weights_from_tensor update_weights_from_disk pause_generation continue_generation destroy_weights_update_group flush_cache \
-            update_weight_version wire/store wire/connect wire/payload
+            update_weight_version generate wire/store wire/connect wire/payload
     end
+    printf '%s\n' batch-variant:generate:1 stale:flush_cache:1
 end
 
 # One command defines one option of some programs: the programs, then complete's own arguments.
@@ -168,6 +169,7 @@ __wsync endpoint -l served-model-name -x -d 'model name to report'
 __wsync endpoint -l dtype -x -a 'bfloat16 float16 float32' -d 'type to report'
 __wsync endpoint -l quantization -x -d 'What it was told; fp8 is made while loading'
 __wsync endpoint -l memory-saver -x -a 'none drop backup' -d 'what becomes of released weights'
+__wsync endpoint -l return-routed-experts -d 'tell the experts of tokens'
 __wsync endpoint -l init-timeout -x -d 'for a group to form'
 __wsync endpoint -l receive-timeout -x -d 'for the bytes of one update'
 __wsync endpoint -l ready-timeout -x -d 'for a prepared receive to begin'

@@ -4,7 +4,7 @@
  *
  * It is the peer of the tests and the target of the demo, and a conformance server for people who
  * write trainers: routes, fields, defaults, status codes and the order of side effects are those of
- * the real servers; nothing is generated. Given a model's config.json it has that model's parameters
+ * the real servers; what is generated comes from a toy that reads all weights. Given a model's config.json it has that model's parameters
  * and loads into them as the servers do; without, it keeps what comes under the names it comes by. Its
  * one own route is GET /wsync/journal, which tells everything that was asked of it. */
 #ifndef WSYNC_SERVE_H
@@ -61,6 +61,7 @@ struct ws_serve_opts {
 	size_t n_faults;
 	bool memory_saver;        /* released weights are gone; else they only count as released */
 	bool cpu_backup;          /* ... and come back with what they were */
+	bool routed_experts;      /* /generate tells the experts of each token on request */
 	unsigned busy;            /* emulated running requests */
 	const char *api_key_file; /* NULL: open to everybody */
 	const char *model_path;   /* NULL: model, else "wsync-endpoint" */
@@ -92,6 +93,8 @@ struct ws_serve_opts {
  *   slow          begun only after opts.slow_ns
  *   garbage       done, and answered with bytes that are no text
  *   wrong-length  done, and answered with less than was announced
+ *   batch-variant from then on, batches are answered a little differently from their prompts; generate only
+ *   stale         said to be flushed, and not; flush_cache only
  *   flip          one byte of what is kept is wrong; only where tensors are received. A fourth part, a
  *                 glob, chooses the tensor
  * Where tensors are received in the request, drop and die strike when half the bytes have come: the

@@ -7,6 +7,7 @@
  * until no request runs; while paused, updates go ahead and a continue waits for them. */
 #include "serve_lineage.h"
 #include "serve_model.h"
+#include "serve_toy.h"
 
 #include "http.h"
 #include "sock.h"
@@ -35,6 +36,7 @@ bool ws_serve_occupy(struct ws_serve *s, bool receiving)
 	if (ok) {
 		s->occupied = true;
 		s->receiving = receiving;
+		s->stirred |= receiving;
 	}
 	pthread_mutex_unlock(&s->lock);
 	return ok;
@@ -45,6 +47,13 @@ void ws_serve_vacate(struct ws_serve *s)
 	pthread_mutex_lock(&s->lock);
 	s->occupied = s->receiving = false;
 	announce(s);
+}
+
+void ws_serve_stir(struct ws_serve *s)
+{
+	pthread_mutex_lock(&s->lock);
+	s->stirred = true;
+	pthread_mutex_unlock(&s->lock);
 }
 
 void ws_serve_abort_requests(struct ws_serve *s)
@@ -182,6 +191,8 @@ static int open_model(struct ws_serve *s, const struct ws_serve_opts *o, struct 
 	if (s->opts.tp % s->opts.ep)
 		return ws_err_set(err, WS_EUSAGE, "%u tensor-parallel ranks do not form %u expert-parallel "
 		                  "groups", s->opts.tp, s->opts.ep);
+	if (o->routed_experts && !(WS_IN_FROM_2026 & 1u << o->lineage))
+		return ws_err_set(err, WS_EUSAGE, "%s has no answers with routed experts", s->traits->name);
 	if (!o->model)
 		return 0;
 	return ws_serve_model_open(o->model, s->opts.tp, s->opts.ep, o->dtype, o->quantization,
@@ -387,6 +398,7 @@ void ws_serve_stop(struct ws_serve *s)
 	free(s->dtype);
 	free(s->quantization);
 	ws_serve_prompts_forget(&s->prompts);
+	ws_serve_toys_free(s);
 	free(s->weight_version);
 	free(s->faults);
 	pthread_cond_destroy(&s->changed);

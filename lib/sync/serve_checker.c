@@ -273,6 +273,7 @@ static void answer_reset(struct ws_serve_call *c)
 		const struct cell cell = cell_at(c->serve, i);
 		spoil(&cell, &state);
 	}
+	ws_serve_stir(c->serve);
 	ws_serve_answer(c, true, "Success.");
 }
 

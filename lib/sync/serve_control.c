@@ -85,7 +85,7 @@ static void write_switches(struct ws_jw *jw)
 {
 	static const char *const off[] = {
 		"enable_dp_attention", "disable_radix_cache", "enable_lora", "enable_fp32_lm_head",
-		"enable_return_routed_experts", "enable_deterministic_inference",
+		"enable_deterministic_inference",
 	};
 	static const char *const none[] = {
 		"max_lora_rank", "rl_on_policy_target", "speculative_algorithm", "custom_weight_loader",
@@ -130,6 +130,7 @@ void ws_serve_route_server_info(struct ws_serve_call *c)
 	ws_jw_str(&jw, "attention_backend", "torch_native");
 	ws_jw_str(&jw, "sampling_backend", "pytorch");
 	write_switches(&jw);
+	ws_jw_bool(&jw, "enable_return_routed_experts", s->opts.routed_experts);
 	ws_jw_bool(&jw, "enable_memory_saver", s->opts.memory_saver);
 	ws_jw_bool(&jw, "enable_weights_cpu_backup", s->opts.cpu_backup);
 	if (s->opts.lineage == WS_SERVE_XORL_LEGACY) {
@@ -138,7 +139,7 @@ void ws_serve_route_server_info(struct ws_serve_call *c)
 	}
 	if (s->traits->update_version)
 		write_version(&jw, s);
-	ws_jw_uint(&jw, "max_total_num_tokens", 65536);
+	ws_jw_uint(&jw, "max_total_num_tokens", WS_SERVE_POOL);
 	ws_jw_array(&jw, "internal_states");
 	ws_jw_object(&jw, NULL);
 	if (s->traits->update_version)
@@ -166,7 +167,7 @@ void ws_serve_route_models(struct ws_serve_call *c)
 	ws_jw_int(&jw, "created", s->created);
 	ws_jw_str(&jw, "owned_by", "sglang");
 	ws_jw_null(&jw, "parent");
-	ws_jw_int(&jw, "max_model_len", 32768);
+	ws_jw_int(&jw, "max_model_len", WS_SERVE_CONTEXT);
 	ws_jw_end_object(&jw);
 	ws_jw_end_array(&jw);
 	ws_jw_end_object(&jw);
@@ -274,7 +275,7 @@ void ws_serve_route_flush(struct ws_serve_call *c)
 		c->rp->drop = true;
 		return;
 	}
-	const bool flushed = ws_serve_flush(c->serve, wait_ns);
+	const bool flushed = c->fault == WS_FAULT_STALE || ws_serve_flush(c->serve, wait_ns);
 	ws_serve_vacate(c->serve);
 	if (flushed)
 		set_text(c, 200, "Cache flushed.\n");

@@ -19,6 +19,7 @@
  *   serve_listing.c  the routes that tell what was received or loaded
  *   serve_checker.c  checksums, and the proof that an update writes every parameter
  *   serve_values.c   parameters as numbers
+ *   serve_generate*.c, serve_prompts.c, serve_toy*.c  generating, with a toy model (serve_generate.h)
  *   serve_decode.c   JSON bodies to requests, with the servers' defaults and messages
  *   serve_direct.c   tensors that go past the loader
  *   serve_scatter*.c the route that takes shares from many trainers, point to point
@@ -75,7 +76,9 @@ void ws_serve_handle(struct ws_serve *s, const struct ws_serve_request *rq,
 
 enum ws_serve_fault_kind {
 	WS_FAULT_NONE, WS_FAULT_REFUSE, WS_FAULT_HANG, WS_FAULT_DROP, WS_FAULT_DIE, WS_FAULT_FLIP,
-	WS_FAULT_SLOW, WS_FAULT_GARBAGE, WS_FAULT_WRONG_LENGTH
+	WS_FAULT_SLOW, WS_FAULT_GARBAGE, WS_FAULT_WRONG_LENGTH,
+	WS_FAULT_BATCH_VARIANT, /* of /generate, at every call from K on */
+	WS_FAULT_STALE          /* of /flush_cache */
 };
 
 struct ws_serve_fault {
@@ -313,11 +316,24 @@ void ws_serve_note_update(struct ws_serve_note *note, const struct ws_serve_upda
 enum ws_serve_pause { WS_PAUSE_ABORT, WS_PAUSE_RETRACT, WS_PAUSE_IN_PLACE };
 
 /* What the cache of prefixes knows, serve_prompts.c. */
+struct ws_toy; /* serve_toy.h */
 enum { WS_SERVE_MAX_PROMPTS = 64 };
+enum { WS_SERVE_CONTEXT = 32768, WS_SERVE_POOL = 65536 }; /* tokens of a prompt and its answer; of all */
+struct ws_serve_prompt {
+	int32_t *ids;                  /* owned, as the following */
+	const struct ws_toy **made_by; /* with what each token was computed */
+	size_t n;
+};
 struct ws_serve_prompts {
-	char *items[WS_SERVE_MAX_PROMPTS]; /* owned; a ring */
+	struct ws_serve_prompt items[WS_SERVE_MAX_PROMPTS]; /* a ring */
 	size_t next;
 };
+/* How many of the first n tokens are there, and who made them. */
+size_t ws_serve_prompts_find(const struct ws_serve_prompts *p, const int32_t *ids, size_t n,
+                             const struct ws_toy **made_by);
+void ws_serve_prompts_add(struct ws_serve_prompts *p, const int32_t *ids, size_t n,
+                          const struct ws_toy *const *made_by);
+bool ws_serve_prompts_use(const struct ws_serve_prompts *p, const struct ws_toy *toy);
 void ws_serve_prompts_forget(struct ws_serve_prompts *p);
 
 struct ws_serve {
@@ -349,7 +365,7 @@ struct ws_serve {
 	unsigned running, waiting; /* emulated requests */
 	char *weight_version;
 	char *model_path, *served_model_name; /* of what was loaded from disk last */
-	struct ws_serve_prompts prompts;
+	bool stirred;              /* whoever occupied the scheduler may have changed weights */
 	struct ws_serve_group *groups;
 	struct ws_serve_prepared *prepared;  /* serve_two_phase.c; NULL: none is */
 	struct ws_serve_prepared *abandoned; /* they received too long */
@@ -359,6 +375,8 @@ struct ws_serve {
 	struct ws_serve_weights weights; /* of whoever occupies the scheduler, like the following */
 	struct ws_serve_model *model;    /* NULL: what comes is kept under the name it came by */
 	struct ws_serve_snapshot *snapshot; /* serve_checker.c; NULL: none was made */
+	struct ws_toy *toys;             /* the newest first; NULL: nothing was generated yet */
+	struct ws_serve_prompts prompts;
 };
 
 /* Everything but the listener. */
@@ -373,6 +391,8 @@ void ws_serve_leave_update(struct ws_serve *s, bool writer);
 void ws_serve_abort_requests(struct ws_serve *s);
 bool ws_serve_pause(struct ws_serve *s, enum ws_serve_pause mode);
 bool ws_serve_continue(struct ws_serve *s);
+/* In the scheduler: what was computed with the weights is computed anew. */
+void ws_serve_stir(struct ws_serve *s);
 /* Waits up to wait_ns for idleness. False: requests were running or waiting. */
 bool ws_serve_flush(struct ws_serve *s, int64_t wait_ns);
 bool ws_serve_is_idle(struct ws_serve *s);

@@ -7,7 +7,7 @@
 #include <string.h>
 
 static const char *const names[] = { "", "refuse", "hang", "drop", "die", "flip",
-	                                   "slow", "garbage", "wrong-length" };
+	                                   "slow", "garbage", "wrong-length", "batch-variant", "stale" };
 
 const char *ws_serve_fault_name(enum ws_serve_fault_kind kind)
 {
@@ -16,7 +16,7 @@ const char *ws_serve_fault_name(enum ws_serve_fault_kind kind)
 
 static enum ws_serve_fault_kind find_kind(const char *text, size_t n)
 {
-	for (size_t k = WS_FAULT_REFUSE; k <= WS_FAULT_WRONG_LENGTH; k++)
+	for (size_t k = WS_FAULT_REFUSE; k < sizeof names / sizeof names[0]; k++)
 		if (strlen(names[k]) == n && memcmp(names[k], text, n) == 0)
 			return (enum ws_serve_fault_kind)k;
 	return WS_FAULT_NONE;
@@ -95,7 +95,7 @@ int ws_serve_fault_parse(const char *text, enum ws_serve_lineage lineage, struct
 	const enum ws_serve_fault_kind kind = find_kind(text, (size_t)(first - text));
 	if (kind == WS_FAULT_NONE)
 		return ws_err_set(err, WS_EUSAGE, "fault '%s': kind is none of refuse, hang, drop, die, flip, "
-		                  "slow, garbage, wrong-length", text);
+		                  "slow, garbage, wrong-length, batch-variant, stale", text);
 	char route[64];
 	const size_t n = (size_t)(last - first) - 1;
 	if (n >= sizeof route)
@@ -111,6 +111,10 @@ int ws_serve_fault_parse(const char *text, enum ws_serve_lineage lineage, struct
 		return ws_err_set(err, WS_EUSAGE, "fault '%s': flip is for update_weights_from_distributed, "
 		                  "prepare_weights_update, receive_weights and update_weights_from_disk "
 		                  "only", text);
+	if (kind == WS_FAULT_BATCH_VARIANT && strcmp(known, "generate") != 0)
+		return ws_err_set(err, WS_EUSAGE, "fault '%s': batch-variant is for generate only", text);
+	if (kind == WS_FAULT_STALE && strcmp(known, "flush_cache") != 0)
+		return ws_err_set(err, WS_EUSAGE, "fault '%s': stale is for flush_cache only", text);
 	if (kind == WS_FAULT_REFUSE && known == steps[WS_WIRE_PAYLOAD])
 		return ws_err_set(err, WS_EUSAGE, "fault '%s': bytes cannot be refused", text);
 	*out = (struct ws_serve_fault){ .kind = kind, .route = known };

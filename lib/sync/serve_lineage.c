@@ -24,10 +24,11 @@ static const struct ws_serve_lineage_traits lineages[] = {
 	},
 	[WS_SERVE_SGLANG_0_4] = {
 		.name = "sglang-0.4", .version = "0.4.6" OURS, .health_generates = true,
+		.tells_last_token = true,
 	},
 	[WS_SERVE_SGLANG_0_5] = {
 		.name = "sglang-0.5", .version = "0.5.4" OURS, .update_version = true,
-		.health_generates = true,
+		.health_generates = true, .tells_last_token = true,
 	},
 	[WS_SERVE_SGLANG_2026] = {
 		.name = "sglang-2026", .version = "0.5.15" OURS, .update_version = true,
@@ -38,6 +39,7 @@ static const struct ws_serve_lineage_traits lineages[] = {
 		.name = "xorl-legacy", .version = "0.5.6" OURS, .update_version = true,
 		.load_format = true, .free_kv_cache = true, .pause_modes = true, .x_api_key = true,
 		.extended_info = true, .survives = true, .health_bypass = true,
+		.tells_last_token = true,
 	},
 	[WS_SERVE_XORL] = {
 		.name = "xorl", .version = "0.5.15" OURS, .update_version = true, .load_format = true,

@@ -41,6 +41,7 @@ struct ws_serve_lineage_traits {
 	bool checksums;         /* weights_checker: else action is required, and is not "checksum" */
 	bool x_api_key;         /* beside Authorization: Bearer */
 	bool extended_info;     /* /model_info tells the architecture */
+	bool tells_last_token;  /* logprobs of a prompt begin with its last token where nobody says */
 
 	/* Behaviour. */
 	bool survives;          /* a missing group and a failed flush are answered, not died of */

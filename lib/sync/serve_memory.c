@@ -114,6 +114,7 @@ static bool release(struct ws_serve_call *c, unsigned which)
 	}
 	if (which & 1u && s->opts.memory_saver && !s->opts.cpu_backup)
 		drop_weights(s);
+	ws_serve_stir(s);
 	pthread_mutex_lock(&s->lock);
 	s->released |= which;
 	pthread_mutex_unlock(&s->lock);

@@ -1,76 +1,96 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_prompts.c - /generate, as far as the cache of prefixes goes: nothing is generated.
+/* serve_prompts.c - the cache of prefixes: which tokens were computed, and with which weights.
  *
- * A token is a byte. What a prompt has in common with one that came before, from its beginning, comes from
- * the cache; the last token never does, because somebody has to compute what follows. Prompts that come
- * while generation is paused wait. */
-#include "serve_core.h"
+ * Servers keep keys and values. Here it is enough to know which weights made them: the toy model is run
+ * over a prefix again with just those, and comes to what it came to then. Whatever has a beginning in common
+ * shares what was computed first, as in a radix tree; an update does not touch it, a flush drops it. */
+#include "serve_generate.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_PROMPT = 1 << 20 };
+/* All of these in the scheduler. */
 
-/* All of these under the lock. */
-
-static size_t in_common(const char *a, const char *b)
+static size_t in_common(const struct ws_serve_prompt *p, const int32_t *ids, size_t n)
 {
-	size_t n = 0;
-	while (a[n] && a[n] == b[n])
-		n++;
-	return n;
+	size_t i = 0;
+	while (i < n && i < p->n && p->ids[i] == ids[i])
+		i++;
+	return i;
 }
 
-static size_t take(struct ws_serve_prompts *p, const char *prompt)
+static const struct ws_serve_prompt *find(const struct ws_serve_prompts *p, const int32_t *ids, size_t n,
+                                          size_t *common)
 {
-	const size_t len = strlen(prompt);
-	size_t cached = 0;
-	for (size_t i = 0; i < WS_SERVE_MAX_PROMPTS && p->items[i]; i++) {
-		const size_t n = in_common(p->items[i], prompt);
-		cached = n > cached ? n : cached;
+	const struct ws_serve_prompt *best = NULL;
+	*common = 0;
+	for (size_t i = 0; i < WS_SERVE_MAX_PROMPTS; i++) {
+		const size_t have = in_common(&p->items[i], ids, n);
+		if (have > *common) {
+			*common = have;
+			best = &p->items[i];
+		}
 	}
-	char **place = &p->items[p->next++ % WS_SERVE_MAX_PROMPTS];
-	free(*place);
-	*place = strdup(prompt); /* none, where there is no memory: less is cached */
-	return cached < len ? cached : len ? len - 1 : 0;
+	return best;
+}
+
+size_t ws_serve_prompts_find(const struct ws_serve_prompts *p, const int32_t *ids, size_t n,
+                             const struct ws_toy **made_by)
+{
+	size_t common;
+	const struct ws_serve_prompt *have = find(p, ids, n, &common);
+	if (have)
+		memcpy(made_by, have->made_by, common * sizeof *made_by);
+	return common;
+}
+
+static void drop(struct ws_serve_prompt *p)
+{
+	free(p->ids);
+	free(p->made_by);
+	*p = (struct ws_serve_prompt){ 0 };
+}
+
+/* Its beginning, if that is all there is of an older one; else the next in turn. */
+static struct ws_serve_prompt *choose_place(struct ws_serve_prompts *p, const int32_t *ids, size_t n)
+{
+	for (size_t i = 0; i < WS_SERVE_MAX_PROMPTS; i++)
+		if (p->items[i].n && in_common(&p->items[i], ids, n) == p->items[i].n)
+			return &p->items[i];
+	return &p->items[p->next++ % WS_SERVE_MAX_PROMPTS];
+}
+
+void ws_serve_prompts_add(struct ws_serve_prompts *p, const int32_t *ids, size_t n,
+                          const struct ws_toy *const *made_by)
+{
+	struct ws_serve_prompt fresh = { malloc(n * sizeof *ids), malloc(n * sizeof *made_by), n };
+	size_t common;
+	const struct ws_serve_prompt *have = find(p, ids, n, &common);
+	if (common == n || !fresh.ids || !fresh.made_by) { /* without memory less is cached */
+		drop(&fresh);
+		return;
+	}
+	memcpy(fresh.ids, ids, n * sizeof *ids);
+	memcpy(fresh.made_by, made_by, n * sizeof *made_by);
+	if (have)
+		memcpy(fresh.made_by, have->made_by, common * sizeof *made_by);
+	struct ws_serve_prompt *place = choose_place(p, ids, n);
+	drop(place);
+	*place = fresh;
+}
+
+bool ws_serve_prompts_use(const struct ws_serve_prompts *p, const struct ws_toy *toy)
+{
+	for (size_t i = 0; i < WS_SERVE_MAX_PROMPTS; i++)
+		for (size_t k = 0; k < p->items[i].n; k++)
+			if (p->items[i].made_by[k] == toy)
+				return true;
+	return false;
 }
 
 void ws_serve_prompts_forget(struct ws_serve_prompts *p)
 {
 	for (size_t i = 0; i < WS_SERVE_MAX_PROMPTS; i++)
-		free(p->items[i]);
-	*p = (struct ws_serve_prompts){ 0 };
-}
-
-static void write_answer(struct ws_serve_call *c, size_t tokens, size_t cached, const char *version)
-{
-	struct ws_jw w;
-	ws_jw_init(&w, &c->rp->body);
-	ws_jw_object(&w, NULL);
-	ws_jw_str(&w, "text", "");
-	ws_jw_object(&w, "meta_info");
-	ws_jw_uint(&w, "prompt_tokens", tokens);
-	ws_jw_uint(&w, "completion_tokens", 1);
-	ws_jw_uint(&w, "cached_tokens", cached);
-	ws_jw_str(&w, "weight_version", version);
-	ws_jw_end_object(&w);
-	ws_jw_end_object(&w);
-}
-
-void ws_serve_route_generate(struct ws_serve_call *c)
-{
-	struct ws_serve *s = c->serve;
-	const char *prompt = ws_json_get_string(c->body, "text", NULL);
-	if (!prompt || !*prompt || strlen(prompt) > MAX_PROMPT) {
-		ws_serve_answer_invalid(c, "body.text: Input should be a string of 1 byte to 1 MiB");
-		return;
-	}
-	pthread_mutex_lock(&s->lock);
-	while ((s->paused || s->writer) && !s->stopping)
-		pthread_cond_wait(&s->changed, &s->lock);
-	if (s->stopping)
-		c->rp->drop = true;
-	else
-		write_answer(c, strlen(prompt), take(&s->prompts, prompt), s->weight_version);
-	pthread_mutex_unlock(&s->lock);
+		drop(&p->items[i]);
+	p->next = 0;
 }

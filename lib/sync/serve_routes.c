@@ -165,7 +165,9 @@ static const struct ws_serve_fault *due_fault(struct ws_serve *s, const struct r
 {
 	const uint64_t call = ++s->journal.calls[r - routes];
 	for (size_t i = 0; i < s->n_faults; i++)
-		if (strcmp(s->faults[i].route, r->name) == 0 && s->faults[i].call == call)
+		if (strcmp(s->faults[i].route, r->name) == 0 &&
+		    (s->faults[i].call == call ||
+		     (s->faults[i].kind == WS_FAULT_BATCH_VARIANT && s->faults[i].call < call)))
 			return &s->faults[i];
 	return NULL;
 }
