@@ -3,6 +3,7 @@
  *
  *   serve_generate.c        the route, and running
  *   serve_generate_read.c   the body: one prompt or several, with the servers' defaults and refusals
+ *   serve_generate_sampling.c  of it, what says how tokens are drawn
  *   serve_generate_write.c  the answer
  *   serve_prompts.c         the cache of prefixes */
 #ifndef WS_SYNC_SERVE_GENERATE_H
@@ -51,6 +52,8 @@ struct ws_generate {
 /* WS_EUSAGE: a body of the wrong form. WS_EREFUSED: one that the server refuses. */
 int ws_generate_read(const struct ws_serve *s, const struct ws_json *body, struct ws_generate *out,
                      struct ws_err *err);
+/* Likewise, of one prompt, whose tokens are there; params may be NULL. Makes room for what is generated. */
+int ws_generate_read_sampling(struct ws_generate_one *one, const struct ws_json *params, struct ws_err *err);
 void ws_generate_free(struct ws_generate *g);
 /* The first token whose logprob is told beside others': that behind from, or the first new one. */
 size_t ws_generate_first(const struct ws_generate_one *one);
