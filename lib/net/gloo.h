@@ -36,6 +36,18 @@ struct ws_gloo_kv {
 	           struct ws_buf *value, struct ws_err *err); /* waits for the key; appends */
 };
 
+/* What is known of the other ranks while a call runs, for who looks from another thread or when the call
+ * has failed; the caller's, who makes it zero. */
+struct ws_gloo_sight {
+	_Atomic int stage;          /* enum ws_gloo_stage */
+	_Atomic uint64_t sent;      /* payload bytes of the send at hand, or of the last, that left for it */
+};
+enum ws_gloo_stage { WS_GLOO_UNSEEN, WS_GLOO_PUBLISHED, WS_GLOO_CONNECTED, WS_GLOO_LOST };
+struct ws_gloo_watch {
+	struct ws_gloo_sight *ranks; /* `size` of them; ours stays unused */
+	_Atomic int64_t starved_ns;  /* of that send: how long a rank was ready and no bytes were there for it */
+};
+
 struct ws_gloo_opts {
 	unsigned rank, size;        /* size >= 2 */
 	enum ws_gloo_layout layout;
@@ -45,6 +57,7 @@ struct ws_gloo_opts {
 	bool rank_as_id;            /* G2b: publish no identifiers (newer torch's lazy mode) */
 	size_t ring_bytes;          /* buffer for bytes that come from no file; 0: 32 MiB */
 	const struct ws_log *log;   /* borrowed */
+	struct ws_gloo_watch *watch; /* borrowed until ws_gloo_close; NULL: nobody looks */
 };
 
 /* Publishes our address, waits for every other rank's, connects where that is our part, and returns

@@ -26,6 +26,12 @@ enum {
 /* Where recv "puts" bytes that MSG_TRUNC throws away: the kernel writes nothing here. */
 static uint8_t nowhere[PIECE_MAX];
 
+void ws_gloo_show(const struct ws_gloo *g, unsigned rank, enum ws_gloo_stage stage)
+{
+	if (g->watch)
+		atomic_store_explicit(&g->watch->ranks[rank].stage, (int)stage, memory_order_relaxed);
+}
+
 void ws_gloo_lose(struct ws_gloo *g, struct ws_gloo_peer *p, const char *fmt, ...)
 {
 	if (p->gone)
@@ -37,6 +43,7 @@ void ws_gloo_lose(struct ws_gloo *g, struct ws_gloo_peer *p, const char *fmt, ..
 	va_end(ap);
 	ws_err_set(&p->why, WS_EDATA, "rank %u %s", p->rank, text);
 	p->gone = true;
+	ws_gloo_show(g, p->rank, WS_GLOO_LOST);
 	ws_log(g->log, 1, "gloo: %s", p->why.msg);
 
 	pthread_mutex_lock(&g->lock);

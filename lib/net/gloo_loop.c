@@ -76,6 +76,7 @@ void ws_gloo_adopt(struct ws_gloo *g, struct ws_gloo_peer *p, int fd)
 		shutdown(fd, SHUT_RDWR);
 	pthread_mutex_unlock(&g->lock);
 	p->watched = 0;
+	ws_gloo_show(g, p->rank, WS_GLOO_CONNECTED);
 	ws_log(g->log, 2, "gloo: connected with rank %u", p->rank);
 }
 

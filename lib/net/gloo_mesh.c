@@ -113,7 +113,7 @@ static const char *family_name(const struct ws_gloo_address *a)
 }
 
 /* Decides who of the pair connects. */
-static int judge(struct ws_gloo_peer *p, const struct ws_gloo_card *card,
+static int judge(const struct ws_gloo *g, struct ws_gloo_peer *p, const struct ws_gloo_card *card,
                  const struct ws_gloo_address *ours, struct ws_err *err)
 {
 	char name[80];
@@ -127,6 +127,7 @@ static int judge(struct ws_gloo_peer *p, const struct ws_gloo_card *card,
 	const int order = ws_gloo_address_cmp(ours, &card->address);
 	if (order == 0)
 		return ws_err_set(err, WS_EDATA, "rank %u published our own address, %s", p->rank, name);
+	ws_gloo_show(g, p->rank, WS_GLOO_PUBLISHED);
 	p->address = card->address;
 	p->we_connect = order > 0;
 	p->lazy = !card->has_ids;
@@ -154,7 +155,7 @@ static int learn(const struct forming *f, struct ws_gloo_peer *p,
 	if (rc)
 		ws_err_wrap(err, "what rank %u published", p->rank);
 	else
-		rc = judge(p, &card, ours, err);
+		rc = judge(f->g, p, &card, ours, err);
 out:
 	ws_buf_free(&value);
 	return rc;
@@ -278,6 +279,7 @@ struct ws_gloo *ws_gloo_new(const struct ws_gloo_opts *o, struct ws_err *err)
 		return NULL;
 	}
 	*g = (struct ws_gloo){ .rank = o->rank, .size = o->size, .layout = o->layout,
+	                       .watch = o->watch,
 	                       .ring_bytes = o->ring_bytes ? o->ring_bytes : (size_t)32 << 20,
 	                       .log = o->log, .peers = peers, .listener = -1, .epoll = -1,
 	                       .wake = -1 };

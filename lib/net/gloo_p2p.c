@@ -223,6 +223,8 @@ static int step(struct exchange *x, bool *done, struct ws_err *err)
 		if ((l->n_recv || l->source.n_items) && step_lane(l, done, err))
 			return -1;
 		sent += l->out.sent;
+		if (l->source.n_items)
+			ws_gloo_show_sent(x->g, r, l->out.sent);
 	}
 	if (sent && !atomic_load_explicit(&x->g->first_byte, memory_order_relaxed))
 		atomic_store_explicit(&x->g->first_byte, ws_now_ns(), memory_order_relaxed);

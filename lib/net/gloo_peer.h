@@ -67,6 +67,7 @@ struct ws_gloo {
 	enum ws_gloo_layout layout;
 	size_t ring_bytes;
 	const struct ws_log *log;
+	struct ws_gloo_watch *watch;    /* NULL: nobody looks */
 	struct ws_gloo_address address; /* ours; G1: with the port of no peer in particular */
 	struct ws_gloo_peer *peers;     /* by rank; our own entry is unused */
 	int listener;                   /* G2b */
@@ -113,6 +114,14 @@ struct ws_gloo_call_ops {
 struct ws_gloo *ws_gloo_new(const struct ws_gloo_opts *o, struct ws_err *err);
 
 /* ---- gloo_link.c: one connection ---- */
+
+void ws_gloo_show(const struct ws_gloo *g, unsigned rank, enum ws_gloo_stage stage);
+/* Of the send at hand. */
+static inline void ws_gloo_show_sent(const struct ws_gloo *g, unsigned rank, uint64_t sent)
+{
+	if (g->watch)
+		atomic_store_explicit(&g->watch->ranks[rank].sent, sent, memory_order_relaxed);
+}
 
 /* Marks the peer gone: "rank N <why>". Its connection is closed. */
 void ws_gloo_lose(struct ws_gloo *g, struct ws_gloo_peer *p, const char *fmt, ...)

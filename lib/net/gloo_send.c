@@ -23,6 +23,7 @@ enum {
 	FINISH_S = 10,     /* for items that were begun when the call failed */
 	FINISH_STALL_S = 1,
 	FINISH_SLICE_MS = 20,
+	FILE_SLOW_MS = 20,
 };
 
 struct sending {
@@ -37,6 +38,7 @@ struct sending {
 	unsigned n_out, n_lost;
 	struct ws_err loss;           /* the first one */
 	uint64_t sent_before;
+	int64_t starved_since, starved_ns; /* since: 0 not at the moment */
 	bool lost[32];
 	struct ws_gloo_out out[32];
 };
@@ -192,11 +194,37 @@ static int serve_child(struct sending *s, unsigned i, struct ws_err *err)
 	return 0;
 }
 
+/* A child takes bytes and the ring has none for it. */
+static bool is_starving(struct sending *s)
+{
+	const void *bytes;
+	for (unsigned i = 0; s->call.flow && i < s->n_out; i++) {
+		const struct ws_gloo_out *o = &s->out[i];
+		if (!s->lost[i] && ws_gloo_out_midway(o) && s->items[o->item].spans[o->span].fd < 0 &&
+		    ws_flow_peek(s->call.flow, i, &bytes) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* began: when the children were served. A socket never holds that up, only a file that is not in memory. */
+static void time_the_source(struct sending *s, int64_t began)
+{
+	const int64_t now = ws_now_ns();
+	if (now - began > FILE_SLOW_MS * WS_NS_PER_MS)
+		s->starved_ns += now - began;
+	if (s->starved_since)
+		s->starved_ns += now - s->starved_since;
+	s->starved_since = is_starving(s) ? now : 0;
+	atomic_store_explicit(&s->g->watch->starved_ns, s->starved_ns, memory_order_relaxed);
+}
+
 static void keep_books(struct sending *s)
 {
 	uint64_t slowest = UINT64_MAX, sum = 0;
 	for (unsigned i = 0; i < s->n_out; i++) {
 		slowest = !s->lost[i] && s->out[i].sent < slowest ? s->out[i].sent : slowest;
+		ws_gloo_show_sent(s->g, s->out[i].peer->rank, s->out[i].sent);
 		sum += s->out[i].sent;
 	}
 	if (sum && !atomic_load_explicit(&s->g->first_byte, memory_order_relaxed))
@@ -209,6 +237,7 @@ static void keep_books(struct sending *s)
 
 static int step(struct sending *s, bool *done, struct ws_err *err)
 {
+	const int64_t began = s->g->watch ? ws_now_ns() : 0;
 	*done = true;
 	if (s->call.flow && ws_flow_failed(s->call.flow, err))
 		return -1;
@@ -218,6 +247,8 @@ static int step(struct sending *s, bool *done, struct ws_err *err)
 		*done = *done && (s->lost[i] || ws_gloo_out_done(&s->out[i], &s->source));
 	}
 	keep_books(s);
+	if (s->g->watch)
+		time_the_source(s, began);
 	return 0;
 }
 

@@ -18,6 +18,7 @@
 #include <assert.h>
 #include <curl/curl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,6 +32,7 @@ struct ws_http {
 	size_t max_reply;
 	const struct ws_log *log;
 	struct flight *flights;     /* in flight */
+	struct ws_http_watch watch;
 };
 
 /* What a call needs while it is in flight. */
@@ -237,12 +239,30 @@ static bool left_completely(const struct flight *f)
 	return head > 0 && body >= 0 && (size_t)body >= f->call->body_len;
 }
 
+/* What is known of a call on its way. */
+static void look(const struct flight *f)
+{
+	struct ws_http_call *call = f->call;
+	curl_off_t connected = 0;
+	long status = 0;
+	char *address = NULL;
+	curl_easy_getinfo(f->easy, CURLINFO_PRETRANSFER_TIME_T, &connected);
+	curl_easy_getinfo(f->easy, CURLINFO_RESPONSE_CODE, &status);
+	curl_easy_getinfo(f->easy, CURLINFO_PRIMARY_IP, &address);
+	call->sent = left_completely(f);
+	call->ns = ws_now_ns() - f->start_ns;
+	call->stage = status > 0      ? WS_HTTP_ANSWERING
+	              : connected <= 0 ? WS_HTTP_CONNECTING
+	              : call->sent     ? WS_HTTP_SENT : WS_HTTP_SENDING;
+	snprintf(call->address, sizeof call->address, "%s", address ? address : "");
+}
+
 static void unlink_flight(struct flight *f, CURLcode code)
 {
 	struct ws_http_call *call = f->call;
+	look(f);
 	/* When a repetition is refused, libcurl has forgotten what the first attempt sent. */
-	call->sent = code == CURLE_SEND_FAIL_REWIND || left_completely(f);
-	call->ns = ws_now_ns() - f->start_ns;
+	call->sent = call->sent || code == CURLE_SEND_FAIL_REWIND;
 	if (f->prev)
 		f->prev->next = f->next;
 	else
@@ -294,20 +314,40 @@ int ws_http_start(struct ws_http *h, struct ws_http_call *call, struct ws_err *e
 	return 0;
 }
 
+static void tell_ended(const struct ws_http *h, const struct ws_http_call *call)
+{
+	if (h->watch.ended)
+		h->watch.ended(h->watch.ctx, call);
+}
+
 void ws_http_drop(struct ws_http *h, struct ws_http_call *call)
 {
-	(void)h;
 	struct flight *f = call->priv;
 	if (!f)
 		return;
 	unlink_flight(f, CURLE_OK);
 	ws_err_set(&call->err, WS_ECANCELLED, "%s %s: dropped", call->method, call->url);
+	tell_ended(h, call);
+}
+
+void ws_http_watch(struct ws_http *h, const struct ws_http_watch *watch)
+{
+	h->watch = watch ? *watch : (struct ws_http_watch){ 0 };
+}
+
+void ws_http_each(struct ws_http *h, void (*see)(void *ctx, const struct ws_http_call *call), void *ctx)
+{
+	for (const struct flight *f = h->flights; f; f = f->next) {
+		look(f);
+		see(ctx, f->call);
+	}
 }
 
 void ws_http_close(struct ws_http *h)
 {
 	if (!h)
 		return;
+	ws_http_watch(h, NULL);
 	while (h->flights)
 		ws_http_drop(h, h->flights->call);
 	curl_multi_cleanup(h->multi);
@@ -404,7 +444,8 @@ static int explain(const struct flight *f, CURLcode code, struct ws_err *err)
 static void finish(struct flight *f, CURLcode code)
 {
 	struct ws_http_call *call = f->call;
-	const struct ws_log *log = f->http->log;
+	const struct ws_http *h = f->http;
+	const struct ws_log *log = h->log;
 	char took[32];
 	curl_easy_getinfo(f->easy, CURLINFO_RESPONSE_CODE, &call->status);
 	if (code) {
@@ -420,6 +461,7 @@ static void finish(struct flight *f, CURLcode code)
 		ws_log(log, 1, "%s %s: HTTP %ld after %s", call->method, call->url, call->status,
 		       took);
 	log_text(log, "received", call->reply.data, call->reply.len);
+	tell_ended(h, call);
 }
 
 /* ---- waiting ---- */
@@ -440,9 +482,10 @@ static int collect_done(struct ws_http *h)
 }
 
 /* How long one poll may last: a cancel flag without a descriptor has to be looked at. */
-static int poll_ms(ws_deadline until, const struct ws_cancel *cancel)
+static int poll_ms(const struct ws_http *h, ws_deadline until, const struct ws_cancel *cancel)
 {
-	return ws_deadline_poll_ms(until, cancel && ws_cancel_fd(cancel) < 0 ? 100 : 60 * 1000);
+	const bool blind = cancel && ws_cancel_fd(cancel) < 0;
+	return ws_deadline_poll_ms(until, blind ? 100 : h->watch.turn ? 1000 : 60 * 1000);
 }
 
 int ws_http_wait(struct ws_http *h, ws_deadline until, const struct ws_cancel *cancel, int wake_fd,
@@ -459,6 +502,8 @@ int ws_http_wait(struct ws_http *h, ws_deadline until, const struct ws_cancel *c
 		if (ws_deadline_passed(until) ||
 		    (!h->flights && wake_fd < 0 && until == WS_FOREVER))
 			return 0;
+		if (h->watch.turn)
+			h->watch.turn(h->watch.ctx);
 		struct curl_waitfd fds[2];
 		unsigned n_fds = 0;
 		if (wake_fd >= 0)
@@ -467,7 +512,7 @@ int ws_http_wait(struct ws_http *h, ws_deadline until, const struct ws_cancel *c
 			fds[n_fds++] = (struct curl_waitfd){ ws_cancel_fd(cancel),
 			                                     CURL_WAIT_POLLIN, 0 };
 		if (!m)
-			m = curl_multi_poll(h->multi, fds, n_fds, poll_ms(until, cancel), NULL);
+			m = curl_multi_poll(h->multi, fds, n_fds, poll_ms(h, until, cancel), NULL);
 		if (m)
 			return ws_err_set(err, WS_ESYSTEM, "libcurl: %s", curl_multi_strerror(m));
 		if (wake_fd >= 0 && fds[0].revents)

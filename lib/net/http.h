@@ -20,6 +20,9 @@
 
 struct ws_http; /* opaque */
 
+/* How far a call has come, or had when it ended. */
+enum ws_http_stage { WS_HTTP_CONNECTING, WS_HTTP_SENDING, WS_HTTP_SENT, WS_HTTP_ANSWERING };
+
 struct ws_http_opts {
 	const char *api_key;        /* sent as "Authorization: Bearer ..."; NULL: none; copied */
 	int64_t connect_ns;         /* limit for connecting; 0: 10 s */
@@ -47,6 +50,8 @@ struct ws_http_call {
 	struct ws_err err;    /* code WS_OK when a complete reply of whatever status came; else
 	                       * WS_EREACH, WS_ETIMEOUT, WS_ECANCELLED ... */
 	bool sent;            /* the request left completely: the server may have acted */
+	enum ws_http_stage stage; /* and below it: of a call in flight as ws_http_each found it */
+	char address[48];     /* who was connected to, a literal; "" nobody yet */
 	void *priv;           /* the module's */
 };
 
@@ -61,6 +66,17 @@ int ws_http_wait(struct ws_http *h, ws_deadline until, const struct ws_cancel *c
  * then everything not done was dropped. */
 int ws_http_run(struct ws_http *h, struct ws_http_call *const *calls, size_t n,
                 const struct ws_cancel *cancel, struct ws_err *err);
+
+/* For who wants to say what is waited for. The functions are called from within ws_http_wait, and start
+ * and drop nothing. */
+struct ws_http_watch {
+	void (*turn)(void *ctx); /* now and then, at least once a second */
+	void (*ended)(void *ctx, const struct ws_http_call *call); /* done, or dropped on the way */
+	void *ctx;
+};
+void ws_http_watch(struct ws_http *h, const struct ws_http_watch *watch); /* copied; NULL: nobody */
+/* Every call in flight, its ns, sent, stage and address being as of now. */
+void ws_http_each(struct ws_http *h, void (*see)(void *ctx, const struct ws_http_call *call), void *ctx);
 
 /* Reads a key file: first line, blanks trimmed; empty, longer than 4096 bytes or with control
  * characters is WS_EINPUT. `secret` is the caller's to free. A file readable by others is reported

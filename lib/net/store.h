@@ -63,6 +63,8 @@ struct ws_store_peer {
 	char epoch;            /* 'A', 'B', 'C'; '?' before the first byte */
 	bool connected;        /* false: it has left */
 	bool joined;           /* sent ADD init/ */
+	bool asked;            /* for the NCCL id, or has published a gloo address of its own */
+	bool foreign;          /* waits for a key that is not of the group */
 	int rank;              /* learned from its gloo keys; -1: not known */
 	char waits_for[128];   /* first missing key of its WAIT, printable; "" */
 	enum ws_store_key waits_kind;

@@ -32,7 +32,7 @@ struct ws_store_conn {
 	bool polls_output;                     /* store.c's: it is told when there is room to send */
 	bool due;                              /* in core->due: has output, or is doomed */
 	bool doomed;                           /* to be closed */
-	bool joined;
+	bool joined, asked;
 	bool silent;                           /* never sent a request but WATCH_KEY: perhaps a twin */
 	int64_t gloo_since;                    /* a gloo peer whose epoch is not told yet; else 0 */
 	int rank;                              /* -1: not known */

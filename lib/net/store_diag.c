@@ -13,9 +13,20 @@
 
 enum { NAMED_AT_MOST = 8, LEFT_AT_MOST = 4096 };
 
+/* Is it of no group of this name? */
+static bool is_foreign(const char *key, const char *group)
+{
+	const size_t n = group ? strlen(group) : 0;
+	const char *at = key;
+	while (n && (at = strstr(at, group)) && !(at > key && at[-1] == '/' && at[n] == '/'))
+		at++;
+	return n && !at;
+}
+
 static void fill_peer(const struct ws_store_conn *c, int64_t now, struct ws_store_peer *p)
 {
-	*p = (struct ws_store_peer){ .connected = true, .joined = c->joined, .rank = c->rank,
+	*p = (struct ws_store_peer){ .connected = true, .joined = c->joined, .asked = c->asked,
+	                             .rank = c->rank,
 	                             .epoch = ws_store_conn_epoch(c), .requests = c->requests };
 	memcpy(p->address, c->address, sizeof p->address);
 	const struct ws_store_entry *e = ws_store_keys_missing(&c->waiter);
@@ -24,6 +35,7 @@ static void fill_peer(const struct ws_store_conn *c, int64_t now, struct ws_stor
 	ws_printable(p->waits_for, sizeof p->waits_for, e->key, e->n_key);
 	p->waits_kind = ws_store_classify(e->key, e->n_key, c->core->group);
 	p->waits_ns = now - c->waits_since;
+	p->foreign = is_foreign(p->waits_for, c->core->group);
 }
 
 void ws_store_remember_left(const struct ws_store_conn *c)
@@ -243,18 +255,8 @@ static void put_cause_of_absence(const struct ws_store_report *r, uint16_t port,
 		            "Look at the log of the endpoints whose addresses are not in the list.");
 }
 
-static bool is_foreign(const struct ws_store_core *core, const struct ws_store_peer *p)
-{
-	const size_t n = core->group ? strlen(core->group) : 0;
-	const char *at = p->waits_for;
-	while (n && (at = strstr(at, core->group)) && !(at > p->waits_for && at[-1] == '/' && at[n] == '/'))
-		at++;
-	return n && !at;
-}
-
 /* Of the waits, the one that explains most: for keys of others, then for unknown ones, then any. */
-static const struct ws_store_peer *telling_wait(const struct ws_store_core *core,
-                                                const struct ws_store_report *r)
+static const struct ws_store_peer *telling_wait(const struct ws_store_report *r)
 {
 	const struct ws_store_peer *best = NULL;
 	int best_worth = 0;
@@ -262,7 +264,7 @@ static const struct ws_store_peer *telling_wait(const struct ws_store_core *core
 		const struct ws_store_peer *p = &r->peers[i];
 		if (!p->connected || !p->waits_for[0])
 			continue;
-		const int worth = is_foreign(core, p) ? 3 : p->waits_kind == WS_KEY_OTHER ? 2 : 1;
+		const int worth = p->foreign ? 3 : p->waits_kind == WS_KEY_OTHER ? 2 : 1;
 		if (worth > best_worth)
 			best = p;
 		best_worth = worth > best_worth ? worth : best_worth;
@@ -276,7 +278,7 @@ static void put_cause_of_wait(const struct ws_store_core *core, const struct ws_
 	struct ws_store_gloo_key g;
 	const struct ws_bytes key = { p->waits_for, strlen(p->waits_for) };
 
-	if (is_foreign(core, p))
+	if (p->foreign)
 		ws_buf_printf(out, "\"%s\" does not belong to group '%s': who asks for it is a process of an "
 		              "earlier attempt, or was given another group name.", p->waits_for, core->group);
 	else if (ws_store_gloo_key(key, core->group, &g))
@@ -295,7 +297,7 @@ static void put_cause_of_wait(const struct ws_store_core *core, const struct ws_
 static void put_cause(const struct ws_store_core *core, const struct ws_store_report *r,
                       uint16_t port, struct ws_buf *out)
 {
-	const struct ws_store_peer *wait = telling_wait(core, r);
+	const struct ws_store_peer *wait = telling_wait(r);
 	if (core->trouble.code != WS_OK) {
 		ws_buf_printf(out, "The cause: %s.", core->trouble.msg);
 		if (core->trouble.hint[0])

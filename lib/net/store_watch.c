@@ -90,6 +90,7 @@ void ws_store_watch_read(struct ws_store_conn *c, struct ws_bytes key)
 	struct ws_store_core *core = c->core;
 	const enum ws_store_key kind = ws_store_classify(key.data, key.n, core->group);
 	judge(c, key, kind);
+	c->asked = c->asked || kind == WS_KEY_NCCL_ID;
 	if (ws_store_entry_there(ws_store_keys_find(&core->keys, key)))
 		return;
 	char text[160];
@@ -206,6 +207,7 @@ static void note_gloo(struct ws_store_conn *c, struct ws_bytes key,
 	char *prefix = core->gloo.prefix;
 	if (g->n_prefix >= sizeof core->gloo.prefix || !claim_rank(c, g->rank))
 		return;
+	c->asked = true;
 	if (!prefix[0]) {
 		memcpy(prefix, key.data, g->n_prefix);
 		prefix[g->n_prefix] = 0;
