@@ -110,14 +110,35 @@ int run_exit(int status)
 	return status;
 }
 
+/* Of the error to come. */
+static char *explanation, *explained_hint;
+
+void run_explain_error(const char *paragraph, const char *hint)
+{
+	free(explanation);
+	free(explained_hint);
+	explanation = strdup(paragraph);
+	explained_hint = strdup(hint);
+}
+
+static void print_hint(const struct ws_err *err)
+{
+	if (explanation)
+		fputs(explanation, stderr);
+	if (err->hint[0] && !(explanation && explained_hint && strcmp(err->hint, explained_hint) == 0))
+		fprintf(stderr, "hint: %s\n", ui_text(err->hint));
+	free(explanation);
+	free(explained_hint);
+	explanation = explained_hint = NULL;
+}
+
 void run_print_error(const struct ws_err *err)
 {
 	/* Most messages name their endpoint; those of the data plane may not know it. */
 	const bool add = err->endpoint[0] && !strstr(err->msg, err->endpoint);
 	fprintf(stderr, "%s: %s%s%s\n", program, add ? ui_text(err->endpoint) : "", add ? ": " : "",
 	        ui_text(err->msg));
-	if (err->hint[0])
-		fprintf(stderr, "hint: %s\n", ui_text(err->hint));
+	print_hint(err);
 }
 
 int run_finish(const struct ws_err *err)

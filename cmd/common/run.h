@@ -33,6 +33,8 @@ int run_finish(const struct ws_err *err);
 
 /* "wsync-push: <message>" and "hint: ..." on stderr, as run_finish does. */
 void run_print_error(const struct ws_err *err);
+/* Lines that stand below the next error's; they hold `hint`, which is then not said again. Copied. */
+void run_explain_error(const char *paragraph, const char *hint);
 
 /* The path of the registry: the given one, else $WSYNC_REGISTRY, else wsync/registry.json under
  * $XDG_STATE_HOME (when absolute) or ~/.local/state. */

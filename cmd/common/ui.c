@@ -159,6 +159,10 @@ static void on_event(void *ctx, const struct ws_event *ev)
 	struct ui *ui = ctx;
 	if (ev->type == WS_EV_WARNING && !ui->quiet)
 		warn_on_stderr(ui, &ev->warning);
+	if (ev->type == WS_EV_WAITING && !ui->quiet)
+		to_stderr(ui, "", ui_text(ev->waiting.message));
+	if (ev->type == WS_EV_HANG)
+		ui_hang(ui, ev->hang);
 	if (ev->type == WS_EV_RESULT && ev->end.err) {
 		ui_progress(ui, NULL);
 		run_print_error(ev->end.err); /* now, because the run goes on */

@@ -84,5 +84,7 @@ void ui_progress(struct ui *ui, const char *text); /* NULL: erase */
 void ui_head(struct ui *ui, enum ui_color color, const char *word);
 void ui_text_names(struct ui *ui, const struct ws_ev_names *n);
 void ui_json_names(struct ui *ui, const struct ws_ev_names *n);
+void ui_hang(struct ui *ui, const struct ws_hang *h); /* below the error that is printed next */
+void ui_json_hang(struct ui *ui, const struct ws_hang *h);
 
 #endif

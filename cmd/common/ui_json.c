@@ -299,6 +299,16 @@ void ui_json_event(struct ui *ui, const struct ws_event *ev)
 	}
 	case WS_EV_PROGRESS:
 		return;
+	case WS_EV_WAITING: {
+		struct ws_jw *w = ui_line(ui, "waiting");
+		ws_jw_str(w, "phase", ws_phase_name(ev->waiting.phase));
+		ws_jw_int(w, "ns", ev->waiting.ns);
+		ws_jw_str(w, "message", ev->waiting.message);
+		break;
+	}
+	case WS_EV_HANG:
+		ui_json_hang(ui, ev->hang);
+		return;
 	case WS_EV_RESULT:
 		json_result(ui, &ev->end);
 		return;

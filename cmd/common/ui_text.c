@@ -279,7 +279,9 @@ void ui_text_event(struct ui *ui, const struct ws_event *ev)
 		text_mismatch(ui, &ev->mismatch);
 		break;
 	case WS_EV_WARNING:
-		break; /* said on stderr already */
+	case WS_EV_WAITING:
+	case WS_EV_HANG:
+		break; /* said on stderr already, or with the error */
 	case WS_EV_PROGRESS:
 		text_progress(ui, &ev->progress);
 		break;

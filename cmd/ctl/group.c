@@ -63,7 +63,7 @@ int ctl_init_group(void *ctx, const struct opt_args *args, struct ws_err *err)
 	const struct ws_forming_opts opts = {
 		.urls = job->to.urls, .n = job->to.n, .name = args->n ? args->v[0] : NULL,
 		.master_address = cfg->master_address, .master_port = (uint16_t)cfg->master_port,
-		.log = &job->ui->log, .cancel = &run_cancel,
+		.sink = job->ui->sink, .log = &job->ui->log, .cancel = &run_cancel,
 	};
 	struct ws_formed *f = NULL;
 	int rc = ws_forming_run(job->http, &opts, ws_deadline_in(cfg->timeout_ns), &f, err);

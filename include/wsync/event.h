@@ -29,7 +29,7 @@ const char *ws_endpoint_state_name(enum ws_endpoint_state state);
 
 enum ws_event_type {
 	WS_EV_START, WS_EV_PLAN, WS_EV_ENDPOINT, WS_EV_BUCKET, WS_EV_TENSOR, WS_EV_NAMES,
-	WS_EV_MISMATCH, WS_EV_WARNING, WS_EV_PROGRESS, WS_EV_RESULT, WS_EV_END
+	WS_EV_MISMATCH, WS_EV_WARNING, WS_EV_PROGRESS, WS_EV_WAITING, WS_EV_HANG, WS_EV_RESULT, WS_EV_END
 };
 
 struct ws_ev_start {
@@ -111,6 +111,14 @@ struct ws_ev_progress {         /* human progress line only, at most some per se
 	int64_t ns;                 /* since the transfer began */
 };
 
+struct ws_ev_waiting {          /* nothing has happened for a while; said again now and then */
+	enum ws_phase phase;
+	int64_t ns;                 /* how long the wait at hand has lasted */
+	const char *message;        /* one sentence */
+};
+
+struct ws_hang;                 /* hang.h; WS_EV_HANG: before the end that says so */
+
 struct ws_ev_endpoint_result {
 	const char *url;
 	bool ok;
@@ -154,6 +162,8 @@ struct ws_event {
 		struct ws_ev_mismatch mismatch;
 		struct ws_ev_warning warning;
 		struct ws_ev_progress progress;
+		struct ws_ev_waiting waiting;
+		const struct ws_hang *hang;
 		struct ws_ev_end end;
 	};
 };

@@ -10,6 +10,7 @@
 #include "wsync/cancel.h"
 #include "wsync/endpoint.h"
 #include "wsync/err.h"
+#include "wsync/event.h"
 #include "wsync/log.h"
 
 #ifdef __cplusplus
@@ -22,6 +23,7 @@ struct ws_forming_opts {
 	const char *name;           /* NULL: wsync-<8 hex> */
 	const char *master_address; /* NULL: the address this machine uses toward the endpoints */
 	uint16_t master_port;       /* 0: any */
+	struct ws_sink sink;        /* told what is waited for, and why in vain */
 	const struct ws_log *log;
 	const struct ws_cancel *cancel;
 };

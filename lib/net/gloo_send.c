@@ -194,17 +194,27 @@ static int serve_child(struct sending *s, unsigned i, struct ws_err *err)
 	return 0;
 }
 
-/* A child takes bytes and the ring has none for it. */
+static bool is_hungry(struct sending *s, unsigned i)
+{
+	const struct ws_gloo_out *o = &s->out[i];
+	const void *bytes;
+	return ws_gloo_out_midway(o) && s->items[o->item].spans[o->span].fd < 0 &&
+	       ws_flow_peek(s->call.flow, i, &bytes) == 0;
+}
+
+/* All that still want bytes could take some, and the ring has none for them. (Where it has for one of them,
+ * that one holds the ring.) */
 static bool is_starving(struct sending *s)
 {
-	const void *bytes;
+	bool any = false;
 	for (unsigned i = 0; s->call.flow && i < s->n_out; i++) {
-		const struct ws_gloo_out *o = &s->out[i];
-		if (!s->lost[i] && ws_gloo_out_midway(o) && s->items[o->item].spans[o->span].fd < 0 &&
-		    ws_flow_peek(s->call.flow, i, &bytes) == 0)
-			return true;
+		if (s->lost[i] || ws_gloo_out_done(&s->out[i], &s->source))
+			continue;
+		if (!is_hungry(s, i))
+			return false;
+		any = true;
 	}
-	return false;
+	return any;
 }
 
 /* began: when the children were served. A socket never holds that up, only a file that is not in memory. */

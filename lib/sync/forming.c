@@ -17,6 +17,8 @@ struct held {
 
 static void free_held(struct held *h)
 {
+	if (!h)
+		return;
 	free(h->base.members);
 	free(h->infos);
 	free(h->errs);
@@ -57,13 +59,13 @@ static int ask(struct held *h, struct ws_http *http, const struct ws_forming_opt
 	return 0;
 }
 
-static int form(struct held *h, struct ws_http *http, const struct ws_forming_opts *o, ws_deadline until,
-                struct ws_err *err)
+static int form(struct held *h, struct ws_http *http, const struct ws_forming_opts *o, struct ws_explain *x,
+                ws_deadline until, struct ws_err *err)
 {
 	const struct ws_group_opts opts = {
 		.http = http, .members = h->members, .n_members = o->n, .ops = &ws_transport_gloo,
 		.master_address = o->master_address, .master_port = o->master_port, .name = o->name,
-		.log = o->log, .cancel = o->cancel,
+		.log = o->log, .cancel = o->cancel, .explain = x,
 	};
 	if (ws_group_open(&opts, until, &h->group, err))
 		return -1;
@@ -77,18 +79,43 @@ static int form(struct held *h, struct ws_http *http, const struct ws_forming_op
 	return 0;
 }
 
+static int ask_and_form(struct held *h, struct ws_http *http, const struct ws_forming_opts *o,
+                        struct ws_explain *x, ws_deadline until, struct ws_err *err)
+{
+	const struct ws_explain_limit limit = { "timeout", ws_deadline_left(until), until };
+	ws_explain_phase(x, WS_PHASE_CONNECT, &limit, 1);
+	if (ask(h, http, o, until, err))
+		return ws_err_where(err, ws_phase_name(WS_PHASE_CONNECT), NULL);
+	ws_explain_phase(x, WS_PHASE_INIT, &limit, 1);
+	if (form(h, http, o, x, until, err))
+		return ws_err_where(err, ws_phase_name(WS_PHASE_INIT), NULL);
+	return 0;
+}
+
 int ws_forming_run(struct ws_http *http, const struct ws_forming_opts *opts, ws_deadline until,
                    struct ws_formed **out, struct ws_err *err)
 {
+	const struct ws_explain_opts watch = { .http = http, .urls = opts->urls, .n = opts->n,
+		                               .sink = opts->sink };
+	struct ws_err why = WS_ERR_INIT;
+	struct ws_explain *x = NULL;
 	struct held *h = new_held(opts->n, err);
-	if (!h)
-		return -1;
-	if (ask(h, http, opts, until, err) || form(h, http, opts, until, err)) {
+	if (!h || ws_explain_open(&watch, &x, err)) {
 		free_held(h);
 		return -1;
 	}
-	*out = &h->base;
-	return 0;
+	const int rc = ask_and_form(h, http, opts, x, until, &why);
+	if (rc) {
+		ws_explain_failed(x, &why);
+		ws_explain_finish(x, &why);
+		if (err)
+			*err = why;
+		free_held(h);
+	} else {
+		*out = &h->base;
+	}
+	ws_explain_close(x);
+	return rc;
 }
 
 bool ws_formed_broken(const struct ws_formed *f)

@@ -5,6 +5,7 @@
 #define WS_SYNC_GROUP_H
 
 #include "endpoint_call.h"
+#include "explain.h"
 #include "transport.h"
 
 struct ws_member {
@@ -27,6 +28,7 @@ struct ws_group_opts {
 	bool own_requests;                  /* ws_group_open only binds the store: see ws_group_join */
 	const struct ws_log *log;
 	const struct ws_cancel *cancel;
+	struct ws_explain *explain;         /* watches; NULL: nobody does */
 };
 
 struct ws_group; /* opaque */

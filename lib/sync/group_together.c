@@ -147,6 +147,7 @@ static void watch_wire(struct duo *d, int64_t start)
 	if (bytes != d->bytes) {
 		d->bytes = bytes;
 		d->moved_ns = ws_now_ns();
+		ws_explain_moved(d->w->group->opts.explain);
 	}
 	if (d->lost && (d->w->joining || ws_now_ns() - d->moved_ns > STALL_NS)) {
 		d->gave_up = true;
@@ -220,22 +221,10 @@ static int say_late(const struct duo *d, struct ws_err *err)
 	for (size_t i = 0; i < w->n && !silent; i++)
 		if (w->errs[i].code == WS_ETIMEOUT)
 			silent = w->group->opts.members[i].url;
-	struct ws_buf text;
-	ws_buf_init(&text, 8192);
-	if (w->joining)
-		ws_store_explain(w->group->store, &text);
-	else if (d->cause.hint[0]) /* ranks that were to join with this */
-		ws_buf_puts(&text, d->cause.hint);
-	else
-		ws_buf_puts(&text, "the group had formed, so a server or one of its ranks is stuck or "
-		            "slow: its log says more, and --bucket-timeout gives it longer");
 	ws_err_set(err, WS_ETIMEOUT, "%s: the deadline passed%s%s%s%s", w->what,
 	           silent ? " without an answer from " : "", silent ? silent : "",
 	           d->cause.msg[0] ? "; " : "", d->cause.msg);
-	ws_err_hint(err, "%s", ws_buf_str(&text));
-	ws_err_where(err, NULL, silent);
-	ws_buf_free(&text);
-	return -1;
+	return ws_err_where(err, NULL, silent);
 }
 
 static int say_cause(const struct duo *d, struct ws_err *err)
@@ -274,8 +263,18 @@ static bool is_on(const struct duo *d)
 	return !d->late && (d->moving || (d->pending && !(d->w->later && is_well(d))));
 }
 
-int ws_group_together(struct ws_together *w, struct ws_err *err)
+/* So have the requests. */
+static bool ran_late(const struct duo *d)
 {
+	bool late = d->late;
+	for (size_t i = 0; i < d->w->n; i++)
+		late = late || d->w->errs[i].code == WS_ETIMEOUT;
+	return late;
+}
+
+static int run_together(struct ws_together *w, struct ws_err *err)
+{
+	struct ws_explain *explain = w->group->opts.explain;
 	struct ws_transport *t = w->group->transport;
 	const int64_t start = ws_now_ns();
 	struct duo d = { .w = w, .t = t, .moving = true, .until = w->until,
@@ -296,6 +295,10 @@ int ws_group_together(struct ws_together *w, struct ws_err *err)
 			w->tick(w->ctx);
 		d.late = d.late || is_over(&d);
 	}
+	if (rc < 0)
+		ws_explain_catch(explain, WS_HANG_CANCELLED);
+	else if (ran_late(&d))
+		ws_explain_catch(explain, WS_HANG_DEADLINE);
 	if (rc < 0 && w->joining)
 		see_in(&d);
 	w->group->rest_since = ws_now_ns();
@@ -304,10 +307,15 @@ int ws_group_together(struct ws_together *w, struct ws_err *err)
 	stop_all(&d, start);
 	if (rc < 0)
 		return -1;
-	/* So have the requests. */
-	for (size_t i = 0; i < w->n; i++)
-		d.late = d.late || w->errs[i].code == WS_ETIMEOUT;
-	if (d.late && !d.refused && !d.broken)
+	if (ran_late(&d) && !d.refused && !d.broken)
 		return say_late(&d, err);
 	return say_cause(&d, err);
+}
+
+int ws_group_together(struct ws_together *w, struct ws_err *err)
+{
+	ws_explain_begin(w->group->opts.explain, w);
+	const int rc = run_together(w, err);
+	ws_explain_end(w->group->opts.explain);
+	return rc;
 }

@@ -20,10 +20,13 @@ void push_enter(struct ws_push *p, enum ws_phase phase)
 	p->ns[p->phase] += now - p->phase_since;
 	p->phase = phase;
 	p->phase_since = now;
+	push_hang_phase(p);
 }
 
 void push_emit(struct ws_push *p, const struct ws_event *ev)
 {
+	if (ev->type != WS_EV_PROGRESS)
+		ws_explain_heard(p->explain);
 	if (p->opts.sink.event)
 		p->opts.sink.event(p->opts.sink.ctx, ev);
 }
@@ -214,6 +217,7 @@ static int init_group(struct ws_push *p, struct ws_err *err)
 		.own_requests = p->protocol->transfer != NULL,
 		.log = p->opts.log,
 		.cancel = p->opts.cancel,
+		.explain = p->explain,
 	};
 	if (ws_group_open(&opts, ws_deadline_min(p->until, ws_deadline_in(p->opts.init_ns)), &p->group,
 	                  err)) {
@@ -428,6 +432,7 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 	int rc = run_phases(p, source, &local);
 	if (rc) {
 		ws_err_where(&local, ws_phase_name(p->phase), NULL);
+		ws_explain_failed(p->explain, &local);
 		push_hash_end(p);
 		push_values_end(p);
 		push_warn_asleep(p, &local);
@@ -460,10 +465,14 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 	/* An endpoint that answers nobody is no success, whatever weights it has. */
 	if (push_resume(p, rc ? NULL : &local) && rc == 0) {
 		ws_err_where(&local, ws_phase_name(WS_PHASE_RESUME), NULL);
-		p->failure = local;
+		ws_explain_failed(p->explain, &local);
 		r.ok = false;
 		r.err = &p->failure;
 		rc = -1;
+	}
+	if (rc) {
+		ws_explain_finish(p->explain, &local);
+		p->failure = local;
 	}
 	list_endpoints(p);
 	push_release(p, rc == 0);

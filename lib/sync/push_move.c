@@ -30,6 +30,7 @@ int push_move(struct ws_push *p, struct push_request *r, const struct push_bucke
 	char what[64];
 	snprintf(what, sizeof what, "bucket %zu of %zu", k->b + 1, p->plan->n_buckets);
 	*m = (struct push_moved){ 0 };
+	ws_explain_bucket(p->explain, k->b, p->plan->n_buckets, p->plan->buckets[k->b].bytes, k->flush);
 	if (t->ops->send_bucket(t, k->payloads, k->n_payloads, until, err))
 		return -1;
 	struct ws_together w = { .group = p->group, .calls = r ? r->calls : NULL,
@@ -61,5 +62,6 @@ void push_moved_emit(struct ws_push *p, const struct push_bucket *k, const struc
 		.bucket = { .index = k->b, .count = p->plan->n_buckets, .tensors = bucket->n,
 		            .bytes = bucket->bytes, .flush = k->flush, .ns = m->ns, .wire_ns = m->wire_ns },
 	};
+	ws_explain_arrived(p->explain);
 	push_emit(p, &ev);
 }

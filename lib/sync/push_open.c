@@ -128,7 +128,8 @@ int ws_push_open(const struct ws_push_opts *opts, struct ws_push **out, struct w
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	const struct ws_client_opts copts = { .api_key = opts->api_key, .connect_ns = opts->connect_ns,
 		                              .log = opts->log };
-	if (take_opts(p, opts, err) || check_transport(p, err) || ws_client_open(&copts, &p->http, err)) {
+	if (take_opts(p, opts, err) || check_transport(p, err) || ws_client_open(&copts, &p->http, err) ||
+	    push_hang_open(p, err)) {
 		ws_push_close(p);
 		return -1;
 	}
@@ -155,6 +156,7 @@ void ws_push_close(struct ws_push *p)
 	push_forget_run(p);
 	ws_push_finish(p, NULL);
 	push_record_end(p);
+	ws_explain_close(p->explain);
 	ws_client_close(p->http);
 	free(p->nccl_path);
 	free(p->endpoints);

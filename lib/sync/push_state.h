@@ -38,6 +38,7 @@ struct push_endpoint {
 struct ws_push {
 	struct ws_push_opts opts;
 	struct ws_http *http;
+	struct ws_explain *explain;        /* what is waited for, and why it does not come */
 	const struct ws_transport_ops *transport;
 	struct ws_transport_gpu gpu;
 	char *nccl_path;                   /* of the Python that was asked; NULL: none was */
@@ -106,6 +107,10 @@ void push_warn(struct ws_push *p, const char *url, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 /* Collects the endpoints that pass into urls/index; returns how many. */
 size_t push_select(struct ws_push *p, bool (*wanted)(const struct push_endpoint *));
+
+/* push_hang.c */
+int push_hang_open(struct ws_push *p, struct ws_err *err);
+void push_hang_phase(struct ws_push *p);  /* the phase has just begun */
 
 /* push_connect.c */
 int push_connect(struct ws_push *p, struct ws_err *err);  /* probe and check, once */

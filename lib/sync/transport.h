@@ -12,6 +12,7 @@
 #include "wsync/cancel.h"
 #include "wsync/clock.h"
 #include "wsync/err.h"
+#include "wsync/hang.h"
 #include "wsync/log.h"
 
 #include <stdbool.h>
@@ -42,6 +43,12 @@ struct ws_transport {
 struct ws_transport_send {
 	unsigned rank;
 	struct ws_payload payload;
+};
+
+/* What is known of one rank. */
+struct ws_transport_sight {
+	enum ws_hang_link link;
+	uint64_t due, sent; /* bytes of the work at hand that go from us to it, and that have left */
 };
 
 struct ws_transport_ops {
@@ -76,6 +83,10 @@ struct ws_transport_ops {
 	/* Payload bytes that have left this process since open; *first_ns (may be NULL): when
 	 * the first of all did, 0 never. */
 	uint64_t (*sent)(const struct ws_transport *t, int64_t *first_ns);
+	/* While the work goes on and when it has failed; *starved_ns: how long of it receivers were ready and there
+	 * was nothing to send. May be NULL. */
+	void (*look)(const struct ws_transport *t, unsigned rank, struct ws_transport_sight *out,
+	             int64_t *starved_ns);
 	/* What keeps the receivers from taking a tensor of this dtype, by itself or in a flattened
 	 * bucket; NULL: nothing. Says more once the group is open; t may be NULL. */
 	const char *(*refuses)(const struct ws_transport *t, const char *torch_dtype, bool flattened);

@@ -11,6 +11,7 @@
 #include "job.h"
 
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +21,7 @@ struct gloo {
 	char *host;
 	struct ws_gloo_kv kv;
 	struct ws_store_gloo seen;
+	struct ws_gloo_watch watch;
 	struct ws_gloo *mesh;  /* written by the opening job, read after its wait */
 	bool joined;           /* that wait has been */
 	struct ws_job job;
@@ -29,6 +31,7 @@ struct gloo {
 	size_t n_payloads;
 	struct ws_gloo_transfer *transfers;
 	size_t n_transfers;
+	uint64_t due;          /* bytes of the broadcast at hand; 0: it is none */
 };
 
 static void gloo_close(struct ws_transport *t);
@@ -61,6 +64,7 @@ static int join(void *arg, struct ws_err *err)
 		.kv = &g->kv,
 		.host = g->host,
 		.log = g->opts.log,
+		.watch = &g->watch,
 	};
 	return ws_gloo_open(&opts, g->until, &g->stop, &g->mesh, err);
 }
@@ -78,7 +82,8 @@ static int gloo_open(const struct ws_transport_opts *opts, ws_deadline until,
 	g->job.fd = -1;
 	g->stop = (struct ws_cancel)WS_CANCEL_INIT;
 	g->host = strdup(opts->host);
-	if (!g->host) {
+	g->watch.ranks = calloc(opts->world_size, sizeof *g->watch.ranks);
+	if (!g->host || !g->watch.ranks) {
 		ws_err_set(err, WS_ESYSTEM, "out of memory");
 		goto fail;
 	}
@@ -104,6 +109,9 @@ static int gloo_send_bucket(struct ws_transport *t, const struct ws_payload *pay
 	struct gloo *g = (struct gloo *)t;
 	g->payloads = payloads;
 	g->n_payloads = n;
+	g->due = 0;
+	for (size_t i = 0; i < n; i++)
+		g->due += payloads[i].length;
 	g->until = until;
 	return ws_job_start(&g->job, send_all, g, err);
 }
@@ -126,6 +134,7 @@ static int gloo_send_each(struct ws_transport *t, const struct ws_transport_send
 		g->transfers[i] = (struct ws_gloo_transfer){ .peer = sends[i].rank,
 			                                     .payload = sends[i].payload };
 	g->n_transfers = n;
+	g->due = 0;
 	g->until = until;
 	return ws_job_start(&g->job, exchange, g, err);
 }
@@ -175,6 +184,31 @@ static uint64_t gloo_sent(const struct ws_transport *t, int64_t *first_ns)
 	return g->joined ? ws_gloo_sent(g->mesh) : 0;
 }
 
+static uint64_t due_to(const struct gloo *g, unsigned rank)
+{
+	unsigned children[32];
+	uint64_t due = 0;
+	for (size_t i = 0; !g->due && i < g->n_transfers; i++)
+		due += g->transfers[i].peer == rank ? g->transfers[i].payload.length : 0;
+	for (unsigned n = ws_gloo_children(g->opts.world_size, 0, 0, children); g->due && n > 0; n--)
+		due += children[n - 1] == rank ? g->due : 0;
+	return due;
+}
+
+static void gloo_look(const struct ws_transport *t, unsigned rank, struct ws_transport_sight *out,
+                      int64_t *starved_ns)
+{
+	static const enum ws_hang_link links[] = {
+		[WS_GLOO_UNSEEN] = WS_HANG_APART, [WS_GLOO_PUBLISHED] = WS_HANG_APART,
+		[WS_GLOO_CONNECTED] = WS_HANG_LINKED, [WS_GLOO_LOST] = WS_HANG_LINK_LOST,
+	};
+	const struct gloo *g = (const struct gloo *)t;
+	out->link = links[atomic_load(&g->watch.ranks[rank].stage)];
+	out->due = due_to(g, rank);
+	out->sent = atomic_load(&g->watch.ranks[rank].sent);
+	*starved_ns = atomic_load(&g->watch.starved_ns);
+}
+
 static bool is_one_of(const char *name, const char *const *names)
 {
 	while (*names && strcmp(name, *names))
@@ -222,6 +256,7 @@ static void gloo_close(struct ws_transport *t)
 	ws_gloo_close(g->mesh);
 	ws_cancel_fini(&g->stop);
 	free(g->transfers);
+	free(g->watch.ranks);
 	free(g->host);
 	free(g);
 }
@@ -237,6 +272,7 @@ const struct ws_transport_ops ws_transport_gloo = {
 	.wait = gloo_wait,
 	.progress = gloo_progress,
 	.sent = gloo_sent,
+	.look = gloo_look,
 	.refuses = gloo_refuses,
 	.abort = gloo_abort,
 	.close = gloo_close,

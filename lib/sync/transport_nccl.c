@@ -51,7 +51,7 @@ struct nccl {
 	ws_deadline until;
 	struct sending now, next;
 	struct ws_feed_box *ahead; /* the loader's */
-	atomic_bool agreed;
+	atomic_bool agreed, stands;
 	_Atomic uint64_t sent, taken;
 	_Atomic int64_t first_ns;
 };
@@ -88,6 +88,8 @@ static int join(void *arg, struct ws_err *err)
 	for (;;) {
 		if (ws_comm_ready(n->comm, &ready, err))
 			return -1;
+		if (ready)
+			atomic_store(&n->stands, true);
 		if (ready || atomic_load(&n->agreed))
 			break;
 		if (ws_cancelled(&n->stop))
@@ -302,16 +304,9 @@ static int send_box(struct nccl *n, struct ws_feed_box *box, struct ws_err *err)
 
 static int join_at_last(struct nccl *n, struct ws_err *err)
 {
-	struct ws_buf text;
-	if (ws_comm_wait(n->comm, n->until, &n->stop, err) == 0)
-		return 0;
-	if (!err || err->code != WS_ETIMEOUT)
-		return -1;
-	ws_buf_init(&text, 8192);
-	ws_store_explain(n->opts.store, &text);
-	ws_err_hint(err, "%s", ws_buf_str(&text));
-	ws_buf_free(&text);
-	return -1;
+	const int rc = ws_comm_wait(n->comm, n->until, &n->stop, err);
+	atomic_store(&n->stands, rc == 0);
+	return rc;
 }
 
 static int send_all(void *arg, struct ws_err *err)
@@ -362,6 +357,16 @@ static int nccl_wait(struct ws_transport *t, struct ws_err *err)
 	if (rc || ws_cancelled(&n->stop))
 		give_up(n);
 	return rc;
+}
+
+/* A communicator stands or does not, and nobody tells with whom. */
+static void nccl_look(const struct ws_transport *t, unsigned rank, struct ws_transport_sight *out,
+                      int64_t *starved_ns)
+{
+	const struct nccl *n = (const struct nccl *)t;
+	(void)rank;
+	*out = (struct ws_transport_sight){ .link = atomic_load(&n->stands) ? WS_HANG_LINKED : WS_HANG_APART };
+	*starved_ns = 0;
 }
 
 static void nccl_abort(struct ws_transport *t)
@@ -436,6 +441,7 @@ const struct ws_transport_ops ws_transport_nccl = {
 	.wait = nccl_wait,
 	.progress = nccl_progress,
 	.sent = nccl_sent,
+	.look = nccl_look,
 	.refuses = nccl_refuses,
 	.abort = nccl_abort,
 	.close = nccl_close,

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "explain_state.h"
+
+#include "wsync/clock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const int64_t PATIENCE_NS = 10 * WS_NS_PER_S;
+static const int64_t SLOWEST_PACE_NS = 60 * WS_NS_PER_S;
+/* Who interrupts a wait that has hardly begun knows what was going on. */
+static const int64_t WORTH_TELLING_NS = 2 * WS_NS_PER_S;
+
+/* ---- requests that go by ------------------------------------------------------------------------ */
+
+static struct explain_seen *seen_of(struct ws_explain *x, const struct ws_http_call *call, size_t *n_url)
+{
+	for (size_t i = 0; i < x->opts.n; i++) {
+		*n_url = strlen(x->opts.urls[i]);
+		if (strncmp(call->url, x->opts.urls[i], *n_url) == 0 && call->url[*n_url] == '/')
+			return &x->seen[i];
+	}
+	return NULL;
+}
+
+static enum ws_hang_request request_of(const struct ws_http_call *call)
+{
+	static const enum ws_hang_request stages[] = {
+		[WS_HTTP_CONNECTING] = WS_HANG_CONNECTING, [WS_HTTP_SENDING] = WS_HANG_SENDING,
+		[WS_HTTP_SENT] = WS_HANG_SENT, [WS_HTTP_ANSWERING] = WS_HANG_ANSWERING,
+	};
+	if (call->done && call->err.code == WS_OK)
+		return WS_HANG_ANSWERED;
+	if (call->done && call->err.code != WS_ETIMEOUT)
+		return WS_HANG_BROKEN;
+	return stages[call->stage];
+}
+
+static void see(void *ctx, const struct ws_http_call *call)
+{
+	struct ws_explain *x = ctx;
+	size_t n_url;
+	struct explain_seen *s = call->user == x ? NULL : seen_of(x, call, &n_url);
+	if (!s)
+		return;
+	const char *path = call->url + n_url;
+	s->request = request_of(call);
+	s->ns = call->ns;
+	s->status = call->status;
+	snprintf(s->route, sizeof s->route, "%s %.*s", call->method, (int)strcspn(path, "?"), path);
+	if (call->address[0])
+		memcpy(s->address, call->address, sizeof s->address);
+}
+
+/* ---- silence ------------------------------------------------------------------------------------ */
+
+static int64_t patience(const struct ws_explain *x)
+{
+	return x->opts.patience_ns > 0 ? x->opts.patience_ns : PATIENCE_NS;
+}
+
+void ws_explain_heard(struct ws_explain *x)
+{
+	if (!x)
+		return;
+	x->pace_ns = patience(x);
+	x->tell_at = ws_now_ns() + x->pace_ns;
+}
+
+static void tell_waiting(struct ws_explain *x)
+{
+	struct ws_hang h = { .endpoints = NULL };
+	struct ws_buf text;
+	ws_buf_init(&text, 16384);
+	ws_http_each(x->opts.http, see, x);
+	if (explain_collect(x, WS_HANG_WAITING, &h) == 0) {
+		ws_hang_tell_briefly(&h, &text);
+		const struct ws_event ev = { .type = WS_EV_WAITING,
+			                     .waiting = { .phase = x->phase, .ns = h.waited_ns,
+			                                  .message = ws_buf_str(&text) } };
+		x->opts.sink.event(x->opts.sink.ctx, &ev);
+	}
+	ws_buf_free(&text);
+	ws_hang_fini(&h);
+}
+
+/* Said again after twice the time, and at least once a minute. */
+static void turn(void *ctx)
+{
+	struct ws_explain *x = ctx;
+	const int64_t now = ws_now_ns();
+	if (now < x->tell_at || x->caught || !x->opts.sink.event)
+		return;
+	x->tell_at = now + x->pace_ns;
+	x->pace_ns = x->pace_ns < SLOWEST_PACE_NS / 2 ? 2 * x->pace_ns : SLOWEST_PACE_NS;
+	tell_waiting(x);
+}
+
+/* ---- what is told to us ------------------------------------------------------------------------- */
+
+int ws_explain_open(const struct ws_explain_opts *opts, struct ws_explain **out, struct ws_err *err)
+{
+	struct ws_explain *x = calloc(1, sizeof *x);
+	if (!x || !(x->seen = calloc(opts->n + 1, sizeof *x->seen))) {
+		free(x);
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	}
+	x->opts = *opts;
+	x->phase_since = ws_now_ns();
+	ws_explain_heard(x);
+	ws_http_watch(opts->http, &(struct ws_http_watch){ turn, see, x });
+	*out = x;
+	return 0;
+}
+
+void ws_explain_close(struct ws_explain *x)
+{
+	if (!x)
+		return;
+	explain_probe_end(x, NULL);
+	ws_http_watch(x->opts.http, NULL);
+	ws_hang_fini(&x->hang);
+	free(x->seen);
+	free(x);
+}
+
+void ws_explain_phase(struct ws_explain *x, enum ws_phase phase, const struct ws_explain_limit *limits, size_t n)
+{
+	if (!x)
+		return;
+	x->phase = phase;
+	x->phase_since = ws_now_ns();
+	x->n_limits = n < EXPLAIN_LIMITS ? n : EXPLAIN_LIMITS;
+	memcpy(x->limits, limits, x->n_limits * sizeof *limits);
+	ws_explain_heard(x);
+}
+
+void ws_explain_bucket(struct ws_explain *x, size_t b, size_t n, uint64_t bytes, bool flush)
+{
+	if (!x)
+		return;
+	if (b == 0)
+		x->n_arrived = 0;
+	x->bucket = b;
+	x->buckets = n;
+	x->bytes = bytes;
+	x->flush = flush;
+}
+
+void ws_explain_arrived(struct ws_explain *x)
+{
+	if (x)
+		x->n_arrived = x->bucket + 1;
+}
+
+void ws_explain_begin(struct ws_explain *x, const struct ws_together *w)
+{
+	if (!x)
+		return;
+	x->wait = w;
+	x->wait_since = x->moved_at = ws_now_ns();
+}
+
+void ws_explain_moved(struct ws_explain *x)
+{
+	if (!x)
+		return;
+	x->moved_at = ws_now_ns();
+	ws_explain_heard(x);
+}
+
+void ws_explain_end(struct ws_explain *x)
+{
+	if (x)
+		x->wait = NULL;
+}
+
+/* ---- the end ------------------------------------------------------------------------------------ */
+
+void ws_explain_catch(struct ws_explain *x, enum ws_hang_end end)
+{
+	if (!x || x->caught)
+		return;
+	ws_http_each(x->opts.http, see, x);
+	if (explain_collect(x, end, &x->hang))
+		return;
+	x->caught = true;
+	/* One that has not answered the first of all requests would not answer these. */
+	if (end == WS_HANG_DEADLINE && x->phase != WS_PHASE_CONNECT)
+		explain_probe_begin(x, &x->hang);
+}
+
+void ws_explain_failed(struct ws_explain *x, const struct ws_err *err)
+{
+	if (err->code == WS_ETIMEOUT)
+		ws_explain_catch(x, WS_HANG_DEADLINE);
+	else if (err->code == WS_ECANCELLED)
+		ws_explain_catch(x, WS_HANG_CANCELLED);
+}
+
+/* A lock, or a file, that was waited for has an error of its own, which says all. */
+static bool is_worth_it(const struct ws_hang *h)
+{
+	if (h->wait == WS_HANG_OURSELVES && h->phase != WS_PHASE_VERIFY)
+		return false;
+	return h->end == WS_HANG_DEADLINE || h->waited_ns > WORTH_TELLING_NS;
+}
+
+void ws_explain_finish(struct ws_explain *x, struct ws_err *err)
+{
+	if (!x || !x->caught)
+		return;
+	explain_probe_end(x, &x->hang);
+	if (is_worth_it(&x->hang)) {
+		const struct ws_event ev = { .type = WS_EV_HANG, .hang = &x->hang };
+		ws_hang_judge(&x->hang);
+		if (x->opts.sink.event)
+			x->opts.sink.event(x->opts.sink.ctx, &ev);
+		if (err && !err->hint[0] && x->hang.end == WS_HANG_DEADLINE)
+			ws_err_hint(err, "%s", x->hang.remedy);
+	}
+	ws_hang_fini(&x->hang);
+	x->caught = false;
+}

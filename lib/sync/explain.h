@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* explain.h - who waits for what, watched from aside: a line when it has been silent for long, and all that
+ * was seen when a deadline passes (wsync/hang.h).
+ *
+ * Whoever runs an operation opens one of these, says which phase begins, and hands it to the group. The
+ * rest it sees by itself, through the HTTP client. It belongs to one thread. NULL is fine everywhere. */
+#ifndef WS_SYNC_EXPLAIN_H
+#define WS_SYNC_EXPLAIN_H
+
+#include "endpoint_call.h"
+#include "wsync/hang.h"
+
+struct ws_group;
+struct ws_together;
+struct ws_explain; /* opaque */
+
+struct ws_explain_opts {
+	struct ws_http *http;    /* borrowed; nobody else may watch it */
+	const char *const *urls; /* borrowed */
+	size_t n;
+	struct ws_sink sink;
+	int64_t patience_ns;     /* silence before the first line; 0: 10 s */
+};
+
+int ws_explain_open(const struct ws_explain_opts *opts, struct ws_explain **out, struct ws_err *err);
+void ws_explain_close(struct ws_explain *x);
+
+/* What bounds a wait: a limit, and the option by which it is raised. */
+struct ws_explain_limit {
+	const char *option; /* static */
+	int64_t ns;
+	ws_deadline until;  /* of all waits together; 0: of each by itself */
+};
+/* A phase begins, with the limits that may end a wait in it, the likeliest first. */
+void ws_explain_phase(struct ws_explain *x, enum ws_phase phase, const struct ws_explain_limit *limits, size_t n);
+/* The bucket that is moved from now on, and that it has arrived. */
+void ws_explain_bucket(struct ws_explain *x, size_t b, size_t n, uint64_t bytes, bool flush);
+void ws_explain_arrived(struct ws_explain *x);
+/* Something was told, or moved: the silence ends. */
+void ws_explain_heard(struct ws_explain *x);
+
+/* Between these a group's ranks are waited for. */
+void ws_explain_begin(struct ws_explain *x, const struct ws_together *w);
+void ws_explain_moved(struct ws_explain *x); /* a byte did */
+void ws_explain_end(struct ws_explain *x);
+
+/* The wait has ended badly: keeps what is to be seen at this moment, of the first time since the last
+ * ws_explain_finish, and begins to ask those that are waited for whether they live. */
+void ws_explain_catch(struct ws_explain *x, enum ws_hang_end end);
+/* Likewise, where the error is of time or patience that ran out. */
+void ws_explain_failed(struct ws_explain *x, const struct ws_err *err);
+/* What was kept is judged and told to the sink, and is the hint of an error without one. At most a second
+ * after it was caught. Where nothing was caught, or it says nothing: nothing. */
+void ws_explain_finish(struct ws_explain *x, struct ws_err *err);
+
+#endif

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hang_list.h - what the judgement and the text of a hang (wsync/hang.h) both say: who. */
+#ifndef WS_SYNC_HANG_LIST_H
+#define WS_SYNC_HANG_LIST_H
+
+#include "wsync/hang.h"
+
+typedef bool (*hang_of_rank)(const struct ws_hang *h, size_t i);
+typedef bool (*hang_of_endpoint)(const struct ws_hang *h, size_t i);
+
+/* "ranks 3 to 5 of http://a; rank 9 of http://b" of those that pass. Returns how many did. */
+size_t hang_list_ranks(const struct ws_hang *h, hang_of_rank pass, struct ws_buf *out);
+/* "http://a, http://b and 3 more". out may be NULL: only counts. */
+size_t hang_list_endpoints(const struct ws_hang *h, hang_of_endpoint pass, struct ws_buf *out);
+
+bool hang_is_nccl(const struct ws_hang *h);
+/* An answer of it is still to come. */
+bool hang_is_awaited(const struct ws_hang *h, size_t endpoint);
+/* How many of its ranks are at the store. */
+unsigned hang_present(const struct ws_hang *h, size_t endpoint);
+bool hang_nobody_came(const struct ws_hang *h);
+
+#endif

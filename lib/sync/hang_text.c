@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hang_text.c - the facts of a hang in sentences, and in one line while it lasts; and their words for programs. */
+#include "hang_list.h"
+
+#include "wsync/clock.h"
+#include "wsync/str.h"
+
+#include <string.h>
+
+enum { NUM = 32, ENDPOINTS = 6, PEERS = 4, FED = 8 };
+
+/* ---- words ---- */
+
+const char *ws_hang_cause_name(enum ws_hang_cause cause)
+{
+	static const char *const names[WS_HANG_CAUSES] = {
+		[WS_HANG_UNKNOWN] = "unknown", [WS_HANG_SERVER_GONE] = "server-gone",
+		[WS_HANG_SERVER_STOPPED] = "server-stopped", [WS_HANG_NO_ROUTE] = "no-route",
+		[WS_HANG_SLOW_REQUEST] = "slow-request", [WS_HANG_RANK_LEFT] = "rank-left",
+		[WS_HANG_OTHER_GROUP] = "other-group", [WS_HANG_LOOPBACK] = "loopback",
+		[WS_HANG_STORE_UNREACHED] = "store-unreached", [WS_HANG_MISSING_RANKS] = "missing-ranks",
+		[WS_HANG_MISSING_ENDPOINT] = "missing-endpoint", [WS_HANG_NOT_TAKEN_UP] = "not-taken-up",
+		[WS_HANG_NOT_PUBLISHED] = "not-published", [WS_HANG_ID_NOT_ASKED] = "id-not-asked",
+		[WS_HANG_DATA_PLANE] = "data-plane", [WS_HANG_AFTER_FORMING] = "after-forming",
+		[WS_HANG_SOURCE_SLOW] = "source-slow", [WS_HANG_LINK_BROKE] = "link-broke",
+		[WS_HANG_NOT_RECEIVING] = "not-receiving", [WS_HANG_STALLED] = "stalled",
+		[WS_HANG_SLOW_WIRE] = "slow-wire", [WS_HANG_LOADING] = "loading",
+		[WS_HANG_DOWNSTREAM] = "downstream", [WS_HANG_BUSY] = "busy",
+		[WS_HANG_FLUSHING] = "flushing", [WS_HANG_CHECKSUMS] = "checksums",
+		[WS_HANG_STARTING] = "starting", [WS_HANG_OWN_WORK] = "own-work",
+	};
+	return (unsigned)cause < WS_HANG_CAUSES ? names[cause] : "unknown";
+}
+
+const char *ws_hang_request_name(enum ws_hang_request request)
+{
+	static const char *const names[] = { NULL, "connecting", "sending", "sent", "answering", "answered",
+		                             "broken" };
+	return names[request];
+}
+
+const char *ws_hang_probe_name(enum ws_hang_probe probe)
+{
+	static const char *const names[] = { NULL, "refused", "unreached", "silent", "answers" };
+	return names[probe];
+}
+
+const char *ws_hang_store_name(enum ws_hang_store store)
+{
+	static const char *const names[] = { "absent", "joined", "asked", "left" };
+	return names[store];
+}
+
+const char *ws_hang_link_name(enum ws_hang_link link)
+{
+	static const char *const names[] = { NULL, "apart", "linked", "lost" };
+	return names[link];
+}
+
+/* ---- forming ---- */
+
+static bool is_absent(const struct ws_hang *h, size_t i)
+{
+	return h->ranks[i].store == WS_HANG_ABSENT && !h->endpoints[h->ranks[i].endpoint].unnamed &&
+	       !h->loose;
+}
+
+static bool is_joined(const struct ws_hang *h, size_t i)
+{
+	return h->ranks[i].store == WS_HANG_JOINED;
+}
+
+static bool has_left(const struct ws_hang *h, size_t i)
+{
+	return h->ranks[i].store == WS_HANG_LEFT;
+}
+
+static bool is_apart(const struct ws_hang *h, size_t i)
+{
+	return h->ranks[i].store == WS_HANG_ASKED && h->ranks[i].link != WS_HANG_LINKED;
+}
+
+static bool is_linked(const struct ws_hang *h, size_t i)
+{
+	return h->ranks[i].link == WS_HANG_LINKED;
+}
+
+static bool has_unnamed(const struct ws_hang *h, size_t i)
+{
+	return h->endpoints[i].unnamed > 0;
+}
+
+static const struct {
+	hang_of_rank pass;
+	const char *gloo, *nccl;
+} standings[] = {
+	{ is_absent, "not at the store", "not at the store" },
+	{ is_joined, "at the store, without an address of their own", "at the store, not asking for the id" },
+	{ has_left, "left the store again", "left the store again" },
+	{ is_apart, "published an address, not connected yet", "asked for the NCCL id, not connected" },
+	{ is_linked, "connected", "connected" },
+};
+enum { STANDINGS = sizeof standings / sizeof standings[0] };
+
+static void put_standings(const struct ws_hang *h, struct ws_buf *out)
+{
+	for (size_t i = 0; i < STANDINGS; i++) {
+		struct ws_buf who;
+		ws_buf_init(&who, 8192);
+		if (hang_list_ranks(h, standings[i].pass, &who))
+			ws_buf_printf(out, "; %s: %s", hang_is_nccl(h) ? standings[i].nccl : standings[i].gloo,
+			              ws_buf_str(&who));
+		ws_buf_free(&who);
+	}
+	for (size_t i = 0; i < h->n_endpoints; i++)
+		if (has_unnamed(h, i))
+			ws_buf_printf(out, "; at the store, not known which: %u of the %u ranks of %s",
+			              h->endpoints[i].unnamed, h->endpoints[i].n_ranks, h->endpoints[i].url);
+}
+
+static void put_peers(const struct ws_hang *h, struct ws_buf *out)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < h->n_peers; i++) {
+		const struct ws_hang_peer *p = &h->peers[i];
+		/* A member that is merely on its way is counted above. */
+		if (p->joined && !p->foreign && !h->loose)
+			continue;
+		if (n++ >= PEERS)
+			continue;
+		ws_buf_printf(out, "%s%s (%s", n == 1 ? " Also at the store: " : ", ", p->address,
+		              p->joined ? "joined" : p->connected ? "did not join" : "left");
+		if (p->waits_for[0])
+			ws_buf_printf(out, ", waits for \"%s\"%s", p->waits_for,
+			              p->foreign ? " of another group" : "");
+		ws_buf_puts(out, ")");
+	}
+	if (n > PEERS)
+		ws_buf_printf(out, " and %zu more", n - PEERS);
+	if (n)
+		ws_buf_puts(out, ".");
+}
+
+static void put_group(const struct ws_hang *h, struct ws_buf *out)
+{
+	ws_buf_printf(out, " %u of %u ranks have joined group %s (%s) at %s port %u", h->joined,
+	              h->world_size - 1, h->group, h->backend, h->address, (unsigned)h->port);
+	put_standings(h, out);
+	ws_buf_puts(out, ".");
+	put_peers(h, out);
+}
+
+/* ---- moving ---- */
+
+static void put_taken(const struct ws_hang *h, size_t i, struct ws_buf *out)
+{
+	const struct ws_hang_rank *r = &h->ranks[i];
+	char part[NUM];
+	ws_buf_printf(out, "rank %zu of %s %s%s", i + 1, h->endpoints[r->endpoint].url,
+	              r->link == WS_HANG_LINK_LOST ? "is lost, after " : "took ",
+	              r->taken == 0         ? "nothing"
+	              : r->taken < r->due ? ws_format_size(part, NUM, r->taken) : "all");
+}
+
+static void put_movement(const struct ws_hang *h, struct ws_buf *out)
+{
+	char size[NUM], time[NUM];
+	size_t fed = 0, left = 0, lag = 0;
+	for (size_t i = 0; i < h->n_ranks; i++) {
+		left += h->ranks[i].due > 0;
+		lag += h->ranks[i].taken < h->ranks[i].due;
+	}
+	ws_buf_printf(out, " Of %s, %s", h->what, ws_format_size(size, NUM, h->bytes));
+	/* Who took all is of no interest beside who did not. */
+	for (size_t i = 0; i < h->n_ranks && fed < FED; i++) {
+		if (!h->ranks[i].due || (lag && h->ranks[i].taken >= h->ranks[i].due))
+			continue;
+		ws_buf_puts(out, fed++ ? "; " : ", ");
+		put_taken(h, i, out);
+	}
+	if (lag && lag < left)
+		ws_buf_printf(out, "; the other%s that we feed took all", left - lag == 1 ? "" : "s");
+	if (lag && h->still_ns > 0)
+		ws_buf_printf(out, "; nothing moved for %s", ws_format_duration(time, NUM, h->still_ns));
+	if (h->starved_ns > 0)
+		ws_buf_printf(out, "; our source had no bytes ready for %s of that time",
+		              ws_format_duration(time, NUM, h->starved_ns));
+	ws_buf_puts(out, ".");
+}
+
+/* ---- endpoints ---- */
+
+static void put_request(const struct ws_hang_endpoint *e, bool timed, struct ws_buf *out)
+{
+	static const char *const states[] = { "", "not connected", "being sent", "sent", "being answered", "",
+		                              "" };
+	char time[NUM];
+	if (e->request == WS_HANG_NO_REQUEST)
+		ws_buf_puts(out, "nothing was asked");
+	else if (e->request == WS_HANG_ANSWERED)
+		ws_buf_printf(out, "%s answered (HTTP %ld)", e->route, e->status);
+	else if (e->request == WS_HANG_BROKEN)
+		ws_buf_printf(out, "%s broken off", e->route);
+	else
+		ws_buf_printf(out, "%s %s, no answer%s%s", e->route, states[e->request], timed ? " in " : "",
+		              timed ? ws_format_duration(time, NUM, e->request_ns) : "");
+}
+
+static void put_probes(const struct ws_hang_endpoint *e, struct ws_buf *out)
+{
+	static const char *const says[] = { "", "is refused a connection", "finds no connection", "is not answered",
+		                            "is answered" };
+	if (e->front == WS_HANG_NOT_PROBED)
+		return;
+	ws_buf_printf(out, ", /model_info %s now", says[e->front]);
+	if (e->health == WS_HANG_ANSWERS && e->health_status)
+		ws_buf_printf(out, " and /health with HTTP %ld", e->health_status);
+	else if (e->health != e->front && e->health != WS_HANG_NOT_PROBED)
+		ws_buf_printf(out, " and /health %s", says[e->health]);
+}
+
+static void put_endpoint(const struct ws_hang *h, size_t i, struct ws_buf *out)
+{
+	const struct ws_hang_endpoint *e = &h->endpoints[i];
+	ws_buf_printf(out, " %s: ", e->url);
+	put_request(e, true, out);
+	if (h->wait == WS_HANG_MOVING && h->buckets)
+		ws_buf_printf(out, ", %zu of %zu answered before", e->buckets, h->buckets);
+	put_probes(e, out);
+	ws_buf_puts(out, ".");
+}
+
+static void put_endpoints(const struct ws_hang *h, struct ws_buf *out)
+{
+	size_t n = 0;
+	const size_t awaited = hang_list_endpoints(h, hang_is_awaited, NULL);
+	for (size_t i = 0; i < h->n_endpoints && n < ENDPOINTS; i++) {
+		if (awaited && !hang_is_awaited(h, i))
+			continue;
+		n++;
+		put_endpoint(h, i, out);
+	}
+	if (awaited > n)
+		ws_buf_printf(out, " %zu more endpoints have not answered.", awaited - n);
+	if (awaited && awaited < h->n_endpoints)
+		ws_buf_printf(out, " %zu other endpoint%s not waited for.", h->n_endpoints - awaited,
+		              h->n_endpoints - awaited == 1 ? " was" : "s were");
+}
+
+void ws_hang_tell(const struct ws_hang *h, struct ws_buf *out)
+{
+	char time[NUM];
+	ws_buf_printf(out, "waited %s", ws_format_duration(time, NUM, h->waited_ns));
+	if (h->option && h->end == WS_HANG_DEADLINE)
+		ws_buf_printf(out, " (--%s)", h->option);
+	ws_buf_printf(out, " in phase %s.", ws_phase_name(h->phase));
+	if (h->wait == WS_HANG_FORMING)
+		put_group(h, out);
+	if (h->wait == WS_HANG_MOVING && h->bytes)
+		put_movement(h, out);
+	put_endpoints(h, out);
+}
+
+/* ---- in one line ---- */
+
+static bool lags(const struct ws_hang *h, size_t i)
+{
+	return h->ranks[i].taken < h->ranks[i].due;
+}
+
+static bool brief_forming(const struct ws_hang *h, struct ws_buf *out)
+{
+	for (size_t i = 0; i + 1 < STANDINGS; i++) {
+		if (!hang_list_ranks(h, standings[i].pass, out))
+			continue;
+		ws_buf_printf(out, ": %s", hang_is_nccl(h) ? standings[i].nccl : standings[i].gloo);
+		return true;
+	}
+	if (h->joined + 1 >= h->world_size)
+		return false;
+	ws_buf_printf(out, "%u more ranks at %s port %u: %u of %u have come", h->world_size - 1 - h->joined,
+	              h->address, (unsigned)h->port, h->joined, h->world_size - 1);
+	return true;
+}
+
+static bool brief_moving(const struct ws_hang *h, struct ws_buf *out)
+{
+	char done[NUM], all[NUM];
+	uint64_t least = h->bytes;
+	for (size_t i = 0; i < h->n_ranks; i++)
+		if (lags(h, i) && h->ranks[i].taken < least)
+			least = h->ranks[i].taken;
+	if (!hang_list_ranks(h, lags, out))
+		return false;
+	ws_buf_printf(out, ": took %s of %s, %s", least ? ws_format_size(done, NUM, least) : "nothing",
+	              ws_format_size(all, NUM, h->bytes), h->what);
+	return true;
+}
+
+static bool brief_answer(const struct ws_hang *h, struct ws_buf *out)
+{
+	for (size_t i = 0; i < h->n_endpoints; i++) {
+		if (!hang_is_awaited(h, i))
+			continue;
+		hang_list_endpoints(h, hang_is_awaited, out);
+		ws_buf_puts(out, ": ");
+		put_request(&h->endpoints[i], false, out);
+		return true;
+	}
+	return false;
+}
+
+void ws_hang_tell_briefly(const struct ws_hang *h, struct ws_buf *out)
+{
+	char time[NUM];
+	const int64_t s = h->waited_ns / WS_NS_PER_S;
+	if (s >= 10) /* more digits would say nothing */
+		ws_buf_printf(out, "waiting %lld s for ", (long long)s);
+	else
+		ws_buf_printf(out, "waiting %s for ", ws_format_duration(time, NUM, h->waited_ns));
+	if ((h->wait == WS_HANG_FORMING && brief_forming(h, out)) ||
+	    (h->wait == WS_HANG_MOVING && brief_moving(h, out)) ||
+	    (h->wait != WS_HANG_OURSELVES && brief_answer(h, out)))
+		return;
+	ws_buf_printf(out, "our own work in phase %s", ws_phase_name(h->phase));
+}

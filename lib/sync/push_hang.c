@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push_hang.c - what the push tells to who watches it (explain.h). */
+#include "push_state.h"
+
+int push_hang_open(struct ws_push *p, struct ws_err *err)
+{
+	const struct ws_explain_opts o = { .http = p->http, .urls = p->opts.endpoints,
+		                           .n = p->opts.n_endpoints, .sink = p->opts.sink };
+	return ws_explain_open(&o, &p->explain, err);
+}
+
+void push_hang_phase(struct ws_push *p)
+{
+	const struct ws_explain_limit connect = { "connect-timeout", p->opts.connect_ns, 0 };
+	const struct ws_explain_limit init = { "init-timeout", p->opts.init_ns, 0 };
+	const struct ws_explain_limit bucket = { "bucket-timeout", p->opts.bucket_ns, 0 };
+	struct ws_explain_limit limits[3] = { bucket, connect };
+	size_t n = 2;
+	if (p->phase == WS_PHASE_INIT)
+		limits[0] = init;
+	if (p->phase == WS_PHASE_CONNECT)
+		limits[0] = connect;
+	if (p->phase == WS_PHASE_RESUME || p->phase == WS_PHASE_DESTROY)
+		n = 0; /* these have limits of their own, which nobody can set */
+	if (n && p->until != WS_FOREVER)
+		limits[n++] = (struct ws_explain_limit){ "timeout", p->opts.timeout_ns, p->until };
+	ws_explain_phase(p->explain, p->phase, limits, n);
+}

@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From made evidence to the likely cause: each row of the table, and what stands before what. */
+#include "wsync/clock.h"
+#include "wsync/hang.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { MAX = 8 };
+
+struct scene {
+	struct ws_hang h;
+	struct ws_hang_endpoint endpoints[MAX];
+	struct ws_hang_rank ranks[MAX];
+	struct ws_hang_peer peers[MAX];
+};
+
+static const char *const urls[] = { "http://a:1", "http://b:1", "http://c:1" };
+
+/* n endpoints of so many ranks each, waited for, everything else empty. */
+static struct scene *scene(enum ws_hang_wait wait, size_t n, unsigned ranks)
+{
+	static struct scene s;
+	memset(&s, 0, sizeof s);
+	s.h = (struct ws_hang){ .end = WS_HANG_DEADLINE, .wait = wait, .phase = WS_PHASE_INIT,
+		                .waited_ns = 10 * WS_NS_PER_S, .option = "init-timeout",
+		                .group = "wsync-1", .backend = "gloo", .address = "10.0.0.1", .port = 4711,
+		                .endpoints = s.endpoints, .n_endpoints = n, .ranks = s.ranks,
+		                .n_ranks = n * ranks, .world_size = (unsigned)n * ranks + 1, .peers = s.peers };
+	for (size_t i = 0; i < n; i++)
+		s.endpoints[i] = (struct ws_hang_endpoint){
+			.url = urls[i], .rank_offset = (unsigned)i * ranks + 1, .n_ranks = ranks,
+			.request = WS_HANG_SENT, .route = "POST /init_weights_update_group",
+			.request_ns = 10 * WS_NS_PER_S, .front = WS_HANG_ANSWERS, .health = WS_HANG_ANSWERS,
+			.health_status = 200,
+		};
+	for (size_t r = 0; r < n * ranks; r++)
+		s.ranks[r] = (struct ws_hang_rank){ .endpoint = r / ranks, .link = WS_HANG_APART };
+	return &s;
+}
+
+/* Ranks from..to (numbers of the group) have come so far. */
+static void come(struct scene *s, size_t from, size_t to, enum ws_hang_store store, enum ws_hang_link link)
+{
+	for (size_t r = from; r <= to; r++) {
+		s->ranks[r - 1].store = store;
+		s->ranks[r - 1].link = link;
+		s->h.joined++;
+	}
+}
+
+static struct scene *moving(size_t n, unsigned ranks)
+{
+	struct scene *s = scene(WS_HANG_MOVING, n, ranks);
+	come(s, 1, n * ranks, WS_HANG_ASKED, WS_HANG_LINKED);
+	s->h.phase = WS_PHASE_TRANSFER;
+	s->h.option = "bucket-timeout";
+	snprintf(s->h.what, sizeof s->h.what, "bucket 3 of 9");
+	s->h.bucket = 2;
+	s->h.buckets = 9;
+	s->h.bytes = 1 << 20;
+	for (size_t r = 1; r <= n * ranks; r *= 2)
+		s->ranks[r - 1].due = s->ranks[r - 1].taken = s->h.bytes;
+	return s;
+}
+
+static void expect(struct scene *s, enum ws_hang_cause cause, const char *likely)
+{
+	ws_hang_judge(&s->h);
+	if (s->h.cause != cause || !strstr(s->h.likely, likely))
+		print_error("cause %s, likely: %s\n", ws_hang_cause_name(s->h.cause), s->h.likely);
+	assert_int_equal(s->h.cause, cause);
+	assert_non_null(strstr(s->h.likely, likely));
+	assert_true(s->h.remedy[0]);
+	assert_null(strchr(s->h.likely, '{'));
+	assert_null(strchr(s->h.remedy, '{'));
+}
+
+static void told(const struct scene *s, const char *part)
+{
+	struct ws_buf text;
+	ws_buf_init(&text, 65536);
+	ws_hang_tell(&s->h, &text);
+	if (!strstr(ws_buf_str(&text), part))
+		print_error("facts: %s\n", ws_buf_str(&text));
+	assert_non_null(strstr(ws_buf_str(&text), part));
+	ws_buf_free(&text);
+}
+
+static void told_briefly(const struct scene *s, const char *whole)
+{
+	struct ws_buf text;
+	ws_buf_init(&text, 65536);
+	ws_hang_tell_briefly(&s->h, &text);
+	assert_string_equal(ws_buf_str(&text), whole);
+	ws_buf_free(&text);
+}
+
+/* ---- forming ---- */
+
+static void nobody_came_to_a_loopback_address(void **state)
+{
+	(void)state;
+	struct scene *s = scene(WS_HANG_FORMING, 1, 2);
+	s->h.loopback = true;
+	strcpy(s->h.address, "127.0.0.1");
+	expect(s, WS_HANG_LOOPBACK, "told to come to 127.0.0.1");
+	assert_non_null(strstr(s->h.remedy, "--master-address"));
+	told(s, "0 of 2 ranks have joined group wsync-1 (gloo) at 127.0.0.1 port 4711");
+	told(s, "not at the store: ranks 1, 2 of http://a:1");
+}
+
+static void nobody_came_to_a_good_address(void **state)
+{
+	(void)state;
+	struct scene *s = scene(WS_HANG_FORMING, 2, 2);
+	expect(s, WS_HANG_STORE_UNREACHED, "10.0.0.1 port 4711");
+	assert_non_null(strstr(s->h.remedy, "--init-timeout gives it longer"));
+	told_briefly(s, "waiting 10 s for ranks 1, 2 of http://a:1; ranks 3, 4 of http://b:1: not at the store");
+}
+
+static void some_ranks_of_an_endpoint_are_missing(void **state)
+{
+	(void)state;
+	struct scene *s = scene(WS_HANG_FORMING, 2, 4);
+	come(s, 1, 5, WS_HANG_ASKED, WS_HANG_APART);
+	come(s, 8, 8, WS_HANG_ASKED, WS_HANG_APART);
+	expect(s, WS_HANG_MISSING_RANKS, "but not ranks 6, 7 of http://b:1");
+	told_briefly(s, "waiting 10 s for ranks 6, 7 of http://b:1: not at the store");
+}
+
+static void of_an_endpoint_whose_ranks_are_not_told_apart_some_are_missing(void **state)
+{
+	(void)state;
+	struct scene *s = scene(WS_HANG_FORMING, 1, 4);
+	strcpy(s->h.backend, "nccl");
+	s->h.joined = s->endpoints[0].unnamed = 3;
+	s->h.n_peers = 3;
+	for (size_t i = 0; i < 3; i++)
+		s->peers[i] = (struct ws_hang_peer){ .joined = true, .connected = true, .asked = true };
+	expect(s, WS_HANG_MISSING_RANKS, "but not some ranks of http://a:1");
+	told(s, "not known which: 3 of the 4 ranks of http://a:1");
+}
+
+static void one_endpoint_stayed_away(void **state)
+{
+	(void)state;
+	struct scene *s = scene(WS_HANG_FORMING, 3, 2);
+	come(s, 1, 4, WS_HANG_ASKED, WS_HANG_APART);
+	expect(s, WS_HANG_MISSING_ENDPOINT, "no process of http://c:1 has");
+	assert_non_null(strstr(s->h.remedy, "10.0.0.1 port 4711"));
+}
+
+static void whose_are_missing_is_not_known_where_endpoints_share_an_address(void **state)
+{
+	(void)state;
+	struct scene *s = scene(WS_HANG_FORMING, 2, 2);
+	strcpy(s->h.backend, "nccl");
+	s->h.joined = s->h.loose = 3;
+	s->h.n_peers = 3;
+	s->endpoints[0].request = WS_HANG_ANSWERED;
+	for (size_t i = 0; i < 3; i++)
+		s->peers[i] = (struct ws_hang_peer){ .joined = true, .connected = true, .asked = true };
+	expect(s, WS_HANG_NOT_TAKEN_UP, "and http://b:1 has not answered");
+	told_briefly(s, "waiting 10 s for 1 more ranks at 10.0.0.1 port 4711: 3 of 4 have come");
+}
+
+static void a_rank_came_and_left(void **state)
+{
+	(void)state;
+	struct scene *s = scene(WS_HANG_FORMING, 1, 4);
+	come(s, 1, 4, WS_HANG_ASKED, WS_HANG_APART);
+	s->ranks[2].store = WS_HANG_LEFT;
+	expect(s, WS_HANG_RANK_LEFT, "rank 3 of http://a:1");
+}
+
+static void somebody_asks_for_another_group(void **state)
+{
+	(void)state;
+	struct scene *s = scene(WS_HANG_FORMING, 1, 1);
+	s->h.joined = 1;
+	s->h.n_peers = 1;
+	s->peers[0] = (struct ws_hang_peer){ .address = "10.0.0.9:5", .joined = true, .connected = true,
+		                             .foreign = true, .waits_for = "/old/old//cpu//0/0" };
+	expect(s, WS_HANG_OTHER_GROUP, "10.0.0.9:5 waits for \"/old/old//cpu//0/0\"");
+	told(s, "of another group");
+}
+
+static void one_joined_and_published_nothing(void **state)
+{
+	(void)state;
+	struct scene *s = scene(WS_HANG_FORMING, 1, 2);
+	come(s, 1, 1, WS_HANG_JOINED, WS_HANG_APART);
+	come(s, 2, 2, WS_HANG_ASKED, WS_HANG_APART);
+	expect(s, WS_HANG_NOT_PUBLISHED, "published a gloo address");
+}
+
+static void one_joined_and_never_asked_for_the_nccl_id(void **state)
+{
+	(void)state;
+	struct scene *s = scene(WS_HANG_FORMING, 1, 2);
+	strcpy(s->h.backend, "nccl");
+	come(s, 1, 1, WS_HANG_JOINED, WS_HANG_APART);
+	come(s, 2, 2, WS_HANG_ASKED, WS_HANG_APART);
+	expect(s, WS_HANG_ID_NOT_ASKED, "bound to its device");
+}
+
+static void all_met_and_did_not_connect(void **state)
+{
+	(void)state;
+	struct scene *s = scene(WS_HANG_FORMING, 1, 3);
+	come(s, 1, 2, WS_HANG_ASKED, WS_HANG_LINKED);
+	come(s, 3, 3, WS_HANG_ASKED, WS_HANG_APART);
+	expect(s, WS_HANG_DATA_PLANE, "rank 3 of http://a:1");
+	assert_non_null(strstr(s->h.remedy, "GLOO_SOCKET_IFNAME"));
+	strcpy(s->h.backend, "nccl");
+	s->ranks[0].link = s->ranks[1].link = WS_HANG_APART;
+	s->ranks[2].store = WS_HANG_ASKED;
+	ws_hang_judge(&s->h);
+	assert_int_equal(s->h.cause, WS_HANG_DATA_PLANE);
+}
+
+static void nccl_does_not_come_about(void **state)
+{
+	(void)state;
+	struct scene *s = scene(WS_HANG_FORMING, 1, 2);
+	strcpy(s->h.backend, "nccl");
+	come(s, 1, 2, WS_HANG_ASKED, WS_HANG_LINK_UNKNOWN);
+	expect(s, WS_HANG_DATA_PLANE, "communicator");
+	assert_non_null(strstr(s->h.remedy, "NCCL_SOCKET_IFNAME"));
+}
+
+static void the_group_stands_and_the_answer_is_missing(void **state)
+{
+	(void)state;
+	struct scene *s = scene(WS_HANG_FORMING, 2, 1);
+	come(s, 1, 2, WS_HANG_ASKED, WS_HANG_LINKED);
+	s->endpoints[0].request = WS_HANG_ANSWERED;
+	s->endpoints[0].status = 200;
+	expect(s, WS_HANG_AFTER_FORMING, "and http://b:1 has not said so");
+	told_briefly(s, "waiting 10 s for http://b:1: POST /init_weights_update_group sent, no answer");
+}
+
+/* ---- whatever is waited for ---- */
+
+static void what_was_seen_of_a_server_comes_first(void **state)
+{
+	(void)state;
+	struct scene *s = scene(WS_HANG_FORMING, 2, 1);
+	s->endpoints[1].front = s->endpoints[1].health = WS_HANG_SILENT;
+	expect(s, WS_HANG_SERVER_STOPPED, "http://b:1 takes connections and answers nothing");
+	told(s, "http://b:1: POST /init_weights_update_group sent, no answer in 10.00 s, /model_info is not answered now");
+	s->endpoints[1].front = s->endpoints[1].health = WS_HANG_REFUSED;
+	s->endpoints[1].request = WS_HANG_BROKEN;
+	expect(s, WS_HANG_SERVER_GONE, "at http://b:1 any more");
+}
+
+static void no_connection_and_a_request_that_is_not_read(void **state)
+{
+	(void)state;
+	struct scene *s = scene(WS_HANG_ANSWER, 1, 0);
+	s->endpoints[0].request = WS_HANG_CONNECTING;
+	s->h.phase = WS_PHASE_CONNECT;
+	expect(s, WS_HANG_NO_ROUTE, "no connection to http://a:1");
+	s->endpoints[0].request = WS_HANG_SENDING;
+	s->h.phase = WS_PHASE_TRANSFER;
+	expect(s, WS_HANG_SLOW_REQUEST, "http://a:1 had not read");
+}
+
+static void an_answer_by_phase(void **state)
+{
+	(void)state;
+	static const struct {
+		enum ws_phase phase;
+		enum ws_hang_cause cause;
+	} cases[] = {
+		{ WS_PHASE_CONNECT, WS_HANG_STARTING }, { WS_PHASE_PAUSE, WS_HANG_BUSY },
+		{ WS_PHASE_FLUSH, WS_HANG_FLUSHING },   { WS_PHASE_VERIFY, WS_HANG_CHECKSUMS },
+		{ WS_PHASE_RESUME, WS_HANG_BUSY },      { WS_PHASE_DESTROY, WS_HANG_BUSY },
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct scene *s = scene(WS_HANG_ANSWER, 2, 0);
+		s->endpoints[0].request = WS_HANG_ANSWERED;
+		s->h.phase = cases[i].phase;
+		expect(s, cases[i].cause, "http://b:1");
+		told(s, "1 other endpoint was not waited for");
+	}
+}
+
+static void our_own_work_and_nothing_at_all(void **state)
+{
+	(void)state;
+	struct scene *s = scene(WS_HANG_OURSELVES, 1, 0);
+	s->endpoints[0].request = WS_HANG_ANSWERED;
+	expect(s, WS_HANG_OWN_WORK, "our own work");
+	s = scene(WS_HANG_ANSWER, 1, 0);
+	s->endpoints[0].request = WS_HANG_NO_REQUEST;
+	s->h.option = NULL;
+	expect(s, WS_HANG_UNKNOWN, "nothing");
+	assert_null(strstr(s->h.remedy, "longer"));
+}
+
+/* ---- moving ---- */
+
+static void the_source_is_slow(void **state)
+{
+	(void)state;
+	struct scene *s = moving(1, 2);
+	s->ranks[0].taken = s->ranks[1].taken = 1000;
+	s->h.starved_ns = 8 * WS_NS_PER_S;
+	expect(s, WS_HANG_SOURCE_SLOW, "for 8.00 s of 10.00 s");
+	told(s, "our source had no bytes ready for 8.00 s");
+	s->h.starved_ns = WS_NS_PER_S;
+	s->h.still_ns = 9 * WS_NS_PER_S;
+	expect(s, WS_HANG_STALLED, "for 9.00 s");
+}
+
+static void a_rank_takes_nothing_a_part_or_slowly(void **state)
+{
+	(void)state;
+	struct scene *s = moving(2, 2);
+	s->ranks[3].taken = 0;
+	expect(s, WS_HANG_NOT_RECEIVING, "rank 4 of http://b:1");
+	told(s, "rank 4 of http://b:1 took nothing; the others that we feed took all");
+	told_briefly(s, "waiting 10 s for rank 4 of http://b:1: took nothing of 1.00 MiB, bucket 3 of 9");
+	s->ranks[3].taken = 4096;
+	s->h.still_ns = 6 * WS_NS_PER_S;
+	expect(s, WS_HANG_STALLED, "rank 4 of http://b:1, and then, for 6.00 s");
+	s->h.still_ns = WS_NS_PER_S / 10;
+	expect(s, WS_HANG_SLOW_WIRE, "rank 4 of http://b:1");
+	assert_non_null(strstr(s->h.remedy, "--bucket-timeout"));
+	s->ranks[3].link = WS_HANG_LINK_LOST;
+	expect(s, WS_HANG_LINK_BROKE, "rank 4 of http://b:1");
+}
+
+static void all_is_taken_and_not_answered(void **state)
+{
+	(void)state;
+	struct scene *s = moving(2, 1);
+	s->endpoints[0].request = WS_HANG_ANSWERED;
+	s->endpoints[1].buckets = 2;
+	expect(s, WS_HANG_LOADING, "http://b:1 has all of it");
+	told(s, "2 of 9 answered before");
+	s->h.flush = true;
+	expect(s, WS_HANG_FLUSHING, "http://b:1");
+}
+
+static void bytes_come_through_another_server(void **state)
+{
+	(void)state;
+	struct scene *s = moving(3, 1);
+	s->endpoints[0].request = s->endpoints[1].request = WS_HANG_ANSWERED;
+	expect(s, WS_HANG_DOWNSTREAM, "http://c:1, which gets them from ranks of other servers");
+}
+
+/* ---- names ---- */
+
+static void every_cause_has_a_name(void **state)
+{
+	(void)state;
+	for (int i = 0; i < WS_HANG_CAUSES; i++) {
+		assert_non_null(ws_hang_cause_name((enum ws_hang_cause)i));
+		for (int k = 0; k < i; k++)
+			assert_string_not_equal(ws_hang_cause_name((enum ws_hang_cause)i),
+			                        ws_hang_cause_name((enum ws_hang_cause)k));
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(nobody_came_to_a_loopback_address),
+		cmocka_unit_test(nobody_came_to_a_good_address),
+		cmocka_unit_test(some_ranks_of_an_endpoint_are_missing),
+		cmocka_unit_test(of_an_endpoint_whose_ranks_are_not_told_apart_some_are_missing),
+		cmocka_unit_test(one_endpoint_stayed_away),
+		cmocka_unit_test(whose_are_missing_is_not_known_where_endpoints_share_an_address),
+		cmocka_unit_test(a_rank_came_and_left),
+		cmocka_unit_test(somebody_asks_for_another_group),
+		cmocka_unit_test(one_joined_and_published_nothing),
+		cmocka_unit_test(one_joined_and_never_asked_for_the_nccl_id),
+		cmocka_unit_test(all_met_and_did_not_connect),
+		cmocka_unit_test(nccl_does_not_come_about),
+		cmocka_unit_test(the_group_stands_and_the_answer_is_missing),
+		cmocka_unit_test(what_was_seen_of_a_server_comes_first),
+		cmocka_unit_test(no_connection_and_a_request_that_is_not_read),
+		cmocka_unit_test(an_answer_by_phase),
+		cmocka_unit_test(our_own_work_and_nothing_at_all),
+		cmocka_unit_test(the_source_is_slow),
+		cmocka_unit_test(a_rank_takes_nothing_a_part_or_slowly),
+		cmocka_unit_test(all_is_taken_and_not_answered),
+		cmocka_unit_test(bytes_come_through_another_server),
+		cmocka_unit_test(every_cause_has_a_name),
+	};
+	return cmocka_run_group_tests_name("hang", tests, NULL, NULL);
+}
