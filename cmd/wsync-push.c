@@ -264,8 +264,12 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 {
 	/* A dry run needs no endpoint; the registry is asked only where it is meant. */
 	const bool optional = cfg.dry_run && !cfg.pool && !cfg.common.registry;
+	/* Of several senders of one group only the first speaks with endpoints. */
+	const bool follows = cfg.sender > 1 && !cfg.lock && cfg.pushing.protocol == WS_PROTOCOL_EP_SCATTER;
 	struct targets targets = { 0 };
-	if (targets_find(&targets, &cfg.endpoints, cfg.pool, &cfg.common, optional, ui, err) == 0) {
+	const int rc = follows ? targets_read_key(&targets, &cfg.common, ui, err) :
+	               targets_find(&targets, &cfg.endpoints, cfg.pool, &cfg.common, optional, ui, err);
+	if (rc == 0) {
 		emit_start(ui, targets.n);
 		push(args, &targets, ui, err);
 	}

@@ -383,7 +383,7 @@ static bool found_gloo(struct ws_store *s, void *arg)
 	if (s->core.trouble.code != WS_OK)
 		return true;
 	for (const struct ws_store_conn *c = s->core.first; c; c = c->next)
-		n += c->rank > 0 && !c->gloo_since;
+		n += c->rank >= (int)s->core.senders && !c->gloo_since;
 	return s->core.gloo.epoch != 0 && n >= *wanted;
 }
 
@@ -391,7 +391,7 @@ int ws_store_wait_gloo(struct ws_store *s, ws_deadline until, const struct ws_ca
                        struct ws_store_gloo *out, struct ws_err *err)
 {
 	pthread_mutex_lock(&s->lock);
-	unsigned wanted = s->core.world_size > 1 ? s->core.world_size - 1 : 1;
+	unsigned wanted = s->core.world_size > s->core.senders ? s->core.world_size - s->core.senders : 1;
 	int rc = wait_until(s, found_gloo, &wanted, until, cancel, "wait for the gloo peers", err);
 	if (rc == 0 && s->core.trouble.code != WS_OK) {
 		rc = -1;
@@ -417,6 +417,20 @@ void ws_store_explain(struct ws_store *s, struct ws_buf *out)
 	pthread_mutex_lock(&s->lock);
 	ws_store_core_explain(&s->core, s->port, out);
 	pthread_mutex_unlock(&s->lock);
+}
+
+int ws_store_lost_sender(struct ws_store *s, struct ws_err *err)
+{
+	int rc = 0;
+	pthread_mutex_lock(&s->lock);
+	for (size_t i = 0; rc == 0 && i < s->core.n_left; i++)
+		if (s->core.left[i].sender)
+			rc = ws_err_set(err, WS_EDATA, "sender %u (%s) left the rendezvous",
+			                s->core.left[i].sender, s->core.left[i].address);
+	pthread_mutex_unlock(&s->lock);
+	if (rc)
+		ws_err_hint(err, "see what that sender said: it failed or was killed");
+	return rc;
 }
 
 int ws_store_trouble_fd(const struct ws_store *s)

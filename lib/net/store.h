@@ -29,6 +29,7 @@ struct ws_store_opts {
 	const char *host;         /* address to listen on */
 	uint16_t port;            /* 0: any */
 	unsigned world_size;      /* N: peers beyond N-1 joins are refused; 0: unlimited */
+	unsigned senders;         /* ranks below this one are ours and other senders'; 0: 1 */
 	const char *group;        /* group name G, to recognise keys; NULL: none */
 	unsigned max_connections; /* 0: 8 N + 64 */
 	size_t max_bytes;         /* stored keys and values; 0: 256 MiB */
@@ -48,6 +49,10 @@ int ws_store_set(struct ws_store *s, const char *key, const void *value, size_t 
 int ws_store_get(struct ws_store *s, const char *key, ws_deadline until,
                  const struct ws_cancel *cancel, struct ws_buf *value, struct ws_err *err);
 
+/* A peer that sets a key which begins so and goes on with its number, 2 for the second, is one of several
+ * senders, and called so. */
+#define WS_STORE_SENDER "wsync/sender/"
+
 /* What kind of key a peer asked for or wrote; the classification that turns silent hangs into
  * sentences. */
 enum ws_store_key {
@@ -66,6 +71,7 @@ struct ws_store_peer {
 	bool asked;            /* for the NCCL id, or has published a gloo address of its own */
 	bool foreign;          /* waits for a key that is not of the group */
 	int rank;              /* learned from its gloo keys; -1: not known */
+	unsigned sender;       /* learned from WS_STORE_SENDER; 0: it is none */
 	char waits_for[128];   /* first missing key of its WAIT, printable; "" */
 	enum ws_store_key waits_kind;
 	int64_t waits_ns;      /* how long already */
@@ -91,8 +97,11 @@ void ws_store_explain(struct ws_store *s, struct ws_buf *out);
 int ws_store_trouble_fd(const struct ws_store *s);
 int ws_store_trouble(struct ws_store *s, struct ws_err *err);
 
-/* Where the gloo peers of the group publish, which tells prefix and layout. Waits until all of them
- * have (of a store without a world size: one). As long as rank 0 has not published, they wait in the
+/* -1: a sender that had joined has left; says which. */
+int ws_store_lost_sender(struct ws_store *s, struct ws_err *err);
+
+/* Where the gloo peers of the group publish, which tells prefix and layout. Waits until all of them but
+ * the senders have (of a store without a world size: one). As long as rank 0 has not published, they wait in the
  * store, where closing it fails them at once; after that they wait for each other's connections, and a
  * rank that is missing then keeps the others for torch's half hour. So what ws_store_trouble knows is
  * this function's error as well. */

@@ -39,6 +39,7 @@ int ws_store_core_init(struct ws_store_core *core, const struct ws_store_opts *o
 {
 	*core = (struct ws_store_core){
 		.world_size = opts->world_size,
+		.senders = opts->senders ? opts->senders : 1,
 		.max_connections = opts->max_connections,
 		.request_ns = opts->request_ns > 0 ? opts->request_ns : 10 * WS_NS_PER_S,
 		.log = opts->log,

@@ -36,12 +36,13 @@ struct ws_store_conn {
 	bool silent;                           /* never sent a request but WATCH_KEY: perhaps a twin */
 	int64_t gloo_since;                    /* a gloo peer whose epoch is not told yet; else 0 */
 	int rank;                              /* -1: not known */
+	unsigned sender;                       /* 0: it is none */
 	uint64_t requests;
 };
 
 struct ws_store_core {
 	struct ws_store_keys keys;
-	unsigned world_size, max_connections;
+	unsigned world_size, senders, max_connections;
 	int64_t request_ns;
 	char *group;                           /* owned; NULL: none */
 	const struct ws_log *log;

@@ -26,7 +26,7 @@ static bool is_foreign(const char *key, const char *group)
 static void fill_peer(const struct ws_store_conn *c, int64_t now, struct ws_store_peer *p)
 {
 	*p = (struct ws_store_peer){ .connected = true, .joined = c->joined, .asked = c->asked,
-	                             .rank = c->rank,
+	                             .rank = c->rank, .sender = c->sender,
 	                             .epoch = ws_store_conn_epoch(c), .requests = c->requests };
 	memcpy(p->address, c->address, sizeof p->address);
 	const struct ws_store_entry *e = ws_store_keys_missing(&c->waiter);
@@ -111,7 +111,9 @@ static const char *meaning_of(enum ws_store_key kind)
 static void put_peer(struct ws_buf *out, const struct ws_store_peer *p, bool in_full)
 {
 	const char *torch = in_full ? torch_of(p->epoch) : "";
-	if (p->rank >= 0)
+	if (p->sender)
+		ws_buf_printf(out, "sender %u (%s)", p->sender, p->address);
+	else if (p->rank >= 0)
 		ws_buf_printf(out, "rank %d (%s%s)", p->rank, p->address, torch);
 	else
 		ws_buf_printf(out, "%s%s", p->address, torch);
@@ -199,7 +201,7 @@ static void put_missing_ranks(const struct ws_store_core *core, const struct ws_
 	unsigned n = 0;
 	if (!core->gloo.prefix[0])
 		return;
-	for (unsigned rank = 1; rank < core->world_size; rank++)
+	for (unsigned rank = core->senders; rank < core->world_size; rank++)
 		if (!is_rank(r, (int)rank) && n++ < NAMED_AT_MOST)
 			ws_buf_printf(out, "%s%u", n == 1 ? "No gloo address has come from rank " : ", ", rank);
 	if (n > NAMED_AT_MOST)

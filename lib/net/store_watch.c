@@ -38,7 +38,9 @@ void ws_store_watch_trouble(struct ws_store_core *core, const char *hint, const 
 
 const char *ws_store_watch_name(const struct ws_store_conn *c, char *dst, size_t n)
 {
-	if (c->rank >= 0)
+	if (c->sender)
+		snprintf(dst, n, "sender %u (%s)", c->sender, c->address);
+	else if (c->rank >= 0)
 		snprintf(dst, n, "rank %d (%s)", c->rank, c->address);
 	else
 		snprintf(dst, n, "the peer at %s", c->address);
@@ -223,6 +225,19 @@ static void note_gloo(struct ws_store_conn *c, struct ws_bytes key,
 	ws_store_watch_decide(c);
 }
 
+static void note_sender(struct ws_store_conn *c, struct ws_bytes key)
+{
+	static const char prefix[] = WS_STORE_SENDER;
+	unsigned number = 0;
+	size_t at = sizeof prefix - 1;
+	if (key.n <= at || memcmp(key.data, prefix, at) != 0)
+		return;
+	for (; at < key.n && key.data[at] >= '0' && key.data[at] <= '9' && number < 10000; at++)
+		number = number * 10 + (unsigned)(key.data[at] - '0');
+	if (number > 1 && number <= c->core->senders)
+		c->sender = number;
+}
+
 void ws_store_watch_write(struct ws_store_conn *c, struct ws_bytes key, struct ws_bytes value)
 {
 	struct ws_store_core *core = c->core;
@@ -230,6 +245,7 @@ void ws_store_watch_write(struct ws_store_conn *c, struct ws_bytes key, struct w
 	struct ws_store_gloo_key g;
 	char name[96];
 	judge(c, key, kind);
+	note_sender(c, key);
 	if ((kind == WS_KEY_GLOO_ADDRESS || kind == WS_KEY_GLOO_RANK) &&
 	    ws_store_gloo_key(key, core->group, &g) && g.ours && g.device == 0)
 		note_gloo(c, key, &g, value);
@@ -249,7 +265,7 @@ void ws_store_watch_left(struct ws_store_conn *c)
 	if (!c->joined || core->closing)
 		return;
 	ws_store_remember_left(c);
-	ws_store_watch_trouble(core, "see that server's log: it crashed, timed out or destroyed the "
-	                             "group",
+	ws_store_watch_trouble(core, c->sender ? "see what that sender said: it failed or was killed" :
+	                             "see that server's log: it crashed, timed out or destroyed the group",
 	                       "%s left the rendezvous", ws_store_watch_name(c, name, sizeof name));
 }

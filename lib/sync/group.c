@@ -129,18 +129,20 @@ const char *ws_group_master(const struct ws_group *g, uint16_t *port)
 
 static int open_transport(struct ws_group *g, ws_deadline until, struct ws_err *err)
 {
-	const struct ws_transport_opts opts = { .world_size = g->world_size, .host = g->literal,
+	const struct ws_transport_opts opts = { .world_size = g->world_size, .senders = g->opts.senders,
+		                                .host = g->literal,
 		                                .store = g->store, .group = g->name,
 		                                .gpu = g->opts.gpu, .log = g->opts.log };
 	return g->opts.ops->open(&opts, until, &g->transport, err);
 }
 
 int ws_group_join(struct ws_group *g, struct ws_endpoint_call *calls, struct ws_err *errs,
-                  ws_deadline until, struct ws_err *err)
+                  int (*watch)(void *ctx, struct ws_err *err), void *ctx, ws_deadline until,
+                  struct ws_err *err)
 {
 	if (open_transport(g, until, err))
 		return -1;
-	struct ws_together w = { .group = g, .calls = calls, .n = g->opts.n_members, .later = true,
+	struct ws_together w = { .watch = watch, .ctx = ctx, .group = g, .calls = calls, .n = g->opts.n_members, .later = true,
 		                 .errs = errs, .until = until, .cancel = g->opts.cancel,
 		                 .what = "joining the group", .joining = true };
 	for (size_t i = 0; i < g->opts.n_members; i++)
@@ -191,6 +193,7 @@ static int open_store(struct ws_group *g, struct ws_err *err)
 		.host = g->literal,
 		.port = g->opts.master_port,
 		.world_size = g->world_size,
+		.senders = g->opts.senders,
 		.group = g->name,
 		.log = g->opts.log,
 	};
@@ -206,7 +209,8 @@ int ws_group_open(const struct ws_group_opts *opts, ws_deadline until, struct ws
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	}
 	g->opts = *opts;
-	g->world_size = 1;
+	g->opts.senders = opts->senders ? opts->senders : 1;
+	g->world_size = g->opts.senders;
 	for (size_t i = 0; i < opts->n_members; i++) {
 		opts->members[i].rank_offset = g->world_size;
 		g->world_size += opts->members[i].ranks;
@@ -302,6 +306,11 @@ void ws_group_forget(struct ws_group *g)
 const char *ws_group_name(const struct ws_group *g)
 {
 	return g->name;
+}
+
+struct ws_store *ws_group_store(const struct ws_group *g)
+{
+	return g->store;
 }
 
 unsigned ws_group_world_size(const struct ws_group *g)

@@ -20,6 +20,8 @@ struct ws_group_opts {
 	struct ws_http *http;               /* borrowed */
 	struct ws_member *members;          /* borrowed; rank_offset is filled in */
 	size_t n_members;
+	unsigned senders;                   /* the first so many ranks are not the members': we and others
+	                                     * that send; 0: 1 */
 	const struct ws_transport_ops *ops;
 	struct ws_transport_gpu gpu;
 	const char *master_address;         /* NULL: chosen */
@@ -40,10 +42,11 @@ int ws_group_fresh_name(char *name, size_t n, struct ws_err *err);
 int ws_group_open(const struct ws_group_opts *opts, ws_deadline until, struct ws_group **out,
                   struct ws_err *err);
 /* With own_requests: where the store is, for the caller to tell the members in requests of his own; and
- * joins while those are in flight, which must not be answered before. */
+ * joins while those are in flight, which must not be answered before. watch: see ws_together. */
 const char *ws_group_master(const struct ws_group *g, uint16_t *port);
 int ws_group_join(struct ws_group *g, struct ws_endpoint_call *calls, struct ws_err *errs,
-                  ws_deadline until, struct ws_err *err);
+                  int (*watch)(void *ctx, struct ws_err *err), void *ctx, ws_deadline until,
+                  struct ws_err *err);
 /* Asks the members to leave while our side is aborted, and waits for their answers until `until`.
  * lost (or NULL): in, whose connection broke and who therefore gets a moment only; out, who did not
  * answer. */
@@ -53,6 +56,7 @@ void ws_group_close(struct ws_group *g, bool *lost, ws_deadline until); /* NULL 
 void ws_group_forget(struct ws_group *g);
 
 const char *ws_group_name(const struct ws_group *g);
+struct ws_store *ws_group_store(const struct ws_group *g);
 unsigned ws_group_world_size(const struct ws_group *g);
 struct ws_transport *ws_group_transport(const struct ws_group *g);
 /* false: a peer left since, so the next broadcast would fail. */
@@ -71,8 +75,10 @@ struct ws_together {
 	const struct ws_cancel *cancel;
 	const char *what;               /* subject of a deadline's sentence: "bucket 3 of 9" */
 	bool joining;                   /* what the store has seen (ws_store_trouble) is fatal */
+	/* Called likewise: -1 where somebody of whom this group knows nothing has failed. May be NULL. */
+	int (*watch)(void *ctx, struct ws_err *err);
 	void (*tick)(void *ctx);        /* called some ten times a second; may be NULL */
-	void *ctx;
+	void *ctx;                      /* of both */
 	enum ws_code wire;              /* out: how the data plane's work ended */
 	int64_t wire_ns;                /* out: start to the end of the data plane's work */
 };

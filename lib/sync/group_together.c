@@ -134,7 +134,8 @@ static void watch_wire(struct duo *d, int64_t start)
 	struct ws_err e = WS_ERR_INIT;
 	/* Even when we have joined: torch wraps a group after it is complete. The servers answer only when
 	 * the store is closed. */
-	if (d->w->joining && !d->broken && ws_store_trouble(d->w->group->store, &e)) {
+	if (!d->broken && ((d->w->watch && d->w->watch(d->w->ctx, &e)) ||
+	                   (d->w->joining && ws_store_trouble(d->w->group->store, &e)))) {
 		break_off(d, &e);
 		if (d->moving)
 			d->t->ops->abort(d->t);
@@ -175,7 +176,7 @@ static bool nobody_is_coming(const struct duo *d)
 	if (ws_store_report(d->w->group->store, &r, NULL))
 		return true;
 	for (size_t i = 0; i < r.n_peers; i++)
-		here += r.peers[i].joined && r.peers[i].connected;
+		here += r.peers[i].joined && r.peers[i].connected && !r.peers[i].sender;
 	ws_store_report_fini(&r);
 	return here >= coming;
 }

@@ -2,6 +2,7 @@
 #include "job.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdint.h>
 #include <sys/eventfd.h>
@@ -41,6 +42,12 @@ int ws_job_start(struct ws_job *j, int (*fn)(void *, struct ws_err *), void *arg
 	}
 	j->running = true;
 	return 0;
+}
+
+bool ws_job_over(const struct ws_job *j)
+{
+	struct pollfd p = { .fd = j->fd, .events = POLLIN };
+	return !j->running || poll(&p, 1, 0) > 0;
 }
 
 int ws_job_wait(struct ws_job *j, struct ws_err *err)

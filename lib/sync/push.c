@@ -68,9 +68,8 @@ static void name_source(struct ws_push *p, const struct ws_push_source *s)
 	}
 }
 
-/* fallback: a config for a source without one; NULL. */
-static int make_plan(struct ws_push *p, const struct ws_push_source *s, const char *fallback,
-                     struct ws_err *err)
+int push_make_plan(struct ws_push *p, const struct ws_push_source *s, const char *fallback,
+                   struct ws_err *err)
 {
 	const struct ws_plan_opts opts = {
 		.bucket_size = p->opts.bucket_size,
@@ -113,7 +112,7 @@ static int plan_again(struct ws_push *p, const struct ws_push_source *s, struct 
 	ws_plan_free(p->plan);
 	p->plan = NULL;
 	ws_input_close(&p->input);
-	return make_plan(p, s, dir, err);
+	return push_make_plan(p, s, dir, err);
 }
 
 static void tell_memory(const struct ws_push *p, struct ws_ev_plan *ev)
@@ -130,7 +129,7 @@ static void tell_memory(const struct ws_push *p, struct ws_ev_plan *ev)
 		p->transport->memory(p->plan->n_buckets, bytes, payloads, &ev->gpu_bytes, &ev->pinned_bytes);
 }
 
-static void emit_plan(struct ws_push *p)
+void push_emit_plan(struct ws_push *p)
 {
 	unsigned world = 0;
 	for (size_t i = 0; p->known && i < p->opts.n_endpoints; i++)
@@ -194,7 +193,7 @@ static int name_group(struct ws_push *p, struct ws_err *err)
 	if (!p->opts.group_name)
 		return ws_group_fresh_name(p->group_name, sizeof p->group_name, err);
 	/* Each of several senders is rank 0 of a group of its own. */
-	if (p->opts.senders > 1)
+	if (p->opts.senders > 1 && !push_together(p))
 		snprintf(p->group_name, sizeof p->group_name, "%s-%u", p->opts.group_name, p->opts.sender);
 	else
 		snprintf(p->group_name, sizeof p->group_name, "%s", p->opts.group_name);
@@ -209,6 +208,7 @@ static int init_group(struct ws_push *p, struct ws_err *err)
 		.http = p->http,
 		.members = p->members,
 		.n_members = p->opts.n_endpoints,
+		.senders = push_together(p) ? p->opts.senders : 1,
 		.ops = p->transport,
 		.gpu = p->gpu,
 		.master_address = p->opts.master_address,
@@ -277,6 +277,16 @@ static int64_t first_byte(const struct ws_push *p)
 
 /* ---- one run ------------------------------------------------------------------------------------ */
 
+/* Nobody but the other senders hears of the group yet. */
+static int meet_senders(struct ws_push *p, struct ws_err *err)
+{
+	push_enter(p, WS_PHASE_INIT);
+	if (name_group(p, err) || init_group(p, err) || push_lead_gather(p, err))
+		return -1;
+	push_enter(p, WS_PHASE_PLAN);
+	return 0;
+}
+
 static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
 	push_enter(p, WS_PHASE_CONNECT);
@@ -284,7 +294,7 @@ static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct 
 		return -1;
 	push_enter(p, WS_PHASE_PLAN);
 	p->format = push_choose_format(p);
-	if (make_plan(p, s, NULL, err))
+	if (push_make_plan(p, s, NULL, err))
 		return -1;
 	if (p->opts.n_endpoints) {
 		push_enter(p, WS_PHASE_DESTROY);
@@ -296,11 +306,13 @@ static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct 
 	push_enter(p, WS_PHASE_PLAN);
 	if (plan_again(p, s, err))
 		return -1;
-	emit_plan(p);
+	push_emit_plan(p);
+	if (push_leads(p) && meet_senders(p, err))
+		return -1;
 	if (push_legal(p, err) || push_check_plan(p, err) || push_check_fp8(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_VERIFY);
-	if (push_values_begin(p, err) || push_names(p, err))
+	if (push_values_begin(p, err) || push_names(p, err) || push_lead_share(p, err))
 		return -1;
 	if (p->opts.dry_run)
 		return 0;
@@ -362,6 +374,7 @@ void push_forget_run(struct ws_push *p)
 	push_hash_end(p);
 	push_values_end(p);
 	push_scatter_free(p);
+	push_lead_free(p);
 	ws_plan_free(p->plan);
 	p->plan = NULL;
 	ws_input_close(&p->input);
@@ -417,6 +430,11 @@ static void fill_result(struct ws_push *p, bool ok, const struct ws_err *err, st
 		.names = *p->names.family ? &p->names : NULL,
 		.dry_run = p->opts.dry_run,
 	};
+	if (push_follows(p)) { /* it has more than its share */
+		r->bytes = p->posted;
+		r->tensors = p->n_shared;
+		r->buckets = p->n_batches;
+	}
 	if (p->input.transform) {
 		ws_transform_report(p->input.transform, &p->report);
 		r->transform = &p->report;
@@ -429,7 +447,7 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 {
 	struct ws_err local = WS_ERR_INIT;
 	reset_run(p, source);
-	int rc = run_phases(p, source, &local);
+	int rc = push_follows(p) ? push_follow(p, source, &local) : run_phases(p, source, &local);
 	if (rc) {
 		ws_err_where(&local, ws_phase_name(p->phase), NULL);
 		ws_explain_failed(p->explain, &local);
@@ -442,6 +460,7 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 		         p->weight_version);
 	struct ws_ev_end r;
 	fill_result(p, rc == 0, &local, &r);
+	push_lead_end(p, &local);
 	if ((p->spoilt || p->protocol->transfer) && (p->group || p->protocol->groupless)) {
 		/* Nobody can say where the ranks stand: the next run makes a new group. This one goes before
 		 * anybody is resumed, because a server whose rank still passes bytes on to a rank of another,

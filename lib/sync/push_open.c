@@ -16,6 +16,7 @@ static int take_opts(struct ws_push *p, const struct ws_push_opts *opts, struct 
 	p->opts = *opts;
 	p->sender_fd = -1;
 	/* A part of the weights is sent, as with any pattern: what is missing comes from the others. */
+	p->all_names = !opts->n_include && !opts->n_exclude;
 	if (opts->senders > 1 && !opts->n_include) {
 		p->opts.include = everything;
 		p->opts.n_include = 1;
@@ -47,7 +48,26 @@ static int take_opts(struct ws_push *p, const struct ws_push_opts *opts, struct 
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	for (size_t i = 0; i < n; i++)
 		p->endpoints[i].url = opts->endpoints[i];
+	if (push_follows(p))
+		p->opts.n_endpoints = 0; /* the first speaks with them */
 	return 0;
+}
+
+/* Of one group, which sender 1 opens. */
+static int check_together(const struct ws_push_opts *o, struct ws_err *err)
+{
+	if (o->backend != WS_BACKEND_AUTO && o->backend != WS_BACKEND_GLOO)
+		return ws_err_set(err, WS_EUSAGE, "several senders of one group need --backend gloo");
+	if (o->master_port && (o->master_address || o->sender == 1))
+		return 0;
+	ws_err_set(err, WS_EUSAGE, "sender %u of %u: the senders meet at the first one's %s", o->sender, o->senders,
+	           o->master_port ? "address" : "port");
+	return ws_err_hint(err, "give all of them the same --master-address ADDRESS --master-port PORT");
+}
+
+static bool is_follower(const struct ws_push_opts *o)
+{
+	return o->senders > 1 && o->sender > 1 && !o->sender_lock && o->protocol == WS_PROTOCOL_EP_SCATTER;
 }
 
 static int check_senders(const struct ws_push_opts *o, struct ws_err *err)
@@ -59,15 +79,18 @@ static int check_senders(const struct ws_push_opts *o, struct ws_err *err)
 		                  o->sender, o->senders);
 	if (o->prove_flush)
 		return ws_err_set(err, WS_EUSAGE, "--prove-flush: of several senders only the last flushes");
+	if (o->protocol == WS_PROTOCOL_EP_SCATTER && !o->sender_lock)
+		return check_together(o, err);
 	if (o->sender_lock || o->dry_run)
 		return 0;
 	ws_err_set(err, WS_EUSAGE, "several senders need a lock file, by which they take turns");
-	return ws_err_hint(err, "give all of them the same --lock FILE");
+	return ws_err_hint(err, "give all of them the same --lock FILE, or let them send at once with --protocol "
+	                        "ep-scatter");
 }
 
 static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 {
-	if (o->n_endpoints == 0 && !o->dry_run)
+	if (o->n_endpoints == 0 && !o->dry_run && !is_follower(o))
 		return ws_err_set(err, WS_EUSAGE, "no endpoint to push to");
 	if ((o->nccl_library || o->nccl_from) && o->backend != WS_BACKEND_NCCL)
 		return ws_err_set(err, WS_EUSAGE, "--nccl-lib and --nccl-from are for --backend nccl");

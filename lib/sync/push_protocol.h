@@ -68,6 +68,10 @@ void push_brackets_undo(struct ws_push *p);
 /* ---- push_scatter.c ---- */
 
 void push_scatter_free(struct ws_push *p); /* of a run */
+/* What sender `whose` is to send, as senders.h writes it. After legal. */
+struct ws_sender_list;
+int push_scatter_share(struct ws_push *p, const struct ws_sender_list *whose, struct ws_buf *out,
+                       struct ws_err *err);
 
 /* ---- push_request.c: one POST to every endpoint ---- */
 

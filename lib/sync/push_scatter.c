@@ -12,13 +12,13 @@
  * loader would compute (DeepSeek's w_kc, scales that were packed again) stays old: such models are refused. */
 #include "push_protocol.h"
 
-#include "scatter.h"
+#include "senders.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { REQUEST_MAX = 256 << 20, SENDERS = 1 };
+enum { REQUEST_MAX = 256 << 20 };
 
 /* Of one endpoint. */
 struct target {
@@ -58,6 +58,11 @@ void push_scatter_free(struct ws_push *p)
 	free(s->messages);
 	free(s);
 	p->scatter = NULL;
+}
+
+static unsigned senders(const struct ws_push *p)
+{
+	return push_together(p) ? p->opts.senders : 1;
 }
 
 /* ---- before anything is sent -------------------------------------------------------------------- */
@@ -105,10 +110,12 @@ static int make_layout(struct ws_push *p, size_t i, struct ws_err *err)
 		return refuse(p, i, err, why);
 	if (strncmp(ws_layout_family(t->layout), "deepseek", 8) == 0)
 		return refuse(p, i, err, "it computes some of them when others are loaded");
-	const struct ws_scatter_opts opts = {
-		.layout = t->layout, .plan = p->plan, .listing = &p->targets[i].listing,
-		.dtype = server_dtype(p, i), .senders = SENDERS,
+	struct ws_scatter_opts opts = {
+		.layout = t->layout, .listing = &p->targets[i].listing, .dtype = server_dtype(p, i),
+		.senders = senders(p),
+		.complete = p->lead && p->all_names && p->opts.verify != WS_VERIFY_NONE,
 	};
+	opts.plan = push_lead_plan(p, &opts.have);
 	if (ws_scatter_make(&opts, &t->scatter, err)) {
 		ws_err_hint(err, "use --protocol update");
 		return ws_err_where(err, NULL, p->endpoints[i].url);
@@ -141,6 +148,46 @@ static int legal(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
+/* ---- what the other senders send ----------------------------------------------------------------- */
+
+static int share_batch(const struct ws_push *p, size_t k, const struct ws_sender_list *whose, struct ws_buf *out,
+                       struct ws_err *err)
+{
+	const size_t n = p->opts.n_endpoints;
+	struct ws_scatter_sends *of = calloc(n + 1, sizeof *of);
+	size_t sends = 0;
+	int rc = of ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	for (size_t i = 0; rc == 0 && i < n; i++) {
+		const struct ws_scatter *s = p->scatter->targets[i].scatter;
+		if (k < s->n_batches)
+			rc = ws_scatter_sends(s, k, whose->sender - 1, &of[i], err);
+		sends += of[i].n;
+	}
+	ws_share_write_batch(out, sends);
+	for (size_t i = 0; of && i < n; i++) {
+		for (size_t j = 0; rc == 0 && j < of[i].n; j++) {
+			size_t count;
+			const struct ws_stripe *stripes = ws_scatter_stripes(&of[i], j, &count);
+			rc = ws_share_write_send(out, p->members[i].rank_offset + of[i].items[j].rank, stripes,
+			                         count, whose, err);
+		}
+		ws_scatter_sends_free(&of[i]);
+	}
+	free(of);
+	return rc;
+}
+
+int push_scatter_share(struct ws_push *p, const struct ws_sender_list *whose, struct ws_buf *out,
+                       struct ws_err *err)
+{
+	int rc = 0;
+	ws_share_write_head(out, ws_group_world_size(p->group), p->opts.dry_run, ws_group_name(p->group),
+	                    p->scatter->n_batches);
+	for (size_t k = 0; rc == 0 && k < p->scatter->n_batches; k++)
+		rc = share_batch(p, k, whose, out, err);
+	return rc;
+}
+
 /* ---- the transfer ------------------------------------------------------------------------------- */
 
 static void write_body(struct ws_push *p, size_t i)
@@ -157,7 +204,7 @@ static void write_body(struct ws_push *p, size_t i)
 	ws_jw_str(&w, "master_address", host);
 	ws_jw_uint(&w, "master_port", port);
 	ws_jw_uint(&w, "rank_offset", p->members[i].rank_offset);
-	ws_jw_uint(&w, "total_inference_world_size", ws_group_world_size(p->group) - SENDERS);
+	ws_jw_uint(&w, "total_inference_world_size", ws_group_world_size(p->group) - senders(p));
 	ws_jw_bool(&w, "flush_cache", flush);
 	ws_jw_bool(&w, "skip_flush_cache", !flush);
 	ws_jw_bool(&w, "free_kv_cache_before_recv", false);
@@ -182,7 +229,7 @@ static int join(struct ws_push *p, struct ws_err *err)
 {
 	const ws_deadline soon = ws_deadline_min(p->until, ws_deadline_in(p->opts.init_ns));
 	push_enter(p, WS_PHASE_INIT);
-	if (start_all(p, p->until, err) || ws_group_join(p->group, p->scatter->calls, p->errs, soon, err))
+	if (start_all(p, p->until, err) || ws_group_join(p->group, p->scatter->calls, p->errs, push_lead_watch, p, soon, err))
 		return -1;
 	push_enter(p, WS_PHASE_TRANSFER);
 	const struct ws_transport *t = ws_group_transport(p->group);
@@ -218,17 +265,18 @@ static int open_batch(struct ws_push *p, size_t k, struct batch *b, struct ws_er
 			return -1;
 		n += b->of[i].n;
 		b->n_params = s->batches[k].n;
-		b->bytes += s->batches[k].bytes;
 	}
 	b->sends = calloc(n + 1, sizeof *b->sends);
 	if (!b->of || !b->sends)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		for (size_t j = 0; j < b->of[i].n; j++)
+		for (size_t j = 0; j < b->of[i].n; j++) {
 			b->sends[b->n++] = (struct ws_transport_send){
 				.rank = p->members[i].rank_offset + b->of[i].items[j].rank,
 				.payload = b->of[i].items[j].payload,
 			};
+			b->bytes += b->of[i].items[j].payload.length;
+		}
 	return 0;
 }
 
@@ -276,7 +324,7 @@ static int move_batch(struct ws_push *p, size_t k, struct batch *b, struct ws_er
 	struct ws_together w = { .group = p->group, .calls = p->scatter->calls, .n = p->opts.n_endpoints,
 		                 .later = !last, .errs = p->errs, .messages = p->scatter->messages,
 		                 .until = until, .cancel = p->opts.cancel, .what = what,
-		                 .tick = push_moved_tick, .ctx = p };
+		                 .watch = push_lead_watch, .tick = push_moved_tick, .ctx = p };
 	const int rc = ws_group_together(&w, err);
 	const int64_t ns = ws_now_ns() - start;
 	p->ns[WS_PHASE_APPLY] += ns - w.wire_ns;

@@ -94,7 +94,7 @@ int push_sender_enter(struct ws_push *p, struct ws_err *err)
 {
 	const int64_t wait = p->opts.lock_wait_ns > 0 ? p->opts.lock_wait_ns : p->opts.bucket_ns;
 	char what[64];
-	if (p->opts.senders < 2)
+	if (p->opts.senders < 2 || push_together(p))
 		return 0;
 	p->not_last = true;
 	if (p->opts.dry_run || !p->opts.n_endpoints)

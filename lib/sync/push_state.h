@@ -2,7 +2,7 @@
 /* push_state.h - what the files of the push share: push.c (the life of a run), push_open.c (before and
  * after), push_connect.c (who the endpoints are and what is legal), push_names.c (what the tensors are
  * called), push_fp8.c (who keeps FP8), push_values.c (what tensors are computed from), push_transfer.c
- * (buckets), push_protocol.h (how they get into servers), push_sender.c (turns of several), push_verify.c
+ * (buckets), push_protocol.h (how they get into servers), push_sender.c (turns of several), push_lead.c and push_follow.c (several at once), push_verify.c
  * (hashes), push_ledger.c (what stays written down, and who else may push). */
 #ifndef WS_SYNC_PUSH_STATE_H
 #define WS_SYNC_PUSH_STATE_H
@@ -12,6 +12,7 @@
 #include "hashes.h"
 #include "job.h"
 #include "payloads.h"
+#include "scatter.h"
 #include "wsync/audit.h"
 #include "wsync/push.h"
 
@@ -20,6 +21,7 @@ enum push_bracket { PUSH_BRACKET_NONE, PUSH_BRACKET_SESSION, PUSH_BRACKET_PROCES
 
 struct push_request;
 struct push_scatter;
+struct push_lead;
 
 struct push_endpoint {
 	const char *url;                   /* borrowed from the options */
@@ -81,6 +83,9 @@ struct ws_push {
 	size_t bucket;
 	struct push_request *request;      /* one that is in flight for all of the transfer; NULL */
 	struct push_scatter *scatter;      /* ep-scatter: what goes to which rank; NULL */
+	struct push_lead *lead;            /* of several senders of one group, when we are the first; NULL */
+	size_t n_shared, n_batches;        /* tensors and batches that another sender asked us for */
+	bool all_names;                    /* nothing was included or excluded */
 	int sender_fd;                     /* the senders' lock, held; -1 */
 	bool *had_turn;                    /* of this round: [1..opts.senders]; NULL */
 	bool not_last;                     /* others have still to come: no flush, no version */
@@ -99,6 +104,10 @@ struct ws_push {
 };
 
 /* push.c */
+/* fallback: a config for a source without one; NULL. */
+int push_make_plan(struct ws_push *p, const struct ws_push_source *s, const char *fallback,
+                   struct ws_err *err);
+void push_emit_plan(struct ws_push *p);
 void push_drop_group(struct ws_push *p); /* with the endpoints; there is one */
 void push_forget_run(struct ws_push *p); /* what belongs to a run */
 void push_enter(struct ws_push *p, enum ws_phase phase); /* closes the books of the phase before */
@@ -155,6 +164,22 @@ void push_warn_asleep(struct ws_push *p, struct ws_err *err);
 /* push_sender.c: turns of several senders */
 int push_sender_enter(struct ws_push *p, struct ws_err *err); /* waits for ours */
 void push_sender_leave(struct ws_push *p, bool ok);
+
+/* push_lead.c: several senders of one group. We are the first */
+bool push_together(const struct ws_push *p); /* is it that at all? */
+bool push_leads(const struct ws_push *p);
+int push_lead_gather(struct ws_push *p, struct ws_err *err); /* what each has; the store is open */
+int push_lead_share(struct ws_push *p, struct ws_err *err);  /* tells each what to send */
+/* Tells all how it ended, and waits a moment for them to have read it. The store is still open. */
+void push_lead_end(struct ws_push *p, const struct ws_err *why);
+/* What all of them have together and who has it; without others it is the push's own, and NULL. */
+const struct ws_plan *push_lead_plan(const struct ws_push *p, const struct ws_senders **have);
+int push_lead_watch(void *ctx, struct ws_err *err); /* of a ws_together: has one of them failed? */
+void push_lead_free(struct ws_push *p);
+
+/* push_follow.c: or another */
+bool push_follows(const struct ws_push *p);
+int push_follow(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err); /* a run */
 
 /* push_names.c */
 int push_names(struct ws_push *p, struct ws_err *err);

@@ -3,7 +3,7 @@
  *
  * Our own hashes are computed while the buckets travel: of what lies in files in the background, by a
  * second reading, because those bytes never pass through our hands; of what is made as it is handed out,
- * so that it is made once. The endpoints are asked for theirs afterwards. That works with endpoints whose checksums are XXH3-64 of the raw bytes and say so;
+ * so that it is made once (but where parameters are sent that no one hashes). The endpoints are asked for theirs afterwards. That works with endpoints whose checksums are XXH3-64 of the raw bytes and say so;
  * SGLang's own checksum is another function over another layout and is not compared. */
 #include "push_protocol.h"
 
@@ -15,7 +15,7 @@ int push_hash_begin(struct ws_push *p, struct ws_err *err)
 {
 	/* One thread: the transfer needs the others. */
 	return p->opts.verify == WS_VERIFY_HASH ?
-	       ws_hashes_begin(&p->hashes, p->plan, 1, true, err) : 0;
+	       ws_hashes_begin(&p->hashes, p->plan, 1, !p->protocol->transfer, err) : 0;
 }
 
 void push_hash_end(struct ws_push *p)

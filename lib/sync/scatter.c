@@ -40,7 +40,7 @@ static int by_batch(const void *a, const void *b)
 	return x->param < y->param ? -1 : x->param > y->param;
 }
 
-static uint64_t entry_bytes(const struct ws_scatter *s, const struct ws_scatter_entry *e)
+uint64_t ws_scatter_entry_bytes(const struct ws_scatter *s, const struct ws_scatter_entry *e)
 {
 	const struct ws_part *part = ws_layout_part(s->opts.layout, e->param->first);
 	uint64_t sum = 0, bytes = 0;
@@ -64,7 +64,7 @@ static void make_batches(struct ws_scatter *s)
 			b->first = i;
 		}
 		b->n++;
-		b->bytes += entry_bytes(s, e);
+		b->bytes += ws_scatter_entry_bytes(s, e);
 	}
 }
 
@@ -144,6 +144,9 @@ static int want(const struct ws_scatter *s, const struct ws_param *p, struct ws_
 		if (!t)
 			missing = part;
 	}
+	if (!found && s->opts.complete && !p->tied_to && find_listed(s->opts.listing, p->name))
+		return ws_err_set(err, WS_EREFUSED, "no sender has %s, which parameter %s is made of",
+		                  missing ? missing->name : "anything", p->name);
 	if (!found || p->tied_to)
 		return 0;
 	if (missing)
@@ -163,21 +166,11 @@ static int add_entries(struct ws_scatter *s, struct ws_err *err)
 		if (wanted < 0)
 			return -1;
 		if (wanted)
-			s->entries[s->n_entries++] = (struct ws_scatter_entry){ p, expert_layer(p) };
+			s->entries[s->n_entries++] = (struct ws_scatter_entry){ .param = p, .layer = expert_layer(p) };
 	}
 	if (!s->n_entries)
 		return ws_err_set(err, WS_EREFUSED, "nothing of what is sent is a parameter of the server");
 	qsort(s->entries, s->n_entries, sizeof *s->entries, by_batch);
-	return 0;
-}
-
-static int check_senders(const struct ws_scatter *s, struct ws_err *err)
-{
-	for (size_t i = 0; i < s->n_entries && s->entries[i].layer >= 0; i++)
-		if (s->entries[i].param->dims[0] % s->opts.senders)
-			return ws_err_set(err, WS_EREFUSED, "%" PRId64 " experts of %s do not divide by %u senders",
-			                  s->entries[i].param->dims[0], s->entries[i].param->name,
-			                  s->opts.senders);
 	return 0;
 }
 
@@ -197,7 +190,7 @@ int ws_scatter_make(const struct ws_scatter_opts *opts, struct ws_scatter **out,
 	for (size_t i = 0; i < n; i++)
 		s->sorted[i] = &opts->plan->tensors[i];
 	qsort(s->sorted, n, sizeof *s->sorted, by_name);
-	if (add_entries(s, err) || check_senders(s, err)) {
+	if (add_entries(s, err) || ws_scatter_share(s, err)) {
 		ws_scatter_free(s);
 		return -1;
 	}
@@ -211,6 +204,7 @@ void ws_scatter_free(struct ws_scatter *s)
 	if (!s)
 		return;
 	free(s->entries);
+	free(s->ranges);
 	free(s->batches);
 	free(s->sorted);
 	free(s);
@@ -226,34 +220,34 @@ static void write_shape(struct ws_jw *w, const struct ws_param *p, int64_t first
 	ws_jw_end_array(w);
 }
 
-static void write_expert(const struct ws_scatter *s, struct ws_jw *w, const struct ws_param *p)
+static void write_expert(const struct ws_scatter *s, struct ws_jw *w, const struct ws_scatter_entry *e)
 {
-	const int64_t n = p->dims[0] / s->opts.senders;
+	const struct ws_scatter_range *ranges = &s->ranges[e->first_range];
 	ws_jw_object(w, NULL);
-	ws_jw_str(w, "weight_name", p->name);
+	ws_jw_str(w, "weight_name", e->param->name);
 	ws_jw_bool(w, "is_expert_weight", true);
-	ws_jw_uint(w, "transfers_per_weight", s->opts.senders);
-	write_shape(w, p, n);
+	ws_jw_uint(w, "transfers_per_weight", e->n_ranges);
+	write_shape(w, e->param, ranges->to - ranges->from);
 	ws_jw_object(w, "expert_ranges");
-	for (unsigned r = 0; r < s->opts.senders; r++) {
-		char key[16];
-		snprintf(key, sizeof key, "%u", r);
+	for (size_t i = 0; i < e->n_ranges; i++) {
+		char key[24];
+		snprintf(key, sizeof key, "%zu", i);
 		ws_jw_object(w, key);
-		ws_jw_int(w, "start", r * n);
-		ws_jw_int(w, "end", (r + 1) * n);
-		ws_jw_uint(w, "source_nccl_rank", r);
+		ws_jw_int(w, "start", ranges[i].from);
+		ws_jw_int(w, "end", ranges[i].to);
+		ws_jw_uint(w, "source_nccl_rank", ranges[i].sender);
 		ws_jw_end_object(w);
 	}
 	ws_jw_end_object(w);
 	ws_jw_end_object(w);
 }
 
-static void write_other(struct ws_jw *w, const struct ws_param *p)
+static void write_other(const struct ws_scatter *s, struct ws_jw *w, const struct ws_scatter_entry *e)
 {
 	ws_jw_object(w, NULL);
-	ws_jw_str(w, "weight_name", p->name);
-	ws_jw_uint(w, "source_nccl_rank", 0);
-	write_shape(w, p, p->dims[0]);
+	ws_jw_str(w, "weight_name", e->param->name);
+	ws_jw_uint(w, "source_nccl_rank", s->ranges[e->first_range].sender);
+	write_shape(w, e->param, e->param->dims[0]);
 	ws_jw_end_object(w);
 }
 
@@ -269,17 +263,17 @@ void ws_scatter_write(const struct ws_scatter *s, struct ws_jw *w)
 	ws_jw_array(w, "expert_transfer_plan");
 	for (size_t i = 0; i < s->n_entries; i++)
 		if (s->entries[i].layer >= 0)
-			write_expert(s, w, s->entries[i].param);
+			write_expert(s, w, &s->entries[i]);
 	ws_jw_end_array(w);
 	ws_jw_array(w, "non_expert_transfer_plan");
 	for (size_t i = 0; i < s->n_entries; i++)
 		if (s->entries[i].layer < 0)
-			write_other(w, s->entries[i].param);
+			write_other(s, w, &s->entries[i]);
 	ws_jw_end_array(w);
 	ws_jw_uint(w, "non_expert_batch_size", WS_SCATTER_CHUNK);
 	ws_jw_uint(w, "training_world_size", s->opts.senders);
 	if (experts) {
-		ws_jw_int(w, "num_experts_per_rank", experts / s->opts.senders);
+		ws_jw_int(w, "num_experts_per_rank", (experts + s->opts.senders - 1) / s->opts.senders);
 		ws_jw_int(w, "total_num_experts", experts * (ep ? ep : 1));
 	}
 	ws_jw_uint(w, "inference_tp_size", s->tp);

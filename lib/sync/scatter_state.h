@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scatter_state.h - what scatter.c and scatter_bytes.c share. */
+/* scatter_state.h - what scatter.c, scatter_share.c and scatter_bytes.c share. */
 #ifndef WS_SYNC_SCATTER_STATE_H
 #define WS_SYNC_SCATTER_STATE_H
 
@@ -7,5 +7,10 @@
 
 /* The plan's tensor of that part; NULL: none. */
 const struct ws_plan_tensor *ws_scatter_tensor(const struct ws_scatter *s, const struct ws_part *part);
+
+/* Of all its ranks together. */
+uint64_t ws_scatter_entry_bytes(const struct ws_scatter *s, const struct ws_scatter_entry *e);
+/* Who sends which: fills in the ranges of all entries. */
+int ws_scatter_share(struct ws_scatter *s, struct ws_err *err);
 
 #endif

@@ -28,12 +28,17 @@ struct ws_transport_gpu {
 
 struct ws_transport_opts {
 	unsigned world_size;       /* with us as rank 0 */
+	unsigned senders;          /* the first so many ranks send, and learn from the store where to meet */
 	const char *host;          /* our address, a literal */
 	struct ws_store *store;    /* borrowed; open as long as the transport */
 	const char *group;         /* the group's name; borrowed likewise */
 	struct ws_transport_gpu gpu;
 	const struct ws_log *log;
 };
+
+/* Of several senders: set in the store as soon as the receivers have published. The epoch of their store
+ * protocol, then the prefix of their keys. */
+#define WS_TRANSPORT_MEETING "wsync/meeting"
 
 /* The first member of every implementation's own struct. */
 struct ws_transport {

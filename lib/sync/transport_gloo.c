@@ -12,6 +12,7 @@
 
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,6 +50,13 @@ static int kv_get(void *ctx, const char *key, ws_deadline until, const struct ws
 	return ws_store_get(ctx, key, until, cancel, value, err);
 }
 
+static int tell_senders(const struct gloo *g, struct ws_err *err)
+{
+	char text[sizeof g->seen.prefix + 1];
+	const int n = snprintf(text, sizeof text, "%c%s", g->seen.epoch, g->seen.prefix);
+	return ws_store_set(g->opts.store, WS_TRANSPORT_MEETING, text, (size_t)n, true, err);
+}
+
 static int join(void *arg, struct ws_err *err)
 {
 	struct gloo *g = arg;
@@ -56,6 +64,8 @@ static int join(void *arg, struct ws_err *err)
 		return -1;
 	ws_log(g->opts.log, 1, "gloo: the servers publish under \"%s\" (store epoch %c)", g->seen.prefix,
 	       g->seen.epoch);
+	if (g->opts.senders > 1 && tell_senders(g, err))
+		return -1;
 	const struct ws_gloo_opts opts = {
 		.rank = 0,
 		.size = g->opts.world_size,

@@ -100,13 +100,15 @@ static bool is_vocab(const char *name)
 	return strstr(name, "embed_tokens") || strstr(name, "lm_head");
 }
 
-static void assert_sent(const struct ws_param *p, unsigned rank, unsigned sender, unsigned senders,
+static void assert_sent(const struct ws_param *p, unsigned rank, const struct ws_scatter_range *range,
                         const struct ws_payload *payload)
 {
 	const struct tensor *want = tensors_find(&rank_tensors, p->name);
-	const uint64_t all = (uint64_t)elements(want) * ELEMENT;
+	const uint64_t row = (uint64_t)elements(want) * ELEMENT / (uint64_t)want->dims[0];
+	const uint64_t from = (uint64_t)range->from * row;
+	const uint64_t to = range->to < 0 ? (uint64_t)want->dims[0] * row : (uint64_t)range->to * row;
 	uint8_t *got = read_payload(payload);
-	assert_int_equal(payload->length, all / senders);
+	assert_int_equal(payload->length, to - from);
 	uint64_t n = payload->length;
 	if (is_vocab(p->name)) { /* the oracle pads with other bytes */
 		const int64_t left = VOCAB - (int64_t)rank * want->dims[0];
@@ -115,33 +117,47 @@ static void assert_sent(const struct ws_param *p, unsigned rank, unsigned sender
 		for (uint64_t i = n; i < payload->length; i++)
 			assert_int_equal(got[i], 0);
 	}
-	if (memcmp(got, want->bytes + sender * payload->length, n))
-		fail_msg("%s of rank %u from sender %u differs", p->name, rank, sender);
+	if (memcmp(got, want->bytes + from, n))
+		fail_msg("%s of rank %u from sender %u differs", p->name, rank, range->sender);
 	free(got);
+}
+
+/* The sends of a batch, as the receiver at that rank takes them. */
+static void assert_batch(size_t b, unsigned rank, unsigned senders, size_t *sent)
+{
+	struct ws_scatter_sends sends[8];
+	size_t next[8] = { 0 };
+	struct ws_err err = WS_ERR_INIT;
+	for (unsigned s = 0; s < senders; s++)
+		assert_int_equal(ws_scatter_sends(scatter, b, s, &sends[s], &err), 0);
+	for (size_t i = scatter->batches[b].first; i < scatter->batches[b].first + scatter->batches[b].n; i++) {
+		const struct ws_scatter_entry *e = &scatter->entries[i];
+		int64_t row = 0;
+		for (size_t k = e->first_range; k < e->first_range + e->n_ranges; k++) {
+			const struct ws_scatter_range *range = &scatter->ranges[k];
+			size_t *at = &next[range->sender];
+			while (*at < sends[range->sender].n && sends[range->sender].items[*at].rank != rank)
+				++*at;
+			assert_true(*at < sends[range->sender].n);
+			assert_int_equal(range->from, row);
+			row = range->to;
+			assert_sent(e->param, rank, range, &sends[range->sender].items[(*at)++].payload);
+		}
+		++*sent;
+		assert_true(e->layer < 0 ? e->n_ranges == 1 && row == -1 : row == e->param->dims[0]);
+	}
+	for (unsigned s = 0; s < senders; s++)
+		ws_scatter_sends_free(&sends[s]);
 }
 
 /* Everything once, in the order that is announced, and every rank's own. */
 static void assert_all_sent(const struct trainer *how, unsigned senders)
 {
-	struct ws_err err = WS_ERR_INIT;
 	size_t sent = 0;
 	for (int r = 0; r < how->tp; r++) {
 		make_shard(how, r);
 		for (size_t b = 0; b < scatter->n_batches; b++)
-			for (unsigned s = 0; s < senders; s++) {
-				struct ws_scatter_sends sends;
-				assert_int_equal(ws_scatter_sends(scatter, b, s, &sends, &err), 0);
-				size_t entry = scatter->batches[b].first;
-				for (size_t i = 0; i < sends.n; i++) {
-					if ((int)sends.items[i].rank != r)
-						continue;
-					const struct ws_scatter_entry *e = &scatter->entries[entry++];
-					assert_sent(e->param, (unsigned)r, s, e->layer >= 0 ? senders : 1,
-					            &sends.items[i].payload);
-					sent += s == 0;
-				}
-				ws_scatter_sends_free(&sends);
-			}
+			assert_batch(b, (unsigned)r, senders, &sent);
 	}
 	assert_int_equal(sent, rank_tensors.n * (size_t)how->tp);
 }
@@ -167,15 +183,69 @@ static void several_senders_divide_the_experts(void **state)
 	const struct trainer how = { .tp = 2, .ep = 1, .fused = true, .vocab = 128 };
 	struct ws_err err = WS_ERR_INIT;
 	write_checkpoint();
-	for (unsigned senders = 2; senders <= 4; senders *= 2) {
+	for (unsigned senders = 2; senders <= 5; senders++) {
 		open_input(2, 1, &(struct ws_plan_opts){ 0 });
 		assert_int_equal(make(senders, &err), 0);
 		assert_all_sent(&how, senders);
+		for (unsigned s = 0; s < senders; s++) {
+			size_t n = 0;
+			for (size_t i = 0; i < scatter->n_ranges; i++)
+				n += scatter->ranges[i].sender == s;
+			assert_true(n > 0);
+		}
 	}
+}
+
+/* The sender of that expert. */
+static unsigned expert_of(const char *name)
+{
+	const char *at = strstr(name, ".experts.");
+	return at ? (unsigned)atoi(at + 9) : UINT32_MAX;
+}
+
+static void an_expert_comes_from_who_has_it(void **state)
+{
+	(void)state;
+	static struct ws_senders have[1024];
+	const struct trainer how = { .tp = 2, .ep = 1, .fused = true, .vocab = 128 };
+	struct ws_err err = WS_ERR_INIT;
+	write_checkpoint();
 	open_input(2, 1, &(struct ws_plan_opts){ 0 });
-	assert_int_equal(make(3, &err), -1);
-	assert_string_equal(err.msg, "4 experts of model.layers.1.mlp.experts.w13_weight do not divide by "
-	                             "3 senders");
+	assert_true(plan->n_tensors < 1024);
+	memset(have, 0, sizeof have);
+	for (size_t i = 0; i < plan->n_tensors; i++) {
+		const unsigned e = expert_of(plan->tensors[i].name);
+		ws_senders_add(&have[i], e == UINT32_MAX ? 2 : 1 - e % 2); /* crosswise */
+	}
+	struct ws_scatter_opts opts = { .layout = layout, .plan = plan, .listing = &listing,
+		                        .dtype = WS_DTYPE_BF16, .senders = 3, .have = have };
+	assert_int_equal(ws_scatter_make(&opts, &scatter, &err), 0);
+	assert_all_sent(&how, 3);
+	assert_int_equal(scatter->entries[0].n_ranges, 4);
+	for (size_t i = 0; i < scatter->n_ranges; i++) {
+		const struct ws_scatter_range *r = &scatter->ranges[i];
+		assert_int_equal(r->sender, r->to < 0 ? 2 : 1 - r->from % 2);
+	}
+	/* A parameter of two owners goes from neither, and two ranks' experts at one place are one's. */
+	for (size_t i = 0; i < plan->n_tensors; i++)
+		if (strstr(plan->tensors[i].name, "layers.0.self_attn.k_proj"))
+			have[i] = (struct ws_senders){ { 1 } };
+	ws_scatter_free(scatter);
+	scatter = NULL;
+	assert_int_equal(ws_scatter_make(&opts, &scatter, &err), -1);
+	assert_string_equal(err.msg, "parameter model.layers.0.self_attn.qkv_proj.weight goes as a whole, and no "
+	                             "one sender has all that it is made of");
+	open_input(2, 2, &(struct ws_plan_opts){ 0 });
+	memset(have, 0, sizeof have);
+	for (size_t i = 0; i < plan->n_tensors; i++) {
+		const unsigned e = expert_of(plan->tensors[i].name);
+		ws_senders_add(&have[i], e == UINT32_MAX || e < 2 ? 0 : 1);
+	}
+	opts.layout = layout;
+	opts.plan = plan;
+	assert_int_equal(ws_scatter_make(&opts, &scatter, &err), -1);
+	assert_string_equal(err.msg, "parameter model.layers.1.mlp.experts.w13_weight: no one sender has all of what "
+	                             "the ranks keep of expert 0");
 }
 
 static void experts_go_first_and_the_rest_by_fifty(void **state)
@@ -247,6 +317,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		WITH_FILES(every_rank_gets_what_it_keeps),
 		WITH_FILES(several_senders_divide_the_experts),
+		WITH_FILES(an_expert_comes_from_who_has_it),
 		WITH_FILES(experts_go_first_and_the_rest_by_fifty),
 		WITH_FILES(what_would_hang_is_refused),
 	};

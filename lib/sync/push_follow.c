@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push_follow.c - a sender that is not the first: it tells the first what it has, sends what that one asks
+ * for, and learns from it how the push ended. It speaks with no endpoint but through the group.
+ *
+ * The sending has a thread of its own; this one waits for the end meanwhile, which is the only way to
+ * learn early that somebody else has failed. */
+#include "push_protocol.h"
+
+#include "gloo_p2p.h"
+#include "senders.h"
+#include "sock.h"
+#include "store.h"
+
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { AGAIN_MS = 20 };
+
+struct follow {
+	struct ws_push *p;
+	struct ws_store_client *store; /* our place among the senders: the first misses us when it closes */
+	struct ws_gloo_kv kv;
+	struct ws_sender_list list;
+	struct ws_share share;
+	struct ws_span *spans;         /* of each stripe */
+	struct ws_gloo_transfer *transfers; /* of each send */
+	struct ws_job job;
+	struct ws_cancel stop;
+	struct ws_gloo *mesh;          /* the job's */
+	atomic_size_t done;            /* batches */
+	int64_t *took_ns;              /* each of them */
+	size_t told;                   /* batches, by events */
+};
+
+static const int64_t SLICE_NS = 200 * WS_NS_PER_MS;
+static const int64_t ASK_NS = 10 * WS_NS_PER_S;    /* the store answers at once */
+static const int64_t EXPLAIN_NS = 5 * WS_NS_PER_S; /* for the first to say why a peer of ours went away */
+
+/* ---- the store ---------------------------------------------------------------------------------- */
+
+static int client_set(void *ctx, const char *key, const void *value, size_t n, ws_deadline until,
+                      struct ws_err *err)
+{
+	return ws_store_client_set(ctx, key, value, n, ws_deadline_min(until, ws_deadline_in(ASK_NS)), err);
+}
+
+/* In slices, because a client's wait knows no cancel flag. */
+static int client_get(void *ctx, const char *key, ws_deadline until, const struct ws_cancel *cancel,
+                      struct ws_buf *value, struct ws_err *err)
+{
+	struct ws_err why = WS_ERR_INIT;
+	int rc;
+	do {
+		why = (struct ws_err)WS_ERR_INIT;
+		rc = ws_store_client_get(ctx, key, ws_deadline_min(until, ws_deadline_in(SLICE_NS)), value, &why);
+		if (rc && ws_cancelled(cancel))
+			return ws_err_set(err, WS_ECANCELLED, "cancelled");
+	} while (rc && why.code == WS_ETIMEOUT && !ws_deadline_passed(until));
+	if (rc && err)
+		*err = why;
+	return rc;
+}
+
+static struct ws_store_client_opts place(const struct ws_push *p)
+{
+	return (struct ws_store_client_opts){ .host = p->opts.master_address, .port = p->opts.master_port };
+}
+
+static void disconnect(struct follow *f)
+{
+	ws_store_disconnect(f->store);
+	f->store = NULL;
+}
+
+static bool connection_lost(const struct ws_err *e)
+{
+	return e->code == WS_EREACH || e->code == WS_EDATA;
+}
+
+static int connect_store(struct follow *f, ws_deadline until, struct ws_err *err)
+{
+	const struct ws_store_client_opts opts = place(f->p);
+	struct ws_err why = WS_ERR_INIT;
+	/* One that goes away while we shake hands is that of an earlier push. */
+	while (ws_store_connect(&opts, until, f->p->opts.cancel, &f->store, &why)) {
+		if (connection_lost(&why) && !ws_deadline_passed(until)) {
+			poll(NULL, 0, AGAIN_MS);
+			continue;
+		}
+		if (err)
+			*err = why;
+		if (why.code == WS_ECANCELLED)
+			return -1;
+		ws_err_wrap(err, "sender 1 was not found");
+		return ws_err_hint(err, "its options are the same but for --sender 1/%u and the endpoints, and "
+		                        "its machine must let others reach --master-port %u",
+		                   f->p->opts.senders, f->p->opts.master_port);
+	}
+	f->kv = (struct ws_gloo_kv){ .ctx = f->store, .set = client_set, .get = client_get };
+	return 0;
+}
+
+/* For the first, so that it says this and not that we went away. */
+static void tell_failure(struct follow *f, const struct ws_err *why)
+{
+	char key[WS_SENDERS_KEY];
+	struct ws_buf text;
+	if (!f->store)
+		return;
+	ws_buf_init(&text, 0);
+	ws_senders_write_end(&text, why);
+	ws_senders_key(key, f->p->opts.sender, "failed");
+	ws_senders_put(&f->kv, key, &text, ws_deadline_in(ASK_NS), NULL);
+	ws_buf_free(&text);
+}
+
+static int tell_list(struct follow *f, struct ws_err *err)
+{
+	char key[WS_SENDERS_KEY];
+	struct ws_buf text;
+	ws_buf_init(&text, 0);
+	ws_senders_write_list(&f->list, &text);
+	ws_senders_key(key, f->list.sender, "list");
+	const int rc = ws_senders_put(&f->kv, key, &text, ws_deadline_in(ASK_NS), err);
+	ws_buf_free(&text);
+	return rc;
+}
+
+/* ---- what is to be sent ------------------------------------------------------------------------- */
+
+static int read_end(struct follow *f, ws_deadline until, struct ws_err *err)
+{
+	struct ws_buf text;
+	ws_buf_init(&text, 1 << 20);
+	int rc = ws_senders_get(&f->kv, WS_SENDERS_END, until, f->p->opts.cancel, &text, err);
+	if (rc == 0 && (rc = ws_senders_read_end(text.data, text.len, err)))
+		ws_err_wrap(err, "sender 1");
+	ws_buf_free(&text);
+	return rc;
+}
+
+/* The end stands there already: it is the store of the push before, and there is another soon. */
+static bool is_over(struct follow *f)
+{
+	const char *const key = WS_SENDERS_END;
+	bool over = false;
+	return ws_store_client_check(f->store, &key, 1, ws_deadline_in(ASK_NS), &over, NULL) == 0 && over;
+}
+
+static int get_share(struct follow *f, struct ws_buf *text, ws_deadline until, struct ws_err *err)
+{
+	char key[WS_SENDERS_KEY];
+	ws_senders_share_key(key, f->p->opts.sender);
+	for (;;) {
+		struct ws_err why = WS_ERR_INIT;
+		if (connect_store(f, until, err))
+			return -1;
+		if (is_over(f))
+			ws_err_set(&why, WS_EREACH, "the one that was found ends an earlier push");
+		else if (tell_list(f, &why) == 0 &&
+		         ws_senders_get(&f->kv, key, until, f->p->opts.cancel, text, &why) == 0)
+			return 0;
+		if (!connection_lost(&why) || ws_deadline_passed(until)) {
+			if (err)
+				*err = why;
+			return why.code == WS_ETIMEOUT ? ws_err_wrap(err, "sender 1 does not say what to send") : -1;
+		}
+		disconnect(f);
+		poll(NULL, 0, AGAIN_MS);
+	}
+}
+
+static int make_transfers(struct follow *f, struct ws_err *err)
+{
+	struct ws_share *s = &f->share;
+	f->spans = calloc(s->n_stripes + 1, sizeof *f->spans);
+	f->transfers = calloc(s->n_sends + 1, sizeof *f->transfers);
+	f->took_ns = calloc(s->n_batches + 1, sizeof *f->took_ns);
+	if (!f->spans || !f->transfers || !f->took_ns)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	for (size_t i = 0; i < s->n_stripes; i++)
+		ws_stripe_span(&s->stripes[i], &f->spans[i]);
+	for (size_t i = 0; i < s->n_sends; i++) {
+		const struct ws_share_send *send = &s->sends[i];
+		if (send->rank < f->p->opts.senders)
+			return ws_err_set(err, WS_EDATA, "sender 1 wants rank %u, a sender, to be sent weights",
+			                  send->rank);
+		f->transfers[i] = (struct ws_gloo_transfer){
+			.peer = send->rank,
+			.payload = { .length = send->length, .spans = f->spans + send->first, .n_spans = send->n },
+		};
+	}
+	return 0;
+}
+
+static int count_share(struct follow *f, struct ws_err *err)
+{
+	bool *seen = calloc(f->list.n + 1, sizeof *seen);
+	if (!seen)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	f->p->n_batches = f->share.n_batches;
+	f->p->n_shared = 0;
+	for (size_t i = 0; i < f->share.n_stripes; i++) {
+		const struct ws_plan_tensor *t = f->share.stripes[i].tensor;
+		f->p->n_shared += t && !seen[t - f->list.tensors];
+		if (t)
+			seen[t - f->list.tensors] = true;
+	}
+	free(seen);
+	return 0;
+}
+
+static int learn_share(struct follow *f, struct ws_err *err)
+{
+	const struct ws_push *p = f->p;
+	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.init_ns));
+	struct ws_buf text;
+	ws_buf_init(&text, 0);
+	int rc = get_share(f, &text, until, err);
+	if (rc == 0 && !text.len) /* it gave up instead, or says nothing of why */
+		rc = read_end(f, ws_deadline_in(ASK_NS), err) ? -1 :
+		     ws_err_set(err, WS_EDATA, "sender 1 wants nothing to be sent, not even nothing");
+	if (rc == 0)
+		rc = ws_share_read(text.data, text.len, &f->list, &f->share, err);
+	if (rc == 0 && f->share.world_size <= p->opts.senders)
+		rc = ws_err_set(err, WS_EDATA, "sender 1 has %u ranks for %u senders", f->share.world_size,
+		                p->opts.senders);
+	ws_buf_free(&text);
+	return rc || make_transfers(f, err) || count_share(f, err) ? -1 : 0;
+}
+
+/* ---- sending: the job --------------------------------------------------------------------------- */
+
+static int meet(struct follow *f, struct ws_err *err)
+{
+	const struct ws_push *p = f->p;
+	/* The first pauses the endpoints before it asks them to join. */
+	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.init_ns + p->opts.bucket_ns));
+	struct ws_store_client_opts opts = place(p);
+	struct ws_store_client *own = NULL;
+	char host[64];
+	struct ws_buf where;
+	ws_buf_init(&where, 1024);
+	opts.no_join = true;
+	int rc = ws_store_connect(&opts, until, &f->stop, &own, err) ||
+	         client_get(own, WS_TRANSPORT_MEETING, until, &f->stop, &where, err) ? -1 : 0;
+	if (rc == 0 && where.len < 2)
+		rc = ws_err_set(err, WS_EDATA, "sender 1 does not say where to meet");
+	/* Spoken as the endpoints speak it: the first tells the layout of their gloo by that. */
+	ws_store_disconnect(own);
+	own = NULL;
+	opts.epoch = rc == 0 ? where.data[0] : 'C';
+	if (rc == 0 && (ws_store_connect(&opts, until, &f->stop, &own, err) ||
+	                ws_host_local_toward(opts.host, host, sizeof host, err)))
+		rc = -1;
+	if (rc == 0) {
+		const struct ws_gloo_kv kv = { .ctx = own, .set = client_set, .get = client_get };
+		const struct ws_gloo_opts o = {
+			.rank = p->opts.sender - 1, .size = f->share.world_size, .prefix = where.data + 1,
+			.layout = opts.epoch == 'A' ? WS_GLOO_G1 : WS_GLOO_G2B, .kv = &kv, .host = host,
+			.log = p->opts.log,
+		};
+		rc = ws_gloo_open(&o, until, &f->stop, &f->mesh, err);
+	}
+	ws_store_disconnect(own);
+	ws_buf_free(&where);
+	return rc;
+}
+
+static int send_all(void *ctx, struct ws_err *err)
+{
+	struct follow *f = ctx;
+	const struct ws_push *p = f->p;
+	int rc = meet(f, err);
+	for (size_t b = 0, at = 0; rc == 0 && b < f->share.n_batches; b++) {
+		const size_t end = f->share.ends[b];
+		const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
+		const int64_t start = ws_now_ns();
+		rc = ws_gloo_exchange(f->mesh, f->transfers + at, end - at, until, &f->stop, err);
+		if (rc) {
+			ws_err_wrap(err, "batch %zu of %zu", b + 1, f->share.n_batches);
+			break;
+		}
+		f->took_ns[b] = ws_now_ns() - start;
+		atomic_store(&f->done, b + 1);
+		at = end;
+	}
+	/* Who waits for more of us must learn it. */
+	if (rc && f->mesh)
+		ws_gloo_abort(f->mesh);
+	return rc;
+}
+
+/* ---- waiting for the end ------------------------------------------------------------------------ */
+
+static void tell_batches(struct follow *f)
+{
+	const size_t done = atomic_load(&f->done);
+	for (; f->told < done; f->told++) {
+		struct ws_event ev = { .type = WS_EV_BUCKET,
+			               .bucket = { .index = f->told, .count = f->share.n_batches,
+			                           .ns = f->took_ns[f->told], .wire_ns = f->took_ns[f->told] } };
+		for (size_t i = f->told ? f->share.ends[f->told - 1] : 0; i < f->share.ends[f->told]; i++) {
+			ev.bucket.tensors += f->share.sends[i].n;
+			ev.bucket.bytes += f->share.sends[i].length;
+		}
+		f->p->posted += ev.bucket.bytes;
+		push_emit(f->p, &ev);
+	}
+}
+
+/* What we saw, unless the first knows better within a moment: it speaks with the endpoints. */
+static int explain(struct follow *f, const struct ws_err *why, struct ws_err *err)
+{
+	struct ws_err said = WS_ERR_INIT;
+	if (why->code == WS_EDATA && read_end(f, ws_deadline_in(EXPLAIN_NS), &said) && said.code != WS_ETIMEOUT &&
+	    !connection_lost(&said)) {
+		*err = said;
+		return -1;
+	}
+	*err = *why;
+	return -1;
+}
+
+/* After the last byte the endpoints still take them in, are verified and told their version. */
+static ws_deadline last_words(const struct ws_push *p)
+{
+	return ws_deadline_min(p->until, ws_deadline_in(3 * p->opts.bucket_ns));
+}
+
+static int wait_for_end(struct follow *f, struct ws_err *err)
+{
+	ws_deadline until = WS_FOREVER; /* the job has deadlines of its own */
+	bool running = true;
+	for (;;) {
+		struct ws_err why = WS_ERR_INIT, own = WS_ERR_INIT;
+		const int rc = read_end(f, ws_deadline_min(until, ws_deadline_in(SLICE_NS)), &why);
+		tell_batches(f);
+		const bool ended = rc == 0 || why.code != WS_ETIMEOUT || strncmp(why.msg, "sender 1: ", 10) == 0;
+		if (running && (ended || ws_job_over(&f->job))) {
+			if (rc)
+				ws_cancel_set(&f->stop);
+			running = false;
+			until = last_words(f->p);
+			if (ws_job_wait(&f->job, &own) && !ended)
+				return explain(f, &own, err);
+			tell_batches(f);
+			if (rc == 0 && own.code != WS_OK)
+				why = own;
+		}
+		if (ended || (!running && ws_deadline_passed(until))) {
+			if (why.code == WS_ETIMEOUT && !ended)
+				ws_err_set(&why, WS_ETIMEOUT, "sender 1 does not say how the push ended");
+			else if (connection_lost(&why) && strncmp(why.msg, "sender 1: ", 10) != 0)
+				ws_err_wrap(&why, "sender 1 is gone");
+			if (why.code != WS_OK)
+				*err = why;
+			return why.code == WS_OK ? 0 : -1;
+		}
+	}
+}
+
+/* ---- all of it ---------------------------------------------------------------------------------- */
+
+static int run(struct follow *f, struct ws_err *err)
+{
+	struct ws_push *p = f->p;
+	if (ws_senders_list(p->plan, &f->list, err))
+		return -1;
+	f->list.sender = p->opts.sender;
+	f->list.senders = p->opts.senders;
+	f->list.dry_run = p->opts.dry_run;
+	push_enter(p, WS_PHASE_CONNECT);
+	if (learn_share(f, err))
+		return -1;
+	push_enter(p, WS_PHASE_TRANSFER);
+	if (!p->opts.dry_run && ws_job_start(&f->job, send_all, f, err))
+		return -1;
+	return p->opts.dry_run ? read_end(f, last_words(p), err) : wait_for_end(f, err);
+}
+
+static void say_bye(struct follow *f)
+{
+	char key[WS_SENDERS_KEY];
+	struct ws_buf nothing;
+	if (!f->store)
+		return;
+	ws_buf_init(&nothing, 0);
+	ws_senders_key(key, f->p->opts.sender, "bye");
+	ws_senders_put(&f->kv, key, &nothing, ws_deadline_in(ASK_NS), NULL);
+	ws_buf_free(&nothing);
+}
+
+int push_follow(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
+{
+	struct follow f = { .p = p, .job.fd = -1, .stop = WS_CANCEL_INIT };
+	p->format = WS_FORMAT_TENSORS;
+	int rc = push_make_plan(p, s, NULL, err);
+	if (rc == 0) {
+		push_emit_plan(p);
+		rc = ws_cancel_init(&f.stop, err) || ws_job_init(&f.job, err) || run(&f, err) ? -1 : 0;
+	}
+	if (rc)
+		tell_failure(&f, err);
+	say_bye(&f);
+	disconnect(&f);
+	ws_cancel_set(&f.stop);
+	ws_job_fini(&f.job);
+	ws_gloo_close(f.mesh);
+	ws_cancel_fini(&f.stop);
+	ws_senders_list_free(&f.list);
+	ws_share_free(&f.share);
+	free(f.spans);
+	free(f.transfers);
+	free(f.took_ns);
+	return rc;
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push_lead.c - the first of several senders of one group: it hosts their store, learns there what each
+ * has, says what each is to send, and how it ended. With the endpoints it alone speaks.
+ *
+ * The others are lost when their connection to the store ends, so each keeps it until it has read the end. */
+#include "push_protocol.h"
+
+#include "senders.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct push_lead {
+	struct ws_gloo_kv kv;
+	struct ws_sender_list *lists; /* of each sender */
+	struct ws_sender_union all;
+};
+
+static const int64_t SLICE_NS = 200 * WS_NS_PER_MS;
+static const int64_t LEAVE_NS = 2 * WS_NS_PER_S; /* for the others to read the end */
+
+bool push_together(const struct ws_push *p)
+{
+	return p->opts.senders > 1 && !p->opts.sender_lock && p->opts.protocol == WS_PROTOCOL_EP_SCATTER;
+}
+
+bool push_leads(const struct ws_push *p)
+{
+	return push_together(p) && p->opts.sender == 1;
+}
+
+bool push_follows(const struct ws_push *p)
+{
+	return push_together(p) && p->opts.sender > 1;
+}
+
+const struct ws_plan *push_lead_plan(const struct ws_push *p, const struct ws_senders **have)
+{
+	*have = p->lead ? p->lead->all.have : NULL;
+	return p->lead ? &p->lead->all.plan : p->plan;
+}
+
+void push_lead_free(struct ws_push *p)
+{
+	struct push_lead *x = p->lead;
+	if (!x)
+		return;
+	for (unsigned i = 0; x->lists && i < p->opts.senders; i++)
+		ws_senders_list_free(&x->lists[i]);
+	free(x->lists);
+	ws_senders_union_free(&x->all);
+	free(x);
+	p->lead = NULL;
+}
+
+/* ---- who has failed ----------------------------------------------------------------------------- */
+
+static bool there(const struct push_lead *x, const char *key, struct ws_buf *value)
+{
+	return ws_senders_get(&x->kv, key, ws_deadline_in(0), NULL, value, NULL) == 0;
+}
+
+static int read_failure(const struct push_lead *x, unsigned i, struct ws_err *err)
+{
+	char key[WS_SENDERS_KEY];
+	struct ws_buf text;
+	int rc = 0;
+	ws_buf_init(&text, 1 << 20);
+	ws_senders_key(key, i, "failed");
+	if (there(x, key, &text) && (rc = ws_senders_read_end(text.data, text.len, err)))
+		ws_err_wrap(err, "sender %u", i);
+	ws_buf_free(&text);
+	return rc;
+}
+
+int push_lead_watch(void *ctx, struct ws_err *err)
+{
+	const struct ws_push *p = ctx;
+	for (unsigned i = 2; p->lead && i <= p->opts.senders; i++)
+		if (read_failure(p->lead, i, err))
+			return -1;
+	return p->lead ? ws_store_lost_sender(ws_group_store(p->group), err) : 0;
+}
+
+/* ---- who has what ------------------------------------------------------------------------------- */
+
+static int name_missing(struct ws_push *p, int64_t waited_ns, struct ws_err *err)
+{
+	char who[256] = "";
+	unsigned n = 0;
+	size_t used = 0;
+	for (unsigned i = 2; i <= p->opts.senders; i++) {
+		if (p->lead->lists[i - 1].sender)
+			continue;
+		if (n++ < 8)
+			used += (size_t)snprintf(who + used, sizeof who - used, "%s%u", n > 1 ? ", " : "", i);
+	}
+	uint16_t port;
+	const char *host = ws_group_master(p->group, &port);
+	ws_err_set(err, WS_ETIMEOUT, "sender%s %s%s of %u did not come within %.0f s", n == 1 ? "" : "s", who,
+	           n > 8 ? " and others" : "", p->opts.senders, (double)waited_ns / WS_NS_PER_S);
+	return ws_err_hint(err, "start them with --master-address %s --master-port %u, which they must be able "
+	                        "to reach", host, port);
+}
+
+static int take_list(struct ws_push *p, unsigned i, struct ws_buf *text, struct ws_err *err)
+{
+	struct ws_sender_list *l = &p->lead->lists[i - 1];
+	if (ws_senders_read_list(text->data, text->len, l, err))
+		return ws_err_wrap(err, "sender %u", i);
+	if (l->sender != i || l->senders != p->opts.senders)
+		return ws_err_set(err, WS_EUSAGE, "sender %u of %u is among these %u", l->sender, l->senders,
+		                  p->opts.senders);
+	if (l->dry_run != p->opts.dry_run)
+		return ws_err_set(err, WS_EUSAGE, "sender %u is a dry run and sender %u is not",
+		                  l->dry_run ? i : 1, l->dry_run ? 1 : i);
+	return 0;
+}
+
+static int wait_for_list(struct ws_push *p, unsigned i, ws_deadline until, struct ws_buf *text,
+                         struct ws_err *err)
+{
+	char key[WS_SENDERS_KEY];
+	ws_senders_key(key, i, "list");
+	for (;;) {
+		struct ws_err why = WS_ERR_INIT;
+		const ws_deadline slice = ws_deadline_min(until, ws_deadline_in(SLICE_NS));
+		if (ws_senders_get(&p->lead->kv, key, slice, p->opts.cancel, text, &why) == 0)
+			return take_list(p, i, text, err);
+		if (why.code != WS_ETIMEOUT) {
+			if (err)
+				*err = why;
+			return -1;
+		}
+		if (push_lead_watch(p, err))
+			return -1;
+		if (ws_deadline_passed(until))
+			return ws_err_set(err, WS_ETIMEOUT, "sender %u did not come", i);
+	}
+}
+
+/* The others come in any order: those who are here are known before anybody is missed. */
+static void take_present(struct ws_push *p, struct ws_buf *text)
+{
+	char key[WS_SENDERS_KEY];
+	for (unsigned i = 2; i <= p->opts.senders; i++) {
+		ws_senders_key(key, i, "list");
+		if (!p->lead->lists[i - 1].sender && there(p->lead, key, text))
+			p->lead->lists[i - 1].sender = i;
+	}
+}
+
+static int check_hash(const struct ws_push *p, struct ws_err *err)
+{
+	if (p->opts.verify != WS_VERIFY_HASH || p->lead->lists[0].n == p->lead->all.plan.n_tensors)
+		return 0;
+	ws_err_set(err, WS_EUSAGE, "--verify hash: sender 1 has %zu of the %zu tensors, and can answer for those "
+	           "alone", p->lead->lists[0].n, p->lead->all.plan.n_tensors);
+	return ws_err_hint(err, "push without it, then compare all: wsync-verify weights SOURCE...");
+}
+
+int push_lead_gather(struct ws_push *p, struct ws_err *err)
+{
+	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.init_ns));
+	const int64_t start = ws_now_ns();
+	struct ws_buf text;
+	push_lead_free(p);
+	p->lead = calloc(1, sizeof *p->lead);
+	if (!p->lead || !(p->lead->lists = calloc(p->opts.senders, sizeof *p->lead->lists)))
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	p->lead->kv = ws_senders_kv(ws_group_store(p->group));
+	if (ws_senders_list(p->plan, &p->lead->lists[0], err))
+		return -1;
+	p->lead->lists[0].sender = 1;
+	ws_buf_init(&text, 0);
+	int rc = 0;
+	for (unsigned i = 2; rc == 0 && i <= p->opts.senders; i++) {
+		rc = wait_for_list(p, i, until, &text, err);
+		if (rc && err && err->code == WS_ETIMEOUT) {
+			take_present(p, &text);
+			rc = name_missing(p, ws_now_ns() - start, err);
+		}
+	}
+	ws_buf_free(&text);
+	return rc || ws_senders_unite(p->lead->lists, p->opts.senders, &p->lead->all, err) ||
+	       check_hash(p, err) ? -1 : 0;
+}
+
+/* ---- what each sends, and the end --------------------------------------------------------------- */
+
+int push_lead_share(struct ws_push *p, struct ws_err *err)
+{
+	struct ws_buf text;
+	int rc = 0;
+	ws_buf_init(&text, 0);
+	for (unsigned i = 2; p->lead && rc == 0 && i <= p->opts.senders; i++) {
+		char key[WS_SENDERS_KEY];
+		ws_senders_share_key(key, i);
+		ws_buf_reset(&text);
+		rc = push_scatter_share(p, &p->lead->lists[i - 1], &text, err);
+		if (rc == 0)
+			rc = ws_senders_put(&p->lead->kv, key, &text, p->until, err);
+	}
+	ws_buf_free(&text);
+	return rc;
+}
+
+/* Sender i has read the end, or is gone. */
+static bool has_left(const struct ws_push *p, unsigned i, const struct ws_store_report *r, struct ws_buf *text)
+{
+	char key[WS_SENDERS_KEY];
+	bool connected = false;
+	ws_senders_key(key, i, "bye");
+	for (size_t k = 0; k < r->n_peers; k++)
+		connected = connected || (r->peers[k].sender == i && r->peers[k].connected);
+	return !connected || there(p->lead, key, text);
+}
+
+static void see_off(const struct ws_push *p)
+{
+	const ws_deadline until = ws_deadline_in(LEAVE_NS);
+	struct ws_buf text;
+	bool all = false;
+	ws_buf_init(&text, 1 << 20);
+	while (!all && !ws_deadline_passed(until)) {
+		struct ws_store_report r = { 0 };
+		all = true;
+		if (ws_store_report(ws_group_store(p->group), &r, NULL))
+			break;
+		for (unsigned i = 2; i <= p->opts.senders; i++)
+			all = all && has_left(p, i, &r, &text);
+		ws_store_report_fini(&r);
+		if (!all)
+			poll(NULL, 0, 10);
+	}
+	ws_buf_free(&text);
+}
+
+void push_lead_end(struct ws_push *p, const struct ws_err *why)
+{
+	struct ws_buf text, nothing;
+	if (!p->lead || !p->group)
+		return;
+	ws_buf_init(&text, 0);
+	ws_buf_init(&nothing, 0);
+	ws_senders_write_end(&text, why);
+	ws_senders_put(&p->lead->kv, WS_SENDERS_END, &text, WS_FOREVER, NULL);
+	/* Who still waits for one of these goes on to read it. */
+	for (unsigned i = 2; why->code && i <= p->opts.senders; i++) {
+		char key[WS_SENDERS_KEY];
+		ws_senders_share_key(key, i);
+		ws_senders_put(&p->lead->kv, key, &nothing, WS_FOREVER, NULL);
+	}
+	ws_buf_free(&text);
+	see_off(p);
+	push_lead_free(p);
+}

@@ -1,0 +1,245 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Several senders of one group: each sends what it has, the first speaks with the endpoints.
+load helpers
+
+# model: a small MoE checkpoint in m/ whose numbers are all of a likely size.
+model() {
+	/usr/bin/python3 "$repo/tests/cli/small_model.py" qwen3_moe m
+	/usr/bin/python3 -c 'import struct
+with open("m/model.safetensors", "r+b") as f:
+	data = bytearray(f.read())
+	begin = 8 + struct.unpack_from("<Q", data)[0]
+	for i in range(begin + 1, len(data), 2):
+		data[i] = 0x3c | data[i] & 3
+	f.seek(0); f.write(data)'
+}
+
+split() { /usr/bin/python3 "$repo/tests/cli/split_model.py" "$@"; }
+
+# holds URL...: every number of every tensor is that of m/.
+holds() {
+	local url
+	for url in "$@"; do
+		try wsync-verify weights m -e "$url" --samples 1000
+		expect_status 0
+	done
+}
+
+expect_json() { local got; got=$(json "$1"); [ "$got" = "$2" ] || explain "expected $1 = $2, got $got"; }
+
+# sends I/N SOURCE OPTION...: that sender, in the background. Its output: I.out and I.err.
+sends() {
+	local which=$1
+	shift
+	start "${which%/*}" timeout -k 5 40 wsync-push "$@" --protocol ep-scatter --sender "$which" \
+		--master-address 127.0.0.1 --master-port "$port"
+}
+
+# first N SOURCE OPTION...: sender 1 of N.
+first() {
+	local n=$1
+	shift
+	try wsync-push "$@" --protocol ep-scatter --sender "1/$n" --master-address 127.0.0.1 --master-port "$port"
+}
+
+# ended STATUS PID...: with that status.
+ended() {
+	local want=$1 pid got
+	shift
+	for pid in "$@"; do
+		got=0
+		wait "$pid" || got=$?
+		[ "$got" = "$want" ] || explain "a sender ended with $got, not $want: $(cat ?.err)"
+	done
+}
+
+prepare() { port=$(free_port); }
+
+@test "several senders, each with the experts it trained, into servers of several sizes" {
+	model
+	for sizes in 1 2 "4 --ep 1"; do
+		endpoint "tp${sizes// /}" --lineage xorl-legacy --model m --tp $sizes
+		urls+=("$url")
+	done
+	for n in 1 2 4; do
+		split m $n r
+		pids=()
+		for i in $(seq 2 $n); do sends "$i/$n" "r$i" --json; pids+=("$pid"); done
+		first $n r1 -e "${urls[0]}" -e "${urls[1]}" -e "${urls[2]}" --weight-version "v$n" --json
+		expect_status 0
+		expect_json 'sorted({e["state"] for e in lines[-1]["endpoints"]})' "['committed']"
+		ended 0 "${pids[@]}"
+		holds "${urls[@]}"
+		try wsync-ctl version -e "${urls[2]}"
+		out_has "v$n"
+	done
+	out=$(<2.out)
+	expect_json '[(l["sender"], l["senders"]) for l in lines if l["type"] == "plan"]' "[(2, 4)]"
+	expect_json '(lines[-1]["ok"], lines[-1]["endpoints"], lines[-1]["bytes"] == lines[-1]["wire_bytes"] > 0)' \
+		"(True, [], True)"
+	expect_json 'sum(l["bytes"] for l in lines if l["type"] == "bucket") == lines[-1]["bytes"]' True
+}
+
+@test "senders that all have everything divide it among them" {
+	model
+	endpoint a --lineage xorl-legacy --model m --tp 4 --ep 2
+	for n in 2 3; do
+		pids=()
+		for i in $(seq 2 $n); do sends "$i/$n" m --json; pids+=("$pid"); done
+		first $n m -e "$url" --json
+		expect_status 0
+		ended 0 "${pids[@]}"
+		sizes=$(json 'lines[-1]["wire_bytes"]')
+		for i in $(seq 2 $n); do out=$(<$i.out); sizes+=" $(json 'lines[-1]["wire_bytes"]')"; done
+		holds "$url"
+		sizes=$sizes /usr/bin/python3 -c 'import os
+s = [int(x) for x in os.environ["sizes"].split()]
+assert max(s) < 1.6 * min(s), s'
+	done
+}
+
+@test "what a sender that is not the first says" {
+	model
+	endpoint a --lineage xorl-legacy --model m --tp 2
+	split m 2 r
+	sends 2/2 r2 -v
+	first 2 r1 -e "$url"
+	expect_status 0
+	ended 0 "$pid"
+	holds "$url"
+	grep -q "^bucket .*1 of 2" 2.out || explain "$(cat 2.out)"
+	grep -q "^pushed " 2.out || explain "$(cat 2.out)"
+}
+
+@test "what no sender has, or two have otherwise, is refused before anybody is paused" {
+	model
+	endpoint a --lineage xorl-legacy --model m --tp 2
+	split m 2 r
+	sends 2/2 r2 --exclude '*experts.7.up_proj*'
+	first 2 r1 -e "$url"
+	expect_status 5
+	err_has "parameter model.layers.1.mlp.experts.w13_weight goes as a whole"
+	ended 5 "$pid"
+	grep -q "sender 1: .*goes as a whole" 2.err || explain "$(cat 2.err)"
+	sends 2/2 r2
+	first 2 r1 -e "$url" --exclude '*layers.0.self_attn.[qkv]_proj*' --exclude '*layers.0.self_attn.*norm*' --verify names
+	[ "$status" = 0 ] || expect_status 5
+	ended "$status" "$pid"
+	/usr/bin/python3 "$repo/tests/cli/small_model.py" qwen3_moe f --dtype F32
+	split f 2 f
+	sends 2/2 f2
+	first 2 r1 -e "$url"
+	expect_status 5
+	err_has "is bfloat16 at sender 1 and float32 at sender 2"
+	ended 5 "$pid"
+}
+
+@test "a sender that does not come is named, and the others end" {
+	model
+	split m 4 r
+	endpoint a --lineage xorl-legacy --model m --tp 2
+	sends 2/4 r2
+	first 4 r1 -e "$url" --init-timeout 1s
+	expect_status 10
+	err_has "senders 3, 4 of 4 did not come within 1 s"
+	err_has "--master-port $port"
+	ended 10 "$pid"
+	grep -q "sender 1: senders 3, 4 of 4 did not come" 2.err || explain "$(cat 2.err)"
+	sends 3/4 r3 --init-timeout 1s
+	ended 4 "$pid"
+	grep -q "sender 1 was not found" 3.err || explain "$(cat 3.err)"
+}
+
+@test "a sender that dies ends all of them, and nobody stays paused" {
+	model
+	split m 3 r
+	endpoint a --lineage xorl-legacy --model m --tp 2
+	sends 2/3 r2
+	dying=$pid
+	start 1 timeout -k 5 40 wsync-push r1 -e "$url" --protocol ep-scatter --sender 1/3 \
+		--master-address 127.0.0.1 --master-port "$port"
+	leader=$pid
+	sleep 0.7
+	kill -KILL $(cat /proc/$dying/task/$dying/children)
+	ended 6 "$leader"
+	grep -q "sender 2 (127.0.0.1:[0-9]*) left the rendezvous" 1.err || explain "$(cat 1.err)"
+	# And the first.
+	start 1 timeout -k 5 40 wsync-push r1 -e "$url" --protocol ep-scatter --sender 1/3 \
+		--master-address 127.0.0.1 --master-port "$port"
+	leader=$pid
+	sends 2/3 r2 --init-timeout 3s
+	sleep 0.7
+	kill -KILL $(cat /proc/$leader/task/$leader/children)
+	got=0
+	wait "$pid" || got=$?
+	[ "$got" = 4 ] || [ "$got" = 6 ] || explain "sender 2 ended with $got: $(cat 2.err)"
+	try wsync-ctl health -e "$url"
+	expect_status 0
+}
+
+@test "in the middle of the transfer too" {
+	model
+	split m 2 r
+	endpoint a --lineage xorl-legacy --model m --tp 2 --fault die:receive_weights_ep_scatter:1
+	endpoint b --lineage xorl-legacy --model m --tp 2 --fault refuse:receive_weights_ep_scatter:1
+	for u in "$url"; do
+		sends 2/2 r2 --bucket-timeout 10s
+		first 2 r1 -e "$u" --bucket-timeout 10s
+		expect_status 5
+		ended 5 "$pid"
+		grep -q "sender 1: " 2.err || explain "$(cat 2.err)"
+		sends 2/2 r2
+		first 2 r1 -e "$u"
+		expect_status 0
+		ended 0 "$pid"
+	done
+	holds "$url"
+}
+
+@test "a dry run of all of them says what each would send" {
+	model
+	split m 2 r
+	endpoint a --lineage xorl-legacy --model m --tp 2
+	sends 2/2 r2 --dry-run
+	first 2 r1 -e "$url" --dry-run
+	expect_status 0
+	ended 0 "$pid"
+	grep -q "nothing was sent" 2.out || explain "$(cat 2.out)"
+	sends 2/2 r2
+	first 2 r1 -e "$url" --dry-run
+	expect_status 2
+	err_has "sender 1 is a dry run and sender 2 is not"
+	ended 2 "$pid"
+}
+
+@test "push after push by --stdin" {
+	model
+	split m 2 r
+	endpoint a --lineage xorl-legacy --model m --tp 2
+	for i in 1 2; do for k in 1 2 3 4 5; do printf 'r%s\tv%s\n' "$i" "$k"; done >lines$i; done
+	start 2 timeout -k 5 40 bash -c "wsync-push --stdin --protocol ep-scatter --sender 2/2 \
+		--master-address 127.0.0.1 --master-port $port <lines2"
+	status=0
+	timeout 40 wsync-push --stdin -e "$url" --protocol ep-scatter --sender 1/2 --master-address 127.0.0.1 \
+		--master-port "$port" --json <lines1 >.out 2>.err || status=$?
+	out=$(<.out) err=$(<.err)
+	expect_status 0
+	ended 0 "$pid"
+	expect_json '[l["ok"] for l in lines if l["type"] == "result"]' "[True, True, True, True, True]"
+	holds "$url"
+	try wsync-ctl version -e "$url"
+	out_has v5
+}
+
+@test "senders of one group need a place to meet" {
+	model
+	try wsync-push m -e localhost:1 --sender 1/2 --protocol ep-scatter
+	expect_status 2
+	err_has "the senders meet at the first one's port"
+	try wsync-push m --sender 2/2 --protocol ep-scatter --master-port 1
+	expect_status 2
+	err_has "the first one's address"
+	try wsync-push m --sender 2/2 --protocol ep-scatter --master-port 1 --backend nccl
+	expect_status 2
+}
