@@ -44,7 +44,9 @@ _wsync_options() {
 		--endpoint=URL -e=URL --pool=ANY --registry=FILE --api-key-file=FILE
 		--connect-timeout=ANY --timeout=ANY -t=ANY --tp=1|2|4|8 --ep=1|2|4|8
 		--attention-tp=1|2|4|8 --list=FILE --scan --limit=ANY
-		--against=FILE --max-error=0.05|0.15 --expect=ANY --npy=FILE --min-equal=0.99|0.999 --max-difference=ANY
+		--against=FILE --max-error=0.05|0.15 --expect=ANY --npy=FILE --min-equal=0.99|0.999
+		--max-difference=ANY --mean-difference=ANY --max-k3=ANY --teacher-forced --batched
+		--prompt=ANY --prompts=FILE --max-new-tokens=ANY --parallel=1|4|16 --flush-first --save=FILE
 		--samples=ANY --seed=ANY --threads=1|2|4|8 --twice --reset --yes
 		--backend=auto|gloo|nccl|tensor --gpu=0|1|2|3|4|5|6|7 --nccl-lib=FILE --nccl-from=FILE
 		--lineage=auto|sglang-0.4|sglang-0.5|sglang-2026|xorl-legacy|xorl|session|slime

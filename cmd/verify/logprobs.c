@@ -1,93 +1,240 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* logprobs.c - do two saved answers give the same tokens the same probabilities? */
+/* logprobs.c - do two sides give the same tokens the same probabilities?
+ *
+ * A table has all prompts where they are few, else those that are not good; below it stands the sum. */
 #include "verify.h"
 
 #include "run.h"
+#include "table.h"
 
-#include "wsync/logprobs.h"
-
+#include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-int verify_max_difference(void *most, const char *value, struct ws_err *err)
+enum { FEW = 10 };
+
+/* ---- values of options ---- */
+
+static int read_limit(struct ws_logprobs_limits *limits, size_t offset, const char *value,
+                      struct ws_err *err)
 {
+	bool part[WS_LOGPROB_PARTS] = { true, true };
+	const char *number = strchr(value, '='), *word = number ? number + 1 : value;
 	char *end = NULL;
-	const double x = strtod(value, &end);
-	if (*value < '0' || *value > '9' || *end || !(x <= 1000))
-		return ws_err_set(err, WS_EUSAGE, "'%.40s' is no difference of logarithms, like 0.01", value);
-	*(double *)most = x;
+	for (unsigned p = 0; number && p < WS_LOGPROB_PARTS; p++) {
+		const char *name = ws_logprob_part_name((enum ws_logprob_part)p);
+		part[p] = strlen(name) == (size_t)(number - value) && !strncmp(name, value, strlen(name));
+	}
+	const double x = strtod(word, &end);
+	if (*word < '0' || *word > '9' || *end || !(x <= 1000) || (!part[WS_PREFILL] && !part[WS_DECODE]))
+		return ws_err_set(err, WS_EUSAGE, "'%.40s' is no difference of logarithms, like 0.01 or decode=0.01",
+		                  value);
+	for (unsigned p = 0; p < WS_LOGPROB_PARTS; p++)
+		if (part[p])
+			*(double *)((char *)&limits[p] + offset) = x;
 	return 0;
 }
 
-static void put_part(struct ui *ui, const char *part, const struct ws_logprobs_diff *d)
+int verify_max_difference(void *limits, const char *value, struct ws_err *err)
 {
-	struct ws_jw *w = ui_line(ui, "logprobs");
-	if (!w)
-		return;
-	ws_jw_str(w, "part", part);
+	return read_limit(limits, offsetof(struct ws_logprobs_limits, max), value, err);
+}
+
+int verify_mean_difference(void *limits, const char *value, struct ws_err *err)
+{
+	return read_limit(limits, offsetof(struct ws_logprobs_limits, mean), value, err);
+}
+
+int verify_max_k3(void *limits, const char *value, struct ws_err *err)
+{
+	return read_limit(limits, offsetof(struct ws_logprobs_limits, k3), value, err);
+}
+
+/* ---- as JSON ---- */
+
+static void put_numbers(struct ws_jw *w, const struct ws_logprobs_diff *d)
+{
 	ws_jw_uint(w, "tokens", d->tokens);
 	ws_jw_double(w, "max", d->max);
 	ws_jw_double(w, "mean", d->mean);
-	ws_jw_uint(w, "worst", d->worst);
-	ws_jw_uint(w, "same", d->same);
+	ws_jw_double(w, "k3", d->k3);
+	ws_jw_uint(w, "missing", d->missing);
 	ws_jw_bool(w, "diverges", d->diverges);
+}
+
+static void put_row(struct ui *ui, const struct ws_compared *row)
+{
+	const struct ws_logprobs_diff *d = row->diff;
+	struct ws_jw *w = ui_line(ui, row->prompt ? "logprobs" : "total");
+	if (!w)
+		return;
+	ws_jw_str(w, "how", ws_logprobs_how_name(row->how));
+	ws_jw_str(w, "first", row->first);
+	ws_jw_str(w, "second", row->second);
+	if (row->prompt)
+		ws_jw_uint(w, "prompt", row->prompt);
+	ws_jw_str(w, "part", ws_logprob_part_name(row->part));
+	if (!row->prompt) {
+		ws_jw_uint(w, "prompts", row->prompts);
+		ws_jw_uint(w, "different", row->bad);
+	}
+	put_numbers(w, d);
+	if (row->prompt) {
+		ws_jw_uint(w, "worst", d->worst);
+		ws_jw_uint(w, "same", d->same);
+	}
+	if (row->prompt && d->max > 0) {
+		ws_jw_int(w, "worst_id", d->worst_id);
+		ws_jw_double(w, "first_says", d->first);
+		ws_jw_double(w, "second_says", d->second);
+	}
+	ws_jw_bool(w, "good", row->good);
+	if (row->prompt)
+		ws_jw_str(w, "reason", *row->why ? row->why : NULL);
 	ui_line_end(ui);
 }
 
-static void print_part(struct ui *ui, const char *part, const struct ws_logprobs_diff *d, bool good)
+/* ---- as text ---- */
+
+struct shown {
+	struct verify_job job; /* first: it is what asking.c takes ctx for */
+	struct table rows;
+	size_t bad;            /* rows that are not good, of this pair */
+	size_t totals;         /* that have been told */
+};
+
+static const char *spell(char *dst, size_t n, double x)
 {
+	snprintf(dst, n, "%.3g", x);
+	return dst;
+}
+
+/* Where to look. */
+static void spell_why(char *dst, size_t n, const struct ws_logprobs_diff *d)
+{
+	size_t len = 0;
+	*dst = '\0';
+	if (d->max > 0)
+		len = (size_t)snprintf(dst, n, "token %zu (id %" PRId64 "): %.6g and %.6g", d->worst, d->worst_id,
+		                       d->first, d->second);
+	if (d->missing)
+		len += (size_t)snprintf(dst + len, n - len, "%s%zu without a number", len ? ", " : "", d->missing);
+	if (d->diverges)
+		snprintf(dst + len, n - len, "%sother tokens from %zu on", len ? ", " : "", d->same);
+}
+
+static void add_row(struct shown *s, const struct ws_compared *row)
+{
+	const size_t limit = (size_t)s->job.cfg->limit;
+	const struct ws_logprobs_diff *d = row->diff;
+	char prompt[24], tokens[24], max[24], mean[24], k3[24], why[160];
+	s->bad += !row->good;
+	if (limit && row->prompts > FEW && (row->good || s->bad > limit))
+		return;
+	if (!s->rows.n)
+		table_add(&s->rows, UI_DIM, "prompt", "equal", "part", "tokens", "largest", "mean", "k3", "");
+	snprintf(prompt, sizeof prompt, "%zu", row->prompt);
+	snprintf(tokens, sizeof tokens, "%zu", d->tokens);
+	spell_why(why, sizeof why, d);
+	table_add(&s->rows, row->good ? UI_GOOD : UI_BAD, prompt, row->good ? d->max > 0 ? "near" : "yes" : "NO",
+	          ws_logprob_part_name(row->part), tokens, spell(max, sizeof max, d->max),
+	          spell(mean, sizeof mean, d->mean), spell(k3, sizeof k3, d->k3), why);
+}
+
+static void print_table(struct shown *s, const struct ws_compared *row)
+{
+	struct ui *ui = s->job.ui;
+	const size_t limit = (size_t)s->job.cfg->limit;
+	if (row->how == WS_HOW_BATCHED)
+		ui_say(ui, "%s, alone and in a batch\n", ui_text(row->first));
+	else if (row->how == WS_HOW_ANSWERS || strcmp(row->first, row->second))
+		ui_say(ui, "%s against %s%s\n", ui_text(row->second), ui_text(row->first),
+		       row->how == WS_HOW_FORCED ? ", on the tokens that the latter drew" : "");
+	else
+		ui_say(ui, "%s, its prefill against its decode\n", ui_text(row->first));
+	table_print(&s->rows, ui);
+	if (limit && row->prompts > FEW && s->bad > limit)
+		ui_say(ui, "... and %zu more; --limit 0 shows all\n", s->bad - limit);
+}
+
+static void print_total(struct shown *s, const struct ws_compared *row)
+{
+	struct ui *ui = s->job.ui;
+	const struct ws_logprobs_diff *d = row->diff;
 	if (ui->json || ui->quiet)
 		return;
-	ui_head(ui, good ? UI_GOOD : UI_BAD, part);
+	ui_head(ui, row->good ? UI_GOOD : UI_BAD, ws_logprob_part_name(row->part));
+	if (row->prompts > 1)
+		printf("%zu prompts, ", row->prompts);
 	printf("%zu token%s, mean difference %.3g, largest %.3g", d->tokens, d->tokens == 1 ? "" : "s", d->mean,
 	       d->max);
-	if (d->max > 0)
+	if (d->max > 0 && row->prompts == 1)
 		printf(" at token %zu", d->worst);
-	if (d->diverges)
+	if (d->max > 0)
+		printf(", k3 %.3g", d->k3);
+	if (d->diverges && row->prompts == 1)
 		printf(", other tokens from %zu on", d->same);
+	else if (d->diverges)
+		printf(", not the same tokens throughout");
+	if (row->bad && row->prompts > 1)
+		printf(", %zu prompt%s not equal enough", row->bad, row->bad == 1 ? "" : "s");
 	putchar('\n');
 }
 
-/* A prompt has to be the same; what is drawn may go apart where differences are allowed. */
-static int judge(struct ui *ui, const struct ws_logprobs_diff *d, enum ws_logprob_part part, double most,
-                 struct ws_err *err)
+static void take_row(void *ctx, const struct ws_compared *row)
 {
-	const char *name = ws_logprob_part_name(part);
-	const bool apart = d->diverges && (part == WS_PREFILL || most <= 0);
-	const bool good = !apart && !(d->max > most);
-	put_part(ui, name, d);
-	print_part(ui, name, d, good);
-	if (good || err->code)
-		return good ? 0 : -1;
-	if (apart && !(d->max > most))
-		return ws_err_set(err, WS_EMISMATCH, "%s: the tokens differ from %zu on", name, d->same);
-	return ws_err_set(err, WS_EMISMATCH, "%s: a difference of %.6g at token %zu, where %.6g is allowed", name,
-	                  d->max, d->worst, most);
+	struct shown *s = ctx;
+	put_row(s->job.ui, row);
+	if (row->prompt) {
+		if (row->prompts > 1)
+			add_row(s, row);
+		return;
+	}
+	if (s->totals++ % WS_LOGPROB_PARTS == 0) {
+		if (row->prompts > 1 || row->how != WS_HOW_ANSWERS)
+			print_table(s, row);
+		table_free(&s->rows);
+		s->bad = 0;
+	}
+	print_total(s, row);
+}
+
+/* ---- the command ---- */
+
+static int choose(const struct verify_config *cfg, struct ws_verify_logprobs_opts *opts, struct ws_err *err)
+{
+	if (cfg->teacher_forced && cfg->batched)
+		return ws_err_set(err, WS_EUSAGE, "--batched: is another question than --teacher-forced");
+	if (!cfg->batched && !cfg->teacher_forced && !cfg->save && opts->ask.n_files + opts->ask.n_endpoints < 2)
+		return ws_err_set(err, WS_EUSAGE, "logprobs: a second --endpoint, a FILE of saved answers, --save, "
+		                  "--teacher-forced or --batched is needed");
+	opts->how = cfg->batched ? WS_HOW_BATCHED : cfg->teacher_forced ? WS_HOW_FORCED : WS_HOW_ANSWERS;
+	memcpy(opts->limits, cfg->limits, sizeof opts->limits);
+	opts->compared = take_row;
+	return 0;
 }
 
 int verify_logprobs(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
-	const struct verify_job *job = ctx;
+	struct shown s = { .job = *(const struct verify_job *)ctx, .rows = { .n_columns = 8 } };
 	const int64_t since = ws_now_ns();
-	struct ws_logprobs a = { 0 }, b = { 0 };
-	struct ws_logprobs_diff d[WS_LOGPROB_PARTS];
-	int rc = ws_logprobs_read(args->v[0], &a, err);
+	struct verify_asking asking = { 0 };
+	struct ws_verify_logprobs_opts opts = { 0 };
+	int rc = verify_asking_open(&s.job, args, 2, &asking, &opts.ask, err);
 	if (!rc)
-		rc = ws_logprobs_read(args->v[1], &b, err);
-	if (!rc) {
-		ws_logprobs_compare(&a, &b, d);
-		for (unsigned p = 0; p < WS_LOGPROB_PARTS; p++)
-			rc |= judge(job->ui, &d[p], (enum ws_logprob_part)p, job->cfg->max_difference, err);
-		if (!rc && !d[WS_PREFILL].tokens && !d[WS_DECODE].tokens)
-			rc = ws_err_set(err, WS_EINPUT, "%s, %s: no token has a number in both", args->v[0], args->v[1]);
-	}
-	struct ws_jw *w = ui_end_open(job->ui, err);
+		rc = choose(s.job.cfg, &opts, err);
+	if (!rc)
+		rc = ws_verify_logprobs(&opts, err);
+	struct ws_jw *w = ui_end_open(s.job.ui, err);
 	if (w) {
 		ws_jw_uint(w, "files", args->n);
+		ws_jw_uint(w, "endpoints", opts.ask.n_endpoints);
 		ws_jw_int(w, "ns", ws_now_ns() - since);
-		ui_line_end(job->ui);
+		ui_line_end(s.job.ui);
 	}
-	ws_logprobs_free(&a);
-	ws_logprobs_free(&b);
+	table_free(&s.rows);
+	verify_asking_close(&asking);
 	return rc;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* routing.c - which experts were chosen: can it be, and are two answers the same? */
+/* routing.c - which experts were chosen: can it be, and do two sides choose the same? */
 #include "verify.h"
 
 #include "run.h"
@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { FEW = 10 };
 
 /* ---- values of options ---- */
 
@@ -25,20 +27,35 @@ int verify_min_equal(void *share, const char *value, struct ws_err *err)
 	return 0;
 }
 
+struct shown {
+	struct verify_job job; /* first: it is what asking.c takes ctx for */
+	size_t bad, other;     /* answers that cannot be, pairs that differ: so many were told */
+};
+
+/* Of many prompts those are told that have something to tell, up to --limit of each kind. */
+static bool is_shown(const struct shown *s, size_t prompts, bool dull, size_t told)
+{
+	const size_t limit = (size_t)s->job.cfg->limit;
+	const struct ui *ui = s->job.ui;
+	return !ui->json && !ui->quiet && (!limit || (prompts <= FEW && !dull) || (!dull && told <= limit));
+}
+
 /* ---- one answer ---- */
 
-static void put_answer(struct ui *ui, const char *path, const struct ws_routing *r,
-                       const struct ws_routing_shape *shape, const struct ws_routing_check *c)
+static void put_answer(struct ui *ui, const struct ws_routing_told *t)
 {
+	const struct ws_routing *r = t->routing;
+	const struct ws_routing_check *c = t->check;
 	struct ws_jw *w = ui_line(ui, "routing");
 	if (!w)
 		return;
-	ws_jw_str(w, "file", path);
+	ws_jw_str(w, "file", t->name);
+	ws_jw_uint(w, "prompt", t->prompt);
 	ws_jw_uint(w, "tokens", r->tokens);
 	ws_jw_uint(w, "layers", r->layers);
 	ws_jw_uint(w, "k", r->k);
-	ws_jw_uint(w, "experts", shape->experts);
-	ws_jw_uint(w, "dense_layers", shape->n_dense);
+	ws_jw_uint(w, "experts", t->shape->experts);
+	ws_jw_uint(w, "dense_layers", t->shape->n_dense);
 	ws_jw_int(w, "prompt_tokens", r->prompt_tokens);
 	ws_jw_int(w, "completion_tokens", r->completion_tokens);
 	ws_jw_int(w, "cached_tokens", r->cached_tokens);
@@ -53,16 +70,17 @@ static void put_answer(struct ui *ui, const char *path, const struct ws_routing 
 	ui_line_end(ui);
 }
 
-static void print_answer(struct ui *ui, const char *path, const struct ws_routing *r,
-                         const struct ws_routing_shape *shape, size_t bad)
+static void print_answer(struct ui *ui, const struct ws_routing_told *t, size_t bad)
 {
-	if (ui->json || ui->quiet)
-		return;
+	const struct ws_routing *r = t->routing;
 	ui_head(ui, bad ? UI_BAD : UI_GOOD, "routing");
-	printf("%s: %zu token%s x %zu layers x %zu of %zu experts", ui_text(path), r->tokens,
-	       r->tokens == 1 ? "" : "s", r->layers, r->k, shape->experts);
-	if (shape->n_dense)
-		printf(", %zu of the layers without", shape->n_dense);
+	printf("%s: ", ui_text(t->name));
+	if (t->prompts > 1)
+		printf("prompt %zu: ", t->prompt);
+	printf("%zu token%s x %zu layers x %zu of %zu experts", r->tokens, r->tokens == 1 ? "" : "s", r->layers, r->k,
+	       t->shape->experts);
+	if (t->shape->n_dense)
+		printf(", %zu of the layers without", t->shape->n_dense);
 	if (r->cached_tokens > 0)
 		printf(", %" PRId64 " tokens as an earlier pass chose", r->cached_tokens);
 	if (bad)
@@ -70,57 +88,52 @@ static void print_answer(struct ui *ui, const char *path, const struct ws_routin
 	putchar('\n');
 }
 
-static int check_answer(struct ui *ui, const char *path, const struct ws_routing_shape *shape,
-                        struct ws_routing *r, struct ws_err *err)
+static void take_answer(void *ctx, const struct ws_routing_told *t)
 {
-	struct ws_routing_check c;
-	if (ws_routing_read(path, shape, r, err))
-		return -1;
-	ws_routing_check(r, shape, &c);
-	const size_t bad = c.outside + c.repeated + c.dense;
-	put_answer(ui, path, r, shape, &c);
-	print_answer(ui, path, r, shape, bad);
-	return bad ? ws_err_set(err, WS_EMISMATCH, "%s: %zu row%s cannot be, the first at token %zu, layer %zu: %s",
-	                        path, bad, bad == 1 ? "" : "s", c.token, c.layer, c.reason)
-	           : 0;
+	struct shown *s = ctx;
+	const size_t bad = t->check->outside + t->check->repeated + t->check->dense;
+	put_answer(s->job.ui, t);
+	s->bad += bad > 0;
+	if (is_shown(s, t->prompts, t->prompts > FEW && !bad, s->bad))
+		print_answer(s->job.ui, t, bad);
 }
 
 /* ---- two answers ---- */
 
-static double share_of(const struct ws_routing_diff *d)
+static void put_agreement(struct ui *ui, const struct ws_routing_held *h)
 {
-	return d->rows ? (double)d->equal / (double)d->rows : 1;
-}
-
-static void put_agreement(struct ui *ui, const struct opt_args *args, const struct ws_routing_diff *d,
-                          size_t layers)
-{
+	const struct ws_routing_diff *d = h->diff;
 	struct ws_jw *w = ui_line(ui, "agreement");
 	if (!w)
 		return;
-	ws_jw_str(w, "first", args->v[0]);
-	ws_jw_str(w, "second", args->v[1]);
+	ws_jw_str(w, "first", h->first);
+	ws_jw_str(w, "second", h->second);
+	if (h->prompt)
+		ws_jw_uint(w, "prompt", h->prompt);
 	ws_jw_uint(w, "rows", d->rows);
 	ws_jw_uint(w, "equal", d->equal);
 	ws_jw_uint(w, "reordered", d->reordered);
-	ws_jw_double(w, "share", share_of(d));
+	ws_jw_double(w, "share", h->share);
 	if (d->differs) {
 		ws_jw_uint(w, "token", d->token);
 		ws_jw_uint(w, "layer", d->layer);
 	}
 	ws_jw_array(w, "different_by_layer");
-	for (size_t i = 0; i < layers; i++)
+	for (size_t i = 0; i < h->shape->layers; i++)
 		ws_jw_uint(w, NULL, d->by_layer[i]);
 	ws_jw_end_array(w);
 	ui_line_end(ui);
 }
 
-static void print_agreement(struct ui *ui, const struct ws_routing_diff *d, bool enough)
+static void print_agreement(struct ui *ui, const struct ws_routing_held *h)
 {
-	if (ui->json || ui->quiet)
-		return;
-	ui_head(ui, enough ? UI_GOOD : UI_BAD, "equal");
-	printf("%zu of %zu rows (%.4g%%)", d->equal, d->rows, 100 * share_of(d));
+	const struct ws_routing_diff *d = h->diff;
+	ui_head(ui, h->good ? UI_GOOD : UI_BAD, "equal");
+	if (h->prompt)
+		printf("prompt %zu: ", h->prompt);
+	else if (h->prompts > 1)
+		printf("%zu prompts: ", h->prompts);
+	printf("%zu of %zu rows (%.4g%%)", d->equal, d->rows, 100 * h->share);
 	if (d->reordered)
 		printf(", %zu more in another order", d->reordered);
 	if (d->differs)
@@ -128,72 +141,49 @@ static void print_agreement(struct ui *ui, const struct ws_routing_diff *d, bool
 	putchar('\n');
 }
 
-static int compare(const struct verify_job *job, const struct opt_args *args, const struct ws_routing *r,
-                   const struct ws_routing_shape *shape, struct ws_err *err)
+static void take_pair(void *ctx, const struct ws_routing_held *h)
 {
-	const double least = job->cfg->min_equal;
-	struct ws_routing_diff d = { 0 };
-	if (ws_routing_compare(&r[0], &r[1], shape, &d, err))
-		return -1;
-	const bool enough = share_of(&d) >= least;
-	put_agreement(job->ui, args, &d, shape->layers);
-	print_agreement(job->ui, &d, enough);
-	int rc = 0;
-	if (r[0].tokens != r[1].tokens)
-		rc = ws_err_set(err, WS_EMISMATCH, "%s has %zu tokens, %s %zu", args->v[0], r[0].tokens, args->v[1],
-		                r[1].tokens);
-	else if (!enough)
-		rc = ws_err_set(err, WS_EMISMATCH, "%zu of %zu rows are equal, %.6g%% where %.6g%% are wanted, the first "
-		                "other at token %zu, layer %zu", d.equal, d.rows, 100 * share_of(&d), 100 * least,
-		                d.token, d.layer);
-	ws_routing_diff_free(&d);
-	return rc;
+	struct shown *s = ctx;
+	put_agreement(s->job.ui, h);
+	s->other += h->prompt && h->diff->differs;
+	if (h->prompt ? is_shown(s, h->prompts, !h->diff->differs, s->other) : !s->job.ui->json && !s->job.ui->quiet)
+		print_agreement(s->job.ui, h);
 }
 
 /* ---- the command ---- */
 
-static int check_usage(const struct verify_config *cfg, const struct opt_args *args, struct ws_err *err)
+static int check_usage(const struct verify_config *cfg, const struct opt_args *args, size_t n_endpoints,
+                       struct ws_err *err)
 {
-	if (!cfg->naming.config)
+	if (!cfg->naming.config && !n_endpoints)
 		return ws_err_set(err, WS_EUSAGE, "routing: --config is needed: answers do not tell their shape");
-	if (cfg->npy && args->n > 1)
+	if (cfg->npy && args->n + n_endpoints > 1)
 		return ws_err_set(err, WS_EUSAGE, "--npy: is for one answer");
 	return 0;
 }
 
-static int find_shape(const struct verify_config *cfg, struct ws_routing_shape *shape, struct ws_err *err)
-{
-	struct ws_config *config = NULL;
-	int rc = ws_config_open(cfg->naming.config, &config, err);
-	if (!rc)
-		rc = ws_routing_shape_of(config, shape, err);
-	ws_config_free(config);
-	return rc;
-}
-
 int verify_routing(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
-	const struct verify_job *job = ctx;
+	struct shown s = { .job = *(const struct verify_job *)ctx };
+	const struct verify_config *cfg = s.job.cfg;
 	const int64_t since = ws_now_ns();
-	struct ws_routing_shape shape;
-	struct ws_routing r[2] = { 0 };
-	struct ws_jw *w;
-	int rc = check_usage(job->cfg, args, err);
+	struct verify_asking asking = { 0 };
+	struct ws_verify_routing_opts opts = {
+		.config = cfg->naming.config, .min_equal = cfg->min_equal, .npy = cfg->npy, .told = take_answer,
+		.held = take_pair,
+	};
+	int rc = verify_asking_open(&s.job, args, 1, &asking, &opts.ask, err);
 	if (!rc)
-		rc = find_shape(job->cfg, &shape, err);
-	for (size_t i = 0; !rc && i < args->n; i++)
-		rc = check_answer(job->ui, args->v[i], &shape, &r[i], err);
-	if (job->cfg->npy && r[0].ids && ws_routing_write_npy(&r[0], job->cfg->npy, rc ? NULL : err))
-		rc = -1;
-	if (!rc && args->n == 2)
-		rc = compare(job, args, r, &shape, err);
-	w = ui_end_open(job->ui, err);
+		rc = check_usage(cfg, args, opts.ask.n_endpoints, err);
+	if (!rc)
+		rc = ws_verify_routing(&opts, err);
+	struct ws_jw *w = ui_end_open(s.job.ui, err);
 	if (w) {
 		ws_jw_uint(w, "files", args->n);
+		ws_jw_uint(w, "endpoints", opts.ask.n_endpoints);
 		ws_jw_int(w, "ns", ws_now_ns() - since);
-		ui_line_end(job->ui);
+		ui_line_end(s.job.ui);
 	}
-	ws_routing_free(&r[0]);
-	ws_routing_free(&r[1]);
+	verify_asking_close(&asking);
 	return rc;
 }

@@ -8,6 +8,8 @@
 #include "targets.h"
 #include "transforming.h"
 
+#include "wsync/answers.h"
+
 /* --timeout was not given: each command has its own idea. */
 #define VERIFY_NO_TIMEOUT INT64_C(-1)
 
@@ -27,7 +29,12 @@ struct verify_config {
 	struct opt_list expect;          /* flags */
 	const char *npy;                 /* routing; NULL: none */
 	double min_equal;
-	double max_difference;           /* logprobs */
+	struct ws_logprobs_limits limits[WS_LOGPROB_PARTS]; /* logprobs */
+	bool teacher_forced, batched;
+	struct opt_list prompts;         /* logprobs and routing */
+	const char *prompts_file, *save; /* NULL: none */
+	uint64_t max_new_tokens, parallel;
+	bool flush_first;
 	struct pushing pushing;          /* with twice and reset */
 	int64_t connect_ns, timeout_ns;
 };
@@ -47,6 +54,21 @@ int verify_logprobs(void *ctx, const struct opt_args *args, struct ws_err *err);
 /* Values of options: "128x128" to int64_t[2], "0.05" or "5%" to double. */
 int verify_max_error(void *share, const char *value, struct ws_err *err);
 int verify_min_equal(void *share, const char *value, struct ws_err *err);
-int verify_max_difference(void *most, const char *value, struct ws_err *err);
+/* "0.01" for both parts, "decode=0.01" for one, to ws_logprobs_limits[WS_LOGPROB_PARTS]. */
+int verify_max_difference(void *limits, const char *value, struct ws_err *err);
+int verify_mean_difference(void *limits, const char *value, struct ws_err *err);
+int verify_max_k3(void *limits, const char *value, struct ws_err *err);
+
+/* Endpoints that are asked prompts: what the options say of both. Zeroed by the caller, freed by it
+ * whatever happened. */
+struct verify_asking {
+	struct targets to;
+	struct ws_prompts prompts;
+};
+/* The arguments are files of saved answers. With two of them nobody is asked, with `enough` of them only
+ * endpoints that are named. */
+int verify_asking_open(const struct verify_job *job, const struct opt_args *args, size_t enough,
+                       struct verify_asking *a, struct ws_ask_opts *out, struct ws_err *err);
+void verify_asking_close(struct verify_asking *a);
 
 #endif

@@ -46,6 +46,15 @@ int ws_routing_parse(const char *text, size_t n, const char *what, const struct 
                      struct ws_routing *out, struct ws_err *err);
 void ws_routing_free(struct ws_routing *r);
 
+struct ws_routing_list {             /* zeroed: none */
+	struct ws_routing *items;
+	size_t n;
+};
+/* Of any number of prompts: an array of such answers, or a single one. */
+int ws_routing_read_all(const char *path, const struct ws_routing_shape *shape,
+                        struct ws_routing_list *out, struct ws_err *err);
+void ws_routing_list_free(struct ws_routing_list *list);
+
 /* Rows that cannot be: an expert that does not exist, one expert twice, anything in a layer without
  * experts. */
 struct ws_routing_check {
@@ -67,6 +76,10 @@ struct ws_routing_diff {
 int ws_routing_compare(const struct ws_routing *a, const struct ws_routing *b,
                        const struct ws_routing_shape *shape, struct ws_routing_diff *out,
                        struct ws_err *err);
+/* Adds one prompt's to the sum over several: token, layer and differs are of the first that differs. sum is
+ * zeroed at first. */
+int ws_routing_sum(struct ws_routing_diff *sum, const struct ws_routing_diff *d,
+                   const struct ws_routing_shape *shape, struct ws_err *err);
 void ws_routing_diff_free(struct ws_routing_diff *d);
 
 /* As numpy.load reads it: '<i4', [tokens, layers, k]. Replaces the file. */

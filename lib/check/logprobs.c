@@ -2,17 +2,17 @@
 /* logprobs.c - the numbers that answers give to tokens.
  *
  *   {"meta_info": {"input_token_logprobs":  [[number or null, token, text or null], ...],
- *                  "output_token_logprobs": the same}}, or an array of one of these
+ *                  "output_token_logprobs": the same, "cached_tokens", "weight_version"}},
+ *   or an array of these
  */
-#include "wsync/logprobs.h"
+#include "answer.h"
 
 #include "file.h"
-#include "json.h"
+#include "wsync/str.h"
 
 #include <math.h>
 #include <stdlib.h>
-
-enum { FILE_MAX = 64 << 20 };
+#include <string.h>
 
 static const char *const keys[WS_LOGPROB_PARTS] = { "input_token_logprobs", "output_token_logprobs" };
 
@@ -60,23 +60,33 @@ static int read_part(const struct ws_json *meta, unsigned p, const char *what, s
 	return 0;
 }
 
+int ws_logprobs_take(const struct ws_json *answer, const char *what, struct ws_logprobs *out,
+                     struct ws_err *err)
+{
+	const struct ws_json *meta = ws_json_get(answer, "meta_info");
+	const struct ws_json *version = ws_json_get(meta, "weight_version");
+	*out = (struct ws_logprobs){ .cached_tokens = ws_json_get_int(meta, "cached_tokens", -1) };
+	if (out->cached_tokens < 0)
+		out->cached_tokens = -1;
+	if (ws_json_string(version))
+		ws_printable(out->weight_version, sizeof out->weight_version, ws_json_string(version),
+		             strlen(ws_json_string(version)));
+	for (unsigned p = 0; p < WS_LOGPROB_PARTS; p++)
+		if (read_part(meta, p, what, out, err)) {
+			ws_logprobs_free(out);
+			return -1;
+		}
+	return 0;
+}
+
 int ws_logprobs_parse(const char *text, size_t n, const char *what, struct ws_logprobs *out,
                       struct ws_err *err)
 {
 	*out = (struct ws_logprobs){ 0 };
 	struct ws_json *root = ws_json_parse(text, n, what, err);
-	const struct ws_json *answer = root;
-	int rc = root ? 0 : -1;
-	if (!rc && ws_json_type(root) == WS_JSON_ARRAY) {
-		answer = ws_json_first(root);
-		if (ws_json_count(root) != 1)
-			rc = ws_err_set(err, WS_EINPUT, "%s: %zu answers, where one is wanted", what, ws_json_count(root));
-	}
-	for (unsigned p = 0; !rc && p < WS_LOGPROB_PARTS; p++)
-		rc = read_part(ws_json_get(answer, "meta_info"), p, what, out, err);
+	const struct ws_json *answer = root ? ws_answer_only(root, what, err) : NULL;
+	const int rc = answer ? ws_logprobs_take(answer, what, out, err) : -1;
 	ws_json_free(root);
-	if (rc)
-		ws_logprobs_free(out);
 	return rc;
 }
 
@@ -84,7 +94,7 @@ int ws_logprobs_read(const char *path, struct ws_logprobs *out, struct ws_err *e
 {
 	struct ws_buf text;
 	*out = (struct ws_logprobs){ 0 };
-	ws_buf_init(&text, FILE_MAX);
+	ws_buf_init(&text, WS_ANSWERS_MAX);
 	int rc = ws_file_read(path, &text, err);
 	if (!rc)
 		rc = ws_logprobs_parse(ws_buf_str(&text), text.len, path, out, err);
@@ -92,26 +102,50 @@ int ws_logprobs_read(const char *path, struct ws_logprobs *out, struct ws_err *e
 	return rc;
 }
 
-void ws_logprobs_compare(const struct ws_logprobs *a, const struct ws_logprobs *b,
-                         struct ws_logprobs_diff out[WS_LOGPROB_PARTS])
+/* ---- of many prompts ---- */
+
+void ws_logprobs_list_free(struct ws_logprobs_list *list)
 {
-	for (unsigned p = 0; p < WS_LOGPROB_PARTS; p++) {
-		struct ws_logprobs_diff *d = &out[p];
-		double sum = 0;
-		*d = (struct ws_logprobs_diff){ 0 };
-		for (; d->same < a->part[p].n && d->same < b->part[p].n &&
-		       a->part[p].ids[d->same] == b->part[p].ids[d->same]; d->same++) {
-			const double x = fabs(a->part[p].values[d->same] - b->part[p].values[d->same]);
-			if (isnan(x))
-				continue;
-			sum += x;
-			d->tokens++;
-			if (x > d->max) {
-				d->max = x;
-				d->worst = d->same;
-			}
-		}
-		d->diverges = d->same < a->part[p].n || d->same < b->part[p].n;
-		d->mean = d->tokens ? sum / (double)d->tokens : 0;
-	}
+	for (size_t i = 0; i < list->n; i++)
+		ws_logprobs_free(&list->items[i]);
+	free(list->items);
+	*list = (struct ws_logprobs_list){ 0 };
+}
+
+static int take_one(void *ctx, size_t i, const struct ws_json *answer, const char *what,
+                    struct ws_err *err)
+{
+	struct ws_logprobs_list *list = ctx;
+	if (ws_logprobs_take(answer, what, &list->items[i], err))
+		return -1;
+	list->n = i + 1;
+	return 0;
+}
+
+int ws_logprobs_parse_all(const char *text, size_t n, const char *what, struct ws_logprobs_list *out,
+                          struct ws_err *err)
+{
+	struct ws_json *root = ws_json_parse(text, n, what, err);
+	int rc = root ? 0 : -1;
+	*out = (struct ws_logprobs_list){ 0 };
+	if (!rc && !(out->items = calloc(ws_answers_count(root) + 1, sizeof *out->items)))
+		rc = ws_err_set(err, WS_ESYSTEM, "out of memory");
+	if (!rc)
+		rc = ws_answers_walk(root, what, take_one, out, err);
+	ws_json_free(root);
+	if (rc)
+		ws_logprobs_list_free(out);
+	return rc;
+}
+
+int ws_logprobs_read_all(const char *path, struct ws_logprobs_list *out, struct ws_err *err)
+{
+	struct ws_buf text;
+	*out = (struct ws_logprobs_list){ 0 };
+	ws_buf_init(&text, WS_ANSWERS_MAX);
+	int rc = ws_file_read(path, &text, err);
+	if (!rc)
+		rc = ws_logprobs_parse_all(ws_buf_str(&text), text.len, path, out, err);
+	ws_buf_free(&text);
+	return rc;
 }

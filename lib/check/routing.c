@@ -163,6 +163,24 @@ int ws_routing_compare(const struct ws_routing *a, const struct ws_routing *b,
 	return 0;
 }
 
+int ws_routing_sum(struct ws_routing_diff *sum, const struct ws_routing_diff *d,
+                   const struct ws_routing_shape *shape, struct ws_err *err)
+{
+	if (!sum->by_layer && !(sum->by_layer = calloc(shape->layers, sizeof *sum->by_layer)))
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	sum->rows += d->rows;
+	sum->equal += d->equal;
+	sum->reordered += d->reordered;
+	for (size_t i = 0; i < shape->layers; i++)
+		sum->by_layer[i] += d->by_layer[i];
+	if (d->differs && !sum->differs) {
+		sum->differs = true;
+		sum->token = d->token;
+		sum->layer = d->layer;
+	}
+	return 0;
+}
+
 void ws_routing_diff_free(struct ws_routing_diff *d)
 {
 	free(d->by_layer);

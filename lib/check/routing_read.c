@@ -8,17 +8,14 @@
  *   the value    base64 (standard alphabet, padded) of little-endian int32 [T, L, K]; or {"data": that,
  *                "shape": [T, L, K], "rows": T}; or lists of lists of lists of integers
  */
-#include "wsync/routing.h"
+#include "answer.h"
 
 #include "file.h"
-#include "json.h"
 
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { FILE_MAX = 256 << 20 };
 
 struct reading {
 	const char *what;
@@ -117,7 +114,7 @@ static int take_token(struct reading *r, const struct ws_json *token, struct ws_
 static int take_lists(struct reading *r, const struct ws_json *list, struct ws_err *err)
 {
 	const size_t each = r->shape->layers * r->shape->k, tokens = ws_json_count(list);
-	if (tokens > FILE_MAX / each)
+	if (tokens > WS_ANSWERS_MAX / each)
 		return ws_err_set(err, WS_EINPUT, "%s: routed_experts: too many tokens", r->what);
 	r->out->ids = malloc((tokens * each + 1) * sizeof *r->out->ids);
 	if (!r->out->ids)
@@ -216,26 +213,25 @@ static int fit(struct reading *r, struct ws_err *err)
 	return 0;
 }
 
-int ws_routing_parse(const char *text, size_t n, const char *what, const struct ws_routing_shape *shape,
-                     struct ws_routing *out, struct ws_err *err)
+int ws_routing_take(const struct ws_json *answer, const char *what, const struct ws_routing_shape *shape,
+                    struct ws_routing *out, struct ws_err *err)
 {
 	struct reading r = { .what = what, .shape = shape, .out = out };
 	*out = (struct ws_routing){ .layers = shape->layers, .k = shape->k };
+	if (!take_value(&r, find_value(answer, out), err) && !fit(&r, err))
+		return 0;
+	ws_routing_free(out);
+	return -1;
+}
+
+int ws_routing_parse(const char *text, size_t n, const char *what, const struct ws_routing_shape *shape,
+                     struct ws_routing *out, struct ws_err *err)
+{
+	*out = (struct ws_routing){ 0 };
 	struct ws_json *root = ws_json_parse(text, n, what, err);
-	const struct ws_json *answer = root;
-	int rc = root ? 0 : -1;
-	if (!rc && ws_json_type(root) == WS_JSON_ARRAY) {
-		answer = ws_json_first(root);
-		if (ws_json_count(root) != 1)
-			rc = ws_err_set(err, WS_EINPUT, "%s: %zu answers, where one is wanted", what, ws_json_count(root));
-	}
-	if (!rc)
-		rc = take_value(&r, find_value(answer, out), err);
-	if (!rc)
-		rc = fit(&r, err);
+	const struct ws_json *answer = root ? ws_answer_only(root, what, err) : NULL;
+	const int rc = answer ? ws_routing_take(answer, what, shape, out, err) : -1;
 	ws_json_free(root);
-	if (rc)
-		ws_routing_free(out);
 	return rc;
 }
 
@@ -244,7 +240,7 @@ int ws_routing_read(const char *path, const struct ws_routing_shape *shape, stru
 {
 	struct ws_buf text;
 	*out = (struct ws_routing){ 0 };
-	ws_buf_init(&text, FILE_MAX);
+	ws_buf_init(&text, WS_ANSWERS_MAX);
 	int rc = ws_file_read(path, &text, err);
 	if (!rc)
 		rc = ws_routing_parse(ws_buf_str(&text), text.len, path, shape, out, err);
@@ -256,4 +252,51 @@ void ws_routing_free(struct ws_routing *r)
 {
 	free(r->ids);
 	*r = (struct ws_routing){ 0 };
+}
+
+/* ---- of many prompts ---- */
+
+struct list_reading {
+	const struct ws_routing_shape *shape;
+	struct ws_routing_list *out;
+};
+
+static int take_one(void *ctx, size_t i, const struct ws_json *answer, const char *what,
+                    struct ws_err *err)
+{
+	struct list_reading *r = ctx;
+	if (ws_routing_take(answer, what, r->shape, &r->out->items[i], err))
+		return -1;
+	r->out->n = i + 1;
+	return 0;
+}
+
+int ws_routing_read_all(const char *path, const struct ws_routing_shape *shape,
+                        struct ws_routing_list *out, struct ws_err *err)
+{
+	struct list_reading r = { shape, out };
+	struct ws_json *root = NULL;
+	struct ws_buf text;
+	*out = (struct ws_routing_list){ 0 };
+	ws_buf_init(&text, WS_ANSWERS_MAX);
+	int rc = ws_file_read(path, &text, err);
+	if (!rc && !(root = ws_json_parse(ws_buf_str(&text), text.len, path, err)))
+		rc = -1;
+	if (!rc && !(out->items = calloc(ws_answers_count(root) + 1, sizeof *out->items)))
+		rc = ws_err_set(err, WS_ESYSTEM, "out of memory");
+	if (!rc)
+		rc = ws_answers_walk(root, path, take_one, &r, err);
+	ws_json_free(root);
+	ws_buf_free(&text);
+	if (rc)
+		ws_routing_list_free(out);
+	return rc;
+}
+
+void ws_routing_list_free(struct ws_routing_list *list)
+{
+	for (size_t i = 0; i < list->n; i++)
+		ws_routing_free(&list->items[i]);
+	free(list->items);
+	*list = (struct ws_routing_list){ 0 };
 }

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ask.c - so many requests at a time to each endpoint, until every prompt has its answer.
+ *
+ *   POST /generate  {"text" | "input_ids", "sampling_params": {"max_new_tokens", "temperature": 0},
+ *                    "return_logprob": true, "logprob_start_len": 0, "return_routed_experts": true}
+ *                   with arrays of texts or of ids: a batch, answered by an array
+ *   {"text", "meta_info": {"prompt_tokens", "completion_tokens", "cached_tokens", "weight_version",
+ *                          "finish_reason": {"type": "stop" | "length" | "abort", "message"}, ...}}
+ *
+ * A request that was in flight when its server was paused in mode abort is answered with status 200 and
+ * as much as there was by then: that is no answer. */
+#include "ask.h"
+
+#include "ask_body.h"
+#include "endpoint_call.h"
+#include "wsync/str.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const int64_t PATIENCE_NS = 60 * WS_NS_PER_S;
+
+struct slot { /* one request */
+	struct ws_endpoint_call call;
+	struct ws_buf body;
+	size_t url, prompt;
+	bool busy;
+};
+
+struct pass {
+	const struct ws_ask *ask;
+	struct ws_http *http;
+	struct slot *slots;     /* `each` of every endpoint */
+	size_t each, busy;
+	size_t *next;           /* the prompt that each endpoint gets next */
+	struct ws_asked *asked; /* one for each endpoint */
+};
+
+const char *ws_asked_as_name(enum ws_asked_as as)
+{
+	static const char *const names[] = { "alone", "scored", "batch" };
+	return names[as];
+}
+
+/* ---- one answer ---- */
+
+static void note_version(struct ws_asked *a, const struct ws_json *meta)
+{
+	const char *version = ws_json_get_string(meta, "weight_version", NULL);
+	char text[sizeof a->weight_version];
+	if (!version)
+		return;
+	ws_printable(text, sizeof text, version, strlen(version));
+	a->version_changed |= *a->weight_version && strcmp(text, a->weight_version);
+	memcpy(a->weight_version, text, sizeof text);
+}
+
+static int64_t count_of(const struct ws_json *meta, const char *key)
+{
+	const int64_t n = ws_json_get_int(meta, key, 0);
+	return n > 0 && n <= INT32_MAX ? n : 0;
+}
+
+static void note(struct ws_asked *a, const struct ws_json *meta)
+{
+	const int64_t cached = count_of(meta, "cached_tokens");
+	a->prompts++;
+	a->prompt_tokens += count_of(meta, "prompt_tokens");
+	a->completion_tokens += count_of(meta, "completion_tokens");
+	a->cached_tokens += cached;
+	a->cached_prompts += cached > 0;
+	note_version(a, meta);
+}
+
+static int refuse_aborted(const struct ws_json *meta, struct ws_err *err)
+{
+	const struct ws_json *reason = ws_json_get(meta, "finish_reason");
+	const char *words = ws_json_get_string(reason, "message", "");
+	char text[200];
+	if (strcmp(ws_json_get_string(reason, "type", ""), "abort"))
+		return 0;
+	ws_printable(text, sizeof text, words, strlen(words));
+	ws_err_set(err, WS_EREFUSED, "POST /generate: the server aborted the request%s%s%s", *text ? ": \"" : "",
+	           text, *text ? "\"" : "");
+	return ws_err_hint(err, "a pause of mode abort does that to requests in flight: ask again");
+}
+
+static int take_answer(struct pass *p, const struct slot *s, size_t prompt, const struct ws_json *answer,
+                       const struct ws_buf *text, struct ws_err *err)
+{
+	const struct ws_json *meta = ws_json_get(answer, "meta_info");
+	int rc = refuse_aborted(meta, err);
+	if (!rc)
+		rc = p->ask->take(p->ask->ctx, s->url, prompt, answer, text, err);
+	if (!rc)
+		note(&p->asked[s->url], meta);
+	if (rc && err && err->code == WS_EINPUT)
+		err->code = WS_EREFUSED; /* nobody gave us this as input */
+	return rc;
+}
+
+static int take_batch(struct pass *p, const struct slot *s, const struct ws_json *root, struct ws_err *err)
+{
+	const size_t n = p->ask->prompts->n;
+	size_t i = 0;
+	if (ws_json_type(root) != WS_JSON_ARRAY || ws_json_count(root) != n)
+		return ws_err_set(err, WS_EREFUSED, "POST /generate: the answer to a batch of %zu prompts is no array of "
+		                  "%zu answers", n, n);
+	for (const struct ws_json *x = ws_json_first(root); x; x = ws_json_next(x), i++)
+		if (take_answer(p, s, i, x, NULL, err))
+			return -1;
+	return 0;
+}
+
+/* Why does a server that is up not answer, or refuse? */
+static void explain(const struct ws_ask *ask, struct ws_err *err)
+{
+	if (*err->hint)
+		return;
+	if (err->code == WS_ETIMEOUT)
+		ws_err_hint(err, "a server that is paused or asleep keeps prompts waiting: wsync-ctl info tells, "
+		            "wsync-ctl resume or wake ends it; --timeout waits longer");
+	else if (err->code == WS_EREFUSED && err->native == 400 && ask->experts)
+		ws_err_hint(err, "start the server with --enable-return-routed-experts");
+	else if (err->code == WS_EREFUSED && err->native == 400)
+		ws_err_hint(err, "the server, or its version, does not return the logarithms of probabilities of a "
+		            "prompt (\"return_logprob\", \"logprob_start_len\": 0)");
+}
+
+static int finish(struct pass *p, struct slot *s, struct ws_err *err)
+{
+	const struct ws_json *root;
+	int rc = ws_endpoint_reply(&s->call, &root, NULL, 0, err);
+	if (!rc && p->ask->as == WS_ASKED_BATCH)
+		rc = take_batch(p, s, root, err);
+	else if (!rc) {
+		if (ws_json_type(root) == WS_JSON_ARRAY && ws_json_count(root) == 1)
+			root = ws_json_first(root);
+		rc = take_answer(p, s, s->prompt, root, &s->call.http.reply, err);
+	}
+	if (rc && err) {
+		explain(p->ask, err);
+		ws_err_where(err, NULL, p->ask->urls[s->url]);
+		if (p->ask->as != WS_ASKED_BATCH && p->ask->prompts->n > 1) {
+			char which[32];
+			snprintf(which, sizeof which, "prompt %zu", s->prompt + 1);
+			ws_err_wrap(err, "%s", which);
+		}
+	}
+	s->busy = false;
+	p->busy--;
+	ws_endpoint_call_free(&s->call);
+	ws_buf_free(&s->body);
+	return rc;
+}
+
+/* ---- all of them ---- */
+
+static int start(struct pass *p, struct slot *s, struct ws_err *err)
+{
+	const struct ws_ask *ask = p->ask;
+	const int64_t ns = ask->opts->timeout_ns > 0 ? ask->opts->timeout_ns : PATIENCE_NS;
+	const size_t prompt = p->next[s->url], n = ask->as == WS_ASKED_BATCH ? ask->prompts->n : 1;
+	if (ws_ask_write_body(&s->body, ask, prompt, n, err))
+		return -1;
+	p->next[s->url] += n;
+	s->prompt = prompt;
+	if (ws_endpoint_start(p->http, &s->call, ask->urls[s->url], "POST", "/generate", &s->body,
+	                      ws_deadline_in(ns), err))
+		return -1;
+	s->busy = true;
+	p->busy++;
+	return 0;
+}
+
+static int run(struct pass *p, struct ws_err *err)
+{
+	const size_t n = p->each * p->ask->n_urls;
+	for (;;) {
+		for (size_t i = 0; i < n; i++)
+			if (!p->slots[i].busy && p->next[p->slots[i].url] < p->ask->prompts->n &&
+			    start(p, &p->slots[i], err))
+				return -1;
+		if (!p->busy)
+			return 0;
+		if (ws_http_wait(p->http, WS_FOREVER, p->ask->opts->cancel, -1, err) < 0)
+			return -1;
+		for (size_t i = 0; i < n; i++)
+			if (p->slots[i].busy && p->slots[i].call.http.done && finish(p, &p->slots[i], err))
+				return -1;
+	}
+}
+
+static void end(struct pass *p)
+{
+	for (size_t i = 0; p->slots && i < p->each * p->ask->n_urls; i++) {
+		if (p->slots[i].busy)
+			ws_http_drop(p->http, &p->slots[i].call.http);
+		ws_endpoint_call_free(&p->slots[i].call);
+		ws_buf_free(&p->slots[i].body);
+	}
+	free(p->slots);
+	free(p->next);
+	free(p->asked);
+}
+
+/* ---- around it ---- */
+
+static int flush(struct ws_http *http, const struct ws_ask *ask, struct ws_err *err)
+{
+	const int64_t ns = ask->opts->timeout_ns > 0 ? ask->opts->timeout_ns : PATIENCE_NS;
+	const ws_deadline until = ws_deadline_in(ns);
+	struct ws_endpoint_answer *answers = calloc(ask->n_urls + 1, sizeof *answers);
+	if (!answers)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	const int rc = ws_endpoint_flush(http, ask->urls, ask->n_urls, until, until, ask->opts->cancel, answers,
+	                                 err);
+	for (size_t i = 0; rc && i < ask->n_urls; i++)
+		if (err && err->code == WS_EPARTIAL && answers[i].err.code) {
+			*err = answers[i].err; /* nobody has half of anything */
+			break;
+		}
+	free(answers);
+	return rc;
+}
+
+/* What was computed under other weights is not what these weights say. */
+static void tell(const struct ws_ask *ask, const struct ws_asked *a)
+{
+	if (a->version_changed)
+		ws_ask_warn(ask->opts, a->url, "the weight version changed while it was asked, to '%s'",
+		            a->weight_version);
+	if (a->cached_prompts && a->as == WS_ASKED_ALONE)
+		ws_ask_warn(ask->opts, a->url, "%lld tokens of %lld prompt%s came from the cache: what is said after them "
+		            "is of the weights that filled it; --flush-first drops it", (long long)a->cached_tokens,
+		            (long long)a->cached_prompts, a->cached_prompts == 1 ? "" : "s");
+	if (ask->opts->asked)
+		ask->opts->asked(ask->opts->ctx, a);
+}
+
+int ws_ask(struct ws_http *http, const struct ws_ask *ask, struct ws_err *err)
+{
+	const size_t most = ask->as == WS_ASKED_BATCH || !ask->opts->parallel ? 1 : ask->opts->parallel;
+	struct pass p = { .ask = ask, .http = http, .each = most < WS_ASK_PARALLEL ? most : WS_ASK_PARALLEL };
+	const int64_t since = ws_now_ns();
+	if (ask->opts->flush && flush(http, ask, err))
+		return -1;
+	p.slots = calloc(p.each * ask->n_urls + 1, sizeof *p.slots);
+	p.next = calloc(ask->n_urls + 1, sizeof *p.next);
+	p.asked = calloc(ask->n_urls + 1, sizeof *p.asked);
+	int rc = p.slots && p.next && p.asked ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	for (size_t i = 0; !rc && i < p.each * ask->n_urls; i++)
+		p.slots[i].url = i % ask->n_urls;
+	if (!rc)
+		rc = run(&p, err);
+	for (size_t i = 0; !rc && i < ask->n_urls; i++) {
+		p.asked[i].url = ask->urls[i];
+		p.asked[i].as = ask->as;
+		p.asked[i].ns = ws_now_ns() - since;
+		tell(ask, &p.asked[i]);
+	}
+	end(&p);
+	return rc;
+}

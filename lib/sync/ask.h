@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ask.h - prompts to endpoints, each answer handed over as it comes. */
+#ifndef WS_SYNC_ASK_H
+#define WS_SYNC_ASK_H
+
+#include "http.h"
+#include "json.h"
+#include "wsync/answers.h"
+
+/* The answer of endpoint `url` to one prompt. text: as the server sent it; NULL where it came with others.
+ * What is wrong with it is WS_EINPUT or WS_EREFUSED. */
+typedef int ws_ask_take(void *ctx, size_t url, size_t prompt, const struct ws_json *answer,
+                        const struct ws_buf *text, struct ws_err *err);
+
+struct ws_ask {
+	const struct ws_ask_opts *opts;
+	const char *const *urls;  /* some of the endpoints of opts */
+	size_t n_urls;
+	const struct ws_prompts *prompts;
+	enum ws_asked_as as;      /* WS_ASKED_BATCH: all prompts in one request */
+	bool logprobs, experts;   /* what is wanted of them */
+	ws_ask_take *take;
+	void *ctx;
+};
+
+/* Asks all prompts of all endpoints; the first failure ends it. Warns of what makes answers doubtful. */
+int ws_ask(struct ws_http *http, const struct ws_ask *ask, struct ws_err *err);
+
+/* ---- what both verifications begin and end with ---- */
+
+int ws_ask_open(const struct ws_ask_opts *opts, struct ws_http **http, struct ws_err *err);
+void ws_ask_warn(const struct ws_ask_opts *opts, const char *url, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* Answers that are kept for a file, by prompt. */
+struct ws_ask_saved {
+	char **texts; /* owned */
+	size_t n;
+};
+int ws_ask_keep(struct ws_ask_saved *saved, size_t prompt, size_t n_prompts, const struct ws_buf *text,
+                struct ws_err *err);
+int ws_ask_write(const struct ws_ask_saved *saved, const char *path, struct ws_err *err);
+void ws_ask_forget(struct ws_ask_saved *saved);
+
+#endif

@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* verify_logprobs.c - who is asked what, and which answers are held against each other.
+ *
+ * Sides are the files, then the endpoints. By teacher forcing only the first side draws tokens; the
+ * others get its prompts with them as one prompt, for one token more, and what they say of the prompt's
+ * end is what they would have said when drawing. */
+#include "ask.h"
+
+#include "answer.h"
+#include "wsync/endpoint.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct logprobs_side {
+	const char *name;
+	struct ws_logprobs_list answers;
+	struct ws_logprobs_list batch;   /* WS_HOW_BATCHED */
+};
+
+struct verify_logprobs {
+	const struct ws_verify_logprobs_opts *opts;
+	const struct ws_ask_opts *ask;
+	struct ws_http *http;
+	struct ws_prompts own;           /* where none were given */
+	const struct ws_prompts *prompts;
+	struct logprobs_side *sides;
+	size_t n_sides;
+	struct ws_ask_saved saved;
+	size_t tokens;                   /* compared, of all prompts */
+};
+
+const char *ws_logprobs_how_name(enum ws_logprobs_how how)
+{
+	static const char *const names[] = { "answers", "teacher-forced", "batched" };
+	return names[how];
+}
+
+/* ---- asking ---- */
+
+struct pass {
+	struct verify_logprobs *v;
+	const struct ws_ask *ask;
+	struct logprobs_side *sides; /* of the first URL that is asked */
+};
+
+static int check_prompt(const struct ws_prompt *x, const struct ws_logprobs *l, struct ws_err *err)
+{
+	const size_t n = l->part[WS_PREFILL].n;
+	if (!x->text && (n != x->n_ids || memcmp(l->part[WS_PREFILL].ids, x->ids, n * sizeof *x->ids)))
+		return ws_err_set(err, WS_EREFUSED, "POST /generate: the answer tells of %zu tokens that are not the "
+		                  "%zu of the prompt", n, x->n_ids);
+	return 0;
+}
+
+static int take(void *ctx, size_t url, size_t prompt, const struct ws_json *answer,
+                const struct ws_buf *text, struct ws_err *err)
+{
+	struct pass *p = ctx;
+	const bool batch = p->ask->as == WS_ASKED_BATCH;
+	struct ws_logprobs_list *list = batch ? &p->sides[url].batch : &p->sides[url].answers;
+	struct ws_logprobs *l = &list->items[prompt];
+	if (ws_logprobs_take(answer, "POST /generate", l, err) ||
+	    check_prompt(&p->ask->prompts->items[prompt], l, err))
+		return -1;
+	if (p->v->ask->save && !url && p->ask->as == WS_ASKED_ALONE)
+		return ws_ask_keep(&p->v->saved, prompt, p->ask->prompts->n, text, err);
+	return 0;
+}
+
+/* The sides from `from` on, which are endpoints, `n` of them. */
+static int ask(struct verify_logprobs *v, size_t from, size_t n, const struct ws_prompts *prompts,
+               enum ws_asked_as as, struct ws_err *err)
+{
+	struct pass p = { .v = v, .sides = v->sides + from };
+	const struct ws_ask a = {
+		.opts = v->ask, .urls = v->ask->endpoints + (from - v->ask->n_files), .n_urls = n,
+		.prompts = prompts, .as = as, .logprobs = true, .take = take, .ctx = &p,
+	};
+	p.ask = &a;
+	for (size_t i = 0; i < n; i++) {
+		struct ws_logprobs_list *list = as == WS_ASKED_BATCH ? &p.sides[i].batch : &p.sides[i].answers;
+		ws_logprobs_list_free(list);
+		list->items = calloc(prompts->n, sizeof *list->items);
+		if (!list->items)
+			return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		list->n = prompts->n;
+	}
+	return ws_ask(v->http, &a, err);
+}
+
+/* ---- prompts out of answers ---- */
+
+static int add_sequence(struct ws_prompts *out, const struct ws_logprobs *l, bool drawn, struct ws_err *err)
+{
+	const size_t n = l->part[WS_PREFILL].n, more = drawn ? l->part[WS_DECODE].n : 0;
+	const size_t new = drawn ? 1 : l->part[WS_DECODE].n;
+	if (!n || n + more > WS_PROMPT_TOKENS) {
+		ws_err_set(err, WS_EINPUT, "an answer tells of %zu tokens of its prompt and %zu more", n, more);
+		return ws_err_hint(err, "name the prompts with --prompts");
+	}
+	int64_t *ids = malloc((n + more) * sizeof *ids);
+	if (!ids)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	memcpy(ids, l->part[WS_PREFILL].ids, n * sizeof *ids);
+	if (more)
+		memcpy(ids + n, l->part[WS_DECODE].ids, more * sizeof *ids);
+	const int rc = ws_prompts_add(out, NULL, ids, n + more, new ? (unsigned)new : 1, err);
+	free(ids);
+	return rc;
+}
+
+/* Of each answer the prompt, to draw as many tokens again, or the prompt with what was drawn. */
+static int make_prompts(const struct ws_logprobs_list *answers, bool drawn, struct ws_prompts *out,
+                        struct ws_err *err)
+{
+	for (size_t i = 0; i < answers->n; i++)
+		if (add_sequence(out, &answers->items[i], drawn, err))
+			return -1;
+	return 0;
+}
+
+static int choose_prompts(struct verify_logprobs *v, struct ws_err *err)
+{
+	v->prompts = v->ask->prompts;
+	if (v->prompts && v->prompts->n)
+		return 0;
+	v->prompts = &v->own;
+	return v->ask->n_files ? make_prompts(&v->sides[0].answers, false, &v->own, err)
+	                       : ws_prompts_add_usual(&v->own, err);
+}
+
+/* ---- teacher forcing ---- */
+
+/* What was said of the prompt with the drawn tokens becomes what would have been said when drawing. */
+static int split(const struct ws_logprobs *from, struct ws_logprobs *l, struct ws_err *err)
+{
+	const size_t n = from->part[WS_PREFILL].n, more = from->part[WS_DECODE].n;
+	int64_t *ids = calloc(more + 1, sizeof *ids);
+	double *values = calloc(more + 1, sizeof *values);
+	if (!ids || !values) {
+		free(ids);
+		free(values);
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	}
+	free(l->part[WS_DECODE].ids);
+	free(l->part[WS_DECODE].values);
+	memcpy(ids, l->part[WS_PREFILL].ids + n, more * sizeof *ids);
+	memcpy(values, l->part[WS_PREFILL].values + n, more * sizeof *values);
+	l->part[WS_PREFILL].n = n;
+	l->part[WS_DECODE].ids = ids;
+	l->part[WS_DECODE].values = values;
+	l->part[WS_DECODE].n = more;
+	return 0;
+}
+
+/* The scored answers replace those of the sides from `from` on; a lone endpoint is a second side. */
+static int score(struct verify_logprobs *v, struct ws_err *err)
+{
+	const size_t from = v->n_sides > 1 ? 1 : 0;
+	struct logprobs_side lone = { .name = v->sides[0].name, .answers = v->sides[0].answers };
+	struct ws_prompts sequences = { 0 };
+	int rc = make_prompts(&lone.answers, true, &sequences, err);
+	if (!from)
+		v->sides[0].answers = (struct ws_logprobs_list){ 0 };
+	if (!rc)
+		rc = ask(v, from, v->n_sides - from, &sequences, WS_ASKED_SCORED, err);
+	for (size_t s = from; !rc && s < v->n_sides; s++)
+		for (size_t i = 0; !rc && i < v->sides[s].answers.n; i++)
+			rc = split(&lone.answers.items[i], &v->sides[s].answers.items[i], err);
+	if (!from) { /* the lone one's own answers first, then what it says of them */
+		v->sides[1] = v->sides[0];
+		v->sides[0] = lone;
+		v->n_sides = 2;
+	}
+	ws_prompts_free(&sequences);
+	return rc;
+}
+
+/* ---- comparing ---- */
+
+static void tell(struct verify_logprobs *v, const struct ws_compared *row)
+{
+	if (v->opts->compared)
+		v->opts->compared(v->ask->ctx, row);
+}
+
+/* The first that is not good is what is told in the end. */
+static void remember(const struct ws_compared *row, size_t n_prompts, struct ws_err *err)
+{
+	char which[32] = "";
+	if (row->good || !err || err->code)
+		return;
+	if (n_prompts > 1)
+		snprintf(which, sizeof which, "prompt %zu: ", row->prompt);
+	ws_err_set(err, WS_EMISMATCH, "%.200s: %s%s: %s", row->second, which, ws_logprob_part_name(row->part),
+	           row->why);
+}
+
+struct pair {
+	const char *first, *second;
+	const struct ws_logprobs_list *a, *b;
+	struct ws_logprobs_diff sums[WS_LOGPROB_PARTS];
+	size_t bad[WS_LOGPROB_PARTS];
+};
+
+static void compare_prompt(struct verify_logprobs *v, struct pair *x, size_t i, struct ws_err *err)
+{
+	static const struct ws_logprobs_limits exact = { 0, NAN, NAN };
+	const enum ws_logprobs_how how = v->opts->how;
+	struct ws_logprobs_diff d[WS_LOGPROB_PARTS];
+	ws_logprobs_compare(&x->a->items[i], &x->b->items[i], d);
+	for (unsigned p = 0; p < WS_LOGPROB_PARTS; p++) {
+		char why[256] = "";
+		struct ws_compared row = { x->first, x->second, how, .prompt = i + 1, .prompts = x->a->n,
+			                   .part = (enum ws_logprob_part)p, .diff = &d[p], .why = why };
+		row.good = ws_logprobs_within(&d[p], row.part, how == WS_HOW_BATCHED ? &exact : &v->opts->limits[p],
+		                              why, sizeof why);
+		x->bad[p] += !row.good;
+		ws_logprobs_sum(&x->sums[p], &d[p]);
+		x->sums[p].same = d[p].same;
+		tell(v, &row);
+		remember(&row, x->a->n, err);
+	}
+}
+
+static int compare(struct verify_logprobs *v, struct pair x, struct ws_err *err)
+{
+	const size_t n = x.a->n;
+	if (n != x.b->n)
+		return ws_err_set(err, WS_EMISMATCH, "%s has answers to %zu prompt%s, %s to %zu", x.first, n,
+		                  n == 1 ? "" : "s", x.second, x.b->n);
+	for (size_t i = 0; i < n; i++)
+		compare_prompt(v, &x, i, err);
+	for (unsigned p = 0; p < WS_LOGPROB_PARTS; p++) {
+		v->tokens += x.sums[p].tokens;
+		tell(v, &(struct ws_compared){ x.first, x.second, v->opts->how, 0, n, x.bad[p],
+		                               (enum ws_logprob_part)p, &x.sums[p], !x.bad[p], "" });
+	}
+	return x.bad[WS_PREFILL] || x.bad[WS_DECODE] ? -1 : 0;
+}
+
+static int compare_all(struct verify_logprobs *v, struct ws_err *err)
+{
+	const struct logprobs_side *s = v->sides;
+	int rc = 0;
+	if (v->opts->how == WS_HOW_BATCHED) {
+		for (size_t i = 0; i < v->n_sides; i++)
+			if (compare(v, (struct pair){ .first = s[i].name, .second = s[i].name, .a = &s[i].answers,
+			                                .b = &s[i].batch }, err))
+				rc = -1;
+	} else
+		for (size_t i = 1; i < v->n_sides; i++)
+			if (compare(v, (struct pair){ .first = s[0].name, .second = s[i].name, .a = &s[0].answers,
+			                                .b = &s[i].answers }, err))
+				rc = -1;
+	if (!rc && !v->tokens && (v->n_sides > 1 || v->opts->how == WS_HOW_BATCHED))
+		rc = ws_err_set(err, v->ask->n_endpoints ? WS_EREFUSED : WS_EINPUT, "%s, %s: no token has a number in "
+		                "both", s[0].name, s[v->n_sides > 1].name);
+	return rc;
+}
+
+/* What would explain a difference, of what is known. */
+static void explain(const struct verify_logprobs *v, struct ws_err *err)
+{
+	if (err->code != WS_EMISMATCH || *err->hint)
+		return;
+	const struct logprobs_side *a = &v->sides[0], *b = &v->sides[v->n_sides - 1];
+	if (!a->answers.n || !b->answers.n)
+		return;
+	const char *x = a->answers.items[0].weight_version, *y = b->answers.items[0].weight_version;
+	if (v->opts->how == WS_HOW_BATCHED)
+		ws_err_hint(err, "what this server computes depends on what else is in the batch: servers that promise "
+		            "otherwise are started with --enable-deterministic-inference");
+	else if (strcmp(x, y))
+		ws_err_hint(err, "%.100s answers with weight version '%s', %.100s with '%s'", a->name, x, b->name, y);
+	else if (v->ask->n_endpoints && a != b && strcmp(a->name, b->name))
+		ws_err_hint(err, "both say weight version '%s': wsync-verify weights tells whether both hold the bytes, "
+		            "wsync-verify flags whether they compute alike", x);
+}
+
+/* ---- all of it ---- */
+
+static int check_usage(const struct ws_verify_logprobs_opts *o, struct ws_err *err)
+{
+	const struct ws_ask_opts *a = &o->ask;
+	const size_t n = a->n_files + a->n_endpoints;
+	if (a->n_endpoints && a->n_files > 1)
+		return ws_err_set(err, WS_EUSAGE, "endpoints are held against one file of answers, not %zu", a->n_files);
+	if (o->how == WS_HOW_BATCHED && a->n_files)
+		return ws_err_set(err, WS_EUSAGE, "saved answers cannot be asked again in a batch");
+	if (o->how != WS_HOW_ANSWERS && !a->n_endpoints)
+		return ws_err_set(err, WS_EUSAGE, "saved answers alone can only be held against each other");
+	if (a->save && o->how == WS_HOW_FORCED && a->n_files)
+		return ws_err_set(err, WS_EUSAGE, "with saved answers and teacher forcing nothing is drawn that could "
+		                  "be saved");
+	if (a->save && a->n_endpoints != 1)
+		return ws_err_set(err, WS_EUSAGE, "the answers of one endpoint can be saved, not of %zu", a->n_endpoints);
+	if (n < 2 && o->how == WS_HOW_ANSWERS && !a->save)
+		return ws_err_set(err, WS_EUSAGE, "nothing to hold %s against", n ? "the answers" : "anything");
+	return 0;
+}
+
+static int read_files(struct verify_logprobs *v, struct ws_err *err)
+{
+	v->n_sides = v->ask->n_files + v->ask->n_endpoints;
+	v->sides = calloc(v->n_sides + 1, sizeof *v->sides);
+	if (!v->sides)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	for (size_t i = 0; i < v->n_sides; i++)
+		v->sides[i].name = i < v->ask->n_files ? v->ask->files[i] : v->ask->endpoints[i - v->ask->n_files];
+	for (size_t i = 0; i < v->ask->n_files; i++)
+		if (ws_logprobs_read_all(v->ask->files[i], &v->sides[i].answers, err))
+			return -1;
+	return 0;
+}
+
+static int ask_all(struct verify_logprobs *v, struct ws_err *err)
+{
+	const size_t n_files = v->ask->n_files, n = v->ask->n_endpoints;
+	const bool forced = v->opts->how == WS_HOW_FORCED, batched = v->opts->how == WS_HOW_BATCHED;
+	const size_t draw = !forced ? n : n_files ? 0 : 1;
+	int rc = 0;
+	if (draw)
+		rc = choose_prompts(v, err);
+	if (!rc && batched && v->prompts->n < 2)
+		rc = ws_err_set(err, WS_EUSAGE, "one prompt is no batch");
+	if (!rc && draw)
+		rc = ask(v, n_files, draw, v->prompts, WS_ASKED_ALONE, err);
+	if (!rc && forced)
+		rc = score(v, err);
+	if (!rc && batched)
+		rc = ask(v, n_files, n, v->prompts, WS_ASKED_BATCH, err);
+	if (!rc && v->ask->save)
+		rc = ws_ask_write(&v->saved, v->ask->save, err);
+	return rc ? -1 : 0;
+}
+
+int ws_verify_logprobs(const struct ws_verify_logprobs_opts *opts, struct ws_err *err)
+{
+	struct verify_logprobs v = { .opts = opts, .ask = &opts->ask };
+	struct ws_err own = WS_ERR_INIT;
+	struct ws_err *e = err ? err : &own; /* what is remembered in it decides */
+	int rc = check_usage(opts, e);
+	if (!rc)
+		rc = read_files(&v, e);
+	if (!rc && v.ask->n_endpoints)
+		rc = ws_ask_open(v.ask, &v.http, e) || ask_all(&v, e);
+	if (!rc)
+		rc = compare_all(&v, e);
+	if (rc)
+		explain(&v, e);
+	for (size_t i = 0; v.sides && i < v.n_sides; i++) {
+		ws_logprobs_list_free(&v.sides[i].answers);
+		ws_logprobs_list_free(&v.sides[i].batch);
+	}
+	free(v.sides);
+	ws_ask_forget(&v.saved);
+	ws_prompts_free(&v.own);
+	ws_client_close(v.http);
+	return rc ? -1 : 0;
+}
