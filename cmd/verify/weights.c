@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const kinds[] = { "hash", "missing", "unexpected", "value", "shape", "changed" };
+static const char *const kinds[] = { "hash", "missing", "unexpected", "value", "shape", "dtype", "changed" };
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
 struct shown {

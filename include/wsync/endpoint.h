@@ -172,6 +172,14 @@ struct ws_checksum {
 	uint64_t value;           /* of a digest longer than 16 hex digits: a hash of it */
 };
 
+/* What the bytes under a name were taken for. */
+struct ws_checksum_kind {
+	const char *name;         /* owned by the set */
+	const char *dtype;        /* torch's; likewise */
+	unsigned n_dims;
+	int64_t dims[WS_MAX_DIMS];
+};
+
 struct ws_checksum_rank {
 	int rank;                 /* position in the reply where the server does not say */
 	struct ws_checksum *items;
@@ -184,6 +192,8 @@ struct ws_checksums {
 	char algorithm[32];       /* "xxh3-64": of the raw bytes, as ws_source_hash; "" unknown */
 	struct ws_checksum_rank *ranks;
 	size_t n_ranks;
+	struct ws_checksum_kind *kinds; /* by name; none where the server does not say */
+	size_t n_kinds;
 	void *priv;
 };
 

@@ -95,7 +95,7 @@ struct ws_ev_mismatch {
 	const char *url;
 	int rank;                   /* the endpoint's rank; -1: none */
 	const char *name;           /* tensor */
-	const char *kind;           /* "missing", "unexpected", "hash" */
+	const char *kind;           /* "missing", "unexpected", "hash", "dtype", "shape" */
 	const char *expected, *found;
 };
 

@@ -147,6 +147,41 @@ static int decode_rank(const struct ws_json *node, size_t i, struct ws_checksum_
 	return 0;
 }
 
+static int by_kind_name(const void *a, const void *b)
+{
+	return strcmp(((const struct ws_checksum_kind *)a)->name, ((const struct ws_checksum_kind *)b)->name);
+}
+
+static int decode_kind(const struct ws_json *node, struct ws_checksum_kind *kind, struct ws_err *err)
+{
+	const struct ws_json *shape = ws_json_get(node, "shape");
+	kind->name = ws_json_key(node);
+	kind->dtype = ws_json_get_string(node, "dtype", NULL);
+	bool ok = ws_weight_name_ok(kind->name) && kind->dtype && strlen(kind->dtype) < 32 &&
+	          ws_json_type(shape) == WS_JSON_ARRAY && ws_json_count(shape) <= WS_MAX_DIMS;
+	for (const struct ws_json *d = ok ? ws_json_first(shape) : NULL; d && ok; d = ws_json_next(d))
+		ok = ws_json_int(d, &kind->dims[kind->n_dims++]);
+	return ok ? 0 : ws_err_set(err, WS_EREFUSED, "/weights_checker: \"tensors\" has an entry that is no "
+	                           "type and shape");
+}
+
+/* What servers do not say is not compared. */
+static int decode_kinds(const struct ws_json *root, struct ws_checksums *out, struct ws_err *err)
+{
+	const struct ws_json *tensors = ws_json_get(root, "tensors");
+	const size_t n = ws_json_count(tensors);
+	if (ws_json_type(tensors) != WS_JSON_OBJECT || !n)
+		return 0;
+	out->kinds = calloc(n, sizeof *out->kinds);
+	if (!out->kinds)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	for (const struct ws_json *t = ws_json_first(tensors); t; t = ws_json_next(t))
+		if (decode_kind(t, &out->kinds[out->n_kinds++], err))
+			return -1;
+	qsort(out->kinds, out->n_kinds, sizeof *out->kinds, by_kind_name);
+	return 0;
+}
+
 int ws_endpoint_decode_checksums(const struct ws_json *root, struct ws_checksums *out,
                                  struct ws_err *err)
 {
@@ -167,6 +202,8 @@ int ws_endpoint_decode_checksums(const struct ws_json *root, struct ws_checksums
 		rc = decode_rank(r, out->n_ranks, &out->ranks[out->n_ranks], &longer, err);
 		out->n_ranks++;
 	}
+	if (!rc)
+		rc = decode_kinds(root, out, err);
 	if (longer && !strcmp(out->algorithm, "xxh3-64"))
 		out->algorithm[0] = '\0'; /* whatever it is, it is not that */
 	if (rc)
@@ -181,6 +218,7 @@ void ws_checksums_free(struct ws_checksums *c)
 	for (size_t i = 0; i < c->n_ranks; i++)
 		free(c->ranks[i].items);
 	free(c->ranks);
+	free(c->kinds);
 	ws_json_free(c->priv);
 	*c = (struct ws_checksums){ 0 };
 }

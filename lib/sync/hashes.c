@@ -176,6 +176,18 @@ struct place {
 	const struct ws_sink *sink;
 };
 
+static void report_as(const struct place *at, const char *name, const char *kind, const char *expected,
+                      const char *found)
+{
+	const struct ws_event ev = {
+		.type = WS_EV_MISMATCH,
+		.mismatch = { .url = at->url, .rank = at->rank, .name = name, .kind = kind,
+		              .expected = expected, .found = found },
+	};
+	if (at->sink->event)
+		at->sink->event(at->sink->ctx, &ev);
+}
+
 /* NULL: that side has no such tensor. */
 static void report(const struct place *at, const char *name, const uint64_t *expected,
                    const uint64_t *found)
@@ -185,15 +197,59 @@ static void report(const struct place *at, const char *name, const uint64_t *exp
 		snprintf(want, sizeof want, "%016" PRIx64, *expected);
 	if (found)
 		snprintf(have, sizeof have, "%016" PRIx64, *found);
-	const struct ws_event ev = {
-		.type = WS_EV_MISMATCH,
-		.mismatch = { .url = at->url, .rank = at->rank, .name = name,
-		              .kind = !found ? "missing" : !expected ? "unexpected" : "hash",
-		              .expected = want, .found = have },
-	};
-	if (at->sink->event)
-		at->sink->event(at->sink->ctx, &ev);
+	report_as(at, name, !found ? "missing" : !expected ? "unexpected" : "hash", want, have);
 }
+
+/* ---- types and shapes ---- */
+
+static int by_kind_name(const void *name, const void *kind)
+{
+	return strcmp(name, ((const struct ws_checksum_kind *)kind)->name);
+}
+
+/* A single number has any shape. */
+static bool same_shape(const struct ws_plan_tensor *t, const struct ws_checksum_kind *k)
+{
+	bool single = true, same = t->n_dims == k->n_dims;
+	for (unsigned d = 0; d < t->n_dims; d++)
+		single &= t->dims[d] == 1;
+	for (unsigned d = 0; d < k->n_dims; d++) {
+		single &= k->dims[d] == 1;
+		same = same && t->dims[d] == k->dims[d];
+	}
+	return same || single;
+}
+
+static void print_shape(char *dst, size_t n, unsigned n_dims, const int64_t *dims)
+{
+	size_t at = (size_t)snprintf(dst, n, "[");
+	for (unsigned d = 0; d < n_dims && at < n; d++)
+		at += (size_t)snprintf(dst + at, n - at, d ? ", %" PRId64 : "%" PRId64, dims[d]);
+	if (at < n)
+		snprintf(dst + at, n - at, "]");
+}
+
+/* The bytes are equal. Were they taken for what they are? Reported if not. */
+static bool taken_for(const struct place *at, const struct ws_checksums *sums,
+                      const struct ws_plan_tensor *t)
+{
+	char want[192], have[192];
+	const char *dtype = ws_dtype_torch(t->dtype);
+	const struct ws_checksum_kind *k = !sums->n_kinds ? NULL :
+		bsearch(t->name, sums->kinds, sums->n_kinds, sizeof *sums->kinds, by_kind_name);
+	if (k && *dtype && strcmp(k->dtype, dtype) != 0) {
+		report_as(at, t->name, "dtype", dtype, k->dtype);
+		return false;
+	}
+	if (!k || same_shape(t, k))
+		return true;
+	print_shape(want, sizeof want, t->n_dims, t->dims);
+	print_shape(have, sizeof have, k->n_dims, k->dims);
+	report_as(at, t->name, "shape", want, have);
+	return false;
+}
+
+/* ---- one rank ---- */
 
 static bool ends_with(const char *name, const char *end)
 {
@@ -223,9 +279,10 @@ static void mark_wrong(const struct ws_hash_count *count, size_t tensor)
 		count->wrong[tensor] = true;
 }
 
-void ws_hashes_compare(const struct ws_hashes *h, const char *url, struct ws_checksum_rank *rank,
+void ws_hashes_compare(const struct ws_hashes *h, const char *url, struct ws_checksums *sums, size_t r,
                        bool whole, const struct ws_sink *sink, struct ws_hash_count *count)
 {
+	struct ws_checksum_rank *rank = &sums->ranks[r];
 	const struct place at = { url, rank->rank, sink };
 	size_t i = 0, k = 0;
 	qsort(rank->items, rank->n, sizeof *rank->items, ws_checksum_by_name);
@@ -240,10 +297,12 @@ void ws_hashes_compare(const struct ws_hashes *h, const char *url, struct ws_che
 			report(&at, ours, &h->values[t], NULL);
 			count->missing++;
 			mark_wrong(count, t);
-		} else if (order == 0 && h->values[t] == theirs->value) {
+		} else if (order == 0 && h->values[t] == theirs->value &&
+		           taken_for(&at, sums, &h->plan->tensors[t])) {
 			count->equal++;
 		} else if (order == 0) {
-			report(&at, ours, &h->values[t], &theirs->value);
+			if (h->values[t] != theirs->value)
+				report(&at, ours, &h->values[t], &theirs->value);
 			count->different++;
 			mark_wrong(count, t);
 		} else if (whole && !belongs_to_another(h, theirs)) {

@@ -40,10 +40,11 @@ struct ws_hash_count {
 	bool *wrong;          /* of each tensor of the plan: different or missing at some rank; NULL */
 };
 
-/* Adds one rank's tensors to *count and emits WS_EV_MISMATCH for each that is not equal; those that
+/* Adds the tensors of rank r of sums to *count and emits WS_EV_MISMATCH for each that is not equal, in its
+ * bytes or, where the server tells, in the type and shape that it takes them for; those that
  * the plan does not have are looked at only where `whole` is, but for a draft model's and a tied head.
  * Sorts the rank's items. */
-void ws_hashes_compare(const struct ws_hashes *h, const char *url, struct ws_checksum_rank *rank,
+void ws_hashes_compare(const struct ws_hashes *h, const char *url, struct ws_checksums *sums, size_t r,
                        bool whole, const struct ws_sink *sink, struct ws_hash_count *count);
 
 /* "xxh3-64": the server's checksums are what we compute. */

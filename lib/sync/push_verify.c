@@ -24,7 +24,7 @@ void push_hash_end(struct ws_push *p)
 }
 
 /* Tensors that are not what was sent, each once, however many ranks say so. */
-static int count_wrong(struct ws_push *p, const char *url, const struct ws_checksums *c, size_t *wrong,
+static int count_wrong(struct ws_push *p, const char *url, struct ws_checksums *c, size_t *wrong,
                        struct ws_err *err)
 {
 	struct ws_hash_count count = { .wrong = calloc(p->plan->n_tensors + 1, sizeof *count.wrong) };
@@ -32,14 +32,14 @@ static int count_wrong(struct ws_push *p, const char *url, const struct ws_check
 	if (!count.wrong)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	for (size_t r = 0; r < c->n_ranks; r++)
-		ws_hashes_compare(&p->hashes, url, &c->ranks[r], false, &p->opts.sink, &count);
+		ws_hashes_compare(&p->hashes, url, c, r, false, &p->opts.sink, &count);
 	for (size_t i = 0; i < p->plan->n_tensors; i++)
 		*wrong += count.wrong[i];
 	free(count.wrong);
 	return 0;
 }
 
-static int judge(struct ws_push *p, size_t i, const struct ws_checksums *c, struct ws_err *err)
+static int judge(struct ws_push *p, size_t i, struct ws_checksums *c, struct ws_err *err)
 {
 	struct push_endpoint *e = &p->endpoints[i];
 	if (!ws_checksums_are_ours(c)) {

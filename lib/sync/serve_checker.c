@@ -5,7 +5,8 @@
  * Checksums are XXH3-64 where upstream has a hash of its own and SHA-256; "algorithm" says so. They go
  * by the names of the checkpoint, of full tensors: a model's are put together again from the shares
  * of all ranks, in the type in which they were sent, so that they can be compared with what was sent.
- * What nothing was ever loaded into is left out. */
+ * What nothing was ever loaded into is left out. "tensors" tells the type and the shape that the bytes
+ * were taken for: bfloat16 that was read as float16 has the same bytes. */
 #include "serve_lineage.h"
 #include "serve_model.h"
 
@@ -23,6 +24,9 @@ static const char stops[] = "the endpoint stops";
 
 struct sum {
 	const char *name;
+	enum ws_dtype dtype;
+	unsigned n_dims;
+	const int64_t *dims;
 	const uint64_t *hashes; /* of each rank */
 };
 
@@ -37,10 +41,12 @@ static int compare_sums(const void *a, const void *b)
 	return strcmp(((const struct sum *)a)->name, ((const struct sum *)b)->name);
 }
 
-static uint64_t *add_sum(struct sums *sums, const char *name, unsigned tp)
+/* Returns the place for its hashes. */
+static uint64_t *add_sum(struct sums *sums, struct sum sum, unsigned tp)
 {
 	uint64_t *hashes = sums->hashes + sums->n * tp;
-	sums->items[sums->n++] = (struct sum){ name, hashes };
+	sum.hashes = hashes;
+	sums->items[sums->n++] = sum;
 	return hashes;
 }
 
@@ -49,7 +55,8 @@ static void sum_weights(const struct ws_serve *s, struct sums *sums)
 {
 	for (size_t i = 0; i < s->weights.n; i++) {
 		const struct ws_serve_weight *w = &s->weights.items[i];
-		uint64_t *hashes = add_sum(sums, w->name, s->opts.tp);
+		const struct sum sum = { w->name, w->dtype, w->n_dims, w->dims, NULL };
+		uint64_t *hashes = add_sum(sums, sum, s->opts.tp);
 		for (unsigned r = 0; r < s->opts.tp; r++)
 			hashes[r] = w->hash;
 		if (s->opts.keep == WS_KEEP_MEMORY)
@@ -74,8 +81,9 @@ static int sum_model(const struct ws_serve_model *m, struct sums *sums)
 		const struct ws_part *part = ws_layout_part(m->layout, i);
 		if (!state->loaded)
 			continue;
+		const struct sum sum = { part->name, state->came_as, part->n_dims, part->dims, NULL };
 		ws_serve_gather_begin(&g, m, part, state->came_as);
-		if (ws_serve_gather_hash(&g, add_sum(sums, part->name, m->tp)))
+		if (ws_serve_gather_hash(&g, add_sum(sums, sum, m->tp)))
 			return -1;
 	}
 	return 0;
@@ -115,6 +123,22 @@ static uint64_t write_rank(struct ws_jw *jw, unsigned tp_rank, const struct sums
 	return ws_hash_digest(digest);
 }
 
+static void write_tensors(struct ws_jw *jw, const struct sums *sums)
+{
+	ws_jw_object(jw, "tensors");
+	for (size_t i = 0; i < sums->n; i++) {
+		const struct sum *sum = &sums->items[i];
+		ws_jw_object(jw, sum->name);
+		ws_jw_str(jw, "dtype", ws_dtype_torch(sum->dtype));
+		ws_jw_array(jw, "shape");
+		for (unsigned d = 0; d < sum->n_dims; d++)
+			ws_jw_int(jw, NULL, sum->dims[d]);
+		ws_jw_end_array(jw);
+		ws_jw_end_object(jw);
+	}
+	ws_jw_end_object(jw);
+}
+
 static void write_parallelism(struct ws_jw *jw, const struct ws_serve *s, unsigned tp_rank)
 {
 	ws_jw_object(jw, "parallelism_info");
@@ -139,6 +163,7 @@ static void write_checksums(struct ws_serve_call *c, const struct sums *sums, st
 	ws_jw_bool(&jw, "success", true);
 	ws_jw_str(&jw, "message", "Success.");
 	ws_jw_str(&jw, "algorithm", "xxh3-64");
+	write_tensors(&jw, sums);
 	ws_jw_array(&jw, "ranks");
 	for (unsigned i = 0; i < s->opts.tp; i++) {
 		ws_jw_object(&jw, NULL);

@@ -292,6 +292,19 @@ static void hash_rank(const struct ws_serve_gather *g, unsigned rank, struct ws_
 	}
 }
 
+/* Zeros behind a vocabulary belong to no tensor: they count where they are none. */
+static void add_padding(const struct ws_serve_gather *g, struct ws_hash *h)
+{
+	const struct ws_serve_model *m = g->model;
+	for (unsigned r = 0; r < m->tp && g->part->split == WS_SPLIT_VOCAB; r++) {
+		const uint8_t *at = ws_serve_model_at(m, g->part->param, r);
+		const uint64_t end = ws_serve_model_bytes(m, g->part->param, r);
+		for (uint64_t i = g->boxes[r].bytes; i < end; i++)
+			if (at[i])
+				ws_hash_add(h, at + i, 1);
+	}
+}
+
 int ws_serve_gather_hash(const struct ws_serve_gather *g, uint64_t *hashes)
 {
 	uint8_t *chunk = malloc(CHUNK);
@@ -300,6 +313,7 @@ int ws_serve_gather_hash(const struct ws_serve_gather *g, uint64_t *hashes)
 	for (unsigned r = 0; r < g->model->tp && rc == 0; r++) {
 		if (r == 0 || g->replicated) {
 			hash_rank(g, r, h, chunk);
+			add_padding(g, h);
 			hashes[r] = ws_hash_digest(h);
 		} else {
 			hashes[r] = hashes[0];

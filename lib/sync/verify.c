@@ -128,7 +128,7 @@ static void compare_endpoint(struct verify *v, const struct ws_hashes *h, size_t
 	struct ws_checksums *sums = &v->sums[i];
 	struct ws_hash_count count = { 0 };
 	for (size_t k = 0; k < sums->n_ranks; k++)
-		ws_hashes_compare(h, v->opts->endpoints[i], &sums->ranks[k], whole, &v->opts->sink, &count);
+		ws_hashes_compare(h, v->opts->endpoints[i], sums, k, whole, &v->opts->sink, &count);
 	if (judge_hashes(&count, v->infos[i].tp_size, &v->results[i]))
 		ws_err_where(&v->results[i].err, NULL, v->opts->endpoints[i]);
 }

@@ -393,14 +393,46 @@ static void a_tied_head_is_the_embedding(void **state)
 	const struct ws_hashes h = { .plan = &plan, .values = &value, .sorted = &first };
 	struct ws_checksum sums[] = { { "model.embed_tokens.weight", 7 }, { "lm_head.weight", 7 } };
 	struct ws_checksum_rank rank = { .items = sums, .n = 2 };
+	struct ws_checksums all = { .ranks = &rank, .n_ranks = 1 };
 	const struct ws_sink nobody = { .event = NULL };
 	struct ws_hash_count count = { 0 };
-	ws_hashes_compare(&h, "http://x", &rank, true, &nobody, &count);
+	ws_hashes_compare(&h, "http://x", &all, 0, true, &nobody, &count);
 	assert_int_equal(count.equal, 1);
 	assert_int_equal(count.unexpected, 0);
 	sums[0].value = 8; /* sorted: the head */
-	ws_hashes_compare(&h, "http://x", &rank, true, &nobody, &count);
+	ws_hashes_compare(&h, "http://x", &all, 0, true, &nobody, &count);
 	assert_int_equal(count.unexpected, 1);
+}
+
+static void equal_bytes_of_another_type_or_shape_are_different(void **state)
+{
+	(void)state;
+	struct ws_plan_tensor tensor = { .name = "a", .dtype = WS_DTYPE_BF16, .n_dims = 2, .dims = { 4, 6 } };
+	const struct ws_plan plan = { .tensors = &tensor, .n_tensors = 1 };
+	uint64_t value = 7;
+	size_t first = 0;
+	const struct ws_hashes h = { .plan = &plan, .values = &value, .sorted = &first };
+	struct ws_checksum sum = { "a", 7 };
+	struct ws_checksum_rank rank = { .items = &sum, .n = 1 };
+	struct ws_checksum_kind kind = { .name = "a", .dtype = "bfloat16", .n_dims = 2, .dims = { 4, 6 } };
+	struct ws_checksums all = { .ranks = &rank, .n_ranks = 1, .kinds = &kind, .n_kinds = 1 };
+	const struct ws_sink nobody = { .event = NULL };
+	struct ws_hash_count count = { 0 };
+	ws_hashes_compare(&h, "http://x", &all, 0, true, &nobody, &count);
+	assert_int_equal(count.equal, 1);
+	kind.dtype = "float16";
+	ws_hashes_compare(&h, "http://x", &all, 0, true, &nobody, &count);
+	assert_int_equal(count.different, 1);
+	kind.dtype = "bfloat16";
+	kind.dims[0] = 6;
+	kind.dims[1] = 4;
+	ws_hashes_compare(&h, "http://x", &all, 0, true, &nobody, &count);
+	assert_int_equal(count.different, 2);
+	kind.n_dims = tensor.n_dims = 1;
+	kind.dims[0] = tensor.dims[0] = 1;
+	tensor.n_dims = 0;
+	ws_hashes_compare(&h, "http://x", &all, 0, true, &nobody, &count);
+	assert_int_equal(count.equal, 2);
 }
 
 static void a_part_of_the_source_expects_nothing_else(void **state)
@@ -565,6 +597,7 @@ int main(void)
 		CALL(nothing_shown_is_no_success),
 		CALL(checksums_are_compared_for_every_tensor),
 		cmocka_unit_test(a_tied_head_is_the_embedding),
+		cmocka_unit_test(equal_bytes_of_another_type_or_shape_are_different),
 		CALL(a_part_of_the_source_expects_nothing_else),
 		CALL(ranks_that_keep_silent_are_missed),
 		CALL(hashing_uses_as_many_threads_as_asked),
