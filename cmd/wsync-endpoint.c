@@ -31,6 +31,7 @@ struct config {
 	bool restart, routed;
 	int64_t init_ns, receive_ns, ready_ns, complete_ns, slow_ns;
 	struct opt_list faults;
+	bool checksums;
 };
 
 static struct config cfg = {
@@ -56,6 +57,8 @@ static const struct opt opts[] = {
 	          "slime (lenient)"), .choices = lineage_names, .out.choice = &cfg.lineage },
 	OPT_CHOICE(0, "keep", keep_names, &cfg.keep, "what stays of received weights (memory)"),
 	OPT_CHOICE(0, "torch", torch_names, &cfg.torch, "speak and refuse like this release of torch (2.6)"),
+	OPT_FLAG(0, "checksums", &cfg.checksums,
+	         "report checksums where the server of that lineage reports none"),
 	OPT_STRING(0, "model-path", "NAME", &cfg.model_path, "model path to report (that of --model)"),
 	OPT_STRING(0, "served-model-name", "NAME", &cfg.served_model_name,
 	           "name under /v1/models (the model path)"),
@@ -73,9 +76,9 @@ static const struct opt opts[] = {
 	             "limit for it to end, once complete was asked (5m)"),
 	OPT_GROUP("Trouble"),
 	OPT_UINT(0, "busy", "N", 0, 1000000, &cfg.busy, "emulate N running requests (0)"),
-	OPT_LIST(0, "fault", "KIND:ROUTE:K[:TENSOR]", &cfg.faults,
+	OPT_LIST(0, "fault", "KIND:ROUTE:K[:WHAT]", &cfg.faults,
 	         "at the K-th call of ROUTE: refuse, hang, drop, die, flip, slow, garbage, "
-	         "wrong-length, batch-variant or stale; repeatable"),
+	         "wrong-length, corrupt, batch-variant or stale; repeatable"),
 	OPT_DURATION(0, "fault-delay", &cfg.slow_ns, "what a slow one takes longer (2s)"),
 	OPT_FLAG(0, "restart-on-death", &cfg.restart,
 	         "come back empty a moment after a death, as under a supervisor"),
@@ -91,8 +94,10 @@ static const struct opt_program program = {
 	         "a real scheduler does not survive closes all connections and ends the process with "
 	         "status 12; lenient survives. "
 	         "Faults: refuse answers 400; hang never answers; drop closes the connection; die ends "
-	         "the process at once; flip spoils one byte of what an update keeps, of TENSOR where one is "
-	         "named; slow waits first; garbage and wrong-length spoil the answer; batch-variant "
+	         "the process at once; flip spoils one byte of what an update keeps, of tensor WHAT where one "
+	         "is named; corrupt changes what was loaded as WHAT says (flip, truncate, permute, drop, "
+	         "copy, swap, retype,as=DTYPE, drop-bucket, stale-bucket, repeat-bucket, swap-buckets); "
+	         "slow waits first; garbage and wrong-length spoil the answer; batch-variant "
 	         "(of generate, from then on) answers batches a little differently; stale (of flush_cache) "
 	         "flushes nothing. Where tensors come, "
 	         "drop and die strike when half the bytes have. wire/store, wire/connect and wire/payload "
@@ -210,7 +215,7 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 		.tp = (unsigned)cfg.tp, .ep = (unsigned)cfg.ep,
 		.model = cfg.model, .keep = (enum ws_serve_keep)cfg.keep,
 		.torch = (enum ws_serve_torch)cfg.torch, .faults = cfg.faults.items,
-		.n_faults = cfg.faults.n, .busy = (unsigned)cfg.busy,
+		.n_faults = cfg.faults.n, .checksums = cfg.checksums, .busy = (unsigned)cfg.busy,
 		.api_key_file = run_api_key_file(cfg.common.api_key_file), .model_path = cfg.model_path,
 		.served_model_name = cfg.served_model_name, .dtype = cfg.dtype,
 		.quantization = cfg.quantization, .init_ns = cfg.init_ns, .receive_ns = cfg.receive_ns,

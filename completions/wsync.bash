@@ -85,7 +85,7 @@ _wsync_options() {
 	wsync-endpoint) echo "
 		--listen=ANY --api-key-file=FILE --tp=1|2|4|8 --ep=1|2|4|8 --model=FILE
 		--lineage=lenient|sglang-0.4|sglang-0.5|sglang-2026|xorl-legacy|xorl|session|slime
-		--keep=memory|hash|none --torch=2.6|1.13
+		--keep=memory|hash|none --checksums --torch=2.6|1.13
 		--model-path=ANY --served-model-name=ANY --dtype=bfloat16|float16|float32
 		--quantization=ANY --memory-saver=none|drop|backup
 		--return-routed-experts --init-timeout=ANY --receive-timeout=ANY --ready-timeout=ANY --complete-timeout=ANY --busy=ANY --fault=FAULT
@@ -155,8 +155,19 @@ _wsync_faults() {
 		_wsync_reply "$(printf "$kind:%s:1 " $routes)" "$1"
 		return
 	done
+	if [[ $1 == corrupt:*:*:* ]]; then
+		_wsync_reply "$(printf "${1%:*}:%s " flip truncate permute drop copy swap retype,as=float16 \
+			drop-bucket stale-bucket repeat-bucket swap-buckets)" "$1"
+		return
+	elif [[ $1 == corrupt:* ]]; then
+		compopt -o nospace 2>/dev/null
+		_wsync_reply "$(printf "corrupt:%s:1: " update_weights_from_distributed update_weights_from_tensor \
+			update_weights_from_disk complete_weights_update receive_weights \
+			receive_weights_ep_scatter)" "$1"
+		return
+	fi
 	compopt -o nospace 2>/dev/null
-	_wsync_reply "refuse: hang: drop: die: flip: slow: garbage: wrong-length: batch-variant:generate:1 stale:flush_cache:1" "$1"
+	_wsync_reply "refuse: hang: drop: die: flip: slow: garbage: wrong-length: corrupt: batch-variant:generate:1 stale:flush_cache:1" "$1"
 }
 
 _wsync_value() { # VALUES CUR

@@ -29,6 +29,10 @@ function __wsync_faults
             update_weight_version generate wire/store wire/connect wire/payload
     end
     printf '%s\n' batch-variant:generate:1 stale:flush_cache:1
+    for how in flip truncate permute drop copy swap retype,as=float16 drop-bucket stale-bucket repeat-bucket swap-buckets
+        printf "corrupt:%s:1:$how\n" update_weights_from_distributed update_weights_from_tensor \
+            update_weights_from_disk complete_weights_update receive_weights receive_weights_ep_scatter
+    end
 end
 
 # One command defines one option of some programs: the programs, then complete's own arguments.
@@ -172,6 +176,7 @@ __wsync endpoint -l tp -x -a '1 2 4 8' -d 'tensor-parallel ranks'
 __wsync endpoint -l ep -x -a '1 2 4 8' -d 'expert-parallel groups'
 __wsync endpoint -l model -x -a '(__fish_complete_directories)' -d 'load as a server of this model'
 __wsync endpoint -l lineage -x -a 'lenient sglang-0.4 sglang-0.5 sglang-2026 xorl-legacy xorl session slime' -d 'whose routes and deaths'
+__wsync endpoint -l checksums -d 'report them where the lineage does not'
 __wsync endpoint -l keep -x -a 'memory hash none' -d 'what stays of received weights'
 __wsync endpoint -l torch -x -a '2.6 1.13' -d 'behave like this torch'
 __wsync endpoint -l model-path -x -d 'model path to report'

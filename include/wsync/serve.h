@@ -57,8 +57,9 @@ struct ws_serve_opts {
 	enum ws_serve_keep keep;
 	const char *model;        /* a directory with config.json, or that file; NULL: none */
 	enum ws_serve_torch torch;
-	const char *const *faults; /* "KIND:ROUTE:K[:TENSOR]", see ws_serve_start */
+	const char *const *faults; /* "KIND:ROUTE:K[:WHAT]", see ws_serve_start */
 	size_t n_faults;
+	bool checksums;           /* /weights_checker reports them, whatever the lineage */
 	bool memory_saver;        /* released weights are gone; else they only count as released */
 	bool cpu_backup;          /* ... and come back with what they were */
 	bool routed_experts;      /* /generate tells the experts of each token on request */
@@ -97,9 +98,11 @@ struct ws_serve_opts {
  *   stale         said to be flushed, and not; flush_cache only
  *   flip          one byte of what is kept is wrong; only where tensors are received. A fourth part, a
  *                 glob, chooses the tensor
+ *   corrupt       what was loaded is changed as the fourth part says, see wsync-endpoint(1); only of
+ *                 routes that load
  * Where tensors are received in the request, drop and die strike when half the bytes have come: the
  * group's sockets close with the connection. Three steps of the wire have faults as if they were
- * routes, all kinds but flip: wire/store, wire/connect, and wire/payload, which cannot refuse. */
+ * routes, all kinds but flip and corrupt: wire/store, wire/connect, and wire/payload, which cannot refuse. */
 int ws_serve_start(const struct ws_serve_opts *opts, struct ws_serve **out, struct ws_err *err);
 /* Aborts what is running, closes every connection, joins the threads. NULL is fine. */
 void ws_serve_stop(struct ws_serve *s);

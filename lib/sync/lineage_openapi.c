@@ -173,6 +173,13 @@ static void find_flush_timeout(const struct openapi *o, struct ws_lineage_signs 
 		signs->asked.flush_waits = signs->seen.flush_waits = true;
 }
 
+/* The one came with the other. What lacks it may be older than both, or tell no fields at all. */
+static void find_checksums(const struct openapi *o, struct ws_lineage_signs *signs)
+{
+	if (find_field(o, "/weights_checker", "allow_quant_error") == WS_PRESENT)
+		signs->asked.checksums = signs->seen.checksums = true;
+}
+
 int ws_lineage_read_openapi(const struct ws_json *root, const char *own_route,
                             struct ws_lineage_signs *signs)
 {
@@ -194,5 +201,6 @@ int ws_lineage_read_openapi(const struct ws_json *root, const char *own_route,
 		*at(&signs->seen, bodies[i].at) = field == WS_PRESENT;
 	}
 	find_flush_timeout(&o, signs);
+	find_checksums(&o, signs);
 	return 0;
 }

@@ -5,6 +5,7 @@
  * an init that waits for its group blocks a flush that comes later, and a destroy waits for the
  * update before it. The model-update lock is taken by an update outside of a pause, which then waits
  * until no request runs; while paused, updates go ahead and a continue waits for them. */
+#include "serve_corrupt.h"
 #include "serve_lineage.h"
 #include "serve_model.h"
 #include "serve_toy.h"
@@ -238,6 +239,9 @@ static int parse_faults(struct ws_serve *s, const struct ws_serve_opts *o, struc
 		if (ws_serve_fault_parse(o->faults[s->n_faults], o->lineage, &s->faults[s->n_faults],
 		                         err))
 			return -1;
+	for (size_t i = 0; i < s->n_faults; i++)
+		if (ws_serve_corrupt_check(s, &s->faults[i], err))
+			return -1;
 	return 0;
 }
 
@@ -401,6 +405,7 @@ void ws_serve_stop(struct ws_serve *s)
 	ws_serve_toys_free(s);
 	free(s->weight_version);
 	free(s->faults);
+	ws_serve_corrupt_free(s->bucket_before);
 	pthread_cond_destroy(&s->changed);
 	pthread_mutex_destroy(&s->lock);
 	free(s);

@@ -139,7 +139,7 @@ void ws_serve_boxes_get(const struct ws_serve_boxes *b, uint64_t at, uint8_t *by
 		memcpy(bytes + (whole - at), local + there, (size_t)piece);
 }
 
-uint64_t ws_serve_boxes_first(const struct ws_serve_boxes *b)
+uint64_t ws_serve_boxes_whole(const struct ws_serve_boxes *b, uint64_t k)
 {
-	return offset_of(&b->whole, 0);
+	return offset_of(&b->whole, k);
 }

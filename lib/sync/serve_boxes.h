@@ -35,7 +35,7 @@ void ws_serve_boxes_put(const struct ws_serve_boxes *b, uint64_t at, const uint8
                         uint8_t *local);
 void ws_serve_boxes_get(const struct ws_serve_boxes *b, uint64_t at, uint8_t *bytes, size_t n,
                         const uint8_t *local);
-/* Where in the whole tensor the box begins; it has bytes. */
-uint64_t ws_serve_boxes_first(const struct ws_serve_boxes *b);
+/* Where in the whole tensor byte k of the box lies; it has so many. */
+uint64_t ws_serve_boxes_whole(const struct ws_serve_boxes *b, uint64_t k);
 
 #endif

@@ -384,7 +384,7 @@ static void check(struct ws_serve_call *c, const char *name)
 
 void ws_serve_route_checker(struct ws_serve_call *c)
 {
-	const bool checksums = c->serve->traits->checksums;
+	const bool checksums = c->serve->traits->checksums || c->serve->opts.checksums;
 	const char *name = checksums ? "checksum" : NULL;
 	struct ws_err err = WS_ERR_INIT;
 	if (ws_serve_field_str(c->body, "action", !checksums, &name, &err))

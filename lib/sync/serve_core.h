@@ -29,6 +29,7 @@
  *   serve_model*.c   the runtime parameters of a model, and loading into them (serve_model.h)
  *   serve_journal.c  what was asked
  *   serve_fault.c    misbehaviour by appointment
+ *   serve_corrupt*.c weights that are not what came (serve_corrupt.h)
  *   serve_wire.c     and on the wire
  *   serve_lineage.c  how servers differ, and how they die (serve_lineage.h)
  *
@@ -78,14 +79,42 @@ enum ws_serve_fault_kind {
 	WS_FAULT_NONE, WS_FAULT_REFUSE, WS_FAULT_HANG, WS_FAULT_DROP, WS_FAULT_DIE, WS_FAULT_FLIP,
 	WS_FAULT_SLOW, WS_FAULT_GARBAGE, WS_FAULT_WRONG_LENGTH,
 	WS_FAULT_BATCH_VARIANT, /* of /generate, at every call from K on */
-	WS_FAULT_STALE          /* of /flush_cache */
+	WS_FAULT_STALE,         /* of /flush_cache */
+	WS_FAULT_CORRUPT        /* serve_corrupt.h */
+};
+
+/* What becomes of weights that came whole. */
+enum ws_serve_corruption {
+	WS_CORRUPT_FLIP,          /* one bit of a tensor */
+	WS_CORRUPT_TRUNCATE,      /* its last bytes stay what they were */
+	WS_CORRUPT_PERMUTE,       /* its elements move by one */
+	WS_CORRUPT_DROP,          /* it stays what it was */
+	WS_CORRUPT_COPY,          /* it gets the bytes of another one of the request */
+	WS_CORRUPT_SWAP,          /* ... which gets those of this one */
+	WS_CORRUPT_RETYPE,        /* its bytes are taken for numbers of another type */
+	WS_CORRUPT_DROP_BUCKET,   /* all tensors of the request stay what they were */
+	WS_CORRUPT_STALE_BUCKET,  /* ... the bytes in their middle do */
+	WS_CORRUPT_REPEAT_BUCKET, /* they get the bytes of the request before */
+	WS_CORRUPT_SWAP_BUCKETS   /* ... whose tensors get those of this one */
+};
+
+enum ws_serve_spot { WS_AT_BYTE, WS_AT_MIDDLE, WS_AT_LAST, WS_AT_PADDING };
+
+struct ws_serve_corrupt {
+	enum ws_serve_corruption how;
+	enum ws_serve_spot spot;
+	uint64_t at, bytes;       /* bytes 0: one element */
+	unsigned bit;
+	int rank;                 /* only there; -1: at all ranks */
+	enum ws_dtype as;
 };
 
 struct ws_serve_fault {
 	enum ws_serve_fault_kind kind;
 	const char *route; /* into the table of routes */
 	uint64_t call;
-	char tensor[256];  /* FLIP: a glob, "*" where none was given */
+	char tensor[256];  /* FLIP, CORRUPT: a glob, "*" where none was given */
+	struct ws_serve_corrupt corrupt;
 };
 
 int ws_serve_fault_parse(const char *text, enum ws_serve_lineage lineage, struct ws_serve_fault *out,
@@ -121,6 +150,7 @@ struct ws_serve_note {
 	char mode[12];
 	char load_format[24];
 	char weight_version[64];
+	char corrupted[160];      /* the first tensor that a fault changed */
 	uint64_t tensors, bytes, duplicates;
 	bool model;               /* of an update: the following were counted */
 	uint64_t loaded, ignored;
@@ -208,6 +238,7 @@ struct ws_serve_update {
 	uint64_t bytes;
 	enum ws_serve_fault_kind fault;
 	const char *spoils;         /* FLIP: of the tensors like this the last one */
+	const struct ws_serve_fault *corrupt; /* due when they are loaded; NULL: nothing is */
 	struct ws_serve_load *load; /* where the bytes go instead of the slots' data; NULL: there */
 };
 
@@ -345,6 +376,7 @@ struct ws_serve {
 	uint16_t port;
 	struct ws_serve_fault *faults;
 	size_t n_faults;
+	struct ws_serve_victims *bucket_before; /* serve_corrupt.c, of the scheduler */
 	uint64_t wire_calls[WS_WIRE_STEPS]; /* under the lock */
 	int64_t started_ns;
 	int64_t created;           /* seconds since 1970, for /v1/models */
@@ -412,6 +444,7 @@ struct ws_serve_call {
 	const struct ws_json *body;
 	enum ws_serve_fault_kind fault; /* those left to the route: drop, die, flip of an update */
 	const char *spoils;             /* flip */
+	const struct ws_serve_fault *corrupt; /* NULL: none is due */
 	bool counts_paused;             /* the answer says how many requests were paused: none */
 	struct ws_serve_note note;
 	struct ws_json *own_body;   /* the same, to be freed; NULL: the route has taken it */

@@ -144,6 +144,7 @@ static void update(struct ws_serve_call *c, struct ws_serve_update *u, const cha
 	if (rc == 0)
 		rc = ws_serve_check_update(s, u, &err);
 	ws_serve_note_update(&c->note, u);
+	u->corrupt = c->corrupt;
 	if (rc == 0)
 		rc = ws_serve_take_in(s, &(struct ws_serve_intake){ bring, source }, u, &c->note, &err);
 	if (rc == 0)

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_fault.c - misbehaviour by appointment: KIND:ROUTE:K, and flip:ROUTE:K:TENSOR. */
-#include "serve_core.h"
+/* serve_fault.c - misbehaviour by appointment: KIND:ROUTE:K, flip:ROUTE:K:TENSOR, and
+ * corrupt:ROUTE:K:HOW (serve_corrupt_parse.c). */
+#include "serve_corrupt.h"
 
 #include "wsync/str.h"
 
 #include <string.h>
 
 static const char *const names[] = { "", "refuse", "hang", "drop", "die", "flip",
-	                                   "slow", "garbage", "wrong-length", "batch-variant", "stale" };
+	                                   "slow", "garbage", "wrong-length", "batch-variant", "stale",
+	                                   "corrupt" };
 
 const char *ws_serve_fault_name(enum ws_serve_fault_kind kind)
 {
@@ -37,6 +39,19 @@ static bool can_flip(const char *route)
 	return strcmp(route, "update_weights_from_distributed") == 0 ||
 	       strcmp(route, "prepare_weights_update") == 0 || strcmp(route, "receive_weights") == 0 ||
 	       strcmp(route, "update_weights_from_disk") == 0;
+}
+
+/* Where tensors are loaded. */
+static bool can_corrupt(const char *route)
+{
+	static const char *const all[] = {
+		"update_weights_from_distributed", "update_weights_from_tensor", "update_weights_from_disk",
+		"complete_weights_update", "receive_weights", "receive_weights_ep_scatter",
+	};
+	size_t i = 0;
+	while (i < sizeof all / sizeof all[0] && strcmp(all[i], route) != 0)
+		i++;
+	return i < sizeof all / sizeof all[0];
 }
 
 enum ws_serve_fault_kind ws_serve_wire_fault(struct ws_serve *s, enum ws_serve_wire step)
@@ -82,6 +97,10 @@ static int parse_call(const char *text, const char *at, struct ws_serve_fault *f
 	number[n] = 0;
 	if (ws_parse_uint(number, 1, UINT32_MAX, "K", &f->call, err))
 		return ws_err_wrap(err, "fault '%s'", text);
+	if (f->kind == WS_FAULT_CORRUPT && !at[n])
+		return ws_err_set(err, WS_EUSAGE, "fault '%s': not of the form corrupt:ROUTE:K:HOW", text);
+	if (f->kind == WS_FAULT_CORRUPT)
+		return ws_serve_corrupt_parse(text, at + n + 1, f, err);
 	return parse_tensor(text, at[n] ? at + n + 1 : NULL, f, err);
 }
 
@@ -95,7 +114,7 @@ int ws_serve_fault_parse(const char *text, enum ws_serve_lineage lineage, struct
 	const enum ws_serve_fault_kind kind = find_kind(text, (size_t)(first - text));
 	if (kind == WS_FAULT_NONE)
 		return ws_err_set(err, WS_EUSAGE, "fault '%s': kind is none of refuse, hang, drop, die, flip, "
-		                  "slow, garbage, wrong-length, batch-variant, stale", text);
+		                  "slow, garbage, wrong-length, batch-variant, stale, corrupt", text);
 	char route[64];
 	const size_t n = (size_t)(last - first) - 1;
 	if (n >= sizeof route)
@@ -115,6 +134,8 @@ int ws_serve_fault_parse(const char *text, enum ws_serve_lineage lineage, struct
 		return ws_err_set(err, WS_EUSAGE, "fault '%s': batch-variant is for generate only", text);
 	if (kind == WS_FAULT_STALE && strcmp(known, "flush_cache") != 0)
 		return ws_err_set(err, WS_EUSAGE, "fault '%s': stale is for flush_cache only", text);
+	if (kind == WS_FAULT_CORRUPT && !can_corrupt(known))
+		return ws_err_set(err, WS_EUSAGE, "fault '%s': corrupt is for routes that load tensors", text);
 	if (kind == WS_FAULT_REFUSE && known == steps[WS_WIRE_PAYLOAD])
 		return ws_err_set(err, WS_EUSAGE, "fault '%s': bytes cannot be refused", text);
 	*out = (struct ws_serve_fault){ .kind = kind, .route = known };

@@ -3,6 +3,7 @@
  *
  * As in the servers, a tensor whose shape does not fit is refused only after its bytes were received,
  * and weights are live before the flush that may fail. */
+#include "serve_corrupt.h"
 #include "serve_lineage.h"
 #include "serve_model.h"
 
@@ -94,10 +95,24 @@ static int load_into_model(struct ws_serve *s, const struct ws_serve_intake *in,
 	return rc;
 }
 
+static int find_victims(struct ws_serve *s, const struct ws_serve_update *u,
+                        struct ws_serve_victims **out, struct ws_err *err)
+{
+	const char **names = malloc((u->n + 1) * sizeof *names);
+	if (!names)
+		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+	for (size_t i = 0; i < u->n; i++)
+		names[i] = u->slots[i].name;
+	const int rc = ws_serve_corrupt_begin(s, u->corrupt, names, u->n, out, err);
+	free(names);
+	return rc;
+}
+
 int ws_serve_take_in(struct ws_serve *s, const struct ws_serve_intake *in, struct ws_serve_update *u,
                      struct ws_serve_note *note, struct ws_err *err)
 {
 	struct ws_err verdict = WS_ERR_INIT;
+	struct ws_serve_victims *victims = NULL;
 	int rc = 0;
 	if (ws_serve_check_load(s, u, &verdict)) {
 		/* The loader would find this when the bytes have come. */
@@ -106,10 +121,16 @@ int ws_serve_take_in(struct ws_serve *s, const struct ws_serve_intake *in, struc
 			*err = verdict;
 		return -1;
 	}
+	if (find_victims(s, u, &victims, err))
+		return -1;
 	rc = s->model ? load_into_model(s, in, u, note, err) : keep(s, in, u, note, err);
-	if (rc == 0)
-		ws_serve_count_update(s, u, note);
-	return rc;
+	if (rc) {
+		ws_serve_corrupt_free(victims);
+		return -1;
+	}
+	ws_serve_corrupt_end(s, victims, note);
+	ws_serve_count_update(s, u, note);
+	return 0;
 }
 
 void ws_serve_note_update(struct ws_serve_note *note, const struct ws_serve_update *u)

@@ -72,6 +72,7 @@ static void write_note(struct ws_jw *w, const struct ws_serve_note *n)
 	ws_jw_str(w, "path", n->path);
 	ws_jw_uint(w, "status", n->status);
 	write_text(w, "fault", n->fault);
+	write_text(w, "corrupted", n->corrupted);
 	write_text(w, "group", n->group);
 	write_text(w, "mode", n->mode);
 	if (n->flush != WS_TRI_NONE) {

@@ -299,7 +299,7 @@ bool ws_serve_load_flip(struct ws_serve_load *l, size_t slot)
 		if (!boxes.bytes || !l->model->memory[r])
 			continue;
 		uint8_t *at = ws_serve_model_at(l->model, part->param, r);
-		const uint64_t where = ws_serve_boxes_first(&boxes);
+		const uint64_t where = ws_serve_boxes_whole(&boxes, 0);
 		ws_serve_boxes_get(&boxes, where, &first, 1, at);
 		first ^= 1;
 		ws_serve_boxes_put(&boxes, where, &first, 1, at);

@@ -106,22 +106,28 @@ static const struct field {
 	{ "get_weights_by_name", "truncate_size", WS_IN_ALL, false },
 };
 
-static bool next_field(size_t *i, const char *route, enum ws_serve_lineage lineage, bool query)
+/* Whoever reports checksums has the field that came with them. */
+static bool has_field(const struct ws_serve *s, size_t i)
+{
+	return fields[i].lineages & 1u << s->opts.lineage ||
+	       (s->opts.checksums && strcmp(fields[i].name, "allow_quant_error") == 0);
+}
+
+static bool next_field(size_t *i, const char *route, const struct ws_serve *s, bool query)
 {
 	for (; *i < sizeof fields / sizeof fields[0]; ++*i)
-		if (fields[*i].lineages & 1u << lineage && fields[*i].query == query &&
-		    strcmp(fields[*i].route, route) == 0)
+		if (has_field(s, *i) && fields[*i].query == query && strcmp(fields[*i].route, route) == 0)
 			return true;
 	return false;
 }
 
-static void write_parameters(struct ws_jw *jw, const char *route, enum ws_serve_lineage lineage)
+static void write_parameters(struct ws_jw *jw, const char *route, const struct ws_serve *s)
 {
 	size_t i = 0;
-	if (!next_field(&i, route, lineage, true))
+	if (!next_field(&i, route, s, true))
 		return;
 	ws_jw_array(jw, "parameters");
-	for (; next_field(&i, route, lineage, true); i++) {
+	for (; next_field(&i, route, s, true); i++) {
 		ws_jw_object(jw, NULL);
 		ws_jw_str(jw, "name", fields[i].name);
 		ws_jw_str(jw, "in", "query");
@@ -132,11 +138,11 @@ static void write_parameters(struct ws_jw *jw, const char *route, enum ws_serve_
 }
 
 /* The name of a body's schema is that of its route. */
-static void write_body(struct ws_jw *jw, const char *route, enum ws_serve_lineage lineage)
+static void write_body(struct ws_jw *jw, const char *route, const struct ws_serve *s)
 {
 	char ref[96];
 	size_t i = 0;
-	if (lineage == WS_SERVE_XORL || !next_field(&i, route, lineage, false))
+	if (s->opts.lineage == WS_SERVE_XORL || !next_field(&i, route, s, false))
 		return;
 	snprintf(ref, sizeof ref, "#/components/schemas/%s", route);
 	ws_jw_object(jw, "requestBody");
@@ -149,23 +155,23 @@ static void write_body(struct ws_jw *jw, const char *route, enum ws_serve_lineag
 }
 
 static void write_method(struct ws_jw *jw, const char *method, const char *route,
-                         enum ws_serve_lineage lineage)
+                         const struct ws_serve *s)
 {
 	ws_jw_object(jw, method);
-	write_parameters(jw, route, lineage);
-	write_body(jw, route, lineage);
+	write_parameters(jw, route, s);
+	write_body(jw, route, s);
 	ws_jw_end_object(jw);
 }
 
-static void write_schema(struct ws_jw *jw, const char *route, enum ws_serve_lineage lineage)
+static void write_schema(struct ws_jw *jw, const char *route, const struct ws_serve *s)
 {
 	size_t i = 0;
-	if (!next_field(&i, route, lineage, false))
+	if (!next_field(&i, route, s, false))
 		return;
 	ws_jw_object(jw, route);
 	ws_jw_str(jw, "type", "object");
 	ws_jw_object(jw, "properties");
-	for (; next_field(&i, route, lineage, false); i++) {
+	for (; next_field(&i, route, s, false); i++) {
 		ws_jw_object(jw, fields[i].name);
 		ws_jw_end_object(jw);
 	}
@@ -173,37 +179,37 @@ static void write_schema(struct ws_jw *jw, const char *route, enum ws_serve_line
 	ws_jw_end_object(jw);
 }
 
-static void write_paths(struct ws_jw *jw, enum ws_serve_lineage lineage)
+static void write_paths(struct ws_jw *jw, const struct ws_serve *s)
 {
 	bool get = false, post = false, end = false;
 	for (size_t i = 0; !end; i++) {
 		char path[64];
-		const char *name = ws_serve_route_at(i, lineage, &get, &post, &end);
+		const char *name = ws_serve_route_at(i, s->opts.lineage, &get, &post, &end);
 		if (!name)
 			continue;
 		snprintf(path, sizeof path, "/%s", name);
 		ws_jw_object(jw, path);
 		if (get)
-			write_method(jw, "get", name, lineage);
+			write_method(jw, "get", name, s);
 		if (post)
-			write_method(jw, "post", name, lineage);
+			write_method(jw, "post", name, s);
 		ws_jw_end_object(jw);
 	}
 }
 
-static void write_schemas(struct ws_jw *jw, enum ws_serve_lineage lineage)
+static void write_schemas(struct ws_jw *jw, const struct ws_serve *s)
 {
 	bool get = false, post = false, end = false;
-	for (size_t i = 0; !end && lineage != WS_SERVE_XORL; i++) {
-		const char *name = ws_serve_route_at(i, lineage, &get, &post, &end);
+	for (size_t i = 0; !end && s->opts.lineage != WS_SERVE_XORL; i++) {
+		const char *name = ws_serve_route_at(i, s->opts.lineage, &get, &post, &end);
 		if (name)
-			write_schema(jw, name, lineage);
+			write_schema(jw, name, s);
 	}
 }
 
 void ws_serve_route_openapi(struct ws_serve_call *c)
 {
-	const enum ws_serve_lineage lineage = c->serve->opts.lineage;
+	const struct ws_serve *s = c->serve;
 	struct ws_jw jw;
 	ws_jw_init(&jw, &c->rp->body);
 	ws_jw_object(&jw, NULL);
@@ -213,11 +219,11 @@ void ws_serve_route_openapi(struct ws_serve_call *c)
 	ws_jw_str(&jw, "version", WSYNC_VERSION);
 	ws_jw_end_object(&jw);
 	ws_jw_object(&jw, "paths");
-	write_paths(&jw, lineage);
+	write_paths(&jw, s);
 	ws_jw_end_object(&jw);
 	ws_jw_object(&jw, "components");
 	ws_jw_object(&jw, "schemas");
-	write_schemas(&jw, lineage);
+	write_schemas(&jw, s);
 	ws_jw_end_object(&jw);
 	ws_jw_end_object(&jw);
 	ws_jw_end_object(&jw);

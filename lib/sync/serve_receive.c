@@ -70,6 +70,7 @@ static void receive(struct ws_serve_call *c, struct ws_serve_stage *st)
 	if (rc == 0)
 		rc = receive_each(s, g, st, c, &err);
 	c->rp->drop = rc && (c->fault == WS_FAULT_DROP || c->fault == WS_FAULT_DIE);
+	all->corrupt = c->corrupt;
 	if (rc == 0)
 		rc = ws_serve_take_in(s, &(struct ws_serve_intake){ ws_serve_stage_bring, st }, all, &c->note,
 		                      &err);

@@ -6,6 +6,7 @@
  * the same list of pieces, each a range of a parameter's rows from one training rank. Names are the
  * server's own. One that is not known is skipped, which its sender does not
  * learn; nothing is computed anew from what came. */
+#include "serve_corrupt.h"
 #include "serve_lineage.h"
 #include "serve_rank.h"
 #include "serve_scatter.h"
@@ -104,17 +105,40 @@ static size_t mark_loaded(struct ws_serve *s, const struct ws_serve_scatter *x, 
 }
 
 static void finish(struct ws_serve_call *c, const struct ws_serve_share_rq *rq,
-                   const struct ws_serve_scatter *x)
+                   const struct ws_serve_scatter *x, struct ws_serve_victims *victims)
 {
 	struct ws_serve *s = c->serve;
 	struct ws_serve_update u = { .group = rq->init.group, .flush = rq->flush && !rq->skip_flush };
 	char text[96];
 	u.n = mark_loaded(s, x, &u.bytes);
+	ws_serve_corrupt_end(s, victims, &c->note);
 	ws_serve_note_update(&c->note, &u);
 	ws_serve_count_update(s, &u, &c->note);
 	snprintf(text, sizeof text, "Updated %zu params in-place from %lld EP ranks (2-phase batched)", u.n,
 	         (long long)rq->world);
 	ws_serve_finish_update(c, &u, text);
+}
+
+/* Each parameter once, however many pieces it comes in. */
+static int find_victims(struct ws_serve *s, const struct ws_serve_scatter *x,
+                        const struct ws_serve_fault *due, struct ws_serve_victims **out,
+                        struct ws_err *err)
+{
+	const char **names = malloc((x->n + 1) * sizeof *names);
+	size_t n = 0;
+	if (!names)
+		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+	for (size_t i = 0; i < x->n; i++) {
+		const char *name = ws_layout_param(s->model->layout, x->pieces[i].param)->name;
+		size_t k = 0;
+		while (k < n && names[k] != name)
+			k++;
+		if (k == n)
+			names[n++] = name;
+	}
+	const int rc = ws_serve_corrupt_begin(s, due, names, n, out, err);
+	free(names);
+	return rc;
 }
 
 /* In the scheduler. */
@@ -124,6 +148,7 @@ static void scatter(struct ws_serve_call *c, const struct ws_serve_share_rq *rq)
 	struct ws_serve_scatter x = { .model = s->model, .fault = c->fault };
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_serve_group *g = NULL;
+	struct ws_serve_victims *victims = NULL;
 	if (!ws_serve_has_weights(c))
 		return;
 	if (rq->free_kv && !ws_serve_is_idle(s)) {
@@ -138,12 +163,16 @@ static void scatter(struct ws_serve_call *c, const struct ws_serve_share_rq *rq)
 	if (rc == 0)
 		rc = (g = join(s, rq, &err)) ? 0 : -1;
 	if (rc == 0)
+		rc = find_victims(s, &x, c->corrupt, &victims, &err);
+	if (rc == 0)
 		rc = ws_serve_group_work(g, receive, &x, ws_deadline_in(s->opts.receive_ns), &err);
 	c->rp->drop = rc && g && (c->fault == WS_FAULT_DROP || c->fault == WS_FAULT_DIE);
-	if (rc)
+	if (rc) {
+		ws_serve_corrupt_free(victims);
 		ws_serve_answer(c, false, "%s", err.msg);
-	else
-		finish(c, rq, &x);
+	} else {
+		finish(c, rq, &x, victims);
+	}
 	ws_serve_scatter_fini(&x);
 }
 

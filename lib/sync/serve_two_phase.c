@@ -259,6 +259,7 @@ static void apply(struct ws_serve_call *c, struct ws_serve_prepared *p, struct w
 	u->slots = p->stage.buckets.all.slots;
 	u->n = p->stage.buckets.all.n;
 	u->bytes = p->stage.buckets.all.bytes;
+	u->corrupt = c->corrupt;
 	ws_serve_note_update(&c->note, u);
 	int rc = p->rc;
 	if (rc == 0 && s->opts.lineage == WS_SERVE_XORL && !known)
