@@ -1,0 +1,239 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""test_corruption.py - does --verify hash find what an endpoint spoils, every time and by name?
+
+Rigs of one to three endpoints of every protocol are pushed to again and again, in turn honestly and with
+one corruption by appointment (wsync-endpoint --fault corrupt), drawn from a seed that is printed: a bit,
+a tensor, a bucket, a type, at all ranks or at one. Every corruption must end the push with the status of a
+mismatch, the tensor and its rank named, the version where it was; wsync-verify must say the same; and
+no honest push may be accused. WSYNC_SEED and WSYNC_INJECTIONS (per rig) choose other runs."""
+import concurrent.futures
+import os
+import random
+import subprocess
+import sys
+
+import lib
+import tiny_models
+
+SEED = int(os.environ.get("WSYNC_SEED", "20261121"))
+PER_RIG = int(os.environ.get("WSYNC_INJECTIONS", "6"))
+WORKERS = 3
+UPDATE, COMPLETE = "update_weights_from_distributed", "complete_weights_update"
+TENSOR, DISK = "update_weights_from_tensor", "update_weights_from_disk"
+
+# What a protocol takes: lineage, options of the push, the route that loads, a call for each bucket?
+WAYS = {
+    "update, flattened": ("sglang-2026", ["--protocol", "update", "--load-format", "flattened_bucket"],
+                          UPDATE, True),
+    "update, tensors": ("slime", ["--protocol", "update", "--load-format", "none"], UPDATE, True),
+    "session": ("session", ["--protocol", "session"], UPDATE, True),
+    "two-phase": ("xorl", ["--protocol", "two-phase"], COMPLETE, True),
+    "two-phase, tensors": ("xorl", ["--protocol", "two-phase", "--load-format", "none"], COMPLETE, True),
+    "two-phase, whole": ("xorl", ["--protocol", "two-phase", "--two-phase", "whole"], COMPLETE, False),
+    "receive": ("xorl-legacy", ["--protocol", "receive"], "receive_weights", False),
+    "ep-scatter": ("xorl-legacy", ["--protocol", "ep-scatter"], "receive_weights_ep_scatter", False),
+    "backend tensor": ("sglang-2026", ["--backend", "tensor"], TENSOR, True),
+    "backend disk": ("sglang-2026", ["--backend", "disk"], DISK, False),
+}
+# A rig: kind of checkpoint and the endpoints' tp, with ep behind a point. FP8 goes in flattened buckets.
+RIGS = [("qwen3", ["1"]), ("qwen3", ["4"]), ("qwen3_moe", ["4.2"]), ("deepseek_v3", ["2"]),
+        ("qwen3-fp8", ["2"]), ("qwen3-fp8", ["4"]), ("loose", ["1"]), ("loose-fp8", ["1"]),
+        ("qwen3", ["1", "2", "4"]), ("qwen3-f32", ["2", "1"])]
+BARS = {"update, tensors": ["fp8"], "two-phase, tensors": ["fp8"], "receive": ["fp8", "loose"],
+        "ep-scatter": ["fp8", "f32", "loose", "deepseek"]}
+SAME_SIZE = {"bfloat16": ["float16", "int16"], "float16": ["bfloat16"], "float32": ["int32"],
+             "float8_e4m3fn": ["float8_e5m2", "int8", "uint8"], "int8": ["uint8"], "uint8": ["int8"],
+             "int32": ["float32"], "int64": ["float64"]}
+OTHER_SIZE = {"float32": ["bfloat16", "float16"], "bfloat16": ["float32", "int8"]}
+
+
+def suits(way, kind, tps):
+    if way == "backend tensor" and len(set(tps)) > 1:
+        return False  # a request has as many elements as a server ranks
+    return not any(bar in kind for bar in BARS.get(way, []))
+
+
+def draw(rng, rig, kind, tp, bucketed, last):
+    """(HOW and its keys, the tensor or None). last: it may leave other shapes behind."""
+    tensors = sorted(rig.held)
+    one = ["flip"] * 4 + ["truncate", "permute", "drop", "copy", "swap", "retype", "retype"]
+    many = ["drop-bucket", "stale-bucket"] + (["repeat-bucket", "swap-buckets"] if bucketed else [])
+    how = rng.choice(one * 2 + many * 2)
+    keys, name = [], None
+    if how in one:
+        name = rng.choice(tensors)
+        dtype, shape = rig.held[name][1:]
+    if how == "flip":
+        keys = ["at=%s" % rng.choice([0, "middle", "last", rng.randrange(1 << 16)]),
+                "bit=%d" % rng.randrange(8)]
+        if kind.startswith("qwen3") and rng.random() < 0.15:  # 200 words: 56 rows of padding
+            keys[0], name = "at=padding", "model.embed_tokens.weight"
+    elif how == "truncate":
+        keys = ["bytes=%d" % rng.choice([1, 2, 4, 100, 10 ** 6])]
+    elif how == "retype":
+        fits = shape and shape[-1] % 4 == 0 and (last or not kind.startswith("loose"))
+        other = OTHER_SIZE.get(dtype, []) if fits else []
+        keys = ["as=" + rng.choice(SAME_SIZE[dtype] + other)]
+    if not kind.startswith("loose") and tp > 1 and rng.random() < 0.3 and "at=padding" not in keys:
+        keys.append("rank=%d" % rng.randrange(tp))
+    if name:
+        keys.append("tensor=" + name)
+    return ",".join([how] + keys), name
+
+
+class Rig:
+    """Endpoints, and what will go wrong at which of them in which push."""
+
+    def __init__(self, way, kind, tps, rng):
+        self.way, self.kind = way, kind
+        self.lineage, self.options, self.route, bucketed = WAYS[way]
+        self.options = self.options + ["--verify", "hash"]
+        self.paths = [tiny_models.make(kind, seed) for seed in (1, 2)]
+        self.held = tiny_models.expected(self.paths[1])
+        self.bucket = rng.choice(["64KiB", "150KiB", "1GiB"]) if bucketed else "150KiB"
+        self.options += ["--bucket-size", self.bucket]
+        self.sizes = [int(t.split(".")[0]) for t in tps]
+        self.endpoints = []
+        self.plan(rng, bucketed)
+        for i, tp in enumerate(tps):
+            size, _, ep = tp.partition(".")
+            argv = ["--lineage", self.lineage, "--tp", size, "--checksums"]
+            argv += ["--ep", ep] if ep else []
+            argv += [] if kind.startswith("loose") else ["--model", self.paths[0]]
+            for at, call, what, _ in self.bad:
+                argv += ["--fault", "corrupt:%s:%d:%s" % (self.route, call, what)] if at == i else []
+            self.endpoints.append(lib.Embedded(*argv))
+
+    def plan(self, rng, bucketed):
+        """Push 0 is honest, push 1 is not, and so on: the number of the call follows."""
+        with lib.Embedded("--lineage", self.lineage, *(
+                [] if self.kind.startswith("loose") else ["--model", self.paths[0]])) as e:
+            dry = lib.push([e], [self.paths[1]], *self.options[:-4], "--bucket-size", self.bucket,
+                           "--dry-run", "-v")
+        assert dry.rc == 0, dry
+        where = {t["name"]: t["bucket"] for t in dry.of("tensor")}
+        buckets = dry.end["buckets"] if bucketed else 1
+        self.bad, self.buckets = [], buckets
+        for i in range(PER_RIG):
+            at = rng.randrange(len(self.sizes))
+            what, name = draw(rng, self, self.kind, self.sizes[at], bucketed and buckets > 1,
+                              i == PER_RIG - 1)
+            bucket = where[name] if name and bucketed else rng.randrange(buckets)
+            if what.split(",")[0] in ("repeat-bucket", "swap-buckets"):
+                bucket = rng.randrange(1, buckets)
+            self.bad.append((at, (2 * i + 1) * buckets + bucket + 1, what, name))
+
+    def __str__(self):
+        return "%s, %s, tp %s" % (self.way, self.kind, "+".join(map(str, self.sizes)))
+
+
+def spoilt(endpoint, route, call):
+    """The tensor that call of the route left changed; None."""
+    calls = [r for r in endpoint.get("/wsync/journal")["requests"] if r["path"] == "/" + route]
+    return calls[call - 1].get("corrupted")
+
+
+def state(endpoint):
+    s = endpoint.get("/wsync/journal")["state"]
+    return s["weight_version"], s["paused"], s["groups"], s["prepared"], s["session"]
+
+
+def check_state(rig, versions):
+    for e, version in zip(rig.endpoints, versions):
+        assert state(e) == (version, False, [], False, False), (e.url, state(e), version)
+
+
+def honest(rig, i):
+    done = lib.push(rig.endpoints, [rig.paths[0]], *rig.options, "--weight-version", "good%d" % i)
+    assert done.rc == 0 and not done.of("mismatch"), "false alarm: %s" % done
+    check_state(rig, ["good%d" % i] * len(rig.endpoints))
+
+
+def judge(rig, i, done):
+    """Was it found? False: nothing was changed at all, so that nothing could be."""
+    at, call, what, _ = rig.bad[i]
+    name = spoilt(rig.endpoints[at], rig.route, call)
+    if name is None:
+        assert done.rc == 0, "nothing was corrupted by %s: %s" % (what, done)
+        return False
+    wrong = [(m["url"], m["rank"], m["name"]) for m in done.of("mismatch")]
+    url = rig.endpoints[at].url
+    assert done.rc == (1 if len(rig.endpoints) == 1 else 9), (what, name, str(done))
+    assert {w[0] for w in wrong} == {url} and name in {w[2] for w in wrong}, (what, name, wrong)
+    if "rank=" in what:
+        rank = int(what.split("rank=")[1].split(",")[0])
+        assert rank in {w[1] for w in wrong if w[2] == name}, (what, wrong)
+    states = [e["state"] for e in done.end["endpoints"]]
+    assert states == ["partial" if k == at else "committed" for k in range(len(states))], (what, states)
+    check_state(rig, ["good%d" % i] * len(states))
+    again = lib.run_program("wsync-verify", ["weights", rig.paths[1], "--json"], [rig.endpoints[at]])
+    assert again.rc == 1 and name in {m["name"] for m in again.of("mismatch")}, (what, str(again))
+    return True
+
+
+def run_rig(way, kind, tps, seed):
+    rng = random.Random(seed)
+    rig = Rig(way, kind, tps, rng)
+    found, kinds = 0, []
+    try:
+        for i in range(PER_RIG):
+            honest(rig, i)
+            done = lib.push(rig.endpoints, [rig.paths[1]], *rig.options, "--weight-version", "bad%d" % i)
+            if judge(rig, i, done):
+                found += 1
+                kinds.append(rig.bad[i][2].split(",")[0])
+    except AssertionError as e:
+        raise AssertionError("%s (seed %s): %s" % (rig, seed, e)) from e
+    finally:
+        for e in rig.endpoints:
+            lib.stop(e.child)
+    return found, PER_RIG, kinds
+
+
+TOTALS = {"found": 0, "honest": 0, "kinds": {}}
+suite = lib.Suite(400)
+
+
+def case(way):
+    @suite.case("%s: what is spoilt is found and named, and nothing else is" % way)
+    def check(_):
+        helped = subprocess.run([os.path.join(lib.BUILD, "bin", "wsync-push"), "--help"],
+                                    capture_output=True, text=True, check=True, timeout=20).stdout
+        if way == "backend disk" and "disk" not in helped.split("--backend")[1].split("--gpu")[0]:
+            raise lib.Skip("this wsync-push has no backend disk")
+        jobs = [(way, kind, tps, "%d/%s/%d" % (SEED, way, i)) for i, (kind, tps) in enumerate(RIGS)
+                if suits(way, kind, tps)]
+        with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
+            results = [job.result() for job in [pool.submit(run_rig, *j) for j in jobs]]
+        found, runs = sum(r[0] for r in results), sum(r[1] for r in results)
+        TOTALS["found"] += found
+        TOTALS["honest"] += runs
+        for kind in (k for r in results for k in r[2]):
+            TOTALS["kinds"][kind] = TOTALS["kinds"].get(kind, 0) + 1
+        print("# %s: %d of %d corruptions found (%d changed nothing), %d honest pushes, no false alarm" % (
+            way, found, found, PER_RIG * len(jobs) - found, runs), flush=True)
+        assert found >= 0.7 * PER_RIG * len(jobs), "too many of them change nothing"
+
+
+for each in WAYS:
+    case(each)
+
+
+@suite.case("hundreds of them, of every sort")
+def totals(_):
+    print("# seed %d: %d corruptions, all found: %s; %d honest pushes" % (
+        SEED, TOTALS["found"], ", ".join("%s %d" % k for k in sorted(TOTALS["kinds"].items())),
+        TOTALS["honest"]), flush=True)
+    assert TOTALS["found"] >= 300 or PER_RIG < 6
+    assert len(TOTALS["kinds"]) == 11 or PER_RIG < 6, TOTALS["kinds"]
+
+
+def set_up():
+    for kind, _ in RIGS:
+        for seed in (1, 2):
+            tiny_models.make(kind, seed)
+
+
+if __name__ == "__main__":
+    sys.exit(suite.main(set_up))
