@@ -102,18 +102,22 @@ static int write_all(int fd, const char *bytes, size_t n)
 	return 0;
 }
 
-static void sync_directory_of(const char *path)
+void ws_file_sync_directory(const char *path)
 {
-	char *copy = strdup(path);
-	if (!copy)
-		return;
-	const int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	free(copy);
+	const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		return;
 	/* Some file systems refuse fsync on a directory; the rename is atomic all the same. */
 	(void)fsync(fd);
 	close(fd);
+}
+
+static void sync_directory_of(const char *path)
+{
+	char *copy = strdup(path);
+	if (copy)
+		ws_file_sync_directory(dirname(copy));
+	free(copy);
 }
 
 int ws_file_replace(const char *path, const void *bytes, size_t n, mode_t mode, struct ws_err *err)
@@ -150,6 +154,47 @@ remove:
 		close(fd);
 out:
 	free(tmp);
+	return rc;
+}
+
+int ws_file_create(const char *path, struct ws_err *err)
+{
+	const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	return fd < 0 ? ws_err_errno(err, "create %s", path) : fd;
+}
+
+int ws_file_write(int fd, const char *path, const void *bytes, size_t n, struct ws_err *err)
+{
+	return write_all(fd, bytes, n) ? ws_err_errno(err, "write %s", path) : 0;
+}
+
+int ws_file_reserve(int fd, const char *path, uint64_t bytes, struct ws_err *err)
+{
+	if (fallocate(fd, 0, 0, (off_t)bytes) && (errno == ENOSPC || errno == EDQUOT))
+		return ws_err_errno(err, "write %s", path);
+	return 0;
+}
+
+int ws_file_finish(int fd, const char *path, struct ws_err *err)
+{
+	int rc = fsync(fd) ? ws_err_errno(err, "write %s", path) : 0;
+	if (close(fd) && rc == 0)
+		rc = ws_err_errno(err, "write %s", path);
+	return rc;
+}
+
+int ws_file_make(const char *path, const void *bytes, size_t n, struct ws_err *err)
+{
+	const int fd = ws_file_create(path, err);
+	if (fd < 0)
+		return -1;
+	int rc = ws_file_write(fd, path, bytes, n, err);
+	if (rc)
+		close(fd);
+	else
+		rc = ws_file_finish(fd, path, err);
+	if (rc)
+		unlink(path);
 	return rc;
 }
 

@@ -27,6 +27,18 @@ int ws_file_read(const char *path, struct ws_buf *out, struct ws_err *err);
  * fsync of the directory. Either the old or the new file is there at any time. */
 int ws_file_replace(const char *path, const void *bytes, size_t n, mode_t mode, struct ws_err *err);
 
+/* A new file that nobody else has, for writing, with the modes that the user's umask leaves: its
+ * descriptor, or -1. */
+int ws_file_create(const char *path, struct ws_err *err);
+int ws_file_write(int fd, const char *path, const void *bytes, size_t n, struct ws_err *err);
+/* A disk that is too small says so now; a file system that cannot tell, while we write. */
+int ws_file_reserve(int fd, const char *path, uint64_t bytes, struct ws_err *err);
+/* Its bytes are on the disk, and it is closed in any case. */
+int ws_file_finish(int fd, const char *path, struct ws_err *err);
+/* All of that for a small one; what could not be finished is removed. */
+int ws_file_make(const char *path, const void *bytes, size_t n, struct ws_err *err);
+void ws_file_sync_directory(const char *path); /* as far as its file system can */
+
 /* mkdir -p with mode 0700 for what is missing; path is a directory. */
 int ws_file_mkdirs(const char *path, struct ws_err *err);
 

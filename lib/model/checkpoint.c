@@ -7,10 +7,10 @@
 #include "checkpoint.h"
 
 #include "file.h"
+#include "head.h"
 #include "wsync/buf.h"
 #include "wsync/json.h"
 
-#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_HEADER = 100000000, MAX_INDEX = 256 << 20, CHUNK = 4 << 20 };
+enum { MAX_INDEX = 256 << 20, CHUNK = 4 << 20 };
 
 static const char index_name[] = "model.safetensors.index.json";
 
@@ -79,60 +79,16 @@ static void lay_out(struct writer *w, uint64_t shard_bytes)
 	name_shards(w);
 }
 
-static void describe(struct ws_jw *j, const struct ws_tensor *t, uint64_t at)
-{
-	ws_jw_object(j, t->name);
-	ws_jw_str(j, "dtype", ws_dtype_safetensors(t->dtype));
-	ws_jw_array(j, "shape");
-	for (unsigned d = 0; d < t->n_dims; d++)
-		ws_jw_int(j, NULL, t->dims[d]);
-	ws_jw_end_array(j);
-	ws_jw_array(j, "data_offsets");
-	ws_jw_uint(j, NULL, at);
-	ws_jw_uint(j, NULL, at + t->bytes);
-	ws_jw_end_array(j);
-	ws_jw_end_object(j);
-}
-
-/* The length and the header, padded with spaces so that the data begins at a multiple of 8. */
 static int make_header(const struct writer *w, const struct shard *shard, struct ws_buf *out,
                        struct ws_err *err)
 {
-	uint64_t at = 0, length = 0;
-	struct ws_jw j;
-	ws_buf_add(out, &length, sizeof length);
-	ws_jw_init(&j, out);
-	ws_jw_object(&j, NULL);
-	ws_jw_object(&j, "__metadata__");
-	ws_jw_str(&j, "format", "pt");
-	ws_jw_end_object(&j);
+	struct ws_head head;
+	ws_head_begin(&head, out);
 	for (size_t i = shard->first; i < shard->first + shard->n; i++) {
-		describe(&j, w->tensors[i], at);
-		at += w->tensors[i]->bytes;
+		const struct ws_tensor *t = w->tensors[i];
+		ws_head_add(&head, t->name, t->dtype, t->n_dims, t->dims, t->bytes);
 	}
-	ws_jw_end_object(&j);
-	while (out->len % 8 && !out->failed)
-		ws_buf_putc(out, ' ');
-	if (ws_buf_check(out, "header", err))
-		return ws_err_wrap(err, "%s/%s", w->dir, shard->name);
-	length = htole64(out->len - sizeof length);
-	memcpy(out->data, &length, sizeof length);
-	return 0;
-}
-
-static int write_all(int fd, const void *bytes, size_t n)
-{
-	const char *p = bytes;
-	while (n) {
-		const ssize_t k = write(fd, p, n);
-		if (k < 0 && errno == EINTR)
-			continue;
-		if (k < 0)
-			return -1;
-		p += k;
-		n -= (size_t)k;
-	}
-	return 0;
+	return ws_head_end(&head, err) ? ws_err_wrap(err, "%s/%s", w->dir, shard->name) : 0;
 }
 
 static int write_tensor(const struct writer *w, const struct ws_tensor *t, int fd, const char *path,
@@ -140,10 +96,9 @@ static int write_tensor(const struct writer *w, const struct ws_tensor *t, int f
 {
 	for (uint64_t at = 0; at < t->bytes;) {
 		const size_t n = t->bytes - at < CHUNK ? (size_t)(t->bytes - at) : CHUNK;
-		if (ws_source_read(w->source, t, at, w->chunk, n, err))
+		if (ws_source_read(w->source, t, at, w->chunk, n, err) ||
+		    ws_file_write(fd, path, w->chunk, n, err))
 			return -1;
-		if (write_all(fd, w->chunk, n))
-			return ws_err_errno(err, "write %s", path);
 		at += n;
 	}
 	return 0;
@@ -153,13 +108,11 @@ static int write_bytes(const struct writer *w, const struct shard *shard, int fd
                        struct ws_err *err)
 {
 	struct ws_buf header;
-	ws_buf_init(&header, MAX_HEADER);
 	int rc = make_header(w, shard, &header, err);
-	/* A disk that is too small says so now, a file system that cannot tell while we write. */
-	if (rc == 0 && fallocate(fd, 0, 0, (off_t)(header.len + shard->bytes)) && errno == ENOSPC)
-		rc = ws_err_errno(err, "write %s", path);
-	if (rc == 0 && write_all(fd, header.data, header.len))
-		rc = ws_err_errno(err, "write %s", path);
+	if (rc == 0)
+		rc = ws_file_reserve(fd, path, header.len + shard->bytes, err);
+	if (rc == 0)
+		rc = ws_file_write(fd, path, header.data, header.len, err);
 	ws_buf_free(&header);
 	for (size_t i = shard->first; i < shard->first + shard->n && rc == 0; i++)
 		rc = write_tensor(w, w->tensors[i], fd, path, err);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A config.json. What is accepted must answer every question about the keys that matter, and an
  * expression over it. */
+#include "config_write.h"
 #include "expr.h"
-#include "wsync/config.h"
+#include "json.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,22 @@ static void try_quant(const struct ws_quant *q)
 		ws_quant_skips(q, modules[i]);
 	for (size_t i = 0; i < q->n_skip; i++)
 		ws_quant_skips(q, q->skip[i]);
+}
+
+/* What is written anew is JSON again, with everything that it had. */
+static void try_write(const struct ws_config *c, const char *text, size_t n)
+{
+	const struct ws_quant q = { .method = "fp8", .scale_fmt = "", .activation = "" };
+	struct ws_buf out;
+	ws_buf_init(&out, 0);
+	require(ws_config_requantize(text, n, "fuzz", &q, &out, NULL) == 0);
+	struct ws_json *root = ws_json_parse(ws_buf_str(&out), out.len, "fuzz", NULL);
+	require(root != NULL);
+	require(ws_json_get(root, "quantization_config") != NULL);
+	require((ws_config_model_type(c)[0] == 0) || ws_json_get(root, "model_type") ||
+	        ws_json_get(root, "text_config"));
+	ws_json_free(root);
+	ws_buf_free(&out);
 }
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
@@ -54,6 +71,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 		ws_config_disagrees(c, keys[i]);
 	}
 	try_quant(ws_config_quant(c));
+	try_write(c, (const char *)data, size);
 	require(ws_expr_parse(text, strlen(text), &e, &err) == 0);
 	if (ws_expr_eval(e, &(struct ws_scope){ .config = c }, &v, &err))
 		require(err.code == WS_EINPUT);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* config.json: the two levels, exact integers, hostile text, and what a quantization leaves alone. */
-#include "wsync/config.h"
+#include "config_write.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -249,9 +249,41 @@ static void a_directory_stands_for_its_config(void **state)
 	ws_config_free(NULL);
 }
 
+static void requantizes(const char *text, const struct ws_quant *q, const char *expected)
+{
+	struct ws_buf out;
+	struct ws_err err = WS_ERR_INIT;
+	ws_buf_init(&out, 0);
+	if (ws_config_requantize(text, strlen(text), "config.json", q, &out, &err))
+		fail_msg("%s: %s", text, err.msg);
+	assert_string_equal(ws_buf_str(&out), expected);
+	ws_buf_free(&out);
+}
+
+static void another_quantization_changes_nothing_else(void **state)
+{
+	(void)state;
+	static const char *const skip[] = { "lm_head" };
+	const struct ws_quant none = { .method = "", .scale_fmt = "", .activation = "" };
+	const struct ws_quant fp8 = { .method = "fp8", .scale_fmt = "", .activation = "", .block = { 128, 64 },
+		                      .skip = skip, .n_skip = 1 };
+	requantizes("{}", &none, "{\n}\n");
+	requantizes("{\"a\":1.0000000000000001e-06, \"b\" : [ {\"}\":\"]\\\"\"} ]\n}", &none,
+	            "{\n  \"a\": 1.0000000000000001e-06,\n  \"b\": [ {\"}\":\"]\\\"\"} ]\n}\n");
+	requantizes("{\"quantization_config\":{\"x\":{}},\"a\":true,\"compression_config\":null}", &none,
+	            "{\n  \"a\": true\n}\n");
+	requantizes("\xef\xbb\xbf{\"text_config\":{\"a\":1,\"quantization_config\":{}},\"b\":\"text_config\"}", &none,
+	            "{\n  \"text_config\": {\n  \"a\": 1\n},\n  \"b\": \"text_config\"\n}\n");
+	requantizes("{\"a\":1}", &fp8,
+	            "{\n  \"a\": 1,\n  \"quantization_config\": {\"quant_method\":\"fp8\",\"fmt\":\"e4m3\","
+	            "\"activation_scheme\":\"dynamic\",\"weight_block_size\":[128,64],"
+	            "\"modules_to_not_convert\":[\"lm_head\"]}\n}\n");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(another_quantization_changes_nothing_else),
 		cmocka_unit_test(what_is_no_config_is_refused),
 		cmocka_unit_test(sizes_have_limits),
 		cmocka_unit_test(integers_are_exact_or_absent),
