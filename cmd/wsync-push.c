@@ -255,6 +255,8 @@ static int check_usage(const struct opt_args *args)
 {
 	if (cfg.from_stdin && args->n)
 		return opt_usage(&program, "--stdin takes no SOURCE");
+	if (cfg.from_stdin && cfg.pushing.disk_path && !cfg.pushing.disk_dir)
+		return opt_usage(&program, "--disk-path is of one SOURCE: with --stdin it takes --disk-dir");
 	if (!cfg.from_stdin && !args->n)
 		return opt_usage(&program, "missing SOURCE");
 	return OPT_GO;

@@ -14,13 +14,14 @@ _wsync_options() {
 		--quantize=none|fp8|fp8-tensor --block-size=128x128|64x64 --skip-modules=ANY
 		--scale-rule=xorl|slime --ue8m0 --unpack --lora=FILE --lora-rounding=fold|two-step
 		--lora-partial --correction=FILE --trust-values --scratch=128MiB|256MiB|512MiB|1GiB
-		--backend=auto|gloo|nccl|tensor --gpu=0|1|2|3|4|5|6|7 --nccl-lib=FILE --nccl-from=FILE
+		--backend=auto|gloo|nccl|tensor|disk --disk-dir=FILE --disk-path=ANY --disk-keep=0|1|2
+		--gpu=0|1|2|3|4|5|6|7 --nccl-lib=FILE --nccl-from=FILE
 		--lineage=auto|sglang-0.4|sglang-0.5|sglang-2026|xorl-legacy|xorl|session|slime
 		--prove-flush=ANY
 		--asleep=weights|kv_cache|weights,kv_cache|weights,kv_cache,cuda_graph
 		--protocol=auto|update|session|two-phase|receive|ep-scatter --two-phase=bucket|whole
 		--bucket-size=128MiB|256MiB|512MiB|1GiB
-		--load-format=auto|none|flattened_bucket --flush=last|never|every
+		--load-format=auto|none|flattened_bucket|safetensors --flush=last|never|every
 		--pause=abort|retract|in_place|none --on-partial=resume|pause --verify=names|hash|none
 		--sender=ANY --lock=FILE
 		--master-address=ANY --master-port=ANY --group-name=ANY --state-dir=FILE
@@ -48,11 +49,12 @@ _wsync_options() {
 		--max-difference=ANY --mean-difference=ANY --max-k3=ANY --teacher-forced --batched
 		--prompt=ANY --prompts=FILE --max-new-tokens=ANY --parallel=1|4|16 --flush-first --save=FILE
 		--samples=ANY --seed=ANY --threads=1|2|4|8 --twice --reset --yes
-		--backend=auto|gloo|nccl|tensor --gpu=0|1|2|3|4|5|6|7 --nccl-lib=FILE --nccl-from=FILE
+		--backend=auto|gloo|nccl|tensor|disk --disk-dir=FILE --disk-path=ANY --disk-keep=0|1|2
+		--gpu=0|1|2|3|4|5|6|7 --nccl-lib=FILE --nccl-from=FILE
 		--lineage=auto|sglang-0.4|sglang-0.5|sglang-2026|xorl-legacy|xorl|session|slime
 		--protocol=auto|update|session|two-phase|receive|ep-scatter --two-phase=bucket|whole
 		--bucket-size=128MiB|256MiB|512MiB|1GiB
-		--load-format=auto|none|flattened_bucket --flush=last|never|every
+		--load-format=auto|none|flattened_bucket|safetensors --flush=last|never|every
 		--pause=abort|retract|in_place|none --on-partial=resume|pause
 		--master-address=ANY --master-port=ANY --group-name=ANY --state-dir=FILE
 		--lock-wait=ANY
@@ -73,11 +75,12 @@ _wsync_options() {
 		--block-size=128x128|64x64 --skip-modules=ANY --scale-rule=xorl|slime --ue8m0
 		--unpack --lora=FILE --lora-rounding=fold|two-step --lora-partial
 		--correction=FILE --trust-values --scratch=128MiB|256MiB|512MiB|1GiB
-		--backend=auto|gloo|nccl|tensor --gpu=0|1|2|3|4|5|6|7 --nccl-lib=FILE --nccl-from=FILE
+		--backend=auto|gloo|nccl|tensor|disk --disk-dir=FILE --disk-path=ANY --disk-keep=0|1|2
+		--gpu=0|1|2|3|4|5|6|7 --nccl-lib=FILE --nccl-from=FILE
 		--lineage=auto|sglang-0.4|sglang-0.5|sglang-2026|xorl-legacy|xorl|session|slime
 		--protocol=auto|update|session|two-phase|receive|ep-scatter
 		--two-phase=bucket|whole --bucket-size=128MiB|256MiB|512MiB|1GiB
-		--load-format=auto|none|flattened_bucket --flush=last|never|every
+		--load-format=auto|none|flattened_bucket|safetensors --flush=last|never|every
 		--pause=abort|retract|in_place|none --on-partial=resume|pause
 		--verify=names|hash|none --master-address=ANY --master-port=ANY --group-name=ANY
 		--state-dir=FILE --lock-wait=ANY --connect-timeout=ANY --init-timeout=ANY

@@ -7,10 +7,10 @@
 #include <string.h>
 
 /* Indexes are the values of the library's enums. */
-const char *const pushing_backends[] = { "auto", "gloo", "nccl", "tensor", NULL };
+const char *const pushing_backends[] = { "auto", "gloo", "nccl", "tensor", "disk", NULL };
 const char *const pushing_protocols[] = { "auto", "update", "session", "two-phase", "receive", "ep-scatter", NULL };
 const char *const pushing_two_phases[] = { "bucket", "whole", NULL };
-const char *const pushing_formats[] = { "auto", "none", "flattened_bucket", NULL };
+const char *const pushing_formats[] = { "auto", "none", "flattened_bucket", "safetensors", NULL };
 const char *const pushing_flushes[] = { "last", "never", "every", NULL };
 const char *const pushing_pauses[] = { "abort", "retract", "in_place", "none", NULL };
 const char *const pushing_partials[] = { "resume", "pause", NULL };
@@ -41,6 +41,9 @@ void pushing_apply(const struct pushing *p, struct ws_push_opts *opts)
 			opts->nccl_library = usual;
 	}
 	opts->gpu = (unsigned)p->gpu;
+	opts->disk_dir = p->disk_dir;
+	opts->disk_path = p->disk_path;
+	opts->disk_keep = (unsigned)p->disk_keep;
 	opts->master_address = p->master_address;
 	opts->master_port = (uint16_t)p->master_port;
 	opts->group_name = p->group_name;

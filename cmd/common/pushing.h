@@ -11,13 +11,14 @@
 
 struct pushing {
 	const char *master_address, *group_name, *state_dir, *nccl_lib, *nccl_from;
-	uint64_t master_port, bucket_size, gpu;
+	const char *disk_dir, *disk_path;
+	uint64_t master_port, bucket_size, gpu, disk_keep;
 	unsigned backend, protocol, two_phase, format, flush, pause, partial, lineage; /* the library's enums */
 	int64_t init_ns, bucket_ns, lock_wait_ns;
 };
 
 #define PUSHING_DEFAULTS { .bucket_size = UINT64_C(512) << 20, .init_ns = 600 * WS_NS_PER_S, \
-	                   .bucket_ns = 600 * WS_NS_PER_S }
+	                   .bucket_ns = 600 * WS_NS_PER_S, .disk_keep = 1 }
 
 extern const char *const pushing_backends[], *const pushing_protocols[], *const pushing_formats[];
 extern const char *const pushing_two_phases[];
@@ -25,19 +26,25 @@ extern const char *const pushing_flushes[], *const pushing_pauses[], *const push
 
 #define OPT_PUSHING(p) \
 	OPT_CHOICE(0, "backend", pushing_backends, &(p)->backend, \
-		"the data plane (auto: gloo; nccl: from a GPU of this machine; tensor: none, for small models)"), \
+		"the data plane (auto: gloo; nccl: from a GPU of this machine; tensor: none, for small models; disk: files that servers can read)"), \
 	OPT_UINT(0, "gpu", "N", 0, 255, &(p)->gpu, "the GPU that nccl sends from (0)"), \
 	OPT_STRING(0, "nccl-lib", "FILE", &(p)->nccl_lib, \
 		"the servers' own libnccl.so.2 (default: $WSYNC_NCCL_LIB, else found)"), \
 	OPT_STRING(0, "nccl-from", "PYTHON", &(p)->nccl_from, \
 		"or that of the torch of this interpreter or virtual environment"), \
+	OPT_STRING(0, "disk-dir", "DIR", &(p)->disk_dir, \
+		"of disk: write what is sent there first, as a checkpoint (default: the servers load SOURCE)"), \
+	OPT_STRING(0, "disk-path", "PATH", &(p)->disk_path, \
+		"what the servers call that directory (default: as it is called here)"), \
+	OPT_UINT(0, "disk-keep", "N", 0, 1000000, &(p)->disk_keep, \
+		"checkpoints for these servers that stay in it after a success (1)"), \
 	OPT_CHOICE(0, "protocol", pushing_protocols, &(p)->protocol, \
 		"the servers' routes (auto: what all of them have)"), \
 	OPT_CHOICE(0, "two-phase", pushing_two_phases, &(p)->two_phase, \
 		"of protocol two-phase: bucket by bucket, or the whole update at once (bucket)"), \
 	OPT_SIZE(0, "bucket-size", &(p)->bucket_size, "most bytes of one request (512MiB)"), \
 	OPT_CHOICE(0, "load-format", pushing_formats, &(p)->format, \
-		"none: a broadcast for each tensor; auto: flattened_bucket"), \
+		"none: a broadcast for each tensor; auto: flattened_bucket; of disk: auto or safetensors"), \
 	OPT_CHOICE(0, "flush", pushing_flushes, &(p)->flush, \
 		"which request tells the servers to drop their cache (last)"), \
 	OPT_CHOICE(0, "pause", pushing_pauses, &(p)->pause, "what becomes of requests in flight (abort)"), \

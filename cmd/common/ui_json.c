@@ -117,6 +117,10 @@ static void put_plan(struct ws_jw *w, const struct ws_ev_plan *p)
 	ws_jw_uint(w, "bucket_size", p->bucket_size);
 	ws_jw_str(w, "load_format", p->load_format);
 	ws_jw_str(w, "backend", p->backend);
+	if (p->disk_path) {
+		ws_jw_str(w, "disk_path", p->disk_path);
+		ws_jw_uint(w, "disk_bytes", p->disk_bytes);
+	}
 	ws_jw_uint(w, "gpu_bytes", p->gpu_bytes);
 	ws_jw_uint(w, "pinned_bytes", p->pinned_bytes);
 	ws_jw_str(w, "protocol", p->protocol);

@@ -48,12 +48,19 @@ static void text_plan(struct ui *ui, const struct ws_ev_plan *p)
 	char bytes[NUM], size[NUM];
 	ui->dry_run = p->dry_run;
 	ui_head(ui, UI_PLAIN, "plan");
-	printf("%zu tensor%s, %s in %zu bucket%s of at most %s, %s by %s", p->tensors,
-	       plural(p->tensors), ws_format_size(bytes, NUM, p->bytes), p->buckets, plural(p->buckets),
-	       ws_format_size(size, NUM, p->bucket_size), p->load_format, p->backend);
+	printf("%zu tensor%s, %s", p->tensors, plural(p->tensors), ws_format_size(bytes, NUM, p->bytes));
+	if (p->bucket_size)
+		printf(" in %zu bucket%s of at most %s", p->buckets, plural(p->buckets),
+		       ws_format_size(size, NUM, p->bucket_size));
+	printf(", %s by %s", p->load_format, p->backend);
 	if (p->skipped)
 		printf(", %zu skipped", p->skipped);
 	printf(", digest %016llx\n", (unsigned long long)p->digest);
+	if (p->disk_path) {
+		ui_head(ui, UI_PLAIN, "disk");
+		printf("%s%s%s\n", p->disk_path, p->disk_bytes ? ", about " : "",
+		       p->disk_bytes ? ws_format_size(bytes, NUM, p->disk_bytes) : "");
+	}
 	if (!p->dry_run || !p->gpu_bytes)
 		return;
 	ui_head(ui, UI_PLAIN, "memory");

@@ -28,8 +28,9 @@ extern "C" {
 
 /* AUTO is gloo. NCCL needs a GPU on our side and a build that has CUDA: WS_EDEVICE where it has not. TENSOR
  * is none: the weights go in HTTP requests, at most 1 GiB of them, in buckets of at most 16 MiB, and
- * protocol is AUTO. */
-enum ws_backend { WS_BACKEND_AUTO, WS_BACKEND_GLOO, WS_BACKEND_NCCL, WS_BACKEND_TENSOR };
+ * protocol is AUTO. DISK is none either: the servers load a checkpoint that they can read, the source
+ * itself, or with disk_dir one that is written there first. */
+enum ws_backend { WS_BACKEND_AUTO, WS_BACKEND_GLOO, WS_BACKEND_NCCL, WS_BACKEND_TENSOR, WS_BACKEND_DISK };
 enum ws_protocol {
 	WS_PROTOCOL_AUTO,      /* the first of the following that all endpoints take */
 	WS_PROTOCOL_UPDATE,    /* a request for each bucket: /update_weights_from_distributed */
@@ -42,7 +43,10 @@ enum ws_two_phase {
 	WS_TWO_PHASE_BUCKET, /* each bucket is prepared and completed by itself */
 	WS_TWO_PHASE_WHOLE   /* all of them at once: all weights change or none, and all are in memory */
 };
-enum ws_push_format { WS_PUSH_FORMAT_AUTO, WS_PUSH_FORMAT_NONE, WS_PUSH_FORMAT_FLATTENED };
+enum ws_push_format {
+	WS_PUSH_FORMAT_AUTO, WS_PUSH_FORMAT_NONE, WS_PUSH_FORMAT_FLATTENED,
+	WS_PUSH_FORMAT_SAFETENSORS /* of DISK only, which takes it and AUTO */
+};
 enum ws_push_flush { WS_FLUSH_LAST, WS_FLUSH_NEVER, WS_FLUSH_EVERY };
 enum ws_push_verify {
 	WS_VERIFY_NAMES, /* before the first byte: has each tensor a place, and each parameter a tensor? */
@@ -82,6 +86,9 @@ struct ws_push_opts {
 	uint64_t bucket_size;       /* bytes; 0: 512 MiB */
 	const char *const *include, *const *exclude; /* globs over tensor names */
 	size_t n_include, n_exclude;
+	const char *disk_dir;       /* of DISK: where a checkpoint is written; NULL: the source is loaded */
+	const char *disk_path;      /* what the servers call that directory, or the source; NULL: as we do */
+	unsigned disk_keep;         /* checkpoints in disk_dir that stay after a success; see push_disk.c */
 	const char *map;            /* rules in front of the built-in ones (namemap.h); NULL: none */
 	const char *config;         /* config.json or its directory; NULL: the source's own */
 	unsigned sharded_tp, sharded_ep; /* the source was saved by so many ranks; 0: it is whole */

@@ -140,8 +140,11 @@ void push_emit_plan(struct ws_push *p)
 		.type = WS_EV_PLAN,
 		.plan = { .source = p->source_name, .digest = plan->digest, .tensors = plan->n_tensors,
 		          .skipped = plan->n_skipped, .buckets = plan->n_buckets, .bytes = plan->bytes,
-		          .bucket_size = plan->bucket_size,
-		          .load_format = plan->format == WS_FORMAT_FLATTENED ? "flattened_bucket" : "none",
+		          .bucket_size = p->opts.bucket_size == UINT64_MAX ? 0 : plan->bucket_size,
+		          .load_format = p->protocol == &push_disk              ? push_disk_format(p)
+		                         : plan->format == WS_FORMAT_FLATTENED ? "flattened_bucket" : "none",
+		          .disk_path = p->disk ? p->disk->path : NULL,
+		          .disk_bytes = p->disk ? p->disk->bytes : 0,
 		          .backend = p->transport->name, .protocol = p->protocol->name, .world_size = world,
 		          .sender = p->opts.sender, .senders = p->opts.senders,
 		          .dry_run = p->opts.dry_run },
@@ -304,7 +307,7 @@ static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct 
 			return -1;
 	}
 	push_enter(p, WS_PHASE_PLAN);
-	if (plan_again(p, s, err))
+	if (plan_again(p, s, err) || (p->protocol->planned && p->protocol->planned(p, err)))
 		return -1;
 	push_emit_plan(p);
 	if (push_leads(p) && meet_senders(p, err))
@@ -327,6 +330,11 @@ static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct 
 	push_enter(p, WS_PHASE_VERIFY);
 	if (push_values(p, err))
 		return -1;
+	if (p->protocol->prepare) {
+		push_enter(p, WS_PHASE_TRANSFER);
+		if (p->protocol->prepare(p, err))
+			return -1;
+	}
 	push_enter(p, WS_PHASE_PAUSE);
 	if (push_record(p, err) || push_pause(p, err) || push_wake_weights(p, err))
 		return -1;
@@ -366,6 +374,7 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 		p->endpoints[i].lost = p->endpoints[i].begun = p->endpoints[i].arrived = false;
 		p->endpoints[i].message[0] = 0;
 	}
+	p->source = s;
 	name_source(p, s);
 }
 
@@ -375,6 +384,8 @@ void push_forget_run(struct ws_push *p)
 	push_values_end(p);
 	push_scatter_free(p);
 	push_lead_free(p);
+	push_disk_free(p);
+	p->source = NULL;
 	ws_plan_free(p->plan);
 	p->plan = NULL;
 	ws_input_close(&p->input);
@@ -494,6 +505,8 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 		p->failure = local;
 	}
 	list_endpoints(p);
+	if (p->protocol->done)
+		p->protocol->done(p, rc == 0);
 	push_release(p, rc == 0);
 	push_sender_leave(p, rc == 0);
 	push_enter(p, WS_PHASE_VERIFY);

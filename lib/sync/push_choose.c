@@ -69,8 +69,10 @@ static int refuse_asked(const struct ws_push *p, size_t odd, struct ws_err *err)
 	list_taken(p, odd, taken, sizeof taken);
 	ws_err_set(err, WS_EREFUSED, "%s takes no protocol %s: it has no %s", p->endpoints[odd].url,
 	           p->protocol->name, p->protocol->routes);
-	ws_err_hint(err, p->protocol->groupless ? "it takes %s; leave --backend tensor out" :
-	            "it takes %s; --protocol auto chooses what all endpoints take", taken);
+	if (p->protocol->groupless)
+		ws_err_hint(err, "it takes %s; leave --backend %s out", taken, p->transport->name);
+	else
+		ws_err_hint(err, "it takes %s; --protocol auto chooses what all endpoints take", taken);
 	return ws_err_where(err, NULL, p->endpoints[odd].url);
 }
 
@@ -139,7 +141,7 @@ enum ws_load_format push_choose_format(const struct ws_push *p)
 {
 	if (p->protocol->tensors_only || p->opts.format == WS_PUSH_FORMAT_NONE)
 		return WS_FORMAT_TENSORS;
-	if (p->opts.format == WS_PUSH_FORMAT_FLATTENED || !p->known)
+	if (p->opts.format == WS_PUSH_FORMAT_FLATTENED || p->protocol == &push_disk || !p->known)
 		return WS_FORMAT_FLATTENED;
 	return find_plain(p) < p->opts.n_endpoints ? WS_FORMAT_TENSORS : WS_FORMAT_FLATTENED;
 }

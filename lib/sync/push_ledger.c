@@ -263,7 +263,7 @@ int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct 
 {
 	struct ws_err why = WS_ERR_INIT;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		p->endpoints[i].grouped = true;
+		p->endpoints[i].grouped = !p->protocol->groupless;
 	if (!keeps_ledger(p))
 		return 0;
 	if (open_ledger(p, &why) ||

@@ -26,12 +26,18 @@ static int take_opts(struct ws_push *p, const struct ws_push_opts *opts, struct 
 	p->opts.init_ns = opts->init_ns > 0 ? opts->init_ns : 600 * WS_NS_PER_S;
 	p->opts.bucket_ns = opts->bucket_ns > 0 ? opts->bucket_ns : 600 * WS_NS_PER_S;
 	p->transport = opts->backend == WS_BACKEND_NCCL     ? &ws_transport_nccl
-	               : opts->backend == WS_BACKEND_TENSOR ? &push_tensor_transport : &ws_transport_gloo;
+	               : opts->backend == WS_BACKEND_TENSOR ? &push_tensor_transport
+	               : opts->backend == WS_BACKEND_DISK   ? &push_disk_transport : &ws_transport_gloo;
 	p->protocol = push_protocol_asked(opts->protocol);
 	if (opts->backend == WS_BACKEND_TENSOR) {
 		p->protocol = &push_tensor;
 		if (!p->opts.bucket_size || p->opts.bucket_size > TENSOR_BUCKET)
 			p->opts.bucket_size = TENSOR_BUCKET;
+	}
+	if (opts->backend == WS_BACKEND_DISK) {
+		p->protocol = &push_disk;
+		if (!opts->disk_dir)
+			p->opts.bucket_size = UINT64_MAX; /* servers read it by themselves, in one go */
 	}
 	p->endpoints = calloc(n + 1, sizeof *p->endpoints);
 	p->infos = calloc(n + 1, sizeof *p->infos);
@@ -88,6 +94,29 @@ static int check_senders(const struct ws_push_opts *o, struct ws_err *err)
 	                        "ep-scatter");
 }
 
+static int check_disk(const struct ws_push_opts *o, struct ws_err *err)
+{
+	if (o->backend != WS_BACKEND_DISK) {
+		if (o->disk_dir || o->disk_path)
+			return ws_err_set(err, WS_EUSAGE, "--disk-dir and --disk-path are for --backend disk");
+		return o->format != WS_PUSH_FORMAT_SAFETENSORS ? 0 :
+		       ws_err_set(err, WS_EUSAGE, "--load-format safetensors is for --backend disk");
+	}
+	if (o->protocol != WS_PROTOCOL_AUTO)
+		return ws_err_set(err, WS_EUSAGE, "--backend disk has a protocol of its own");
+	if (o->format != WS_PUSH_FORMAT_AUTO && o->format != WS_PUSH_FORMAT_SAFETENSORS)
+		return ws_err_set(err, WS_EUSAGE, "--backend disk takes --load-format auto and safetensors");
+	if (o->senders > 1)
+		return ws_err_set(err, WS_EUSAGE, "--backend disk loads a whole checkpoint: one sender");
+	if (o->disk_dir && !*o->disk_dir)
+		return ws_err_set(err, WS_EUSAGE, "--disk-dir: the name is empty");
+	if (!o->disk_path || o->disk_path[0] == '/')
+		return 0;
+	ws_err_set(err, WS_EUSAGE, "--disk-path '%s' is no absolute path", o->disk_path);
+	return ws_err_hint(err, "a server takes another one for a name on the Hugging Face Hub, or looks for "
+	                        "it in its own directory");
+}
+
 static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 {
 	if (o->n_endpoints == 0 && !o->dry_run && !is_follower(o))
@@ -98,6 +127,8 @@ static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 	    (o->protocol != WS_PROTOCOL_AUTO || o->format == WS_PUSH_FORMAT_NONE))
 		return ws_err_set(err, WS_EUSAGE, "--backend tensor has a protocol of its own, and sends "
 		                  "flattened buckets only");
+	if (check_disk(o, err))
+		return -1;
 	if (o->nccl_library && o->nccl_from)
 		return ws_err_set(err, WS_EUSAGE, "--nccl-lib and --nccl-from name a library each: give one");
 	const char *remedy = "", *why = ws_push_refuses(NULL, o->pause, o->flush, true, false, &remedy);

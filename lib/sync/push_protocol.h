@@ -6,6 +6,7 @@
 #ifndef WS_SYNC_PUSH_PROTOCOL_H
 #define WS_SYNC_PUSH_PROTOCOL_H
 
+#include "disk.h"
 #include "push_state.h"
 #include "wsync/lineage.h"
 
@@ -29,6 +30,10 @@ struct push_protocol {
 	bool carries_version; /* the weight version goes with the last request */
 	/* May this plan go to these endpoints so? Asked before anybody is paused. */
 	int (*legal)(struct ws_push *p, struct ws_err *err);
+	/* The plan is made, of a dry run too, and perhaps no endpoint is known: what else belongs to it? */
+	int (*planned)(struct ws_push *p, struct ws_err *err);
+	/* Nobody is paused yet: what can be done without the endpoints. */
+	int (*prepare)(struct ws_push *p, struct ws_err *err);
 	/* The group stands and the endpoints are paused. */
 	int (*begin)(struct ws_push *p, struct ws_err *err);
 	int (*bucket)(struct ws_push *p, const struct push_bucket *k, struct ws_err *err);
@@ -39,11 +44,14 @@ struct push_protocol {
 	/* The group is gone, the endpoints are still paused: leaves no server in the middle of the protocol,
 	 * as far as it allows that. Has deadlines of its own and cannot be cancelled. */
 	void (*undo)(struct ws_push *p);
+	/* The run is over, and everybody told to continue. */
+	void (*done)(struct ws_push *p, bool ok);
 };
 
 extern const struct push_protocol push_update, push_session, push_two_phase, push_receive;
-extern const struct push_protocol push_ep_scatter, push_tensor;
-extern const struct ws_transport_ops push_tensor_transport; /* stands in for one: it has a name only */
+extern const struct push_protocol push_ep_scatter, push_tensor, push_disk;
+/* Stand in for one: they have a name only. */
+extern const struct ws_transport_ops push_tensor_transport, push_disk_transport;
 
 /* ---- push_choose.c: which of them ---- */
 
@@ -64,6 +72,26 @@ enum push_bracket push_bracket_of(const struct ws_push *p, size_t i);
 int push_brackets_begin(struct ws_push *p, struct ws_err *err);
 int push_brackets_end(struct ws_push *p, struct ws_err *err);
 void push_brackets_undo(struct ws_push *p);
+
+/* ---- push_disk.c, push_disk_write.c ---- */
+
+struct push_disk {
+	char *dir;        /* that we write into; NULL: the source itself is loaded */
+	char *path;       /* of what is loaded, here, */
+	char *model_path; /* and as the servers call it */
+	uint64_t bytes;   /* that are written, about */
+	struct ws_disk store;
+	char *name;       /* of what was written, in dir; NULL: nothing yet */
+	bool asked;       /* the servers were told to load it */
+	int64_t told_ns;  /* when the writing was last told of */
+};
+
+void push_disk_free(struct ws_push *p); /* of a run; what was written and not published is removed */
+const char *push_disk_format(const struct ws_push *p); /* that servers are told to load it by */
+/* path in directory dir; NULL: out of memory. */
+char *push_disk_join(const char *dir, const char *name);
+/* Writes the plan into p->disk->dir. */
+int push_disk_write(struct ws_push *p, struct ws_err *err);
 
 /* ---- push_scatter.c ---- */
 

@@ -19,6 +19,7 @@
 /* What an endpoint wants to hear around an update (push_brackets.c). */
 enum push_bracket { PUSH_BRACKET_NONE, PUSH_BRACKET_SESSION, PUSH_BRACKET_PROCESS };
 
+struct push_disk;
 struct push_request;
 struct push_scatter;
 struct push_lead;
@@ -70,6 +71,7 @@ struct ws_push {
 	struct ws_input input;
 	struct ws_plan *plan;
 	enum ws_load_format format;        /* that the plan is made for */
+	const struct ws_push_source *source; /* the caller's */
 	char source_name[1024];
 	const char *weight_version;
 	ws_deadline until;                 /* of the run */
@@ -86,6 +88,7 @@ struct ws_push {
 	struct push_lead *lead;            /* of several senders of one group, when we are the first; NULL */
 	size_t n_shared, n_batches;        /* tensors and batches that another sender asked us for */
 	bool all_names;                    /* nothing was included or excluded */
+	struct push_disk *disk;            /* of --backend disk: what the servers load; NULL */
 	int sender_fd;                     /* the senders' lock, held; -1 */
 	bool *had_turn;                    /* of this round: [1..opts.senders]; NULL */
 	bool not_last;                     /* others have still to come: no flush, no version */

@@ -32,6 +32,8 @@ print("/update_weights_from_tensor" in paths, "/init_weights_update_group" in pa
 		try wsync-verify weights m -e "$u"
 		expect_status 0
 	done
+	try wsync-ctl repair
+	expect_out "nothing to repair"
 }
 
 @test "and again over stdin, with what is computed on its way" {

@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push_disk.c - /update_weights_from_disk: the servers load a checkpoint that they can read.
+ *
+ *   {"model_path","load_format","flush_cache","abort_all_requests","weight_version"}, to which
+ *   "recapture_cuda_graph":true where a server is quantized: its parameters may move then
+ *   answered by {"success","message","num_paused_requests"}
+ *
+ * Without --disk-dir that is the source, where servers find in it exactly what would be sent. With it a
+ * checkpoint is written there while the servers still work (push_disk_write.c). What a server loaded is
+ * its model from then on, so it stays on the disk until the same endpoints have been given a newer one;
+ * one that nobody was told of goes at once.
+ *
+ * Of a server's ranks only the first answers. A load cannot be stopped: who is not waited for any more
+ * may still be at it. */
+#include "push_protocol.h"
+
+#include "plan_files.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+char *push_disk_join(const char *dir, const char *name)
+{
+	char *path;
+	const size_t n = strlen(dir);
+	return asprintf(&path, "%s%s%s", dir, n && dir[n - 1] == '/' ? "" : "/", name) < 0 ? NULL : path;
+}
+
+const char *push_disk_format(const struct ws_push *p)
+{
+	return p->opts.format == WS_PUSH_FORMAT_SAFETENSORS ? "safetensors" : "auto";
+}
+
+void push_disk_free(struct ws_push *p)
+{
+	struct push_disk *d = p->disk;
+	if (!d)
+		return;
+	ws_disk_end(&d->store);
+	free(d->dir);
+	free(d->path);
+	free(d->model_path);
+	free(d->name);
+	free(d);
+	p->disk = NULL;
+}
+
+/* ---- what is loaded ---- */
+
+/* Of a tensor that servers would not find in the source as it is sent. */
+static const char *find_changed(const struct ws_push *p)
+{
+	for (size_t i = 0; i < p->plan->n_tensors; i++) {
+		const struct ws_plan_tensor *t = &p->plan->tensors[i];
+		if (t->recipe != WS_RECIPE_COPY || strcmp(t->name, t->item->from->name) != 0)
+			return t->name;
+	}
+	return NULL;
+}
+
+/* What keeps servers from loading the source itself; NULL: nothing. */
+static const char *why_not(const struct ws_push *p, char *dst, size_t n)
+{
+	const char *changed = find_changed(p);
+	struct stat st;
+	if (p->input.transform)
+		return "its weights are changed on their way";
+	if (p->opts.n_include || p->opts.n_exclude)
+		return "only a part of it is to be loaded";
+	if (p->opts.sharded_tp)
+		return "it was saved in shards";
+	if (p->source->n_paths != 1)
+		return "several sources are one checkpoint only here";
+	if (strncmp(p->source->paths[0], "synthetic:", 10) == 0)
+		return "it is made up";
+	if (stat(p->source->paths[0], &st) || !S_ISDIR(st.st_mode))
+		return "it is a file, and servers load directories";
+	if (!changed)
+		return NULL;
+	snprintf(dst, n, "%.400s is not in it under this name and in this form", changed);
+	return dst;
+}
+
+static int plan_source(struct ws_push *p, struct push_disk *d, struct ws_err *err)
+{
+	char text[512];
+	const char *why = why_not(p, text, sizeof text);
+	if (why) {
+		ws_err_set(err, WS_EUSAGE, "servers cannot load %.300s as it lies there: %s", p->source_name, why);
+		return ws_err_hint(err, "--disk-dir DIR writes a checkpoint there first, which servers can read");
+	}
+	/* Without links: what is checked is what is loaded, also where a link is turned meanwhile. */
+	d->path = realpath(p->source->paths[0], NULL);
+	if (!d->path)
+		return ws_err_errno(err, "%s", p->source->paths[0]);
+	d->model_path = strdup(p->opts.disk_path ? p->opts.disk_path : d->path);
+	return d->model_path ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+}
+
+/* Where the directory is not there yet, what it is to lie in is. */
+static char *find_absolute(const char *path, struct ws_err *err)
+{
+	char *found = realpath(path, NULL), *parent = NULL, *where = NULL;
+	if (found)
+		return found;
+	const char *slash = strrchr(path, '/');
+	if (errno == ENOENT && slash != path && !(slash && !slash[1])) {
+		parent = slash ? strndup(path, (size_t)(slash - path)) : strdup(".");
+		where = parent ? realpath(parent, NULL) : NULL;
+		found = where ? push_disk_join(where, slash ? slash + 1 : path) : NULL;
+	}
+	if (!found)
+		ws_err_errno(err, "--disk-dir %s", path);
+	free(parent);
+	free(where);
+	return found;
+}
+
+static int plan_written(struct ws_push *p, struct push_disk *d, struct ws_err *err)
+{
+	const struct ws_disk_note note = { .digest = p->plan->digest, .weight_version = p->weight_version };
+	char name[128];
+	d->dir = find_absolute(p->opts.disk_dir, err);
+	if (!d->dir)
+		return -1;
+	d->path = push_disk_join(d->dir, ws_disk_name(&note, name, sizeof name));
+	d->bytes = ws_plan_files_bytes(p->plan);
+	if (!d->path)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	return ws_disk_room(d->dir, d->bytes, err);
+}
+
+static int plan_disk(struct ws_push *p, struct ws_err *err)
+{
+	push_disk_free(p);
+	p->disk = calloc(1, sizeof *p->disk);
+	if (!p->disk)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	p->disk->store = (struct ws_disk)WS_DISK_INIT;
+	return p->opts.disk_dir ? plan_written(p, p->disk, err) : plan_source(p, p->disk, err);
+}
+
+static int prepare(struct ws_push *p, struct ws_err *err)
+{
+	struct push_disk *d = p->disk;
+	if (!d->dir)
+		return 0;
+	if (push_disk_write(p, err))
+		return -1;
+	free(d->path);
+	d->path = push_disk_join(d->dir, d->name);
+	d->model_path = push_disk_join(p->opts.disk_path ? p->opts.disk_path : d->dir, d->name);
+	return d->path && d->model_path ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+}
+
+/* ---- the request ---- */
+
+static bool any_quantized(const struct ws_push *p)
+{
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		if (p->infos[i].quantization[0])
+			return true;
+	return false;
+}
+
+static void write_body(const struct ws_push *p, struct ws_jw *w)
+{
+	ws_jw_str(w, "model_path", p->disk->model_path);
+	ws_jw_str(w, "load_format", push_disk_format(p)); /* a server's own default may read nothing */
+	ws_jw_bool(w, "flush_cache", push_flush_when(p) != WS_FLUSH_NEVER);
+	ws_jw_bool(w, "abort_all_requests", false);
+	if (any_quantized(p))
+		ws_jw_bool(w, "recapture_cuda_graph", true);
+	if (p->weight_version && push_carries_version(p))
+		ws_jw_str(w, "weight_version", p->weight_version);
+}
+
+/* ---- what came of it ---- */
+
+static bool begins(const char *text, const char *with)
+{
+	return strncmp(text, with, strlen(with)) == 0;
+}
+
+/* Of several data-parallel schedulers one message has the words of all. */
+static bool found_nothing(const char *said)
+{
+	return begins(said, "Failed to get weights iterator") && !strstr(said, "Succeeded") &&
+	       !strstr(said, "Failed to update");
+}
+
+/* It said no before it had changed anything. After "Rolling back to original weights" nobody knows: the
+ * servers read the originals from the path that they had just been given. */
+static bool is_unchanged(const struct ws_err *e, const char *said)
+{
+	if (e->code != WS_EREFUSED)
+		return false;
+	if (e->native == 401 || e->native == 403 || e->native == 404 || e->native == 405 || e->native == 422)
+		return true;
+	return e->native == 400 && (found_nothing(said) || begins(said, "Failed to get model loader") ||
+	                            strstr(said, "validation error"));
+}
+
+static void explain(const struct ws_push *p, struct ws_err *e, const char *said)
+{
+	const char *path = p->disk->model_path;
+	if (e->code == WS_EREFUSED && found_nothing(said)) {
+		ws_err_wrap(e, "the server finds no checkpoint at %.300s", path);
+		ws_err_hint(e, "every node of the server must be able to read it; where it has another name "
+		               "there, say so with --disk-path");
+	} else if (e->code == WS_ETIMEOUT) {
+		ws_err_wrap(e, "the server may still be loading %.300s", path);
+		ws_err_hint(e, "a load cannot be stopped: push again when the server answers, and give it longer "
+		               "with --bucket-timeout");
+	} else if (e->code == WS_EREACH) {
+		ws_err_wrap(e, "while the server was loading %.300s", path);
+	}
+}
+
+static void note_paused(struct push_request *r, size_t i)
+{
+	const int64_t n = ws_json_get_int(r->calls[i].root, "num_paused_requests", 0);
+	const size_t used = strlen(r->messages[i]);
+	if (n > 0)
+		snprintf(r->messages[i] + used, sizeof r->messages[i] - used, " (%lld requests were paused)",
+		         (long long)n);
+}
+
+static void judge(struct ws_push *p, struct push_request *r, size_t i)
+{
+	struct push_endpoint *e = &p->endpoints[i];
+	struct ws_err *said = &p->errs[i];
+	if (said->code == WS_OK) {
+		e->arrived = true;
+		if (!e->begun)
+			e->state = WS_COMMITTED;
+		note_paused(r, i);
+	} else if (is_unchanged(said, r->messages[i])) {
+		e->state = e->before;
+	} else if (e->state == WS_PARTIAL && said->code == WS_ECANCELLED) {
+		push_warn(p, e->url, "it may still be loading %s: that cannot be stopped", p->disk->model_path);
+	}
+	explain(p, said, r->messages[i]);
+}
+
+/* The first that did not agree, unless something else ended it for all. */
+static void choose_cause(const struct ws_push *p, struct ws_err *err)
+{
+	for (size_t i = 0; err && err->code != WS_ECANCELLED && i < p->opts.n_endpoints; i++)
+		if (p->errs[i].code != WS_OK) {
+			*err = p->errs[i];
+			return;
+		}
+}
+
+static void tell_loaded(struct ws_push *p, int64_t ns)
+{
+	const struct push_bucket k = { .flush = push_flush_when(p) != WS_FLUSH_NEVER };
+	const struct push_moved m = { .over = true, .ns = ns };
+	if (!p->disk->dir) /* else each was told of when it was written */
+		push_moved_emit(p, &k, &m);
+}
+
+static int load(struct ws_push *p, struct ws_err *err)
+{
+	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
+	const int64_t start = ws_now_ns();
+	struct push_request r;
+	int rc = push_request_open(p, &r, "/update_weights_from_disk", err);
+	if (rc == 0) {
+		write_body(p, &r.w);
+		r.changes = true;
+		p->disk->asked = true;
+		rc = push_request_ask(p, &r, NULL, until, p->opts.cancel, err);
+		for (size_t i = 0; i < p->opts.n_endpoints; i++)
+			judge(p, &r, i);
+		push_request_note(p, &r);
+		if (rc)
+			choose_cause(p, err);
+		else
+			tell_loaded(p, ws_now_ns() - start);
+	}
+	push_request_close(p, &r);
+	p->ns[WS_PHASE_APPLY] += ws_now_ns() - start;
+	p->ns[WS_PHASE_TRANSFER] -= ws_now_ns() - start;
+	return rc;
+}
+
+static int transfer(struct ws_push *p, struct ws_err *err)
+{
+	return push_brackets_begin(p, err) || load(p, err) || push_brackets_end(p, err) ? -1 : 0;
+}
+
+/* ---- afterwards ---- */
+
+static void warn_kept(void *ctx, const struct ws_err *why)
+{
+	push_warn(ctx, NULL, "an old checkpoint stays: %s", why->msg);
+}
+
+static bool nobody_has_it(const struct ws_push *p)
+{
+	for (size_t i = 0; p->disk->asked && i < p->opts.n_endpoints; i++)
+		if (p->endpoints[i].state != p->endpoints[i].before || p->endpoints[i].state == WS_PARTIAL)
+			return false;
+	return true;
+}
+
+static void done(struct ws_push *p, bool ok)
+{
+	struct push_disk *d = p->disk;
+	struct ws_err why = WS_ERR_INIT;
+	if (!d || !d->name)
+		return;
+	if (ok)
+		ws_disk_prune(d->dir, p->opts.disk_keep, p->opts.endpoints, p->opts.n_endpoints, warn_kept, p);
+	else if (nobody_has_it(p) && ws_disk_remove(d->dir, d->name, &why))
+		warn_kept(p, &why);
+	else if (!nobody_has_it(p))
+		push_warn(p, NULL, "%s stays: endpoints may have loaded it in part, or be at it", d->path);
+}
+
+static bool takes(const struct ws_capabilities *can)
+{
+	return can->from_disk;
+}
+
+const struct push_protocol push_disk = {
+	.name = "disk", .routes = "/update_weights_from_disk", .takes = takes, .groupless = true,
+	.carries_version = true, .planned = plan_disk, .prepare = prepare, .transfer = transfer,
+	.undo = push_brackets_undo, .done = done,
+};
+
+static const char *refuse_nothing(const struct ws_transport *t, const char *dtype, bool flattened)
+{
+	(void)t, (void)dtype, (void)flattened;
+	return NULL;
+}
+
+const struct ws_transport_ops push_disk_transport = { .name = "disk", .refuses = refuse_nothing };

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push_disk_write.c - the plan written down as a checkpoint that servers load, and start from.
+ *
+ *   model-0000i-of-0000n.safetensors   the buckets
+ *   model.safetensors.index.json       where there are several
+ *   config.json                        the source's, with the quantization that is there now
+ *   tokenizer.json, ...                the small files beside the source's config.json, but weights */
+#include "push_protocol.h"
+
+#include "checkpoint.h"
+#include "config_write.h"
+#include "file.h"
+#include "plan_files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { SMALL_FILE = 64 << 20, SMALL_FILES = 256, CONFIG_MAX = 64 << 20 };
+static const int64_t TICK_NS = 100 * WS_NS_PER_MS;
+
+/* ---- weights ---- */
+
+/* A ws_plan_files_tick. */
+static int tick(void *ctx, uint64_t bytes, struct ws_err *err)
+{
+	struct ws_push *p = ctx;
+	const int64_t now = ws_now_ns();
+	p->posted += bytes;
+	if (ws_cancelled(p->opts.cancel))
+		return ws_err_set(err, WS_ECANCELLED, "cancelled while the checkpoint was written");
+	if (ws_deadline_passed(p->until))
+		return ws_err_set(err, WS_ETIMEOUT, "the deadline passed while the checkpoint was written");
+	if (now - p->disk->told_ns < TICK_NS)
+		return 0;
+	p->disk->told_ns = now;
+	const struct ws_event ev = {
+		.type = WS_EV_PROGRESS,
+		.progress = { .phase = WS_PHASE_TRANSFER, .done = p->posted, .total = p->plan->bytes,
+		              .bucket = p->bucket, .buckets = p->plan->n_buckets,
+		              .ns = now - p->transfer_since },
+	};
+	push_emit(p, &ev);
+	return 0;
+}
+
+static int write_bucket(struct ws_push *p, size_t b, struct ws_err *err)
+{
+	const int64_t start = ws_now_ns();
+	struct push_bucket k = { .b = b };
+	p->bucket = b;
+	if (ws_plan_payloads(p->plan, b, &k.payloads, &k.n_payloads, err))
+		return -1;
+	int rc = p->hashes.begun ? ws_plan_payloads_watch(k.payloads, p->hashes.values, err) : 0;
+	if (rc == 0)
+		rc = ws_plan_file_write(p->plan, b, k.payloads, k.n_payloads, p->disk->store.tmp, tick, p, err);
+	ws_plan_payloads_free(k.payloads, k.n_payloads);
+	if (rc == 0) {
+		const struct push_moved m = { .over = true, .ns = ws_now_ns() - start,
+			                      .wire_ns = ws_now_ns() - start };
+		push_moved_emit(p, &k, &m);
+	}
+	return rc;
+}
+
+/* ---- config.json ---- */
+
+static bool is_codes(enum ws_dtype dtype)
+{
+	return dtype == WS_DTYPE_F8_E4M3 || dtype == WS_DTYPE_F8_E5M2;
+}
+
+/* The module of a matrix that is not FP8; false: it is none. */
+static bool is_dense(const struct ws_plan_tensor *t, size_t *module)
+{
+	static const char end[] = ".weight";
+	const size_t n = strlen(t->name), k = sizeof end - 1;
+	if (t->n_dims < 2 || is_codes(t->dtype) || n <= k || strcmp(t->name + n - k, end) != 0)
+		return false;
+	*module = n - k;
+	return true;
+}
+
+static int list_dense(const struct ws_plan *plan, char ***out, size_t *n, struct ws_err *err)
+{
+	char **list = calloc(plan->n_tensors + 1, sizeof *list);
+	*n = 0;
+	for (size_t i = 0; list && i < plan->n_tensors; i++) {
+		size_t len;
+		if (is_dense(&plan->tensors[i], &len) && (list[*n] = strndup(plan->tensors[i].name, len)))
+			++*n;
+	}
+	*out = list;
+	return list ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+}
+
+/* What the weights are now; which of them stayed as they were is said one by one. */
+static int describe_quant(const struct ws_push *p, const char *text, size_t n, const char *what,
+                          struct ws_buf *out, struct ws_err *err)
+{
+	struct ws_quant q = *ws_config_quant(p->input.config);
+	char **dense = NULL;
+	size_t n_dense = 0;
+	if (*q.method && list_dense(p->plan, &dense, &n_dense, err))
+		return -1;
+	q.skip = (const char *const *)dense;
+	q.n_skip = n_dense;
+	const int rc = ws_config_requantize(text, n, what, &q, out, err);
+	for (size_t i = 0; i < n_dense; i++)
+		free(dense[i]);
+	free(dense);
+	return rc;
+}
+
+static bool is_requantized(const struct ws_push *p)
+{
+	struct ws_transform_report did;
+	if (!p->input.transform)
+		return false;
+	ws_transform_report(p->input.transform, &did);
+	return p->opts.transform->quantize != WS_QUANTIZE_NONE || did.unpacked;
+}
+
+/* As the source has it. path: that of the file; the name of a synthetic model has none. */
+static int read_config(const struct ws_push *p, struct ws_buf *text, struct ws_err *err)
+{
+	static const char scheme[] = "synthetic:";
+	const char *path = ws_config_path(p->input.config);
+	char model[128];
+	if (strncmp(path, scheme, sizeof scheme - 1) != 0)
+		return ws_file_read(path, text, err);
+	path += sizeof scheme - 1;
+	snprintf(model, sizeof model, "%.*s", (int)strcspn(path, ":"), path);
+	return ws_synthetic_config(model, text, err);
+}
+
+static int write_config(const struct ws_push *p, struct ws_err *err)
+{
+	struct ws_buf text, changed;
+	if (!p->input.config)
+		return 0;
+	ws_buf_init(&text, CONFIG_MAX);
+	ws_buf_init(&changed, CONFIG_MAX);
+	char *path = push_disk_join(p->disk->store.tmp, "config.json");
+	int rc = path ? read_config(p, &text, err) : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	const bool change = rc == 0 && is_requantized(p);
+	if (change)
+		rc = describe_quant(p, ws_buf_str(&text), text.len, ws_config_path(p->input.config), &changed, err);
+	const struct ws_buf *out = change ? &changed : &text;
+	if (rc == 0)
+		rc = ws_file_make(path, ws_buf_str(out), out->len, err);
+	free(path);
+	ws_buf_free(&text);
+	ws_buf_free(&changed);
+	return rc;
+}
+
+/* ---- small files ---- */
+
+static bool is_small(const char *name)
+{
+	static const char *const others[] = {
+		".*", "*.safetensors", "*.safetensors.index.json", "*.bin", "*.bin.index.json", "*.pt", "*.pth",
+		"*.ckpt", "*.gguf", "*.h5", "*.msgpack", "*.onnx", "*.npz", "*.tmp", "config.json", "wsync.json",
+	};
+	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+		if (fnmatch(others[i], name, 0) == 0)
+			return false;
+	return true;
+}
+
+static int copy_file(const char *from, const char *to, struct ws_err *err)
+{
+	struct stat st;
+	struct ws_buf bytes;
+	/* Caches of the Hub hold links to the files. */
+	if (stat(from, &st) || !S_ISREG(st.st_mode) || st.st_size > SMALL_FILE)
+		return 0;
+	ws_buf_init(&bytes, SMALL_FILE);
+	int rc = ws_file_read(from, &bytes, err);
+	if (rc == 0)
+		rc = ws_file_make(to, ws_buf_str(&bytes), bytes.len, err);
+	ws_buf_free(&bytes);
+	return rc;
+}
+
+static int copy_small(const struct ws_push *p, const char *dir, struct ws_err *err)
+{
+	DIR *d = opendir(dir);
+	int rc = d ? 0 : ws_err_errno(err, "read %s", dir);
+	size_t n = 0;
+	for (const struct dirent *e; rc == 0 && n < SMALL_FILES && (e = readdir(d));) {
+		if (!is_small(e->d_name))
+			continue;
+		char *from = push_disk_join(dir, e->d_name);
+		char *to = push_disk_join(p->disk->store.tmp, e->d_name);
+		rc = from && to ? copy_file(from, to, err) : ws_err_set(err, WS_ESYSTEM, "out of memory");
+		free(from);
+		free(to);
+		n++;
+	}
+	if (d)
+		closedir(d);
+	return rc;
+}
+
+/* Those beside the config.json that this one follows. */
+static int copy_others(const struct ws_push *p, struct ws_err *err)
+{
+	const char *path = p->input.config ? ws_config_path(p->input.config) : "synthetic:";
+	if (strncmp(path, "synthetic:", 10) == 0)
+		return 0;
+	const char *slash = strrchr(path, '/');
+	char *dir = !slash ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
+	const int rc = dir ? copy_small(p, dir, err) : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	free(dir);
+	return rc;
+}
+
+/* ---- all of it ---- */
+
+int push_disk_write(struct ws_push *p, struct ws_err *err)
+{
+	struct push_disk *d = p->disk;
+	const struct ws_disk_note note = {
+		.digest = p->plan->digest, .source = p->source_name, .weight_version = p->weight_version,
+		.urls = p->opts.endpoints, .n_urls = p->opts.n_endpoints,
+	};
+	p->transfer_since = ws_now_ns();
+	if (push_hash_begin(p, err) || ws_disk_begin(&d->store, d->dir, err) ||
+	    ws_disk_room(d->dir, d->bytes, err))
+		return -1;
+	for (size_t b = 0; b < p->plan->n_buckets; b++)
+		if (write_bucket(p, b, err))
+			return -1;
+	return ws_plan_index_write(p->plan, d->store.tmp, err) || write_config(p, err) ||
+	       copy_others(p, err) || ws_disk_publish(&d->store, &note, &d->name, err) ? -1 : 0;
+}

@@ -1,0 +1,279 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# wsync-push --backend disk: the servers load what they can read, the source or what was written for them.
+load helpers
+
+# model FAMILY: a small checkpoint in m/ whose numbers are all of a likely size, and a tokenizer with it.
+model() {
+	/usr/bin/python3 "$repo/tests/cli/small_model.py" "$1" m
+	/usr/bin/python3 -c 'import struct
+with open("m/model.safetensors", "r+b") as f:
+	data = bytearray(f.read())
+	begin = 8 + struct.unpack_from("<Q", data)[0]
+	for i in range(begin + 1, len(data), 2):
+		data[i] = 0x3c | data[i] & 3
+	f.seek(0); f.write(data)'
+	echo '{"model": {}}' >m/tokenizer.json
+}
+
+# What endpoint $url was asked: the paths, in order.
+asked() {
+	/usr/bin/python3 -c 'import json, sys, urllib.request
+j = json.load(urllib.request.urlopen(sys.argv[1] + "/wsync/journal", timeout=10))
+print(" ".join(r["path"][1:] for r in j["requests"] if r["method"] == "POST"))' "$url"
+}
+
+# Names in a directory, hidden ones too.
+names() { (cd "$1" && find . -mindepth 1 -printf '%P\n' | LC_ALL=C sort | tr '\n' ' '); }
+
+@test "servers load the source itself, where it is what would be sent" {
+	model qwen3
+	for lineage in sglang-0.4 sglang-0.5 sglang-2026 xorl-legacy xorl session slime lenient; do
+		endpoint "$lineage" --model m --tp 2 --lineage "$lineage"
+		local pause=abort
+		[ "$lineage" != sglang-0.4 ] || pause=none
+		try wsync-push m -e "$url" --backend disk --pause "$pause" --json
+		expect_status 0
+		[ "$(json '[(l["backend"], l["protocol"], l["load_format"], l["buckets"], l["disk_path"], l["disk_bytes"])
+			for l in lines if l["type"] == "plan"]')" = "[('disk', 'disk', 'auto', 1, '$PWD/m', 0)]" ]
+		try wsync-verify weights m -e "$url"
+		expect_status 0
+	done
+	try wsync-ctl repair
+	expect_out "nothing to repair"
+	[ "$(names m)" = "config.json model.safetensors tokenizer.json " ]
+}
+
+@test "several at once, their weight version, and what they hold by hash" {
+	model qwen3
+	endpoint a --model m --tp 2
+	local first=$url
+	endpoint b --model m --tp 1
+	for how in "" "--disk-dir out --bucket-size 64KiB"; do
+		# shellcheck disable=SC2086  # words
+		try wsync-push m -e "$first" -e "$url" --backend disk --weight-version 7 --verify hash $how
+		expect_status 0
+		out_has "verified by hash, weight version 7"
+	done
+	[[ "$(asked)" != *init_weights_update_group* ]]
+	endpoint c --model m --fault flip:update_weights_from_disk:1
+	try wsync-push m -e "$url" --backend disk --weight-version 8 --verify hash
+	expect_status 1
+	out_has "1 tensor differs from what was sent"
+	try curl -sS -m 10 "$url/model_info"
+	out_has '"weight_version":"default"'
+}
+
+@test "what is changed on its way is written first, whole, with the config that says so" {
+	model qwen3
+	endpoint a --model m
+	try wsync-push m -e "$url" --backend disk --quantize fp8 --block-size 16x16
+	expect_status 2
+	err_has "servers cannot load m as it lies there: its weights are changed on their way"
+	err_has "--disk-dir DIR writes a checkpoint there first"
+	/usr/bin/python3 "$repo/tests/cli/small_model.py" qwen3 eight --fp8
+	endpoint b --model eight --tp 2
+	mkdir out
+	try wsync-push m -e "$url" --backend disk --quantize fp8 --block-size 16x16 --disk-dir out --verify hash \
+		--weight-version step/12 --bucket-size 64KiB --json
+	expect_status 0
+	local dir=out/wsync-step_12
+	[ "$(json '[l["disk_path"] for l in lines if l["type"] == "plan"]')" = "['$PWD/$dir']" ]
+	[ "$(names out | tr ' ' '\n' | grep -v /)" = "wsync-step_12" ]
+	cmp m/tokenizer.json $dir/tokenizer.json
+	[ "$(/usr/bin/python3 -c 'import json, sys
+c = json.load(open(sys.argv[1])); q = c.pop("quantization_config")
+print(q["quant_method"], q["weight_block_size"], q["modules_to_not_convert"], c == json.load(open("m/config.json")))' \
+		$dir/config.json)" = "fp8 [16, 16] ['model.embed_tokens'] True" ]
+	try wsync-verify scales $dir --against m
+	expect_status 0
+	# It is a checkpoint to start from, and to push as it lies there.
+	endpoint c --model $dir --tp 2
+	try wsync-push $dir -e "$url" --backend disk --verify hash
+	expect_status 0
+	try wsync-verify weights m --quantize fp8 --block-size 16x16 -e "$url"
+	expect_status 0
+}
+
+@test "parts, several sources, files and what is made up are written first, too" {
+	model qwen3
+	endpoint a --model m
+	for words in "m --exclude *norm*" "m/model.safetensors" "synthetic:qwen3-0.6b"; do
+		# shellcheck disable=SC2086  # words
+		try wsync-push $words -e "$url" --backend disk --verify none
+		expect_status 2
+		err_has "servers cannot load"
+	done
+	try wsync-push m --exclude '*norm*' -e "$url" --backend disk --disk-dir out --verify none
+	expect_status 0
+	out_has "pushed"
+	ls out/wsync-*/model.safetensors
+	safetensors one.safetensors a:F32:8 b:BF16:4,4
+	safetensors two.safetensors c:F32:8 odd:U8:3
+	endpoint b
+	try wsync-push one.safetensors two.safetensors -e "$url" --backend disk --disk-dir out --verify hash
+	expect_status 0
+	try wsync-verify weights one.safetensors two.safetensors -e "$url"
+	expect_status 0
+}
+
+@test "a dry run says where, and how much, and writes nothing" {
+	model qwen3
+	endpoint a --model m
+	try wsync-push m -e "$url" --backend disk --disk-dir out --weight-version 5 --dry-run
+	expect_status 0
+	out_has "out/wsync-5, about 6"
+	[ ! -e out ]
+	try wsync-push m --backend disk --dry-run
+	expect_status 0
+	out_has "disk      $PWD/m"
+	[[ "$(asked)" != *pause* ]]
+}
+
+@test "old checkpoints go when all that they were for have a newer one, others never" {
+	model qwen3
+	endpoint a --model m
+	local first=$url
+	endpoint b --model m
+	local both="-e $first -e $url"
+	# shellcheck disable=SC2086  # words
+	push() { try wsync-push m --backend disk --disk-dir out "$@"; expect_status 0; }
+	mkdir -p out/wsync-mine && echo kept >out/wsync-mine/file
+	push $both --weight-version 1
+	push -e "$url" --weight-version 2
+	[ "$(ls out)" = "$(printf '%s\n' wsync-1 wsync-2 wsync-mine)" ]
+	push $both --weight-version 3
+	[ "$(ls out)" = "$(printf '%s\n' wsync-3 wsync-mine)" ]
+	push $both --weight-version 3 --disk-keep 2
+	[ "$(ls out)" = "$(printf '%s\n' wsync-3 wsync-3-2 wsync-mine)" ]
+	echo precious >out/wsync-3/notes.txt
+	push $both --weight-version 4
+	err_has "an old checkpoint stays: "
+	err_has "'notes.txt', which was not written with it"
+	[ "$(ls out)" = "$(printf '%s\n' wsync-3 wsync-4 wsync-mine)" ]
+	push $both --disk-keep 0
+	[ "$(ls out)" = "$(printf '%s\n' wsync-3 wsync-mine)" ]
+	[ "$(cat out/wsync-mine/file out/wsync-3/notes.txt)" = "$(printf 'kept\nprecious')" ]
+	[ "$(find out -name '.*' | wc -l)" = 0 ]
+}
+
+@test "a directory that the server calls otherwise, and one that it does not find" {
+	model qwen3
+	mkdir mount
+	ln -s "$PWD/m" mount/model
+	endpoint a --model m
+	try wsync-push m -e "$url" --backend disk --disk-path "$PWD/mount/model"
+	expect_status 0
+	try curl -sS -m 10 "$url/model_info"
+	out_has "mount/model"
+	try wsync-push m -e "$url" --backend disk --disk-path /nowhere/at/all
+	expect_status 5
+	err_has "the server finds no checkpoint at /nowhere/at/all"
+	err_has "say so with --disk-path"
+	out_has "untouched"
+	err_lacks "mixture"
+	try wsync-push m -e "$url" --backend disk --disk-dir out --disk-path /nowhere
+	expect_status 5
+	[ "$(find out | wc -l)" = 1 ] || explain "what nobody has stays"
+	ln -s "$PWD/out" mount/out
+	try wsync-push m -e "$url" --backend disk --disk-dir out --disk-path "$PWD/mount/out" --weight-version 9
+	expect_status 0
+	try curl -sS -m 10 "$url/model_info"
+	out_has "mount/out/wsync-9"
+	printf 'm\n' >lines
+	try bash -c 'wsync-push --stdin -e "$1" --backend disk --disk-path /x <lines' - "$url"
+	expect_status 2
+	for words in "--disk-dir out" "--disk-path /x" "--backend tensor --load-format safetensors" \
+		"--backend disk --disk-path x" "--backend disk --load-format none" "--backend disk --protocol update"; do
+		# shellcheck disable=SC2086  # words
+		try wsync-push m -e "$url" $words
+		expect_status 2
+	done
+}
+
+@test "one that has it and one that has not is partial, and a later push makes it good" {
+	model qwen3
+	endpoint a --model m
+	local first=$url
+	for kind in refuse drop die hang wrong-length; do
+		endpoint "$kind" --model m --fault "$kind:update_weights_from_disk:1"
+		try wsync-push m -e "$first" -e "$url" --backend disk --disk-dir out --bucket-timeout 2s --verify hash
+		expect_status 9
+		err_has "1 of 2 endpoints updated"
+		out_has "committed $first"
+		out_has "partial   $url"
+		[ "$(find out -name '.*' | wc -l)" = 0 ]
+		ls -d out/wsync-* || explain "what a server may have is gone"
+		[ "$kind" != hang ] || err_has "the server may still be loading $PWD/out/wsync-"
+		if [ "$kind" = refuse ] || [ "$kind" = drop ] || [ "$kind" = wrong-length ]; then
+			try wsync-push m -e "$first" -e "$url" --backend disk --disk-dir out --verify hash
+			expect_status 0
+			[ "$(ls out | wc -l)" = 1 ]
+		fi
+		rm -rf out state
+	done
+}
+
+@test "lines of stdin are loaded one after the other" {
+	model qwen3
+	endpoint a --model m
+	cp -r m n
+	try bash -c 'printf "m\t1\nn\t2\nm\t3\n" | wsync-push --stdin -e "$1" --backend disk --disk-dir out --verify hash' - "$url"
+	expect_status 0
+	[ "$(ls out)" = wsync-3 ]
+	try bash -c 'printf "m\nn\n" | wsync-push --stdin -e "$1" --backend disk' - "$url"
+	expect_status 0
+	try curl -sS -m 10 "$url/model_info"
+	out_has "\"$PWD/n\""
+}
+
+@test "ended while it writes, it leaves nothing under a name; killed, what the next one removes" {
+	endpoint a
+	local pushes=(wsync-push synthetic:qwen3-0.6b -e "$url" --backend disk --disk-dir out --bucket-size 64MiB)
+	for signal in TERM KILL; do
+		start "$signal" "${pushes[@]}"
+		eventually 30 bash -c 'ls out/.wsync-*/model-00002-* >/dev/null 2>&1'
+		kill -"$signal" "$pid"
+		wait "$pid" || true
+		[ -z "$(ls out)" ] || explain "half a checkpoint has a name"
+		[ "$signal" != TERM ] || [ "$(find out | wc -l)" = 1 ] || explain "something is left"
+	done
+	[ "$(find out -name '.wsync-*' | wc -l)" -gt 0 ]
+	[[ "$(asked)" != *pause* ]]
+	safetensors one.safetensors a:F32:8
+	try wsync-push one.safetensors -e "$url" --backend disk --disk-dir out --weight-version 1
+	expect_status 0
+	[ "$(ls -A out)" = wsync-1 ] || explain "what the dead left is there"
+}
+
+@test "killed while a server loads, it is repaired" {
+	model qwen3
+	endpoint a --model m --fault hang:update_weights_from_disk:1
+	start killed wsync-push m -e "$url" --backend disk
+	eventually 20 grep -q update_weights_from_disk <(sleep 1; curl -sS -m 5 "$url/wsync/journal")
+	kill -KILL "$pid"
+	wait "$pid" || true
+	try wsync-ctl repair --dry-run
+	out_has "$url"
+	try wsync-ctl repair --again -t 5s
+	expect_status 0
+	try wsync-verify weights m -e "$url"
+	expect_status 0
+	try wsync-ctl repair
+	expect_out "nothing to repair"
+}
+
+@test "no room, and no directory to write into, are said before anybody is paused" {
+	model qwen3
+	endpoint a --model m
+	try wsync-push m -e "$url" --backend disk --disk-dir nowhere/at/all
+	expect_status 8
+	err_has "--disk-dir nowhere/at/all"
+	echo file >file
+	try wsync-push m -e "$url" --backend disk --disk-dir file
+	expect_status 8
+	try wsync-push synthetic:deepseek-v3 -e "$url" --backend disk --disk-dir /dev/shm --verify none
+	expect_status 8
+	err_has "has room for"
+	[[ "$(asked)" != *pause* ]]
+}

@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Checkpoints that are written for servers: whole under their name or not there, and nobody else's. */
+#include "disk.h"
+
+#include "checkpoint.h"
+#include "file.h"
+#include "payloads.h"
+#include "plan_files.h"
+#include "scratch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const char *const urls[] = { "http://a:1", "http://b:1" };
+
+static void put(const char *path, const char *text)
+{
+	struct ws_err err = WS_ERR_INIT;
+	if (ws_file_make(path, text, strlen(text), &err))
+		fail_msg("%s", err.msg);
+}
+
+static bool there(const char *path)
+{
+	struct stat st;
+	return lstat(path, &st) == 0;
+}
+
+/* How many entries out/ has, hidden ones too. */
+static size_t count(void)
+{
+	FILE *f = popen("ls -A out | wc -l", "r");
+	size_t n = 999;
+	assert_non_null(f);
+	assert_int_equal(fscanf(f, "%zu", &n), 1);
+	pclose(f);
+	return n;
+}
+
+/* One with a single file, for the first n of the urls. */
+static char *publish(const char *version, size_t n)
+{
+	struct ws_disk d;
+	struct ws_err err = WS_ERR_INIT;
+	char path[4200], *name = NULL;
+	const struct ws_disk_note note = { .digest = 7, .source = "s", .weight_version = version, .urls = urls,
+		                           .n_urls = n };
+	assert_int_equal(ws_disk_begin(&d, "out", &err), 0);
+	snprintf(path, sizeof path, "%s/model.safetensors", d.tmp);
+	put(path, "bytes");
+	if (ws_disk_publish(&d, &note, &name, &err))
+		fail_msg("%s", err.msg);
+	ws_disk_end(&d);
+	return name;
+}
+
+static void publish_and_forget(const char *version, size_t n)
+{
+	free(publish(version, n));
+}
+
+static void a_name_is_given_once(void **state)
+{
+	(void)state;
+	static const char *const names[] = { "wsync-1", "wsync-1-2", "wsync-1-3" };
+	for (size_t i = 0; i < 3; i++) {
+		char *name = publish("1", 1);
+		assert_string_equal(name, names[i]);
+		free(name);
+	}
+	char *name = publish("../../etc/x y\n", 1);
+	assert_string_equal(name, "wsync-.._.._etc_x_y_");
+	free(name);
+	name = publish(NULL, 1);
+	assert_string_equal(name, "wsync-0000000000000007");
+	free(name);
+	assert_int_equal(mkdir("out/wsync-9", 0700), 0);
+	name = publish("9", 1);
+	assert_string_equal(name, "wsync-9-2");
+	free(name);
+	assert_int_equal(count(), 7);
+}
+
+static void what_was_not_published_is_gone(void **state)
+{
+	(void)state;
+	struct ws_disk d;
+	struct ws_err err = WS_ERR_INIT;
+	char path[4200];
+	assert_int_equal(ws_disk_begin(&d, "out", &err), 0);
+	snprintf(path, sizeof path, "%s/half", d.tmp);
+	put(path, "bytes");
+	assert_int_equal(count(), 2);
+	ws_disk_end(&d);
+	assert_int_equal(count(), 0);
+	ws_disk_end(&d);
+}
+
+static void what_the_dead_left_is_removed_and_the_living_are_not(void **state)
+{
+	(void)state;
+	struct ws_disk alive, other;
+	struct ws_err err = WS_ERR_INIT;
+	assert_int_equal(ws_disk_begin(&alive, "out", &err), 0);
+	const pid_t child = fork();
+	if (child == 0) {
+		char path[4200];
+		struct ws_disk d;
+		if (ws_disk_begin(&d, "out", NULL))
+			_exit(1);
+		snprintf(path, sizeof path, "%s/half", d.tmp);
+		_exit(ws_file_make(path, "x", 1, NULL) ? 1 : 0);
+	}
+	int status;
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	assert_int_equal(mkdir("out/.wsync-0123456789abcdef", 0700), 0); /* nobody's: it has no lock */
+	put("out/.wsync-mine.lock", "");
+	assert_int_equal(count(), 6);
+	assert_int_equal(ws_disk_begin(&other, "out", &err), 0);
+	assert_int_equal(count(), 6);
+	ws_disk_end(&other);
+	assert_true(there(alive.tmp));
+	ws_disk_end(&alive);
+	assert_int_equal(count(), 2);
+}
+
+static void old_ones_go_where_nobody_needs_them(void **state)
+{
+	(void)state;
+	publish_and_forget("1", 2);
+	publish_and_forget("2", 1);
+	publish_and_forget("3", 1);
+	ws_disk_prune("out", 1, urls, 1, NULL, NULL);
+	assert_true(there("out/wsync-1") && !there("out/wsync-2") && there("out/wsync-3"));
+	publish_and_forget("4", 2);
+	ws_disk_prune("out", 2, urls, 2, NULL, NULL);
+	assert_true(!there("out/wsync-1") && there("out/wsync-3") && there("out/wsync-4"));
+	ws_disk_prune("out", 0, urls, 2, NULL, NULL);
+	assert_int_equal(count(), 0);
+}
+
+static void tell(void *told, const struct ws_err *why)
+{
+	(void)why;
+	++*(size_t *)told;
+}
+
+static void what_was_not_written_here_stays(void **state)
+{
+	(void)state;
+	size_t told = 0;
+	publish_and_forget("1", 1);
+	put("out/wsync-1/notes", "precious");
+	assert_int_equal(mkdir("out/wsync-2", 0700), 0);
+	put("out/wsync-2/wsync.json", "{\"schema\":1,\"endpoints\":[],\"files\":[\"../../x\"]}");
+	assert_int_equal(mkdir("out/wsync-3", 0700), 0);
+	put("out/wsync-3/wsync.json", "{\"schema\":1,\"endpoints\":[\"http://a:1\"],\"files\":[\"sub\"]}");
+	assert_int_equal(mkdir("out/wsync-3/sub", 0700), 0);
+	put("out/wsync-3/sub/file", "precious");
+	assert_int_equal(mkdir("elsewhere", 0700), 0);
+	put("elsewhere/wsync.json", "{\"schema\":1,\"endpoints\":[\"http://a:1\"],\"files\":[]}");
+	assert_int_equal(symlink("../elsewhere", "out/wsync-4"), 0);
+	put("out/wsync-5", "a file");
+	ws_disk_prune("out", 0, urls, 2, tell, &told);
+	assert_true(there("out/wsync-1/notes") && there("out/wsync-1/model.safetensors"));
+	assert_true(there("out/wsync-2/wsync.json") && there("elsewhere/wsync.json") && there("out/wsync-5"));
+	assert_true(told >= 2);
+	ws_disk_end(&(struct ws_disk)WS_DISK_INIT);
+}
+
+static void too_little_room_is_said(void **state)
+{
+	(void)state;
+	struct ws_err err = WS_ERR_INIT;
+	assert_int_equal(ws_disk_room(".", 1, &err), 0);
+	assert_int_equal(ws_disk_room("not/there/yet", UINT64_MAX, &err), 0);
+	assert_int_equal(ws_disk_room(".", UINT64_MAX, &err), -1);
+	assert_int_equal(err.code, WS_ESYSTEM);
+	assert_non_null(strstr(err.msg, "has room for"));
+}
+
+/* ---- a plan as files ---- */
+
+static int count_bytes(void *ctx, uint64_t bytes, struct ws_err *err)
+{
+	uint64_t *left = ctx;
+	if (bytes > *left)
+		return ws_err_set(err, WS_ECANCELLED, "enough");
+	*left -= bytes;
+	return 0;
+}
+
+static void write_plan(const struct ws_plan *p, const char *dir)
+{
+	struct ws_err err = WS_ERR_INIT;
+	uint64_t left = p->bytes;
+	for (size_t b = 0; b < p->n_buckets; b++) {
+		struct ws_payload *payloads;
+		size_t n;
+		assert_int_equal(ws_plan_payloads(p, b, &payloads, &n, &err), 0);
+		if (ws_plan_file_write(p, b, payloads, n, dir, count_bytes, &left, &err))
+			fail_msg("%s", err.msg);
+		ws_plan_payloads_free(payloads, n);
+	}
+	assert_int_equal(left, 0);
+	assert_int_equal(ws_plan_index_write(p, dir, &err), 0);
+}
+
+static void write_source(void)
+{
+	static const char header[] = "{\"a\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,3]},"
+	                             "\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[3,11]},"
+	                             "\"c\":{\"dtype\":\"BF16\",\"shape\":[5,1],\"data_offsets\":[11,21]}}";
+	char file[512];
+	uint64_t n = sizeof header - 1;
+	memcpy(file, &n, 8);
+	memcpy(file + 8, header, n);
+	for (size_t i = 0; i < 21; i++)
+		file[8 + n + i] = (char)(i + 1);
+	struct ws_err err = WS_ERR_INIT;
+	assert_int_equal(ws_file_make("s.safetensors", file, 8 + n + 21, &err), 0);
+}
+
+static struct ws_source *open_source(const char *path)
+{
+	struct ws_source *s = NULL;
+	struct ws_err err = WS_ERR_INIT;
+	if (ws_source_open(&path, 1, &s, &err))
+		fail_msg("%s", err.msg);
+	return s;
+}
+
+static void a_plan_as_files_is_the_same_checkpoint(void **state)
+{
+	(void)state;
+	static const uint64_t sizes[] = { 1 << 20, 12, 1 };
+	struct ws_err err = WS_ERR_INIT;
+	write_source();
+	struct ws_source *s = open_source("s.safetensors");
+	const struct ws_source *const sources[] = { s };
+	struct ws_catalog *c = NULL;
+	assert_int_equal(ws_catalog_make(sources, 1, &(struct ws_catalog_opts){ 0 }, &c, &err), 0);
+	for (size_t i = 0; i < 3; i++) {
+		char dir[16];
+		struct ws_plan *p = NULL;
+		snprintf(dir, sizeof dir, "d%zu", i);
+		assert_int_equal(mkdir(dir, 0700), 0);
+		const struct ws_plan_opts opts = { .bucket_size = sizes[i], .format = WS_FORMAT_FLATTENED };
+		assert_int_equal(ws_plan_make(c, &opts, &p, &err), 0);
+		write_plan(p, dir);
+		struct ws_source *back = open_source(dir);
+		assert_int_equal(ws_source_count(back), 3);
+		for (size_t k = 0; k < 3; k++) {
+			const struct ws_tensor *t = ws_source_tensor(s, k), *u = ws_source_find(back, t->name);
+			uint64_t was, is;
+			assert_non_null(u);
+			assert_int_equal(ws_source_hash(s, t, &was, &err) | ws_source_hash(back, u, &is, &err), 0);
+			assert_true(was == is && t->dtype == u->dtype && t->n_dims == u->n_dims);
+		}
+		ws_source_close(back);
+		ws_plan_free(p);
+	}
+	assert_true(there("d0/model.safetensors") && !there("d0/model.safetensors.index.json"));
+	assert_true(there("d2/model-00003-of-00003.safetensors"));
+	ws_catalog_free(c);
+	ws_source_close(s);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		IN_SCRATCH(a_name_is_given_once),
+		IN_SCRATCH(what_was_not_published_is_gone),
+		IN_SCRATCH(what_the_dead_left_is_removed_and_the_living_are_not),
+		IN_SCRATCH(old_ones_go_where_nobody_needs_them),
+		IN_SCRATCH(what_was_not_written_here_stays),
+		IN_SCRATCH(too_little_room_is_said),
+		IN_SCRATCH(a_plan_as_files_is_the_same_checkpoint),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
