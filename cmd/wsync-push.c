@@ -24,15 +24,16 @@ static struct {
 	struct transforming transforming;
 	struct opt_list endpoints, include, exclude;
 	struct pushing pushing;
-	const char *pool, *weight_version, *asleep, *prove_flush, *lock;
+	const char *pool, *weight_version, *asleep, *prove_flush, *lock, *lock_key_file;
 	unsigned sender, senders;
 	unsigned verify;
 	bool from_stdin, dry_run;
-	int64_t connect_ns, timeout_ns;
+	int64_t connect_ns, timeout_ns, lease_ns;
 } cfg = {
 	.pushing = PUSHING_DEFAULTS,
 	.connect_ns = 10 * WS_NS_PER_S,
 	.timeout_ns = WS_FOREVER,
+	.lease_ns = 30 * WS_NS_PER_S,
 };
 
 static struct {
@@ -76,7 +77,9 @@ static const struct opt opts[] = {
 	OPT_STRING(0, "prove-flush", "PROMPT", &cfg.prove_flush, "send this prompt before and after: nothing of it may come from the cache then"),
 	OPT_STRING(0, "asleep", "LIST", &cfg.asleep, "the servers have given away weights, kv_cache, cuda_graph (joined by commas) and get them back, the weights first"),
 	OPT_CALL(0, "sender", "I/N", take_sender, NULL, "one of N that push a part each; the last of a round says flush and version"),
-	OPT_STRING(0, "lock", "FILE", &cfg.lock, "by which the senders take turns; the same for all"),
+	OPT_STRING(0, "lock", "FILE|URL", &cfg.lock, "by which the senders take turns, the same for all: a file, or http://HOST:PORT/NAME of a wsync-gateway"),
+	OPT_STRING(0, "lock-key-file", "FILE", &cfg.lock_key_file, "what that gateway asks for"),
+	OPT_DURATION(0, "lock-lease", &cfg.lease_ns, "after which a silent sender has lost its turn there (30s)"),
 	OPT_CHOICE(0, "verify", verifies, &cfg.verify, "hold the names against the servers first (names), and their checksums against what was sent afterwards (hash)"),
 	OPT_GROUP("How long"),
 	OPT_DURATION(0, "connect-timeout", &cfg.connect_ns, "to reach the servers (10s)"),
@@ -213,6 +216,16 @@ static void free_again(struct again *a)
 	free(a->words);
 }
 
+static int read_lock_key(char **key, struct ui *ui, struct ws_err *err)
+{
+	bool loose = false;
+	if (cfg.lock_key_file && ws_client_read_key(cfg.lock_key_file, key, &loose, err))
+		return -1;
+	if (loose)
+		ui_warn(ui, NULL, "%s: others can read this key file", ui_text(cfg.lock_key_file));
+	return 0;
+}
+
 static int push(const struct opt_args *args, const struct targets *targets, struct ui *ui,
                 struct ws_err *err)
 {
@@ -235,11 +248,15 @@ static int push(const struct opt_args *args, const struct targets *targets, stru
 	};
 	struct ws_push *p = NULL;
 	struct again again = { 0 };
-	char state[PUSHING_PATH];
+	char state[PUSHING_PATH], *lock_key = NULL;
 	pushing_apply(&cfg.pushing, &o);
 	if (cfg.asleep && ws_memory_parse(cfg.asleep, &o.asleep, err))
 		return -1;
-	int rc = pushing_find_state(&cfg.pushing, state, &o, ui, err);
+	int rc = read_lock_key(&lock_key, ui, err);
+	o.lock_key = lock_key;
+	o.lock_lease_ns = cfg.lease_ns;
+	if (!rc)
+		rc = pushing_find_state(&cfg.pushing, state, &o, ui, err);
 	if (!rc)
 		rc = find_again(&again, &o, err);
 	if (!rc)
@@ -248,6 +265,9 @@ static int push(const struct opt_args *args, const struct targets *targets, stru
 		rc = cfg.from_stdin ? push_lines(p, ui, err) : push_once(p, args, ui, err);
 	ws_push_close(p);
 	free_again(&again);
+	if (lock_key)
+		explicit_bzero(lock_key, strlen(lock_key));
+	free(lock_key);
 	return rc;
 }
 

@@ -95,6 +95,8 @@ __wsync push,verify,gateway -l pause -x -a 'abort retract in_place none' -d 'wha
 __wsync push,verify,gateway -l on-partial -x -a 'resume pause' -d 'what becomes of half an update'
 __wsync push -l sender -x -d 'one of several'
 __wsync push -l lock -r -F -d 'by which senders take turns'
+__wsync push -l lock-key-file -r -F -d 'what the gateway that keeps the lock asks for'
+__wsync push -l lock-lease -x -d 'after which a silent sender has lost its turn'
 __wsync push,gateway -l verify -x -a 'names hash none' -d 'names first, checksums afterwards'
 __wsync push,verify,ctl,gateway -l master-address -x -d 'this machine as the endpoints reach it'
 __wsync push,verify,ctl,gateway -l master-port -x -d "the store's port"

@@ -9,7 +9,14 @@
  *   POST /set_sync_quantization      {quantization}
  *   GET  /health
  *
- * each also below /api/v1. What xorl's server has and we have not is a running trainer, so a sync names its
+ * each also below /api/v1; and locks with a lease, for senders that take turns (push.h):
+ *
+ *   POST /wsync/lock/NAME            {holder, lease_s}
+ *   POST /wsync/lock/NAME/renew      {token, lease_s}
+ *   POST /wsync/lock/NAME/release    {token, round}
+ *   GET  /wsync/lock/NAME
+ *
+ * What xorl's server has and we have not is a running trainer, so a sync names its
  * "source", or the gateway has one for those that do not. Endpoints live in the registry (registry.h).
  * Source of fields, defaults and answers: togethercomputer/xorl, src/xorl/server/api_server. */
 #ifndef WSYNC_GATEWAY_H

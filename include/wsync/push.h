@@ -101,10 +101,13 @@ struct ws_push_opts {
 	 * cannot be recorded is not begun; else it is warned about. */
 	const char *state_dir;
 	bool state_required;
-	/* One of several processes that push a part each; 0 and 1: the only one. They take turns by the lock
-	 * file, and the last of a round alone says flush (WS_FLUSH_LAST) and weight version. */
+	/* One of several processes that push a part each; 0 and 1: the only one. They take turns by the lock,
+	 * and the last of a round alone says flush (WS_FLUSH_LAST) and weight version. Without a lock and by
+	 * WS_PROTOCOL_EP_SCATTER they send at once, as ranks of the group that the first makes. */
 	unsigned sender, senders;
-	const char *sender_lock;
+	const char *sender_lock;    /* a file, or http://HOST:PORT/NAME of a wsync-gateway; NULL: none */
+	const char *lock_key;       /* asked for by that; NULL: none */
+	int64_t lock_lease_ns;      /* after which a holder that is silent has lost it; 0: 30 s */
 	int64_t lock_wait_ns;       /* for another push at the same endpoints to end; 0: WS_EREFUSED at once */
 	/* How this push is repeated, for the record: wsync-push in that directory with these options, which
 	 * begin with "--" and leave out endpoints and sources. NULL: not at all. */

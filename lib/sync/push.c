@@ -336,7 +336,7 @@ static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct 
 			return -1;
 	}
 	push_enter(p, WS_PHASE_PAUSE);
-	if (push_record(p, err) || push_pause(p, err) || push_wake_weights(p, err))
+	if (push_sender_still(p, err) || push_record(p, err) || push_pause(p, err) || push_wake_weights(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_FLUSH);
 	if (push_flush(p, err))
@@ -350,7 +350,7 @@ static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct 
 	p->spoilt = false;
 	push_enter(p, WS_PHASE_VERIFY);
 	(void)push_record(p, NULL);
-	if (push_verify(p, err) || push_set_version(p, err))
+	if (push_verify(p, err) || push_sender_still(p, err) || push_set_version(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_RESUME);
 	return push_wake_caches(p, err);

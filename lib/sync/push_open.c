@@ -89,8 +89,8 @@ static int check_senders(const struct ws_push_opts *o, struct ws_err *err)
 		return check_together(o, err);
 	if (o->sender_lock || o->dry_run)
 		return 0;
-	ws_err_set(err, WS_EUSAGE, "several senders need a lock file, by which they take turns");
-	return ws_err_hint(err, "give all of them the same --lock FILE, or let them send at once with --protocol "
+	ws_err_set(err, WS_EUSAGE, "several senders need a lock, by which they take turns");
+	return ws_err_hint(err, "give all of them the same --lock FILE or URL, or let them send at once with --protocol "
 	                        "ep-scatter");
 }
 

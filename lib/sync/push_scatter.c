@@ -344,9 +344,9 @@ static int transfer(struct ws_push *p, struct ws_err *err)
 	if (rc)
 		judge(p, false, WS_OK);
 	for (size_t k = 0; rc == 0 && k < p->scatter->n_batches; k++) {
-		struct batch b;
+		struct batch b = { 0 };
 		p->bucket = k;
-		rc = open_batch(p, k, &b, err);
+		rc = push_sender_still(p, err) || open_batch(p, k, &b, err) ? -1 : 0;
 		if (rc == 0)
 			rc = move_batch(p, k, &b, err);
 		close_batch(p, &b);

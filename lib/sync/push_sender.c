@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_sender.c - one of several processes that push a part of the weights each: pipeline stages, ranks
- * of experts. They take turns by a lock file; whoever finds that all the others have had theirs ends the
- * round, and alone says flush and weight version.
+ * of experts. They take turns by a lock file or a lock service; whoever finds that all the others have had
+ * theirs ends the round, and alone says flush and weight version.
  *
- * Which have had theirs stands in a file beside it, FILE.round: "N: I I ...\n". It is read and written
- * under the lock only. What is not understood there is a round that nobody has begun. */
+ * Which have had theirs stands in a file beside it, FILE.round: "N: I I ...\n", or is kept by the service
+ * with the lock. It is read and written under the lock only. What is not understood there is a round that
+ * nobody has begun. */
 #include "push_state.h"
 
 #include "file.h"
+#include "lease.h"
 #include "lock.h"
 
 #include <stdio.h>
@@ -90,23 +92,43 @@ static void look_around(struct ws_push *p, bool *had)
 	p->not_last = others + 1 < p->opts.senders;
 }
 
+/* The file, and who had a turn. */
+static int take_file(struct ws_push *p, const char *what, int64_t wait, struct ws_err *err)
+{
+	p->sender_fd = ws_lock_take(p->opts.sender_lock, what, wait, p->opts.cancel, err);
+	return p->sender_fd < 0 || read_round(p, p->had_turn, err) ? -1 : 0;
+}
+
+static int take_lease(struct ws_push *p, const char *what, int64_t wait, struct ws_err *err)
+{
+	const struct ws_lease_opts opts = {
+		.url = p->opts.sender_lock, .api_key = p->opts.lock_key, .what = what,
+		.lease_ns = p->opts.lock_lease_ns, .wait_ns = wait, .cancel = p->opts.cancel, .log = p->opts.log,
+	};
+	return ws_lease_take(&opts, p->had_turn, p->opts.senders, &p->lease, err);
+}
+
+int push_sender_still(struct ws_push *p, struct ws_err *err)
+{
+	return p->lease ? ws_lease_check(p->lease, err) : 0;
+}
+
 int push_sender_enter(struct ws_push *p, struct ws_err *err)
 {
 	const int64_t wait = p->opts.lock_wait_ns > 0 ? p->opts.lock_wait_ns : p->opts.bucket_ns;
-	char what[64];
+	char *what = p->turn;
 	if (p->opts.senders < 2 || push_together(p))
 		return 0;
 	p->not_last = true;
 	if (p->opts.dry_run || !p->opts.n_endpoints)
 		return 0;
-	snprintf(what, sizeof what, "turn of sender %u of %u", p->opts.sender, p->opts.senders);
-	p->sender_fd = ws_lock_take(p->opts.sender_lock, what, wait, p->opts.cancel, err);
-	if (p->sender_fd < 0)
-		return -1;
+	snprintf(what, sizeof p->turn, "turn of sender %u of %u", p->opts.sender, p->opts.senders);
 	p->had_turn = calloc(p->opts.senders + 1, sizeof *p->had_turn);
 	if (!p->had_turn)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	if (read_round(p, p->had_turn, err)) {
+	if (ws_lease_is_url(p->opts.sender_lock) ? take_lease(p, what, wait, err) : take_file(p, what, wait, err)) {
+		ws_lock_drop(p->sender_fd);
+		p->sender_fd = -1;
 		free(p->had_turn);
 		p->had_turn = NULL;
 		return -1;
@@ -120,12 +142,16 @@ int push_sender_enter(struct ws_push *p, struct ws_err *err)
 void push_sender_leave(struct ws_push *p, bool ok)
 {
 	struct ws_err err = WS_ERR_INIT;
-	if (p->sender_fd < 0)
+	if ((p->sender_fd < 0 && !p->lease) || !p->had_turn)
 		return;
 	/* The round is over, or one more has had its turn; one that failed may come again. */
 	if (ok)
 		p->had_turn[p->opts.sender] = true;
-	if (ok && write_round(p, p->not_last ? p->had_turn : NULL, &err))
+	const bool *had = p->not_last ? p->had_turn : NULL;
+	const int rc = p->lease ? ws_lease_release(p->lease, had, ok ? p->opts.senders : 0, &err) :
+	               ok ? write_round(p, had, &err) : 0;
+	p->lease = NULL;
+	if (rc && ok)
 		push_warn(p, NULL, "the other senders will not know of this one: %s", err.msg);
 	free(p->had_turn);
 	p->had_turn = NULL;

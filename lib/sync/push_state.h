@@ -90,6 +90,8 @@ struct ws_push {
 	bool all_names;                    /* nothing was included or excluded */
 	struct push_disk *disk;            /* of --backend disk: what the servers load; NULL */
 	int sender_fd;                     /* the senders' lock, held; -1 */
+	struct ws_lease *lease;            /* or by a lock service; NULL */
+	char turn[64];                     /* "turn of sender 1 of 2", for sentences */
 	bool *had_turn;                    /* of this round: [1..opts.senders]; NULL */
 	bool not_last;                     /* others have still to come: no flush, no version */
 	bool moving;                       /* two-phase: what was prepared has begun to be broadcast, */
@@ -166,6 +168,7 @@ void push_warn_asleep(struct ws_push *p, struct ws_err *err);
 
 /* push_sender.c: turns of several senders */
 int push_sender_enter(struct ws_push *p, struct ws_err *err); /* waits for ours */
+int push_sender_still(struct ws_push *p, struct ws_err *err); /* -1: it has ended, by itself */
 void push_sender_leave(struct ws_push *p, bool ok);
 
 /* push_lead.c: several senders of one group. We are the first */

@@ -34,6 +34,8 @@ static int move_all(struct ws_push *p, struct ws_err *err)
 		if (rc == 0 && next.payloads && stages)
 			t->ops->stage(t, next.payloads, next.n_payloads);
 		if (rc == 0)
+			rc = push_sender_still(p, err);
+		if (rc == 0)
 			rc = p->protocol->bucket(p, &now, err);
 		close_bucket(&now);
 	}

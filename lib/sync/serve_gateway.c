@@ -21,6 +21,9 @@ static const struct route {
 	{ "sync_inference_weights", "POST", gateway_sync },
 	{ "set_sync_quantization", "POST", gateway_set_quantization },
 	{ "health", "GET", NULL },
+}, lock_routes[] = {
+	{ "lock", "POST", gateway_lock_post },
+	{ "lock", "GET", gateway_lock_get },
 };
 
 /* ---- answers ---- */
@@ -149,8 +152,10 @@ ws_deadline gateway_until(const struct ws_gateway *g)
 
 /* ---- one request ---- */
 
-static const struct route *find_route(const char *path)
+static const struct route *find_route(const char *path, const char *method)
 {
+	if (strncmp(path, "/wsync/lock/", 12) == 0)
+		return &lock_routes[strcmp(method, "GET") == 0];
 	if (strncmp(path, "/api/v1/", 8) == 0)
 		path += 7;
 	for (size_t i = 0; *path == '/' && i < sizeof routes / sizeof routes[0]; i++)
@@ -162,7 +167,7 @@ static const struct route *find_route(const char *path)
 static bool admit(void *ctx, const struct ws_serve_request *rq, struct ws_serve_reply *rp)
 {
 	const struct ws_gateway *g = ctx;
-	const struct route *r = find_route(rq->path);
+	const struct route *r = find_route(rq->path, rq->method);
 	if (!g->opts.api_key || (r && !r->run) || ws_serve_has_key(rq, g->opts.api_key, true))
 		return true;
 	answer_detail(rp, 401, "Unauthorized");
@@ -194,7 +199,7 @@ static void run(struct gateway_call *c, const struct route *r)
 static void handle(void *ctx, const struct ws_serve_request *rq, struct ws_serve_reply *rp)
 {
 	struct ws_gateway *g = ctx;
-	const struct route *r = find_route(rq->path);
+	const struct route *r = find_route(rq->path, rq->method);
 	struct gateway_call c = { .gateway = g, .rq = rq, .rp = rp };
 	const int64_t start = ws_now_ns();
 	*rp = (struct ws_serve_reply){ .status = 200, .type = "application/json" };
@@ -264,6 +269,7 @@ void ws_gateway_stop(struct ws_gateway *g)
 	ws_serve_http_close(g->http);
 	ws_cancel_fini(&g->stop);
 	gateway_quant_free(&g->quant);
+	gateway_locks_free(g->locks);
 	pthread_mutex_destroy(&g->pushing);
 	pthread_mutex_destroy(&g->lock);
 	free(g);

@@ -4,6 +4,7 @@
  *   serve_gateway.c            life, routes, answers
  *   serve_gateway_endpoints.c  add, list, remove
  *   serve_gateway_sync.c       a push, as a request says
+ *   serve_gateway_locks.c      locks with a lease
  *   serve_gateway_quant.c      a quantization_config as xorl takes it */
 #ifndef WS_SYNC_SERVE_GATEWAY_H
 #define WS_SYNC_SERVE_GATEWAY_H
@@ -26,6 +27,8 @@ struct gateway_quant {
 	size_t n_skip;
 };
 
+struct gateway_locks;
+
 struct ws_gateway {
 	struct ws_gateway_opts opts;
 	char host[WS_SERVE_HOST], url[WS_SERVE_URL];
@@ -35,6 +38,7 @@ struct ws_gateway {
 	pthread_mutex_t pushing;      /* one push at a time */
 	pthread_mutex_t lock;         /* of what follows */
 	struct gateway_quant quant;   /* of syncs that say nothing */
+	struct gateway_locks *locks;  /* NULL: nobody asked for one yet */
 };
 
 struct gateway_call {
@@ -66,6 +70,9 @@ void gateway_list(struct gateway_call *c);
 void gateway_remove(struct gateway_call *c);
 void gateway_sync(struct gateway_call *c);
 void gateway_set_quantization(struct gateway_call *c);
+void gateway_lock_post(struct gateway_call *c);
+void gateway_lock_get(struct gateway_call *c);
+void gateway_locks_free(struct gateway_locks *l); /* NULL is fine */
 
 /* *rp is complete, whatever came of it. only: the URL of the one endpoint to push to; NULL: the pools'. */
 bool gateway_push(struct gateway_call *c, const char *only, struct ws_buf *message);

@@ -227,3 +227,64 @@ paused_by() { curl -sS "$1/wsync/journal" | grep -c pause_generation; }
 	curl -sS "$slow/wsync/journal" >journal
 	grep -q continue_generation journal || explain "$(<journal)"
 }
+
+lock() { call "/wsync/lock/$1" "$2"; }
+number() { grep -o "\"$1\":[0-9]*" <<<"$out" | head -n 1 | cut -d: -f2; }
+
+@test "a lock is granted once, renewed, released with its round, and ends by itself" {
+	lock sync '{"holder":"a","lease_s":60}'
+	expect_code 200
+	out_has '"round":null'
+	token=$(number token)
+	lock sync '{"holder":"b"}'
+	expect_code 409
+	out_has '"holder":"a"'
+	lock sync/renew "{\"token\":$token,\"lease_s\":60}"
+	expect_code 200
+	lock sync/release "{\"token\":$((token - 1)),\"round\":null}"
+	expect_code 409
+	lock sync/release "{\"token\":$token,\"round\":{\"senders\":4,\"had\":[1,3]}}"
+	expect_code 200
+	lock sync '{"holder":"b","lease_s":1}'
+	expect_code 200
+	out_has '"round":{"senders":4,"had":[1,3]}'
+	[ "$(number token)" -gt "$token" ]
+	token=$(number token)
+	sleep 1.2
+	call /wsync/lock/sync
+	expect_code 200
+	out_has '"holder":null'
+	out_has '"had":[1,3]'
+	lock sync '{"holder":"c"}'
+	expect_code 200
+	lock sync/renew "{\"token\":$token}"
+	expect_code 409
+	out_has '"holder":"c"'
+}
+
+@test "locks that cannot be are refused" {
+	lock sync/renew '{"token":1}'
+	expect_code 409
+	lock sync/renew '{}'
+	expect_code 422
+	lock sync '{"lease_s":0}'
+	expect_code 422
+	lock sync '{"lease_s":4000}'
+	expect_code 422
+	for name in "" a/b a%20b "$(printf 'x%.0s' {1..65})" sync/take; do
+		lock "$name" '{}'
+		expect_code 404
+	done
+	lock sync '{}'
+	token=$(number token)
+	for round in 1 '{}' '{"senders":0,"had":[]}' '{"senders":2,"had":[3]}' '{"senders":2,"had":3}'; do
+		lock sync/release "{\"token\":$token,\"round\":$round}"
+		expect_code 422
+	done
+	call /wsync/lock/sync
+	expect_code 200
+	for i in $(seq 256); do printf 'url=%s/wsync/lock/many-%s\n' "$gateway" "$i"; done >many
+	try curl -sS -d '{}' -K many
+	lock one-more '{}'
+	expect_code 507
+}

@@ -243,3 +243,80 @@ assert max(s) < 1.6 * min(s), s'
 	try wsync-push m --sender 2/2 --protocol ep-scatter --master-port 1 --backend nccl
 	expect_status 2
 }
+
+asked_for() { curl -sS "$url/wsync/journal" | grep -q "$1"; }
+
+# gateway OPTION...: a gateway for locks; in $lock the lock "turn" of it.
+gateway() {
+	start gateway wsync-gateway --listen 127.0.0.1:0 "$@"
+	eventually 20 grep -q "ready at" gateway.out
+	lock=$(sed 's/^ready at //' gateway.out)/turn
+}
+
+@test "turns by a lock service: who comes later waits, and the last is known" {
+	model
+	endpoint a --model m --tp 2
+	gateway
+	for i in 1 2 3; do
+		case $i in 1) what='*layers.0.*' ;; 2) what='*layers.1.*' ;; 3) what='[!.]*[!0-9].weight' ;; esac
+		start "s$i" timeout -k 5 40 wsync-push m -e "$url" --sender "$i/3" --lock "$lock" --include "$what" \
+			--weight-version 5 --pause none
+		pids+=("$pid")
+	done
+	ended 0 "${pids[@]}"
+	holds "$url"
+	try wsync-ctl version -e "$url"
+	out_has 5
+	try curl -sS "${lock%/turn}/wsync/lock/turn"
+	[ "$out" = '{"holder":null,"held_s":0,"left_s":0,"round":null}' ] || explain "the lock is not free"
+	[ "$(grep -l 'weight version 5' s?.out | wc -l)" = 1 ] || explain "$(cat s?.out)"
+}
+
+@test "a lock service with a key, a held lock, and none at all" {
+	model
+	echo secret >key
+	chmod 600 key
+	gateway --require-key-file key
+	try wsync-push m -e localhost:1 --sender 1/2 --lock "$lock"
+	expect_status 5
+	err_has "--lock-key-file"
+	curl -sS -H "x-api-key: secret" -d '{"holder":"somebody else"}' "${lock%/turn}/wsync/lock/turn" >/dev/null
+	try wsync-push m -e localhost:1 --sender 1/2 --lock "$lock" --lock-key-file key --lock-wait 600ms
+	expect_status 10
+	err_has "turn of sender 1 of 2: somebody else is still at work on it after 600 ms"
+	try wsync-push m -e localhost:1 --sender 1/2 --lock http://127.0.0.1:1/turn
+	expect_status 4
+	try wsync-push m -e localhost:1 --sender 1/2 --lock http://127.0.0.1:1
+	expect_status 2
+	err_has "neither a file nor http://HOST:PORT/NAME"
+}
+
+@test "a sender that slept past its lease ends before its next bucket" {
+	model
+	endpoint a --model m --fault slow:update_weights_from_distributed:1
+	gateway
+	start s1 wsync-push m -e "$url" --sender 1/2 --lock "$lock" --lock-lease 1s --bucket-size 64KiB
+	slept=$pid
+	eventually 20 asked_for update_weights_from_distributed
+	kill -STOP "$slept"
+	sleep 2.5
+	curl -sS -d '{"holder":"the next"}' "${lock%/turn}/wsync/lock/turn" | grep -q token
+	kill -CONT "$slept"
+	ended 5 "$slept"
+	grep -q "the lock was lost to the next" s1.err || explain "$(cat s1.err)"
+}
+
+@test "a sender that is killed keeps the others waiting no longer than its lease" {
+	model
+	endpoint a --model m --fault slow:update_weights_from_distributed:1
+	gateway
+	start s1 wsync-push m -e "$url" --sender 1/2 --lock "$lock" --lock-lease 2s
+	dead=$pid
+	eventually 20 asked_for pause
+	kill -KILL "$dead"
+	try wsync-push m -e "$url" --sender 2/2 --lock "$lock" --lock-wait 20s
+	expect_status 0
+	try wsync-push m -e "$url" --sender 1/2 --lock "$lock" --lock-wait 20s --weight-version 3
+	expect_status 0
+	holds "$url"
+}
