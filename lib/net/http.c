@@ -22,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_IDLE_S = 3, LOG_BYTES = 2000 };
+enum { MAX_IDLE_S = 3, MAX_KEPT = 1024, LOG_BYTES = 2000 };
 
 struct ws_http {
 	CURLM *multi;
@@ -111,6 +111,9 @@ int ws_http_open(const struct ws_http_opts *opts, struct ws_http **out, struct w
 	h->connect_ns = opts->connect_ns > 0 ? opts->connect_ns : 10 * WS_NS_PER_S;
 	h->max_reply = opts->max_reply ? opts->max_reply : (size_t)64 << 20;
 	h->log = opts->log;
+	/* By itself libcurl keeps four times as many idle connections as there are requests in flight: as the
+	 * last of a hundred answers comes in, that closes those of the others, one after the other. */
+	curl_multi_setopt(h->multi, CURLMOPT_MAXCONNECTS, (long)MAX_KEPT);
 	if (add_header(&h->headers, "Content-Type: application/json", err) ||
 	    /* Without this a large body waits for a "100 Continue" that few servers send. */
 	    add_header(&h->headers, "Expect:", err) ||
