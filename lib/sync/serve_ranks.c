@@ -74,21 +74,6 @@ static int open_mesh(struct ws_serve_rank *r, struct ws_err *err)
 	return 0;
 }
 
-/* torch's constructor returns when the mesh is complete, our part of it is up earlier. */
-static int await_everybody(struct ws_serve_rank *r, struct ws_err *err)
-{
-	struct ws_buf value;
-	int rc = 0;
-	for (unsigned i = 0; i < r->group->world_size && !rc; i++) {
-		char key[sizeof r->prefix + 16];
-		snprintf(key, sizeof key, "%s%u", r->prefix, i);
-		ws_buf_init(&value, 1 << 20);
-		rc = ws_store_client_get(r->client, key, r->until, &value, err);
-		ws_buf_free(&value);
-	}
-	return rc;
-}
-
 static int join(struct ws_serve_rank *r, struct ws_err *err)
 {
 	const struct ws_serve_group *g = r->group;
@@ -107,7 +92,7 @@ static int join(struct ws_serve_rank *r, struct ws_err *err)
 	/* The mesh stands, and falls at once. */
 	if (fault == WS_FAULT_DROP)
 		return ws_err_set(err, WS_EDATA, "fault drop");
-	return await_everybody(r, err);
+	return 0;
 }
 
 int ws_serve_group_join(struct ws_serve_group *g, ws_deadline until, struct ws_err *err)
