@@ -160,8 +160,8 @@ struct ws_serve_note {
 };
 
 struct ws_serve_journal {
-	struct ws_serve_note *notes;
-	size_t n, cap;
+	struct ws_serve_note **blocks; /* of so many each that nothing has to move as they become more */
+	size_t n;
 	uint64_t omitted;         /* beyond the limit, or for want of memory */
 	uint64_t calls[WS_SERVE_MAX_ROUTES];
 	/* Totals over successful receives. */

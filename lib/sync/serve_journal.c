@@ -8,33 +8,37 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_NOTES = 50000 };
+enum { BLOCK = 250, BLOCKS = 200, MAX_NOTES = BLOCK * BLOCKS };
+
+static struct ws_serve_note *note_at(const struct ws_serve_journal *j, size_t place)
+{
+	return &j->blocks[place / BLOCK][place % BLOCK];
+}
 
 static int grow(struct ws_serve_journal *j)
 {
-	const size_t cap = j->cap ? 2 * j->cap : 64;
-	struct ws_serve_note *notes = realloc(j->notes, cap * sizeof *notes);
-	if (!notes)
+	if (!j->blocks && !(j->blocks = calloc(BLOCKS, sizeof *j->blocks)))
 		return -1;
-	j->notes = notes;
-	j->cap = cap;
-	return 0;
+	struct ws_serve_note **block = &j->blocks[j->n / BLOCK];
+	if (!*block)
+		*block = calloc(BLOCK, sizeof **block);
+	return *block ? 0 : -1;
 }
 
 size_t ws_serve_journal_begin(struct ws_serve_journal *j, const struct ws_serve_note *note)
 {
-	if (j->n >= MAX_NOTES || (j->n == j->cap && grow(j))) {
+	if (j->n >= MAX_NOTES || (j->n % BLOCK == 0 && grow(j))) {
 		j->omitted++;
 		return SIZE_MAX;
 	}
-	j->notes[j->n] = *note;
+	*note_at(j, j->n) = *note;
 	return j->n++;
 }
 
 void ws_serve_journal_end(struct ws_serve_journal *j, size_t place, const struct ws_serve_note *note)
 {
 	if (place < j->n)
-		j->notes[place] = *note;
+		*note_at(j, place) = *note;
 	else
 		free(note->ignored_names);
 }
@@ -42,8 +46,10 @@ void ws_serve_journal_end(struct ws_serve_journal *j, size_t place, const struct
 void ws_serve_journal_fini(struct ws_serve_journal *j)
 {
 	for (size_t i = 0; i < j->n; i++)
-		free(j->notes[i].ignored_names);
-	free(j->notes);
+		free(note_at(j, i)->ignored_names);
+	for (size_t i = 0; j->blocks && i < BLOCKS; i++)
+		free(j->blocks[i]);
+	free(j->blocks);
 	*j = (struct ws_serve_journal){ 0 };
 }
 
@@ -147,7 +153,7 @@ void ws_serve_journal_write(struct ws_serve *s, struct ws_buf *out)
 	write_totals(&w, &s->journal, s->model != NULL);
 	ws_jw_array(&w, "requests");
 	for (size_t i = 0; i < s->journal.n; i++)
-		write_note(&w, &s->journal.notes[i]);
+		write_note(&w, note_at(&s->journal, i));
 	ws_jw_end_array(&w);
 	ws_jw_end_object(&w);
 	pthread_mutex_unlock(&s->lock);
