@@ -251,9 +251,9 @@ def run_program(name, args, endpoints, seconds=60):
 class Session:
     """wsync-push --stdin: one source in, one result out, the group kept in between."""
 
-    def __init__(self, endpoints, *options):
+    def __init__(self, endpoints, *options, stderr=None):
         self.child = start(push_argv(endpoints, [], ("--stdin",) + options), push_env(),
-                           stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr)
         self.lines = Lines(self.child.stdout)
 
     def push(self, source, seconds=60):
