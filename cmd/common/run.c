@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 struct ws_cancel run_cancel = WS_CANCEL_INIT;
@@ -61,10 +62,23 @@ static void install_handlers(void)
 	signal(SIGPIPE, SIG_IGN);
 }
 
+/* The usual soft limit is for programs that use select(2). Connections to a few hundred endpoints are more
+ * than that, and the hard limit is what the administrator meant. */
+static void raise_file_limit(void)
+{
+	enum { PLENTY = 65536 };
+	struct rlimit limit;
+	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= PLENTY)
+		return;
+	limit.rlim_cur = limit.rlim_max < PLENTY ? limit.rlim_max : PLENTY;
+	setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 void run_start(const char *name)
 {
 	program = name;
 	open_missing_descriptors();
+	raise_file_limit();
 	const int n = snprintf(notice, sizeof notice,
 	                       "\n%s: interrupted, cleaning up (again to quit at once)\n", name);
 	notice_len = n > 0 && (size_t)n < sizeof notice ? (size_t)n : sizeof notice - 1;

@@ -293,7 +293,7 @@ static int meet_senders(struct ws_push *p, struct ws_err *err)
 static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
 	push_enter(p, WS_PHASE_CONNECT);
-	if (push_sender_enter(p, err) || push_claim(p, err))
+	if (push_check_files(p, err) || push_sender_enter(p, err) || push_claim(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_PLAN);
 	p->format = push_choose_format(p);
@@ -322,7 +322,7 @@ static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct 
 	if (push_prove_before(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_INIT);
-	if (name_group(p, err) || push_record_begin(p, s, err))
+	if (push_check_ranks_files(p, err) || name_group(p, err) || push_record_begin(p, s, err))
 		return -1;
 	/* What torch the servers run is known once they joined, and with it what they cannot take. */
 	if (init_group(p, err) || push_check_plan(p, err))

@@ -2,8 +2,9 @@
 /* push_state.h - what the files of the push share: push.c (the life of a run), push_open.c (before and
  * after), push_connect.c (who the endpoints are and what is legal), push_names.c (what the tensors are
  * called), push_fp8.c (who keeps FP8), push_values.c (what tensors are computed from), push_transfer.c
- * (buckets), push_protocol.h (how they get into servers), push_sender.c (turns of several), push_lead.c and push_follow.c (several at once), push_verify.c
- * (hashes), push_ledger.c (what stays written down, and who else may push). */
+ * (buckets), push_protocol.h (how they get into servers), push_sender.c (turns of several), push_lead.c and
+ * push_follow.c (several at once), push_verify.c (hashes), push_ledger.c (what stays written down, and who
+ * else may push), push_files.c (descriptors). */
 #ifndef WS_SYNC_PUSH_STATE_H
 #define WS_SYNC_PUSH_STATE_H
 
@@ -135,6 +136,11 @@ int push_flush(struct ws_push *p, struct ws_err *err);
 /* Tells every endpoint that is paused to continue; has deadlines of its own and cannot be cancelled. -1:
  * one of them did not agree, and is warned about. */
 int push_resume(struct ws_push *p, struct ws_err *err);
+
+/* push_files.c: may this process open what is needed for so many endpoints, and, once they are known, for
+ * their ranks? */
+int push_check_files(const struct ws_push *p, struct ws_err *err);
+int push_check_ranks_files(const struct ws_push *p, struct ws_err *err);
 
 /* push_ledger.c: all of them do nothing where no state directory is given */
 /* Takes the endpoints for ourselves, and their troubles with them: what dead pushes left there. */

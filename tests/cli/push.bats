@@ -567,3 +567,31 @@ expect_journal() {
 		lenient update update_weights_from_distributed
 	END
 }
+
+@test "too few open files for all endpoints are found out before one of them is asked" {
+	local urls=()
+	for port in {20001..20064}; do urls+=(-e "127.0.0.1:$port"); done
+	try prlimit --nofile=64 wsync-push small.safetensors "${urls[@]}" --json
+	expect_status 8
+	[[ $err =~ "64 endpoints need about "[0-9]+" open files, and this process may have 64" ]] || explain "expected the numbers"
+	err_has "hint: start it where it may have more: ulimit -n 512"
+	expect_json 'lines[-1]["error"]["phase"], [e["state"] for e in lines[-1]["endpoints"]].count("untouched")' "('connect', 64)"
+	try prlimit --nofile=64 wsync-push -n small.safetensors "${urls[@]}"
+	expect_status 8
+}
+
+@test "too few open files for all ranks are found out before one of them joins" {
+	endpoint one --tp 40
+	try prlimit --nofile=80 wsync-push small.safetensors -e "$url"
+	expect_status 8
+	err_has "1 endpoint needs about "
+	expect_journal "$url" '[p for p in paths if p not in ("/model_info", "/server_info", "/list_weights", "/openapi.json", "/wsync/journal")]' '[]'
+	try prlimit --nofile=80 wsync-push -n small.safetensors -e "$url"
+	expect_status 0
+}
+
+@test "a soft limit of open files is raised as far as it may be" {
+	endpoint one --tp 20
+	try prlimit --nofile=32: wsync-push small.safetensors -e "$url"
+	expect_status 0
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push_files.c - may this process open as many descriptors as the push will need?
+ *
+ * Without them nothing says so: a connection that cannot be opened looks like a server that is not there,
+ * and one that cannot be accepted keeps a group waiting until its deadline, with servers inside. */
+#include "push_protocol.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* A lock, and a connection for each of the questions that are asked first; one to the store and one for
+ * bytes of each rank. Some for a log, an epoll, a directory that is synced. */
+enum { PER_ENDPOINT = 4, PER_RANK = 2, SPARE = 24 };
+
+/* The lowest that is free: descriptors are given out from below. */
+static rlim_t in_use(rlim_t limit)
+{
+	const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return limit;
+	close(fd);
+	return (rlim_t)fd;
+}
+
+static int check(const struct ws_push *p, rlim_t more, struct ws_err *err)
+{
+	struct rlimit limit;
+	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur == RLIM_INFINITY)
+		return 0;
+	const rlim_t need = in_use(limit.rlim_cur) + more + SPARE;
+	if (need <= limit.rlim_cur)
+		return 0;
+	unsigned long long enough = 256;
+	while (enough < need)
+		enough *= 2;
+	ws_err_set(err, WS_ESYSTEM, "%zu endpoint%s about %llu open files, and this process may have %llu",
+	           p->opts.n_endpoints, p->opts.n_endpoints == 1 ? " needs" : "s need",
+	           (unsigned long long)need, (unsigned long long)limit.rlim_cur);
+	return ws_err_hint(err, "start it where it may have more: ulimit -n %llu", enough);
+}
+
+static bool joins(const struct ws_push *p)
+{
+	return !p->opts.dry_run && !p->protocol->groupless;
+}
+
+int push_check_files(const struct ws_push *p, struct ws_err *err)
+{
+	const rlim_t each = joins(p) ? PER_ENDPOINT + PER_RANK : PER_ENDPOINT;
+	return p->known /* and connected */ ? 0 : check(p, p->opts.n_endpoints * each, err);
+}
+
+int push_check_ranks_files(const struct ws_push *p, struct ws_err *err)
+{
+	rlim_t ranks = 0;
+	if (p->group || !joins(p))
+		return 0;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		ranks += p->members[i].ranks;
+	return check(p, ranks * PER_RANK, err);
+}
