@@ -14,7 +14,7 @@
 enum {
 	WS_GENERATE_MAX_BATCH = 512,
 	WS_GENERATE_MAX_TOLD = 1 << 20,   /* logarithms beside those of the tokens themselves */
-	WS_GENERATE_MAX_ROUTED = 1 << 24, /* experts */
+	WS_GENERATE_MAX_ROUTED = 1 << 22, /* experts */
 	WS_GENERATE_RID = 160
 };
 

@@ -291,7 +291,7 @@ static int read_routed(const struct ws_serve *s, struct ws_generate *g, const st
 		              "(--keep none)");
 	for (size_t i = 0; i < g->n && g->routed; i++)
 		tokens += g->items[i].n_prompt + g->items[i].n_new;
-	if (tokens * shape->layers > WS_GENERATE_MAX_ROUTED / shape->k)
+	if (tokens * shape->layers * shape->k > WS_GENERATE_MAX_ROUTED)
 		return ws_err_set(err, WS_EREFUSED, "return_routed_experts: %zu tokens of %zu layers with %zu experts each: "
 		                  "this endpoint tells at most %d experts in one answer.", tokens, shape->layers,
 		                  shape->k, WS_GENERATE_MAX_ROUTED);

@@ -1,42 +1,62 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_toy.c - the toy model, token by token.
  *
- *   h        = mix(embed, token, position)
- *   each layer:  seen += mix(h, layer), shuffled: what a cache of keys and values holds
- *                experts  = the k with the highest mix(h, router, expert)
- *                h        = mix(h, seen, layer)
- *   score of class c = mix(h, head, c), 0 to 12 in logarithms to base 2
+ *   context  = mix(context, token)                          the same for all weights
+ *   f        = the sketches of embeddings and layers, each number with a sign that the context chooses
+ *   v        = 15/16 v + 11/32 f                            what a cache of keys and values holds
+ *   trace    = mix(trace, context, hash of the weights)     likewise
+ *   experts  = in each layer the k with the highest mix(context, layer, expert) + signs . (router + v)
+ *   score of class c, in logarithms to base 2
+ *            = mix(context, c), 0 to 8, + signs . (v + head) / 4 + mix(trace, head, c), 0 to 1/512
  *
- * mix is a bijection of 64 bits in which every bit of the outcome depends on every bit that went in, so
- * that a tensor in which one bit changed gives other scores, but for a chance of 2^-64. */
+ * So weights that are near each other give scores that are near each other, and any other bit in any tensor
+ * moves all scores a little. Sketches are so long that other weights move them by about 1. */
 #include "serve_toy.h"
 
 #include <string.h>
 
-enum { SCORES = 12 };
+enum { SCORES = 8, SCORE_BITS = 30, TRACE_BITS = 21 };
 
-static uint64_t mix(uint64_t x)
+static uint64_t scramble(uint64_t x)
 {
 	x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
 	x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
 	return x ^ x >> 31;
 }
 
-static uint64_t mix2(uint64_t a, uint64_t b)
+uint64_t ws_toy_mix(uint64_t a, uint64_t b)
 {
-	return mix(mix(a) + b * UINT64_C(0x9e3779b97f4a7c15));
+	return scramble(scramble(a) + (b + 1) * UINT64_C(0x9e3779b97f4a7c15));
+}
+
+enum { SIGNS = 1 << WS_TOY_WIDTH };
+
+/* The numbers of v, added and taken away as the bits of the index say. */
+static void sum_signed(const int64_t *v, int64_t sums[SIGNS])
+{
+	sums[0] = 0;
+	for (size_t k = 0; k < WS_TOY_WIDTH; k++)
+		sums[0] -= v[k];
+	for (size_t k = 0; k < WS_TOY_WIDTH; k++)
+		for (size_t b = 0; b < (size_t)1 << k; b++)
+			sums[(size_t)1 << k | b] = sums[b] + 2 * v[k];
 }
 
 /* ---- layers ---- */
 
 /* The k best of all experts, best first. */
-static void choose_experts(uint64_t h, uint64_t router, const struct ws_routing_shape *shape, int32_t *out)
+static void choose_experts(const struct ws_toy_state *st, const struct ws_toy_sketch *router, size_t layer,
+                           const struct ws_routing_shape *shape, int32_t *out)
 {
-	uint64_t best[WS_ROUTING_K];
-	const uint64_t key = mix2(h, router);
+	int64_t best[WS_ROUTING_K], v[WS_TOY_WIDTH], sums[SIGNS];
+	const uint64_t key = ws_toy_mix(st->context, layer);
 	size_t n = 0;
+	for (size_t k = 0; k < WS_TOY_WIDTH; k++)
+		v[k] = router->v[k] + st->v[k];
+	sum_signed(v, sums);
 	for (size_t e = 0; e < shape->experts; e++) {
-		const uint64_t score = mix2(key, e);
+		const uint64_t own = ws_toy_mix(key, e);
+		const int64_t score = (int64_t)(own >> 44) + sums[own % SIGNS]; /* 0 to 16, in 1/65536 */
 		size_t i = n;
 		for (; i > 0 && best[i - 1] < score; i--) {
 			if (i == shape->k)
@@ -52,24 +72,57 @@ static void choose_experts(uint64_t h, uint64_t router, const struct ws_routing_
 	}
 }
 
+static void add_signed(int64_t *f, const struct ws_toy_sketch *s, uint64_t bits)
+{
+	for (size_t k = 0; k < WS_TOY_WIDTH; k++)
+		f[k] += bits >> k & 1 ? s->v[k] : -s->v[k];
+}
+
+static int64_t root(size_t n)
+{
+	int64_t r = 1;
+	while ((size_t)((r + 1) * (r + 1)) <= n)
+		r++;
+	return r;
+}
+
+static void remember(const struct ws_toy *toy, struct ws_toy_state *st)
+{
+	int64_t f[WS_TOY_WIDTH] = { 0 };
+	const int64_t length = root(toy->n_layers + 1);
+	add_signed(f, &toy->embed, ws_toy_mix(st->context, WS_TOY_LAYERS));
+	for (size_t l = 0; l < toy->n_layers; l++)
+		add_signed(f, &toy->layer[l], ws_toy_mix(st->context, l));
+	for (size_t k = 0; k < WS_TOY_WIDTH; k++)
+		st->v[k] = (30 * st->v[k] + 11 * f[k] / length) / 32;
+	st->trace = ws_toy_mix(ws_toy_mix(st->trace, st->context), toy->body);
+}
+
 void ws_toy_step(const struct ws_toy *toy, struct ws_toy_state *st, int32_t token,
                  const struct ws_toy_shape *shape, int32_t *experts)
 {
 	const struct ws_routing_shape *routing = &shape->routing;
-	uint64_t h = mix2(mix2(toy->embed, (uint64_t)token), st->at);
+	st->context = ws_toy_mix(ws_toy_mix(st->context, st->at), (uint64_t)token);
+	remember(toy, st);
 	if (experts)
 		memset(experts, 0, routing->layers * routing->k * sizeof *experts);
-	for (size_t l = 0; l < toy->n_layers; l++) {
-		st->seen[l] = mix(st->seen[l]) + mix2(h, toy->layer[l]);
-		if (experts && l < routing->layers && !routing->dense[l])
-			choose_experts(h, toy->router[l], routing, experts + l * routing->k);
-		h = mix2(mix2(h, st->seen[l]), mix2(toy->layer[l], toy->router[l]));
-	}
-	st->hidden = mix2(h, toy->head);
+	for (size_t l = 0; experts && l < routing->layers; l++)
+		if (!routing->dense[l])
+			choose_experts(st, &toy->router[l], l, routing, experts + l * routing->k);
+	memcpy(st->out, st->v, sizeof st->out);
+	add_signed(st->out, &toy->head, st->context);
+	st->out_trace = ws_toy_mix(st->trace, toy->head_body);
 	st->at++;
 }
 
 /* ---- the next token ---- */
+
+static int64_t score(const struct ws_toy_state *st, const int64_t sums[SIGNS], size_t class)
+{
+	const uint64_t own = ws_toy_mix(st->context, class), trace = ws_toy_mix(st->out_trace, class);
+	return (int64_t)(own >> (64 - SCORE_BITS)) * SCORES + (int64_t)(trace >> (64 - TRACE_BITS)) +
+	       sums[own % SIGNS] * (WS_TOY_ONE / 65536 / 4);
+}
 
 static uint64_t members(const struct ws_toy_shape *shape, size_t class)
 {
@@ -79,9 +132,10 @@ static uint64_t members(const struct ws_toy_shape *shape, size_t class)
 void ws_toy_predict(const struct ws_toy_state *st, const struct ws_toy_shape *shape,
                     uint64_t temperature, struct ws_toy_row *out)
 {
-	int64_t best = 0;
+	int64_t best = INT64_MIN, sums[SIGNS];
+	sum_signed(st->out, sums);
 	for (size_t c = 0; c < shape->classes; c++) {
-		out->below[c] = (int64_t)(mix2(st->hidden, c) >> 34) * SCORES;
+		out->below[c] = score(st, sums, c);
 		best = out->below[c] > best ? out->below[c] : best;
 	}
 	out->sum = 0;
@@ -111,7 +165,7 @@ int32_t ws_toy_best(const struct ws_toy_row *row)
 int32_t ws_toy_draw(const struct ws_toy_row *row, const struct ws_toy_shape *shape, uint64_t seed,
                     uint64_t step)
 {
-	uint64_t left = mix2(seed, step) % row->sum;
+	uint64_t left = ws_toy_mix(seed, step) % row->sum;
 	size_t c = 0;
 	for (; left >= row->weight[c] * members(shape, c); c++)
 		left -= row->weight[c] * members(shape, c);

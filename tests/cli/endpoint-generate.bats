@@ -226,3 +226,30 @@ spoil() {
 	post "$url" '{"text": "a"}'
 	[ "$code" = 200 ] || explain "status $code"
 }
+
+@test "answers are off as far as the weights are" {
+	# compare ONE OTHER: the mean difference over the prompt, in thousandths.
+	compare() {
+		try wsync-verify logprobs --json "$1.json" "$2.json" --max-difference 100
+		mean=$(json 'round(1000 * next(l["mean"] for l in lines if l.get("part") == "prefill"))')
+	}
+	/usr/bin/python3 "$repo/tests/cli/scaled_model.py" s >/dev/null
+	cp -r s/bf16 bit
+	spoil bit 20000
+	for name in s/bf16 s/fp8 bit; do
+		endpoint "e${name//\//-}" --model "$name"
+		push "$name" -e "$url"
+		post "$url" '{"text": "the quick brown fox", "return_logprob": true, "logprob_start_len": 0}'
+		echo "$out" >"${name//\//-}.json"
+	done
+	endpoint empty --model s/bf16
+	post "$url" '{"text": "the quick brown fox", "return_logprob": true, "logprob_start_len": 0}'
+	echo "$out" >empty.json
+	compare s-bf16 bit
+	[ "$mean" -le 5 ] || explain "one bit: $mean"
+	compare s-bf16 s-fp8
+	[ "$mean" -gt 1 ] && [ "$mean" -lt 200 ] || explain "FP8: $mean"
+	near=$mean
+	compare s-bf16 empty
+	[ "$mean" -gt $((3 * near)) ] || explain "other weights: $mean, FP8: $near"
+}
