@@ -11,12 +11,14 @@
 #include "file.h"
 #include "lease.h"
 #include "lock.h"
+#include "wsync/str.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUND_MAX = 16 * 1024 };
+enum { ROUND_MAX = 16 * 1024, AGAIN_MS = 100 };
 
 static char *round_path(const struct ws_push *p)
 {
@@ -93,16 +95,16 @@ static void look_around(struct ws_push *p, bool *had)
 }
 
 /* The file, and who had a turn. */
-static int take_file(struct ws_push *p, const char *what, int64_t wait, struct ws_err *err)
+static int take_file(struct ws_push *p, int64_t wait, struct ws_err *err)
 {
-	p->sender_fd = ws_lock_take(p->opts.sender_lock, what, wait, p->opts.cancel, err);
+	p->sender_fd = ws_lock_take(p->opts.sender_lock, p->turn, wait, p->opts.cancel, err);
 	return p->sender_fd < 0 || read_round(p, p->had_turn, err) ? -1 : 0;
 }
 
-static int take_lease(struct ws_push *p, const char *what, int64_t wait, struct ws_err *err)
+static int take_lease(struct ws_push *p, int64_t wait, struct ws_err *err)
 {
 	const struct ws_lease_opts opts = {
-		.url = p->opts.sender_lock, .api_key = p->opts.lock_key, .what = what,
+		.url = p->opts.sender_lock, .api_key = p->opts.lock_key, .what = p->turn,
 		.lease_ns = p->opts.lock_lease_ns, .wait_ns = wait, .cancel = p->opts.cancel, .log = p->opts.log,
 	};
 	return ws_lease_take(&opts, p->had_turn, p->opts.senders, &p->lease, err);
@@ -113,20 +115,61 @@ int push_sender_still(struct ws_push *p, struct ws_err *err)
 	return p->lease ? ws_lease_check(p->lease, err) : 0;
 }
 
+static int let_go(struct ws_push *p, const bool *had, bool keep_round, struct ws_err *err)
+{
+	int rc = 0;
+	if (p->lease)
+		rc = ws_lease_release(p->lease, had, keep_round ? p->opts.senders : 0, err);
+	else if (keep_round)
+		rc = write_round(p, had, err);
+	ws_lock_drop(p->sender_fd);
+	p->sender_fd = -1;
+	p->lease = NULL;
+	return rc;
+}
+
+static int say_missing(const struct ws_push *p, int64_t wait, struct ws_err *err)
+{
+	char waited[32];
+	unsigned i = 1;
+	while (i < p->opts.senders && p->had_turn[i])
+		i++;
+	ws_format_duration(waited, sizeof waited, wait);
+	return ws_err_set(err, WS_ETIMEOUT, "%s: sender %u has not had its own after %s", p->turn, i, waited);
+}
+
+/* Whoever has had a turn already leaves the others theirs: one process may have another source at once. */
+static int take_turn(struct ws_push *p, int64_t wait, struct ws_err *err)
+{
+	const ws_deadline until = ws_deadline_in(wait);
+	for (;;) {
+		struct pollfd cancel = { .fd = ws_cancel_fd(p->opts.cancel), .events = POLLIN };
+		const int64_t left = ws_deadline_left(until) > 0 ? ws_deadline_left(until) : 1;
+		memset(p->had_turn, 0, (p->opts.senders + 1) * sizeof *p->had_turn);
+		if (ws_lease_is_url(p->opts.sender_lock) ? take_lease(p, left, err) : take_file(p, left, err))
+			return -1;
+		if (!p->in_round || !p->had_turn[p->opts.sender])
+			return 0;
+		(void)let_go(p, NULL, false, NULL);
+		if (ws_deadline_passed(until))
+			return say_missing(p, wait, err);
+		poll(&cancel, 1, AGAIN_MS);
+	}
+}
+
 int push_sender_enter(struct ws_push *p, struct ws_err *err)
 {
 	const int64_t wait = p->opts.lock_wait_ns > 0 ? p->opts.lock_wait_ns : p->opts.bucket_ns;
-	char *what = p->turn;
 	if (p->opts.senders < 2 || push_together(p))
 		return 0;
 	p->not_last = true;
 	if (p->opts.dry_run || !p->opts.n_endpoints)
 		return 0;
-	snprintf(what, sizeof p->turn, "turn of sender %u of %u", p->opts.sender, p->opts.senders);
+	snprintf(p->turn, sizeof p->turn, "turn of sender %u of %u", p->opts.sender, p->opts.senders);
 	p->had_turn = calloc(p->opts.senders + 1, sizeof *p->had_turn);
 	if (!p->had_turn)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	if (ws_lease_is_url(p->opts.sender_lock) ? take_lease(p, what, wait, err) : take_file(p, what, wait, err)) {
+	if (take_turn(p, wait, err)) {
 		ws_lock_drop(p->sender_fd);
 		p->sender_fd = -1;
 		free(p->had_turn);
@@ -142,19 +185,14 @@ int push_sender_enter(struct ws_push *p, struct ws_err *err)
 void push_sender_leave(struct ws_push *p, bool ok)
 {
 	struct ws_err err = WS_ERR_INIT;
-	if ((p->sender_fd < 0 && !p->lease) || !p->had_turn)
+	if (!p->had_turn)
 		return;
 	/* The round is over, or one more has had its turn; one that failed may come again. */
 	if (ok)
 		p->had_turn[p->opts.sender] = true;
-	const bool *had = p->not_last ? p->had_turn : NULL;
-	const int rc = p->lease ? ws_lease_release(p->lease, had, ok ? p->opts.senders : 0, &err) :
-	               ok ? write_round(p, had, &err) : 0;
-	p->lease = NULL;
-	if (rc && ok)
+	if (let_go(p, p->not_last ? p->had_turn : NULL, ok, &err) && ok)
 		push_warn(p, NULL, "the other senders will not know of this one: %s", err.msg);
+	p->in_round = ok ? p->not_last : p->in_round;
 	free(p->had_turn);
 	p->had_turn = NULL;
-	ws_lock_drop(p->sender_fd);
-	p->sender_fd = -1;
 }

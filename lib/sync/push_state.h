@@ -93,6 +93,7 @@ struct ws_push {
 	int sender_fd;                     /* the senders' lock, held; -1 */
 	struct ws_lease *lease;            /* or by a lock service; NULL */
 	char turn[64];                     /* "turn of sender 1 of 2", for sentences */
+	bool in_round;                     /* we had one in a round that was not over then */
 	bool *had_turn;                    /* of this round: [1..opts.senders]; NULL */
 	bool not_last;                     /* others have still to come: no flush, no version */
 	bool moving;                       /* two-phase: what was prepared has begun to be broadcast, */

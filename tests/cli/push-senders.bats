@@ -320,3 +320,97 @@ gateway() {
 	expect_status 0
 	holds "$url"
 }
+
+# lines N I: as many, of r$i, with versions.
+lines() { for k in $(seq "$1"); do printf 'r%s\tv%s\n' "$2" "$k"; done; }
+
+@test "turns of two senders with --stdin, whose groups are kept" {
+	model
+	split m 2 r
+	endpoint a --model m --tp 2
+	gateway
+	for how in turns "$lock"; do
+		lines 20 1 >lines1
+		lines 20 2 >lines2
+		start s2 timeout -k 5 50 bash -c "wsync-push --stdin -e $url --sender 2/2 --lock $how --json <lines2"
+		start s1 timeout -k 5 50 bash -c "wsync-push --stdin -e $url --sender 1/2 --lock $how --json <lines1"
+		wait "${background[-1]}" "${background[-2]}" || explain "$(cat s1.err s2.err)"
+		for i in 1 2; do
+			out=$(<s$i.out) err=$(<s$i.err)
+			expect_json 'sum(l["ok"] for l in lines if l["type"] == "result")' 20
+			err_lacks "comes again"
+		done
+		holds "$url"
+		try wsync-ctl version -e "$url"
+		out_has v20
+	done
+	# A group each, made once in each of the two, and no turn was had twice.
+	try curl -sS "$url/wsync/journal"
+	out=$(/usr/bin/python3 -c 'import json, sys
+paths = [r["path"] for r in json.load(sys.stdin)["requests"]]
+print(sum("init_weights" in p for p in paths), sum("update_weights_from_distributed" in p for p in paths))' <"$scratch/.out")
+	[[ $out == "4 "* ]] || explain "groups and buckets: $out"
+}
+
+@test "endpoints paused around all turns answer nobody between them" {
+	model
+	split m 3 r
+	for lineage in sglang-0.5 sglang-2026 xorl-legacy xorl slime; do
+		endpoint $lineage --lineage $lineage --model m --tp 2
+		rm -f turns turns.round
+		try wsync-ctl pause -e "$url"
+		expect_status 0
+		for i in 1 2 3; do
+			try wsync-push r$i -e "$url" --pause none --sender $i/3 --lock turns --weight-version 6
+			expect_status 0
+		done
+		try wsync-ctl resume -e "$url"
+		expect_status 0
+		out=$(curl -sS "$url/wsync/journal" | /usr/bin/python3 -c 'import json, sys
+print(*[r["path"] for r in json.load(sys.stdin)["requests"] if "_generation" in r["path"]])')
+		[ "$out" = "/pause_generation /continue_generation" ] || explain "$lineage was asked $out"
+		holds "$url"
+		try wsync-ctl version -e "$url"
+		out_has 6
+	done
+	endpoint s --lineage session --model m --tp 2
+	try wsync-push r1 -e "$url" --pause none --sender 1/3 --lock turns2
+	expect_status 5
+	err_has "it must not run requests then"
+}
+
+@test "the stages of a pipeline are one checkpoint, and a name is in one of them" {
+	model
+	/usr/bin/python3 - "$repo/tests/cli" <<-'END'
+		import os, shutil, sys
+		sys.path.insert(0, sys.argv[1])
+		from split_model import read, write
+		tensors = read("m/model.safetensors")
+		for i in range(3):
+		    os.makedirs(f"stage{i}")
+		    shutil.copy("m/config.json", f"stage{i}")
+		    write(f"stage{i}/model.safetensors", [t for t in tensors if (
+		        0 if ".layers.0." in t[0] or "embed" in t[0] else 1 if ".layers.1." in t[0] else 2) == i])
+	END
+	endpoint a --model m --tp 2
+	try wsync-push stage0 stage1 stage2 -e "$url" --verify hash --weight-version 9
+	expect_status 0
+	out_has "verified by hash"
+	holds "$url"
+	try wsync-push stage0 stage1 -e "$url"
+	expect_status 1
+	out_has "lm_head.weight"
+	mkdir twice
+	cp m/config.json twice
+	/usr/bin/python3 - "$repo/tests/cli" <<-'END'
+		import sys
+		sys.path.insert(0, sys.argv[1])
+		from split_model import read, write
+		write("twice/model.safetensors", [t for t in read("m/model.safetensors") if t[0] == "model.norm.weight"])
+	END
+	try wsync-push stage0 stage1 stage2 twice -e "$url"
+	expect_status 3
+	err_has "model.norm.weight"
+	err_has "stage2/model.safetensors"
+	err_has "twice/model.safetensors"
+}
