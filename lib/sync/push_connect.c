@@ -83,7 +83,7 @@ int push_connect(struct ws_push *p, struct ws_err *err)
 		return -1;
 	for (size_t i = 0; i < n; i++) {
 		ws_endpoint_assume(&p->infos[i], p->opts.lineage);
-		if (push_check_ranks(&p->infos[i], err))
+		if (!p->protocol->any_ranks && push_check_ranks(&p->infos[i], err))
 			return ws_err_where(err, NULL, p->endpoints[i].url);
 	}
 	p->known = true;

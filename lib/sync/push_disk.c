@@ -157,6 +157,21 @@ static int prepare(struct ws_push *p, struct ws_err *err)
 	return d->path && d->model_path ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
 }
 
+/* Their loaders lay such weights out anew and do not know them again. */
+static int legal(struct ws_push *p, struct ws_err *err)
+{
+	(void)err;
+	const bool powers = p->server && strcmp(ws_config_quant(p->server)->scale_fmt, "ue8m0") == 0;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		const bool packed = strcmp(p->infos[i].quantization, "compressed-tensors") == 0;
+		if (packed || powers)
+			push_warn(p, p->endpoints[i].url, "servers are known that load %s from disk wrongly once "
+			          "they run: look at its answers afterwards", packed ? "compressed-tensors" :
+			          "FP8 whose scales are powers of two");
+	}
+	return 0;
+}
+
 /* ---- the request ---- */
 
 static bool any_quantized(const struct ws_push *p)
@@ -331,7 +346,7 @@ static bool takes(const struct ws_capabilities *can)
 
 const struct push_protocol push_disk = {
 	.name = "disk", .routes = "/update_weights_from_disk", .takes = takes, .groupless = true,
-	.carries_version = true, .planned = plan_disk, .prepare = prepare, .transfer = transfer,
+	.any_ranks = true, .carries_version = true, .legal = legal, .planned = plan_disk, .prepare = prepare, .transfer = transfer,
 	.undo = push_brackets_undo, .done = done,
 };
 

@@ -27,6 +27,7 @@ struct push_protocol {
 	bool tensors_only;    /* its routes know no load format */
 	bool needs_pause;     /* its requests do not keep those that generate away by themselves */
 	bool groupless;       /* its requests hold the weights, and nobody joins a group */
+	bool any_ranks;       /* also to pipeline stages and to replicas: a request is the whole server's */
 	bool carries_version; /* the weight version goes with the last request */
 	/* May this plan go to these endpoints so? Asked before anybody is paused. */
 	int (*legal)(struct ws_push *p, struct ws_err *err);

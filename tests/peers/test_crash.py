@@ -45,10 +45,13 @@ PROTOCOLS = [
     ("two-phase, second completion", "complete_weights_update", 2, ["xorl", "--protocol", "two-phase"]),
     ("two-phase in one, its completion", "complete_weights_update", 1,
      ["xorl", "--protocol", "two-phase", "--two-phase", "whole"]),
+    ("disk, the load", "update_weights_from_disk", 1,
+     ["sglang-2026", "--backend", "disk", "--disk-dir", lib.scratch("disk")]),
 ]
 SIGNALS = [signal.SIGKILL, signal.SIGINT, signal.SIGTERM]
 UPDATE = "/update_weights_from_distributed"
 COMPLETE = "/complete_weights_update"
+LOAD = "/update_weights_from_disk"
 
 
 class Case:
@@ -62,8 +65,8 @@ class Case:
         kind = ["--lineage", lineage] if lineage else []
         self.endpoints = [lib.Embedded("--tp", "2", *kind), lib.Embedded(*held, *kind)]
         for e in self.endpoints:
-            e.needs = 1 if "whole" in options else BUCKETS
-            e.path = COMPLETE if "two-phase" in options else UPDATE
+            e.needs = 1 if "whole" in options or "disk" in options else BUCKETS
+            e.path = COMPLETE if "two-phase" in options else LOAD if "disk" in options else UPDATE
         self.targets = [w for e in self.endpoints for w in ("-e", e.url)]
 
     def close(self):
