@@ -93,6 +93,8 @@ static const struct opt opts[] = {
 	         "have the others, or the same one, judge the tokens that the first side drew"),
 	OPT_FLAG(0, "batched", &cfg.batched,
 	         "each endpoint: prompts alone and all in one request have to agree to the bit"),
+	OPT_FLAG(0, "cached", &cfg.cached,
+	         "each endpoint: what is drawn with its cache of prefixes and without has to agree"),
 	OPT_GROUP_FOR("Pushing (--twice, --reset)", "weights"),
 	OPT_PUSHING(&cfg.pushing),
 	OPT_PUSHING_TIMES(&cfg.pushing),

@@ -46,7 +46,7 @@ _wsync_options() {
 		--connect-timeout=ANY --timeout=ANY -t=ANY --tp=1|2|4|8 --ep=1|2|4|8
 		--attention-tp=1|2|4|8 --list=FILE --scan --limit=ANY
 		--against=FILE --max-error=0.05|0.15 --expect=ANY --npy=FILE --min-equal=0.99|0.999
-		--max-difference=ANY --mean-difference=ANY --max-k3=ANY --teacher-forced --batched
+		--max-difference=ANY --mean-difference=ANY --max-k3=ANY --teacher-forced --batched --cached
 		--prompt=ANY --prompts=FILE --max-new-tokens=ANY --parallel=1|4|16 --flush-first --save=FILE
 		--samples=ANY --seed=ANY --threads=1|2|4|8 --twice --reset --yes
 		--backend=auto|gloo|nccl|tensor|disk --disk-dir=FILE --disk-path=ANY --disk-keep=0|1|2

@@ -144,6 +144,7 @@ __wsync verify -l mean-difference -x -a '0.01 decode=0.01' -d 'allowed on averag
 __wsync verify -l max-k3 -x -a '0.001 decode=0.001' -d 'allowed as divergence'
 __wsync verify -l teacher-forced -d 'judge the tokens that the first side drew'
 __wsync verify -l batched -d 'prompts alone and in one request agree'
+__wsync verify -l cached -d 'with the cache of prefixes and without agree'
 __wsync verify -l prompt -x -d 'ask this'
 __wsync verify -l prompts -r -F -d 'ask these'
 __wsync verify -l max-new-tokens -x -a '1 16 64' -d 'to draw after each prompt'

@@ -62,6 +62,7 @@ static void put_numbers(struct ws_jw *w, const struct ws_logprobs_diff *d)
 	ws_jw_double(w, "k3", d->k3);
 	ws_jw_uint(w, "missing", d->missing);
 	ws_jw_bool(w, "diverges", d->diverges);
+	ws_jw_double(w, "apart", d->apart);
 }
 
 static void put_row(struct ui *ui, const struct ws_compared *row)
@@ -102,13 +103,19 @@ struct shown {
 	struct verify_job job; /* first: it is what asking.c takes ctx for */
 	struct table rows;
 	size_t bad;            /* rows that are not good, of this pair */
-	size_t totals;         /* that have been told */
 };
 
 static const char *spell(char *dst, size_t n, double x)
 {
 	snprintf(dst, n, "%.3g", x);
 	return dst;
+}
+
+static const char *word_for(const struct ws_compared *row)
+{
+	if (!row->good)
+		return "NO";
+	return row->diff->diverges ? "apart" : row->diff->max > 0 ? "near" : "yes";
 }
 
 /* Where to look. */
@@ -138,7 +145,7 @@ static void add_row(struct shown *s, const struct ws_compared *row)
 	snprintf(prompt, sizeof prompt, "%zu", row->prompt);
 	snprintf(tokens, sizeof tokens, "%zu", d->tokens);
 	spell_why(why, sizeof why, d);
-	table_add(&s->rows, row->good ? UI_GOOD : UI_BAD, prompt, row->good ? d->max > 0 ? "near" : "yes" : "NO",
+	table_add(&s->rows, row->good ? UI_GOOD : UI_BAD, prompt, word_for(row),
 	          ws_logprob_part_name(row->part), tokens, spell(max, sizeof max, d->max),
 	          spell(mean, sizeof mean, d->mean), spell(k3, sizeof k3, d->k3), why);
 }
@@ -149,6 +156,8 @@ static void print_table(struct shown *s, const struct ws_compared *row)
 	const size_t limit = (size_t)s->job.cfg->limit;
 	if (row->how == WS_HOW_BATCHED)
 		ui_say(ui, "%s, alone and in a batch\n", ui_text(row->first));
+	else if (row->how == WS_HOW_CACHED)
+		ui_say(ui, "%s, without its cache and with it\n", ui_text(row->first));
 	else if (row->how == WS_HOW_ANSWERS || strcmp(row->first, row->second))
 		ui_say(ui, "%s against %s%s\n", ui_text(row->second), ui_text(row->first),
 		       row->how == WS_HOW_FORCED ? ", on the tokens that the latter drew" : "");
@@ -192,7 +201,7 @@ static void take_row(void *ctx, const struct ws_compared *row)
 			add_row(s, row);
 		return;
 	}
-	if (s->totals++ % WS_LOGPROB_PARTS == 0) {
+	if (row->part == WS_PREFILL || row->how == WS_HOW_CACHED) { /* the first sum of this pair */
 		if (row->prompts > 1 || row->how != WS_HOW_ANSWERS)
 			print_table(s, row);
 		table_free(&s->rows);
@@ -205,12 +214,15 @@ static void take_row(void *ctx, const struct ws_compared *row)
 
 static int choose(const struct verify_config *cfg, struct ws_verify_logprobs_opts *opts, struct ws_err *err)
 {
-	if (cfg->teacher_forced && cfg->batched)
-		return ws_err_set(err, WS_EUSAGE, "--batched: is another question than --teacher-forced");
-	if (!cfg->batched && !cfg->teacher_forced && !cfg->save && opts->ask.n_files + opts->ask.n_endpoints < 2)
+	const int kinds = cfg->teacher_forced + cfg->batched + cfg->cached;
+	if (kinds > 1)
+		return ws_err_set(err, WS_EUSAGE, "--%s: is another question than --%s", cfg->cached ? "cached" : "batched",
+		                  cfg->teacher_forced ? "teacher-forced" : "batched");
+	if (!kinds && !cfg->save && opts->ask.n_files + opts->ask.n_endpoints < 2)
 		return ws_err_set(err, WS_EUSAGE, "logprobs: a second --endpoint, a FILE of saved answers, --save, "
-		                  "--teacher-forced or --batched is needed");
-	opts->how = cfg->batched ? WS_HOW_BATCHED : cfg->teacher_forced ? WS_HOW_FORCED : WS_HOW_ANSWERS;
+		                  "--teacher-forced, --batched or --cached is needed");
+	opts->how = cfg->batched ? WS_HOW_BATCHED : cfg->cached ? WS_HOW_CACHED :
+	            cfg->teacher_forced ? WS_HOW_FORCED : WS_HOW_ANSWERS;
 	memcpy(opts->limits, cfg->limits, sizeof opts->limits);
 	opts->compared = take_row;
 	return 0;

@@ -30,7 +30,7 @@ struct verify_config {
 	const char *npy;                 /* routing; NULL: none */
 	double min_equal;
 	struct ws_logprobs_limits limits[WS_LOGPROB_PARTS]; /* logprobs */
-	bool teacher_forced, batched;
+	bool teacher_forced, batched, cached;
 	struct opt_list prompts;         /* logprobs and routing */
 	const char *prompts_file, *save; /* NULL: none */
 	uint64_t max_new_tokens, parallel;

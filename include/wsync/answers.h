@@ -24,8 +24,8 @@ extern "C" {
 enum { WS_ASK_PARALLEL = 64 };
 
 /* What happened when one endpoint had answered everything. */
-enum ws_asked_as { WS_ASKED_ALONE, WS_ASKED_SCORED, WS_ASKED_BATCH };
-const char *ws_asked_as_name(enum ws_asked_as as); /* "alone", "scored", "batch" */
+enum ws_asked_as { WS_ASKED_ALONE, WS_ASKED_SCORED, WS_ASKED_BATCH, WS_ASKED_CACHED };
+const char *ws_asked_as_name(enum ws_asked_as as); /* "alone", "scored", "batch", "cached" */
 
 struct ws_asked {
 	const char *url;
@@ -64,9 +64,12 @@ enum ws_logprobs_how {
 	WS_HOW_ANSWERS,               /* what each side answers to the same prompts */
 	WS_HOW_FORCED,                /* what each side says of the first one's prompt and drawn tokens; with one
 	                               * endpoint alone, its prefill is held against its own decode */
-	WS_HOW_BATCHED                /* prompts alone against all of them in one request, of each endpoint */
+	WS_HOW_BATCHED,               /* prompts alone against all of them in one request, of each endpoint */
+	WS_HOW_CACHED                 /* what is drawn after prompts that are computed anew against what is drawn
+	                               * with the help of the cache of prefixes, of each endpoint */
 };
-const char *ws_logprobs_how_name(enum ws_logprobs_how how); /* "answers", "teacher-forced", "batched" */
+const char *ws_logprobs_how_name(enum ws_logprobs_how how); /* "answers", "teacher-forced", "batched",
+                                                             * "cached" */
 
 struct ws_compared {
 	const char *first, *second;   /* URL or file */

@@ -58,6 +58,8 @@ struct ws_logprobs_diff {
 	size_t missing;  /* only one side has a number */
 	size_t same;     /* so many tokens are the same, from the first on */
 	bool diverges;   /* and then come others, or one side ends */
+	double apart;    /* of the two drawn tokens with which they go apart, the difference: at temperature 0
+	                  * not above the largest difference of any token of the vocabulary; else 0 */
 };
 void ws_logprobs_compare(const struct ws_logprobs *a, const struct ws_logprobs *b,
                          struct ws_logprobs_diff out[WS_LOGPROB_PARTS]);

@@ -28,6 +28,14 @@ static void add_token(struct ws_logprobs_diff *d, size_t token, int64_t id, doub
 	}
 }
 
+/* Both are the most probable of their side, so they are no further apart than the sides are. */
+static double go_apart(const struct ws_logprobs *a, const struct ws_logprobs *b, size_t token)
+{
+	const bool both = token < a->part[WS_DECODE].n && token < b->part[WS_DECODE].n;
+	const double x = both ? a->part[WS_DECODE].values[token] - b->part[WS_DECODE].values[token] : 0;
+	return isnan(x) ? 0 : fabs(x);
+}
+
 void ws_logprobs_compare(const struct ws_logprobs *a, const struct ws_logprobs *b,
                          struct ws_logprobs_diff out[WS_LOGPROB_PARTS])
 {
@@ -39,6 +47,7 @@ void ws_logprobs_compare(const struct ws_logprobs *a, const struct ws_logprobs *
 			add_token(d, d->same, a->part[p].ids[d->same], a->part[p].values[d->same],
 			          b->part[p].values[d->same]);
 		d->diverges = d->same < a->part[p].n || d->same < b->part[p].n;
+		d->apart = p == WS_DECODE ? go_apart(a, b, d->same) : 0;
 		d->mean /= d->tokens ? (double)d->tokens : 1;
 		d->k3 /= d->tokens ? (double)d->tokens : 1;
 	}
@@ -55,6 +64,7 @@ void ws_logprobs_sum(struct ws_logprobs_diff *sum, const struct ws_logprobs_diff
 	sum->tokens = tokens;
 	sum->missing += d->missing;
 	sum->diverges |= d->diverges;
+	sum->apart = d->apart > sum->apart ? d->apart : sum->apart;
 	if (d->max > sum->max) {
 		sum->max = d->max;
 		sum->worst = d->worst;
@@ -89,6 +99,11 @@ bool ws_logprobs_within(const struct ws_logprobs_diff *d, enum ws_logprob_part p
 		snprintf(why, n, "only one side has a number for %zu token%s", d->missing, d->missing == 1 ? "" : "s");
 	else if (d->diverges && (part == WS_PREFILL || l.max <= 0))
 		snprintf(why, n, "the tokens differ from %zu on", d->same);
+	else if (exceeds(d->apart, l.max))
+		snprintf(why, n, "they go apart at token %zu with tokens whose probabilities differ by %.6g, where %.6g is "
+		         "allowed", d->same, d->apart, l.max);
+	else if (d->diverges && !d->tokens && isnan(l.max))
+		snprintf(why, n, "the first drawn token is another, so nothing can be compared");
 	else
 		return true;
 	return false;

@@ -7,6 +7,9 @@
  *   {"text", "meta_info": {"prompt_tokens", "completion_tokens", "cached_tokens", "weight_version",
  *                          "finish_reason": {"type": "stop" | "length" | "abort", "message"}, ...}}
  *
+ * Asked for the logarithms of a whole prompt, servers compute all of it; asked only for those of what is
+ * drawn, they take what they can from the cache of prefixes.
+ *
  * A request that was in flight when its server was paused in mode abort is answered with status 200 and
  * as much as there was by then: that is no answer. */
 #include "ask.h"
@@ -39,7 +42,7 @@ struct pass {
 
 const char *ws_asked_as_name(enum ws_asked_as as)
 {
-	static const char *const names[] = { "alone", "scored", "batch" };
+	static const char *const names[] = { "alone", "scored", "batch", "cached" };
 	return names[as];
 }
 
@@ -235,6 +238,8 @@ static void tell(const struct ws_ask *ask, const struct ws_asked *a)
 		ws_ask_warn(ask->opts, a->url, "%lld tokens of %lld prompt%s came from the cache: what is said after them "
 		            "is of the weights that filled it; --flush-first drops it", (long long)a->cached_tokens,
 		            (long long)a->cached_prompts, a->cached_prompts == 1 ? "" : "s");
+	if (!a->cached_prompts && a->as == WS_ASKED_CACHED)
+		ws_ask_warn(ask->opts, a->url, "none of these prompts' tokens are in its cache, neither old ones nor new");
 	if (ask->opts->asked)
 		ask->opts->asked(ask->opts->ctx, a);
 }

@@ -17,7 +17,8 @@ struct ws_ask {
 	const char *const *urls;  /* some of the endpoints of opts */
 	size_t n_urls;
 	const struct ws_prompts *prompts;
-	enum ws_asked_as as;      /* WS_ASKED_BATCH: all prompts in one request */
+	enum ws_asked_as as;      /* WS_ASKED_BATCH: all prompts in one request; _CACHED: nothing is wanted of
+	                           * the prompts themselves */
 	bool logprobs, experts;   /* what is wanted of them */
 	ws_ask_take *take;
 	void *ctx;

@@ -75,10 +75,10 @@ int ws_ask_write_body(struct ws_buf *body, const struct ws_ask *ask, size_t from
 		write_prompt(&w, x->text ? "text" : "input_ids", x);
 		write_sampling(&w, "sampling_params", ask, x);
 	}
-	if (ask->logprobs) {
+	if (ask->logprobs)
 		ws_jw_bool(&w, "return_logprob", true);
+	if (ask->logprobs && ask->as != WS_ASKED_CACHED)
 		ws_jw_int(&w, "logprob_start_len", 0);
-	}
 	if (ask->experts)
 		ws_jw_bool(&w, "return_routed_experts", true);
 	ws_jw_end_object(&w);

@@ -16,7 +16,7 @@
 struct logprobs_side {
 	const char *name;
 	struct ws_logprobs_list answers;
-	struct ws_logprobs_list batch;   /* WS_HOW_BATCHED */
+	struct ws_logprobs_list other;   /* in a batch, or with the help of the cache */
 };
 
 struct verify_logprobs {
@@ -33,8 +33,14 @@ struct verify_logprobs {
 
 const char *ws_logprobs_how_name(enum ws_logprobs_how how)
 {
-	static const char *const names[] = { "answers", "teacher-forced", "batched" };
+	static const char *const names[] = { "answers", "teacher-forced", "batched", "cached" };
 	return names[how];
+}
+
+/* Each endpoint is held against itself. */
+static bool is_of_one(enum ws_logprobs_how how)
+{
+	return how == WS_HOW_BATCHED || how == WS_HOW_CACHED;
 }
 
 /* ---- asking ---- */
@@ -54,15 +60,19 @@ static int check_prompt(const struct ws_prompt *x, const struct ws_logprobs *l, 
 	return 0;
 }
 
+static struct ws_logprobs_list *list_of(struct logprobs_side *s, enum ws_asked_as as)
+{
+	return as == WS_ASKED_BATCH || as == WS_ASKED_CACHED ? &s->other : &s->answers;
+}
+
 static int take(void *ctx, size_t url, size_t prompt, const struct ws_json *answer,
                 const struct ws_buf *text, struct ws_err *err)
 {
 	struct pass *p = ctx;
-	const bool batch = p->ask->as == WS_ASKED_BATCH;
-	struct ws_logprobs_list *list = batch ? &p->sides[url].batch : &p->sides[url].answers;
-	struct ws_logprobs *l = &list->items[prompt];
-	if (ws_logprobs_take(answer, "POST /generate", l, err) ||
-	    check_prompt(&p->ask->prompts->items[prompt], l, err))
+	struct ws_logprobs *l = &list_of(&p->sides[url], p->ask->as)->items[prompt];
+	if (ws_logprobs_take(answer, "POST /generate", l, err))
+		return -1;
+	if (p->ask->as != WS_ASKED_CACHED && check_prompt(&p->ask->prompts->items[prompt], l, err))
 		return -1;
 	if (p->v->ask->save && !url && p->ask->as == WS_ASKED_ALONE)
 		return ws_ask_keep(&p->v->saved, prompt, p->ask->prompts->n, text, err);
@@ -80,7 +90,7 @@ static int ask(struct verify_logprobs *v, size_t from, size_t n, const struct ws
 	};
 	p.ask = &a;
 	for (size_t i = 0; i < n; i++) {
-		struct ws_logprobs_list *list = as == WS_ASKED_BATCH ? &p.sides[i].batch : &p.sides[i].answers;
+		struct ws_logprobs_list *list = list_of(&p.sides[i], as);
 		ws_logprobs_list_free(list);
 		list->items = calloc(prompts->n, sizeof *list->items);
 		if (!list->items)
@@ -205,13 +215,21 @@ struct pair {
 	size_t bad[WS_LOGPROB_PARTS];
 };
 
+/* Of what comes from a cache nothing is told. */
+static unsigned first_part(enum ws_logprobs_how how)
+{
+	return how == WS_HOW_CACHED ? WS_DECODE : WS_PREFILL;
+}
+
 static void compare_prompt(struct verify_logprobs *v, struct pair *x, size_t i, struct ws_err *err)
 {
 	static const struct ws_logprobs_limits exact = { 0, NAN, NAN };
 	const enum ws_logprobs_how how = v->opts->how;
 	struct ws_logprobs_diff d[WS_LOGPROB_PARTS];
 	ws_logprobs_compare(&x->a->items[i], &x->b->items[i], d);
-	for (unsigned p = 0; p < WS_LOGPROB_PARTS; p++) {
+	if (!v->ask->n_endpoints)
+		d[WS_DECODE].apart = 0; /* nobody knows at which temperature files were asked for */
+	for (unsigned p = first_part(how); p < WS_LOGPROB_PARTS; p++) {
 		char why[256] = "";
 		struct ws_compared row = { x->first, x->second, how, .prompt = i + 1, .prompts = x->a->n,
 			                   .part = (enum ws_logprob_part)p, .diff = &d[p], .why = why };
@@ -233,7 +251,7 @@ static int compare(struct verify_logprobs *v, struct pair x, struct ws_err *err)
 		                  n == 1 ? "" : "s", x.second, x.b->n);
 	for (size_t i = 0; i < n; i++)
 		compare_prompt(v, &x, i, err);
-	for (unsigned p = 0; p < WS_LOGPROB_PARTS; p++) {
+	for (unsigned p = first_part(v->opts->how); p < WS_LOGPROB_PARTS; p++) {
 		v->tokens += x.sums[p].tokens;
 		tell(v, &(struct ws_compared){ x.first, x.second, v->opts->how, 0, n, x.bad[p],
 		                               (enum ws_logprob_part)p, &x.sums[p], !x.bad[p], "" });
@@ -245,21 +263,25 @@ static int compare_all(struct verify_logprobs *v, struct ws_err *err)
 {
 	const struct logprobs_side *s = v->sides;
 	int rc = 0;
-	if (v->opts->how == WS_HOW_BATCHED) {
+	if (is_of_one(v->opts->how)) {
 		for (size_t i = 0; i < v->n_sides; i++)
 			if (compare(v, (struct pair){ .first = s[i].name, .second = s[i].name, .a = &s[i].answers,
-			                                .b = &s[i].batch }, err))
+			                                .b = &s[i].other }, err))
 				rc = -1;
 	} else
 		for (size_t i = 1; i < v->n_sides; i++)
 			if (compare(v, (struct pair){ .first = s[0].name, .second = s[i].name, .a = &s[0].answers,
 			                                .b = &s[i].answers }, err))
 				rc = -1;
-	if (!rc && !v->tokens && (v->n_sides > 1 || v->opts->how == WS_HOW_BATCHED))
+	if (!rc && !v->tokens && (v->n_sides > 1 || is_of_one(v->opts->how)))
 		rc = ws_err_set(err, v->ask->n_endpoints ? WS_EREFUSED : WS_EINPUT, "%s, %s: no token has a number in "
 		                "both", s[0].name, s[v->n_sides > 1].name);
 	return rc;
 }
+
+static const char stale_hint[] =
+	"its cache of prefixes helps to other numbers than its weights: it holds what older weights computed, or its "
+	"kernels differ there (--max-difference decode=...); wsync-ctl flush drops it, wsync-push --flush last too";
 
 /* What would explain a difference, of what is known. */
 static void explain(const struct verify_logprobs *v, struct ws_err *err)
@@ -273,6 +295,8 @@ static void explain(const struct verify_logprobs *v, struct ws_err *err)
 	if (v->opts->how == WS_HOW_BATCHED)
 		ws_err_hint(err, "what this server computes depends on what else is in the batch: servers that promise "
 		            "otherwise are started with --enable-deterministic-inference");
+	else if (v->opts->how == WS_HOW_CACHED)
+		ws_err_hint(err, "%s", stale_hint);
 	else if (strcmp(x, y))
 		ws_err_hint(err, "%.100s answers with weight version '%s', %.100s with '%s'", a->name, x, b->name, y);
 	else if (v->ask->n_endpoints && a != b && strcmp(a->name, b->name))
@@ -288,8 +312,10 @@ static int check_usage(const struct ws_verify_logprobs_opts *o, struct ws_err *e
 	const size_t n = a->n_files + a->n_endpoints;
 	if (a->n_endpoints && a->n_files > 1)
 		return ws_err_set(err, WS_EUSAGE, "endpoints are held against one file of answers, not %zu", a->n_files);
-	if (o->how == WS_HOW_BATCHED && a->n_files)
-		return ws_err_set(err, WS_EUSAGE, "saved answers cannot be asked again in a batch");
+	if (is_of_one(o->how) && a->n_files)
+		return ws_err_set(err, WS_EUSAGE, "saved answers cannot be asked again, in a batch or with a cache");
+	if (o->how == WS_HOW_CACHED && a->flush)
+		return ws_err_set(err, WS_EUSAGE, "a cache that is flushed first tells nothing");
 	if (o->how != WS_HOW_ANSWERS && !a->n_endpoints)
 		return ws_err_set(err, WS_EUSAGE, "saved answers alone can only be held against each other");
 	if (a->save && o->how == WS_HOW_FORCED && a->n_files)
@@ -326,6 +352,8 @@ static int ask_all(struct verify_logprobs *v, struct ws_err *err)
 		rc = choose_prompts(v, err);
 	if (!rc && batched && v->prompts->n < 2)
 		rc = ws_err_set(err, WS_EUSAGE, "one prompt is no batch");
+	if (!rc && v->opts->how == WS_HOW_CACHED)
+		rc = ask(v, n_files, n, v->prompts, WS_ASKED_CACHED, err); /* first: what is asked fills it */
 	if (!rc && draw)
 		rc = ask(v, n_files, draw, v->prompts, WS_ASKED_ALONE, err);
 	if (!rc && forced)
@@ -353,7 +381,7 @@ int ws_verify_logprobs(const struct ws_verify_logprobs_opts *opts, struct ws_err
 		explain(&v, e);
 	for (size_t i = 0; v.sides && i < v.n_sides; i++) {
 		ws_logprobs_list_free(&v.sides[i].answers);
-		ws_logprobs_list_free(&v.sides[i].batch);
+		ws_logprobs_list_free(&v.sides[i].other);
 	}
 	free(v.sides);
 	ws_ask_forget(&v.saved);

@@ -7,7 +7,8 @@ different ones do not. A text is its UTF-8 bytes. Prints its port, then a line f
 
   seed=N        the weights                     version=V   their name
   decode=X      added to what is drawn          batch=X     added to what comes in a batch
-  cached=N      tokens that came from a cache   most=N      no more than this many new tokens
+  cached=N      tokens that came from a cache   stale=X     added where nothing is wanted of the prompt
+  most=N        no more than this many new tokens
   reply=NAME    a bad answer, see BAD below     experts=N   of each token and layer, 2 of so many are chosen
   moved=N       of so many rows the last has another expert
 """
@@ -58,14 +59,14 @@ def rows(tokens):
     return base64.b64encode(struct.pack(f"<{len(flat)}i", *flat)).decode()
 
 
-def answer(prompt, params, batch):
+def answer(prompt, params, shift):
     tokens = list(prompt.encode()) if isinstance(prompt, str) else list(prompt)
     n = len(tokens)
     before = [[says(tokens[: i + 1]) if i else None, tokens[i], None] for i in range(n)]
     drawn = []
     for _ in range(min(params["max_new_tokens"], int(OPTIONS.get("most", "1000")))):
         tokens.append(number("d", tokens) % 256)
-        drawn.append([says(tokens) + float(OPTIONS.get("decode", "0")) + batch, tokens[-1], None])
+        drawn.append([says(tokens) + float(OPTIONS.get("decode", "0")) + shift, tokens[-1], None])
     meta = {"prompt_tokens": n, "completion_tokens": len(drawn), "cached_tokens": int(OPTIONS.get("cached", "0")),
             "weight_version": OPTIONS.get("version", "default"), "finish_reason": {"type": "length"},
             "input_token_logprobs": before, "output_token_logprobs": drawn}
@@ -82,7 +83,8 @@ def generate(body):
         return BAD[reply]
     prompts = body.get("text", body.get("input_ids"))
     if isinstance(prompts, str) or isinstance(prompts[0], int):
-        return 200, json.dumps(answer(prompts, body["sampling_params"], 0))
+        shift = 0 if "logprob_start_len" in body else float(OPTIONS.get("stale", "0"))
+        return 200, json.dumps(answer(prompts, body["sampling_params"], shift))
     params = body["sampling_params"]
     params = params if isinstance(params, list) else [params] * len(prompts)
     shift = float(OPTIONS.get("batch", "0"))

@@ -150,6 +150,41 @@ print([[len(x["meta_info"][k]) for k in ("input_token_logprobs", "output_token_l
 	err_has "one prompt is no batch"
 }
 
+@test "what the cache helps to has to be what is computed anew" {
+	two "cached=3" "cached=3 stale=0.01"
+	logprobs -e "$a" --cached
+	expect_status 0
+	out_has "$a, without its cache and with it"
+	logprobs -e "$a" -e "$b" --cached --json
+	expect_status 1
+	keys
+	[ "$(json '[(l["part"], l["different"], round(l["max"], 9)) for l in lines if l["type"] == "total"]')" = \
+		"[('decode', 0, 0), ('decode', 6, 0.01)]" ] || explain "totals"
+	logprobs -e "$b" --cached --max-difference decode=0.011
+	expect_status 0
+}
+
+@test "where tokens go apart, both have to be about as probable" {
+	talker a
+	logprobs -e "$url" --prompt abc --save a.json
+	/usr/bin/python3 - <<-'END'
+		import json
+		answers = json.load(open("a.json"))
+		token = answers[0]["meta_info"]["output_token_logprobs"][0]
+		token[0] -= 0.5
+		token[1] += 1
+		json.dump(answers, open("a.json", "w"))
+	END
+	logprobs -e "$url" a.json --max-difference 0.6
+	expect_status 0
+	logprobs -e "$url" a.json --max-difference 0.4
+	expect_status 1
+	err_has "decode: they go apart at token 0 with tokens whose probabilities differ by 0.5, where 0.4 is allowed"
+	logprobs -e "$url" a.json --mean-difference 0.6
+	expect_status 1
+	err_has "the first drawn token is another, so nothing can be compared"
+}
+
 @test "so many prompts are in flight at once as are wanted" {
 	talker a slow=0.2
 	logprobs -e "$url" --save one.json
@@ -165,7 +200,7 @@ print([[len(x["meta_info"][k]) for k in ("input_token_logprobs", "output_token_l
 	logprobs -e "$url" --save a.json
 	expect_status 0
 	err_has "warning: $url: 18 tokens of 6 prompts came from the cache"
-	! grep -q flush a.out
+	run ! grep -q flush a.out
 	logprobs -e "$url" --save a.json --flush-first --json
 	expect_status 0
 	keys
