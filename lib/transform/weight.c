@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weight.c - numbers in, numbers out, in pieces that fit on a bench. */
+/* weight.c - numbers in, numbers out, in pieces that fit on a desk. */
 #include "weight_core.h"
 
 #include "factor.h"
@@ -23,7 +23,7 @@ bool ws_weight_splits(const struct ws_weight *w)
 
 size_t ws_weight_share(const struct ws_works *w)
 {
-	return ws_works_bench(w) / BENCH_PART;
+	return ws_works_desk(w) / BENCH_PART;
 }
 
 size_t ws_weight_room(const struct ws_weight *w)
@@ -107,16 +107,16 @@ static int check_finite(const struct ws_weight *w, const void *x, int64_t row, i
 }
 
 /* Elements [at, at+n) of a tensor as it lies there, converted where it is of another type. */
-static int read_plain(struct ws_weight *w, uint64_t at, size_t n, void *dst, struct ws_bench *bench,
+static int read_plain(struct ws_weight *w, uint64_t at, size_t n, void *dst, struct ws_desk *desk,
                       struct ws_err *err)
 {
 	const struct ws_item *item = w->packed.weight;
 	const size_t size = ws_dtype_bits(item->dtype) / 8;
 	if (item->dtype == w->dtype)
 		return ws_item_read(item, at * size, dst, n * size, err);
-	const size_t used = bench->used, most = ws_weight_share(w->works) / (size + sizeof(float)) - 32;
-	char *raw = ws_bench_take(bench, most * size);
-	float *x = ws_bench_take(bench, most * sizeof *x);
+	const size_t used = desk->used, most = ws_weight_share(w->works) / (size + sizeof(float)) - 32;
+	char *raw = ws_desk_take(desk, most * size);
+	float *x = ws_desk_take(desk, most * sizeof *x);
 	int rc = 0;
 	while (n && rc == 0) {
 		const size_t some = n < most ? n : most;
@@ -129,21 +129,21 @@ static int read_plain(struct ws_weight *w, uint64_t at, size_t n, void *dst, str
 		at += some;
 		n -= some;
 	}
-	bench->used = used;
+	desk->used = used;
 	return rc;
 }
 
 static int read_packed(struct ws_weight *w, int64_t row, int64_t n, void *dst,
-                       struct ws_bench *bench, struct ws_err *err)
+                       struct ws_desk *desk, struct ws_err *err)
 {
-	const size_t used = bench->used;
+	const size_t used = desk->used;
 	const int64_t most = (int64_t)(ws_weight_share(w->works) / sizeof(float)) / w->cols;
-	float *x = ws_bench_take(bench, (size_t)((most < n ? most : n) * w->cols) * sizeof *x);
+	float *x = ws_desk_take(desk, (size_t)((most < n ? most : n) * w->cols) * sizeof *x);
 	int rc = 0;
 	while (n && rc == 0) {
 		const int64_t some = n < most ? n : most;
 		const size_t count = (size_t)(some * w->cols);
-		rc = ws_packed_rows(&w->packed, row, some, x, &bench->buf, err);
+		rc = ws_packed_rows(&w->packed, row, some, x, &desk->buf, err);
 		if (rc)
 			break;
 		ws_floats_write(w->dtype, x, count, dst);
@@ -151,19 +151,19 @@ static int read_packed(struct ws_weight *w, int64_t row, int64_t n, void *dst,
 		row += some;
 		n -= some;
 	}
-	bench->used = used;
+	desk->used = used;
 	return rc;
 }
 
 static int read_base(struct ws_weight *w, int64_t row, int64_t n, int64_t col, int64_t m, void *dst,
-                     struct ws_bench *bench, struct ws_err *err)
+                     struct ws_desk *desk, struct ws_err *err)
 {
 	if (!ws_weight_splits(w))
-		return read_packed(w, row, n, dst, bench, err);
+		return read_packed(w, row, n, dst, desk, err);
 	if (m == w->cols)
-		return read_plain(w, (uint64_t)(row * w->cols), (size_t)(n * m), dst, bench, err);
+		return read_plain(w, (uint64_t)(row * w->cols), (size_t)(n * m), dst, desk, err);
 	for (int64_t i = 0; i < n; i++, dst = (char *)dst + (size_t)m * ws_weight_size(w))
-		if (read_plain(w, (uint64_t)((row + i) * w->cols + col), (size_t)m, dst, bench, err))
+		if (read_plain(w, (uint64_t)((row + i) * w->cols + col), (size_t)m, dst, desk, err))
 			return -1;
 	return 0;
 }
@@ -180,9 +180,9 @@ static void note_moderate(struct ws_weight *w, const void *x, size_t n)
 }
 
 int ws_weight_read(struct ws_weight *w, int64_t row, int64_t n, int64_t col, int64_t m, bool plain,
-                   void *dst, struct ws_bench *bench, struct ws_err *err)
+                   void *dst, struct ws_desk *desk, struct ws_err *err)
 {
-	if (read_base(w, row, n, col, m, dst, bench, err))
+	if (read_base(w, row, n, col, m, dst, desk, err))
 		return -1;
 	if (!w->n_deltas && !plain && w->looked_at)
 		return 0;
@@ -190,7 +190,7 @@ int ws_weight_read(struct ws_weight *w, int64_t row, int64_t n, int64_t col, int
 		return -1;
 	if (plain)
 		note_moderate(w, dst, (size_t)(n * m));
-	return plain || !w->n_deltas ? 0 : ws_weight_merge(w, row, n, col, m, dst, bench, err);
+	return plain || !w->n_deltas ? 0 : ws_weight_merge(w, row, n, col, m, dst, desk, err);
 }
 
 /* ---- looking ahead ------------------------------------------------------------------------------- */
@@ -217,26 +217,26 @@ static int look_at(const struct ws_factor *f, int64_t rows, int64_t cols, float 
 	return 0;
 }
 
-int ws_weight_check_factors(struct ws_weight *w, struct ws_bench *bench, struct ws_err *err)
+int ws_weight_check_factors(struct ws_weight *w, struct ws_desk *desk, struct ws_err *err)
 {
-	const size_t used = bench->used;
+	const size_t used = desk->used;
 	const int64_t n = (int64_t)(ws_weight_share(w->works) / 2 / sizeof(float));
-	float *x = ws_bench_take(bench, (size_t)n * sizeof *x), max_a, max_b;
+	float *x = ws_desk_take(desk, (size_t)n * sizeof *x), max_a, max_b;
 	double bound = 0;
 	int rc = 0;
 	for (size_t i = 0; i < w->n_deltas && rc == 0; i++) {
 		const struct ws_delta *d = w->deltas[i];
 		const struct ws_factor a = ws_delta_a(d), b = ws_delta_b(d);
 		const double scale = fabs((double)d->scale);
-		rc = look_at(&a, d->rank, d->cols, x, n, &max_a, &bench->buf, err) ||
-		     look_at(&b, d->rows, d->rank, x, n, &max_b, &bench->buf, err) ? -1 : 0;
+		rc = look_at(&a, d->rank, d->cols, x, n, &max_a, &desk->buf, err) ||
+		     look_at(&b, d->rows, d->rank, x, n, &max_b, &desk->buf, err) ? -1 : 0;
 		/* Before it is scaled, the sum must be within the range of fp32 too. */
 		bound += rc ? 0 : (double)d->rank * (double)max_a * (double)max_b * (scale > 1 ? scale : 1);
 	}
 	pthread_mutex_lock(&w->lock);
 	w->bound = bound;
 	pthread_mutex_unlock(&w->lock);
-	bench->used = used;
+	desk->used = used;
 	return rc;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weight_merge.c - low-rank changes added to numbers that lie on the bench.
+/* weight_merge.c - low-rank changes added to numbers that lie on the desk.
  *
  * Rows that the same deltas reach are taken together. The shelf holds the A factors that were merged last,
  * since the tiles of one weight follow each other; B factors are read for the rows at hand. */
@@ -29,21 +29,21 @@ struct merge {
 };
 
 /* The A factors of those deltas, for a window of columns. */
-static int fill_shelf(const struct merge *g, struct ws_bench *bench, struct ws_err *err)
+static int fill_shelf(const struct merge *g, struct ws_desk *desk, struct ws_err *err)
 {
 	const int64_t at[3] = { g->begin, g->col, g->m };
-	float *to = bench->shelf;
-	if (bench->shelf_of == g->w && memcmp(bench->shelf_at, at, sizeof at) == 0)
+	float *to = desk->shelf;
+	if (desk->shelf_of == g->w && memcmp(desk->shelf_at, at, sizeof at) == 0)
 		return 0;
-	bench->shelf_of = NULL;
+	desk->shelf_of = NULL;
 	for (size_t k = 0; k < g->n_deltas; k++) {
 		const struct ws_factor a = ws_delta_a(g->deltas[k]);
-		if (ws_factor_read(&a, 0, g->deltas[k]->rank, g->col, g->m, to, &bench->buf, err))
+		if (ws_factor_read(&a, 0, g->deltas[k]->rank, g->col, g->m, to, &desk->buf, err))
 			return -1;
 		to += g->deltas[k]->rank * g->m;
 	}
-	bench->shelf_of = g->w;
-	memcpy(bench->shelf_at, at, sizeof at);
+	desk->shelf_of = g->w;
+	memcpy(desk->shelf_at, at, sizeof at);
 	return 0;
 }
 
@@ -81,9 +81,9 @@ static void add_to(struct merge *g, void *w, size_t stride, int64_t m)
 }
 
 static void merge_columns(struct merge *g, int64_t col, int64_t m, void *w, size_t stride,
-                          const struct ws_bench *bench)
+                          const struct ws_desk *desk)
 {
-	const float *a = bench->shelf, *b = g->b;
+	const float *a = desk->shelf, *b = g->b;
 	for (size_t k = 0; k < g->n_deltas; k++) {
 		float *out = k == 0 || g->w->two_step ? g->sum : g->more;
 		make_delta(g, k, a, b, col, m, out);
@@ -118,14 +118,14 @@ static void find_deltas(struct merge *g)
 	}
 }
 
-static int read_b(struct merge *g, struct ws_bench *bench, struct ws_err *err)
+static int read_b(struct merge *g, struct ws_desk *desk, struct ws_err *err)
 {
-	float *b = ws_bench_take(bench, (size_t)(g->rank * g->n) * sizeof *b);
+	float *b = ws_desk_take(desk, (size_t)(g->rank * g->n) * sizeof *b);
 	g->b = b;
 	for (size_t k = 0; k < g->n_deltas; k++) {
 		const struct ws_delta *d = g->deltas[k];
 		const struct ws_factor f = ws_delta_b(d);
-		if (ws_factor_read(&f, g->row - d->row, g->n, 0, d->rank, b, &bench->buf, err))
+		if (ws_factor_read(&f, g->row - d->row, g->n, 0, d->rank, b, &desk->buf, err))
 			return -1;
 		b += g->n * d->rank;
 	}
@@ -141,20 +141,20 @@ static int64_t columns_at_once(const struct ws_weight *w, int64_t n, int64_t m)
 }
 
 /* One group of rows in one window of columns; w points at its first number. */
-static int merge_rows(struct merge *g, void *w, size_t stride, struct ws_bench *bench, struct ws_err *err)
+static int merge_rows(struct merge *g, void *w, size_t stride, struct ws_desk *desk, struct ws_err *err)
 {
-	const size_t used = bench->used, size = ws_weight_size(g->w);
+	const size_t used = desk->used, size = ws_weight_size(g->w);
 	g->step = columns_at_once(g->w, g->n, g->m);
 	const size_t tile = (size_t)(g->n * g->step) * sizeof(float);
-	g->sum = ws_bench_take(bench, tile);
-	g->more = ws_bench_take(bench, tile);
-	g->x = ws_bench_take(bench, tile);
-	const int rc = read_b(g, bench, err);
+	g->sum = ws_desk_take(desk, tile);
+	g->more = ws_desk_take(desk, tile);
+	g->x = ws_desk_take(desk, tile);
+	const int rc = read_b(g, desk, err);
 	for (int64_t at = 0; rc == 0 && at < g->m; at += g->step) {
 		const int64_t m = g->m - at < g->step ? g->m - at : g->step;
-		merge_columns(g, g->col + at, m, (char *)w + (size_t)at * size, stride, bench);
+		merge_columns(g, g->col + at, m, (char *)w + (size_t)at * size, stride, desk);
 	}
-	bench->used = used;
+	desk->used = used;
 	return rc;
 }
 
@@ -195,22 +195,22 @@ static int note_largest(struct ws_weight *w, const struct merge *g, const void *
 }
 
 /* Rows that the same deltas reach, in windows of columns as wide as the shelf, in groups of rows. */
-static int merge_alike(const struct merge *all, void *x, struct ws_bench *bench, struct ws_err *err)
+static int merge_alike(const struct merge *all, void *x, struct ws_desk *desk, struct ws_err *err)
 {
 	const size_t size = ws_weight_size(all->w);
-	const int64_t window = (int64_t)bench->shelf_floats / all->rank;
+	const int64_t window = (int64_t)desk->shelf_floats / all->rank;
 	struct merge g = *all;
 	for (int64_t j = 0; j < all->m; j += g.m) {
 		g.col = all->col + j;
 		g.m = all->m - j < window ? all->m - j : window;
-		if (fill_shelf(&g, bench, err))
+		if (fill_shelf(&g, desk, err))
 			return -1;
 		for (int64_t i = 0; i < all->n; i += g.n) {
 			void *at = (char *)x + (size_t)(i * all->m + j) * size;
 			g.row = all->row + i;
 			g.n = rows_at_once(g.w, g.rank, all->n - i);
 			g.max_delta = g.max_w = 0;
-			if (merge_rows(&g, at, (size_t)all->m, bench, err) ||
+			if (merge_rows(&g, at, (size_t)all->m, desk, err) ||
 			    note_largest(g.w, &g, at, all->m, err))
 				return -1;
 		}
@@ -219,10 +219,10 @@ static int merge_alike(const struct merge *all, void *x, struct ws_bench *bench,
 }
 
 int ws_weight_merge(struct ws_weight *w, int64_t row, int64_t n, int64_t col, int64_t m, void *x,
-                    struct ws_bench *bench, struct ws_err *err)
+                    struct ws_desk *desk, struct ws_err *err)
 {
-	const size_t used = bench->used;
-	struct merge g = { .w = w, .deltas = ws_bench_take(bench, w->n_deltas * sizeof *g.deltas),
+	const size_t used = desk->used;
+	struct merge g = { .w = w, .deltas = ws_desk_take(desk, w->n_deltas * sizeof *g.deltas),
 		           .col = col, .m = m };
 	int rc = 0;
 	for (int64_t i = 0; i < n && rc == 0; i += g.n) {
@@ -230,8 +230,8 @@ int ws_weight_merge(struct ws_weight *w, int64_t row, int64_t n, int64_t col, in
 		g.n = n - i;
 		find_deltas(&g);
 		if (g.n_deltas)
-			rc = merge_alike(&g, (char *)x + (size_t)(i * m) * ws_weight_size(w), bench, err);
+			rc = merge_alike(&g, (char *)x + (size_t)(i * m) * ws_weight_size(w), desk, err);
 	}
-	bench->used = used;
+	desk->used = used;
 	return rc;
 }

@@ -8,17 +8,17 @@
 
 enum { MOST_OF_A_TILE = 256 << 20 };
 static const uint64_t DEFAULT_SCRATCH = UINT64_C(128) << 20, LEAST_SCRATCH = UINT64_C(16) << 20;
-static const uint64_t LEAST_BENCH = UINT64_C(3) << 20;
+static const uint64_t LEAST_DESK = UINT64_C(3) << 20;
 
-/* A sixth is the shelf, a third is what buf may grow to, half is the bench itself. */
-size_t works_part_of_bench(const struct ws_works *w, unsigned part)
+/* A sixth is the shelf, a third is what buf may grow to, half is the desk itself. */
+size_t works_part_of_desk(const struct ws_works *w, unsigned part)
 {
-	return (size_t)(w->bench / part) / WORKS_ALIGN * WORKS_ALIGN;
+	return (size_t)(w->desk / part) / WORKS_ALIGN * WORKS_ALIGN;
 }
 
 void works_count_peak(struct ws_works *w)
 {
-	const uint64_t now = w->held + w->spares.spared + w->benched + w->kept;
+	const uint64_t now = w->held + w->spares.spared + w->desked + w->kept;
 	assert(now <= w->scratch);
 	if (now > w->peak)
 		w->peak = now;
@@ -40,8 +40,8 @@ int ws_works_new(unsigned threads, uint64_t scratch, struct ws_works **out, stru
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	w->scratch = !scratch ? DEFAULT_SCRATCH : scratch < LEAST_SCRATCH ? LEAST_SCRATCH : scratch;
 	w->store = w->scratch / 2;
-	w->n_threads = choose_threads(threads, w->scratch / 8 * 3 / LEAST_BENCH);
-	w->bench = w->scratch / 8 * 3 / w->n_threads;
+	w->n_threads = choose_threads(threads, w->scratch / 8 * 3 / LEAST_DESK);
+	w->desk = w->scratch / 8 * 3 / w->n_threads;
 	w->keep = w->scratch / 8;
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_condattr_init(&monotonic);
@@ -64,8 +64,8 @@ void ws_works_free(struct ws_works *w)
 	pthread_mutex_unlock(&w->lock);
 	for (unsigned i = 0; i < w->n_started; i++) {
 		pthread_join(w->threads[i], NULL);
-		ws_buf_free(&w->benches[i].buf);
-		free(w->benches[i].shelf);
+		ws_buf_free(&w->desks[i].buf);
+		free(w->desks[i].shelf);
 	}
 	ws_tilemem_trim(&w->spares, 0);
 	pthread_mutex_destroy(&w->lock);
@@ -83,14 +83,14 @@ size_t ws_works_tile(const struct ws_works *w)
 	return (size_t)(most / WS_TILEMEM_HUGE * WS_TILEMEM_HUGE);
 }
 
-size_t ws_works_bench(const struct ws_works *w)
+size_t ws_works_desk(const struct ws_works *w)
 {
-	return works_part_of_bench(w, 2);
+	return works_part_of_desk(w, 2);
 }
 
 size_t ws_works_buf(const struct ws_works *w)
 {
-	return works_part_of_bench(w, WORKS_BUF_PART);
+	return works_part_of_desk(w, WORKS_BUF_PART);
 }
 
 bool ws_works_keep(struct ws_works *w, uint64_t bytes)

@@ -7,7 +7,7 @@
  * it before all else, for which tiles that nobody waits for are dropped and made again later: so several
  * readers get on whatever the others do, and nobody waits for a reader.
  *
- * Of the scratch, half holds tiles, three eighths are the benches of the threads, an eighth is for what
+ * Of the scratch, half holds tiles, three eighths are the desks of the threads, an eighth is for what
  * is kept between tiles (ws_works_keep). */
 #ifndef WS_TRANSFORM_WORKS_H
 #define WS_TRANSFORM_WORKS_H
@@ -22,7 +22,7 @@
 struct ws_works;
 
 /* One thread's memory. What lies on it is lost after a tile, but for the shelf. */
-struct ws_bench {
+struct ws_desk {
 	char *bytes;
 	size_t size, used;
 	struct ws_buf buf;      /* for whoever wants one that grows, as far as it may */
@@ -34,17 +34,17 @@ struct ws_bench {
 };
 
 /* n bytes at a multiple of 64. The sizes of tiles and chunks are chosen so that this cannot fail. */
-void *ws_bench_take(struct ws_bench *b, size_t n);
-size_t ws_bench_left(const struct ws_bench *b);
+void *ws_desk_take(struct ws_desk *b, size_t n);
+size_t ws_desk_left(const struct ws_desk *b);
 /* The run that the tile is for has ended. Whoever needs long for one gives up then: any error will do. */
-bool ws_bench_unwanted(const struct ws_bench *b);
+bool ws_desk_unwanted(const struct ws_desk *b);
 
 struct ws_tiled {
 	uint64_t bytes;  /* > 0 */
 	uint64_t tile;   /* bytes of every tile but the last; > 0, at most ws_works_tile() unless dry */
 	bool dry;        /* nothing is kept of it: dst is NULL, and bytes are a mere count */
 	/* Any thread. */
-	int (*make)(const struct ws_tiled *t, uint64_t at, void *dst, size_t n, struct ws_bench *bench,
+	int (*make)(const struct ws_tiled *t, uint64_t at, void *dst, size_t n, struct ws_desk *desk,
 	            struct ws_err *err);
 	/* A run has it in front of it, or not any more. May be NULL. */
 	void (*hold)(const struct ws_tiled *t);
@@ -57,8 +57,8 @@ int ws_works_new(unsigned threads, uint64_t scratch, struct ws_works **out, stru
 /* Ends the threads after the tile that they are at. No reader may be left; NULL is fine. */
 void ws_works_free(struct ws_works *w);
 size_t ws_works_tile(const struct ws_works *w);  /* most bytes of a tile */
-size_t ws_works_bench(const struct ws_works *w); /* bytes of a bench */
-size_t ws_works_buf(const struct ws_works *w);   /* most bytes of a bench's buf */
+size_t ws_works_desk(const struct ws_works *w); /* bytes of a desk */
+size_t ws_works_buf(const struct ws_works *w);   /* most bytes of a desk's buf */
 /* Memory between tiles: false where there is none left. */
 bool ws_works_keep(struct ws_works *w, uint64_t bytes);
 void ws_works_unkeep(struct ws_works *w, uint64_t bytes);

@@ -49,12 +49,12 @@ struct ws_works {
 	pthread_mutex_t lock;
 	pthread_cond_t work, done;
 	pthread_t threads[WORKS_MOST_THREADS];
-	struct ws_bench benches[WORKS_MOST_THREADS];
+	struct ws_desk desks[WORKS_MOST_THREADS];
 	unsigned n_threads, n_started;
 	struct ws_run *runs; /* the oldest first */
 	size_t n_runs;
-	uint64_t store, bench, keep;      /* limits */
-	uint64_t held, benched, kept;     /* in use */
+	uint64_t store, desk, keep;      /* limits */
+	uint64_t held, desked, kept;     /* in use */
 	uint64_t scratch, peak, made;
 	struct ws_tilemem spares;         /* within the store too */
 	bool starved; /* a tile that is waited for found no room */
@@ -67,7 +67,7 @@ static inline size_t works_count(const struct ws_run *r)
 }
 
 /* works.c */
-size_t works_part_of_bench(const struct ws_works *w, unsigned part);
+size_t works_part_of_desk(const struct ws_works *w, unsigned part);
 void works_count_peak(struct ws_works *w);
 
 /* works_room.c */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* works_make.c - the threads: each has a bench, looks for the tile that is needed most, and makes it. */
+/* works_make.c - the threads: each has a desk, looks for the tile that is needed most, and makes it. */
 #include "works_core.h"
 
 #include <assert.h>
@@ -8,9 +8,9 @@
 
 enum { SHELF_PART = 6 };
 
-/* ---- benches ------------------------------------------------------------------------------------- */
+/* ---- desks --------------------------------------------------------------------------------------- */
 
-void *ws_bench_take(struct ws_bench *b, size_t n)
+void *ws_desk_take(struct ws_desk *b, size_t n)
 {
 	n = (n + WORKS_ALIGN - 1) / WORKS_ALIGN * WORKS_ALIGN;
 	assert(n <= b->size - b->used);
@@ -19,26 +19,26 @@ void *ws_bench_take(struct ws_bench *b, size_t n)
 	return p;
 }
 
-size_t ws_bench_left(const struct ws_bench *b)
+size_t ws_desk_left(const struct ws_desk *b)
 {
 	return b->size - b->used;
 }
 
-bool ws_bench_unwanted(const struct ws_bench *b)
+bool ws_desk_unwanted(const struct ws_desk *b)
 {
 	return b->unwanted && __atomic_load_n(b->unwanted, __ATOMIC_RELAXED);
 }
 
-static int set_up_bench(struct ws_works *w, struct ws_bench *b)
+static int set_up_desk(struct ws_works *w, struct ws_desk *b)
 {
-	const size_t shelf = works_part_of_bench(w, SHELF_PART);
-	b->size = works_part_of_bench(w, 2);
+	const size_t shelf = works_part_of_desk(w, SHELF_PART);
+	b->size = works_part_of_desk(w, 2);
 	b->shelf = aligned_alloc(WORKS_ALIGN, shelf + b->size);
 	if (!b->shelf)
 		return -1;
 	b->shelf_floats = shelf / sizeof(float);
 	b->bytes = (char *)b->shelf + shelf;
-	ws_buf_init(&b->buf, works_part_of_bench(w, WORKS_BUF_PART));
+	ws_buf_init(&b->buf, works_part_of_desk(w, WORKS_BUF_PART));
 	return 0;
 }
 
@@ -91,7 +91,7 @@ static void note_failure(struct ws_run *r, size_t tile, const struct ws_err *err
 }
 
 /* Called and returns with the lock held. */
-static void make_tile(struct ws_works *w, struct ws_bench *bench, struct ws_run *r, size_t i)
+static void make_tile(struct ws_works *w, struct ws_desk *desk, struct ws_run *r, size_t i)
 {
 	struct ws_err err = WS_ERR_INIT;
 	struct tile *t = &r->tiles[i];
@@ -112,12 +112,12 @@ static void make_tile(struct ws_works *w, struct ws_bench *bench, struct ws_run 
 	pthread_mutex_unlock(&w->lock);
 	if (!item->dry && !bytes)
 		bytes = ws_tilemem_new(t->room);
-	bench->used = 0;
-	bench->unwanted = &r->ended;
+	desk->used = 0;
+	desk->unwanted = &r->ended;
 	const int rc = !item->dry && !bytes
 	                       ? ws_err_set(&err, WS_ESYSTEM, "out of memory")
 	                       : item->make(item, at, bytes, (size_t)(left < item->tile ? left : item->tile),
-	                                    bench, &err);
+	                                    desk, &err);
 	pthread_mutex_lock(&w->lock);
 	w->made++;
 	r->n_making--;
@@ -155,7 +155,7 @@ static void *work(void *arg)
 		struct ws_run *r;
 		size_t i;
 		if (find_work(w, &r, &i))
-			make_tile(w, &w->benches[self.number], r, i);
+			make_tile(w, &w->desks[self.number], r, i);
 		else
 			pthread_cond_wait(&w->work, &w->lock);
 	}
@@ -166,8 +166,8 @@ static void *work(void *arg)
 static int start_thread(struct ws_works *w)
 {
 	struct worker *self = malloc(sizeof *self);
-	struct ws_bench *bench = &w->benches[w->n_started];
-	if (!self || set_up_bench(w, bench)) {
+	struct ws_desk *desk = &w->desks[w->n_started];
+	if (!self || set_up_desk(w, desk)) {
 		free(self);
 		return -1;
 	}
@@ -179,13 +179,13 @@ static int start_thread(struct ws_works *w)
 	const int rc = pthread_create(&w->threads[w->n_started], NULL, work, self);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (rc) {
-		free(bench->shelf);
-		bench->shelf = NULL;
+		free(desk->shelf);
+		desk->shelf = NULL;
 		free(self);
 		return -1;
 	}
 	w->n_started++;
-	w->benched += w->bench;
+	w->desked += w->desk;
 	works_count_peak(w);
 	return 0;
 }
@@ -195,5 +195,5 @@ int works_start_threads(struct ws_works *w, struct ws_err *err)
 	while (w->n_started < w->n_threads && start_thread(w) == 0)
 		continue;
 	return w->n_started ? 0 : ws_err_set(err, WS_ESYSTEM, "cannot start a thread with %llu MiB to work in",
-	                                     (unsigned long long)(w->bench >> 20));
+	                                     (unsigned long long)(w->desk >> 20));
 }

@@ -190,7 +190,7 @@ static void rows_longer_than_a_tile_are_cut_within_blocks(void **state)
 	for (size_t k = 0; k < sizeof blocks / sizeof *blocks; k++) {
 		const struct ws_transform_opts o = { .quantize = WS_QUANTIZE_FP8, .threads = 2,
 			.scratch = 16 * MIB, .block = { blocks[k][0], blocks[k][1] } };
-		if (blocks[k][1] < 100) { /* its scales find no room on a bench */
+		if (blocks[k][1] < 100) { /* its scales find no room on a desk */
 			struct ws_transform *t;
 			struct ws_err err = WS_ERR_INIT;
 			assert_int_equal(ws_transform_make(b.catalog, &o, &t, &err), -1);

@@ -281,7 +281,7 @@ enum { MOST_DELTAS = 40 };
 struct changes {
 	struct packed_file f;
 	struct ws_works *works;
-	struct ws_bench bench;
+	struct ws_desk desk;
 	struct ws_weight w;
 	struct ws_delta deltas[MOST_DELTAS];
 	const struct ws_delta *list[MOST_DELTAS];
@@ -315,10 +315,10 @@ static void set_up(struct changes *c, int64_t rows, int64_t cols, int64_t depth,
 		                      { "b", "BF16", shapes[2], c->b, n[2] * 2 } };
 	write_packed(&c->f, parts, 3);
 	assert_int_equal(ws_works_new(2, 16 * MIB, &c->works, NULL), 0);
-	c->bench = (struct ws_bench){ .bytes = aligned_alloc(64, ws_works_bench(c->works)),
-		                      .size = ws_works_bench(c->works), .shelf_floats = shelf_floats,
+	c->desk = (struct ws_desk){ .bytes = aligned_alloc(64, ws_works_desk(c->works)),
+		                      .size = ws_works_desk(c->works), .shelf_floats = shelf_floats,
 		                      .shelf = aligned_alloc(64, (shelf_floats * 4 + 63) / 64 * 64) };
-	ws_buf_init(&c->bench.buf, ws_works_buf(c->works));
+	ws_buf_init(&c->desk.buf, ws_works_buf(c->works));
 	c->w = (struct ws_weight){ .works = c->works, .name = "w", .dtype = WS_DTYPE_BF16, .rows = rows,
 		                   .cols = cols, .deltas = c->list };
 	assert_int_equal(find_packed(&c->f, "w", NULL, &c->w.packed, NULL), 0);
@@ -329,8 +329,8 @@ static void tear_down(struct changes *c)
 {
 	pthread_mutex_destroy(&c->w.lock);
 	ws_packed_free(&c->w.packed);
-	ws_buf_free(&c->bench.buf);
-	free(c->bench.bytes), free(c->bench.shelf);
+	ws_buf_free(&c->desk.buf);
+	free(c->desk.bytes), free(c->desk.shelf);
 	ws_works_free(c->works);
 	close_packed(&c->f);
 	free(c->numbers), free(c->a), free(c->b);
@@ -368,8 +368,8 @@ static void check_rect(struct changes *c, int64_t row, int64_t n, int64_t col, i
 {
 	uint16_t *out = malloc((size_t)(n * m) * sizeof *out);
 	struct ws_err err = WS_ERR_INIT;
-	c->bench.used = 0;
-	if (ws_weight_read(&c->w, row, n, col, m, false, out, &c->bench, &err))
+	c->desk.used = 0;
+	if (ws_weight_read(&c->w, row, n, col, m, false, out, &c->desk, &err))
 		fail_msg("%s", err.msg);
 	for (int64_t i = 0; i < n; i++)
 		for (int64_t j = 0; j < m; j++)
@@ -390,7 +390,7 @@ static void changes_of_any_rows_overlap_as_they_like(void **state)
 			add_change(&c, row, 1 + draw((uint32_t)(c.rows - row)), first, 1 + draw((uint32_t)(8 - first)));
 		}
 		assert_int_equal(ws_weight_init(&c.w, NULL), 0);
-		if ((size_t)c.w.rank <= c.bench.shelf_floats)
+		if ((size_t)c.w.rank <= c.desk.shelf_floats)
 			for (int i = 0; i < 6; i++) {
 				const int64_t row = draw((uint32_t)c.rows), col = draw((uint32_t)c.cols);
 				check_rect(&c, row, 1 + draw((uint32_t)(c.rows - row)), col,

@@ -29,12 +29,12 @@ static uint8_t byte_at(unsigned seed, uint64_t at)
 	return (uint8_t)((at * 2654435761u + seed * 97u) >> 13);
 }
 
-static int make(const struct ws_tiled *t, uint64_t at, void *dst, size_t n, struct ws_bench *bench,
+static int make(const struct ws_tiled *t, uint64_t at, void *dst, size_t n, struct ws_desk *desk,
                 struct ws_err *err)
 {
 	struct thing *x = (struct thing *)(uintptr_t)t;
 	uint8_t *to = dst;
-	memset(ws_bench_take(bench, 1000), 1, 1000);
+	memset(ws_desk_take(desk, 1000), 1, 1000);
 	if (x->sleep_us)
 		usleep(x->sleep_us);
 	__atomic_fetch_add(&x->made, 1, __ATOMIC_RELAXED);
@@ -234,15 +234,15 @@ static void ending_in_the_middle_hangs_nobody(void **state)
 }
 
 /* Goes on until nobody wants it, as far as the test has patience. */
-static int make_for_long(const struct ws_tiled *t, uint64_t at, void *dst, size_t n, struct ws_bench *bench,
+static int make_for_long(const struct ws_tiled *t, uint64_t at, void *dst, size_t n, struct ws_desk *desk,
                          struct ws_err *err)
 {
 	struct thing *x = (struct thing *)(uintptr_t)t;
 	(void)at, (void)dst, (void)n;
 	__atomic_fetch_add(&x->made, 1, __ATOMIC_RELAXED);
-	for (int i = 0; i < 100000 && !ws_bench_unwanted(bench); i++)
+	for (int i = 0; i < 100000 && !ws_desk_unwanted(desk); i++)
 		usleep(100);
-	if (ws_bench_unwanted(bench))
+	if (ws_desk_unwanted(desk))
 		__atomic_fetch_add(&x->held, 1, __ATOMIC_RELAXED);
 	return ws_err_set(err, WS_ECANCELLED, "not wanted");
 }
