@@ -68,7 +68,7 @@ LIBS       := $(shell $(PKG_CONFIG) --libs libcurl libcjson 2>/dev/null) -lm -ld
 MHD_LIBS   := $(shell $(PKG_CONFIG) --libs libmicrohttpd 2>/dev/null)
 
 # The dependency rule of the house, enforced by what each layer can find:
-# cmd -> include/wsync; lib/sync -> check -> model -> names -> base, and lib/sync -> net, gpu -> base,
+# cmd -> include/wsync; lib/bench -> lib/sync -> check -> model -> names -> base, and lib/sync -> net, gpu -> base,
 # which know nothing of models.
 INC_base  = -Ilib/base
 INC_names = -Ilib/base -Ilib/names
@@ -78,8 +78,9 @@ INC_transform = $(INC_model) -Ilib/transform
 INC_net   = -Ilib/base -Ilib/net
 INC_gpu   = -Ilib/base -Ilib/gpu
 INC_sync  = $(INC_check) -Ilib/transform -Ilib/net -Ilib/gpu -Ilib/sync
+INC_bench = $(INC_sync) -Ilib/bench
 INC_cmd   = -Icmd/common
-INC_tests = $(INC_sync) -Itests -Itests/unit
+INC_tests = $(INC_bench) -Itests -Itests/unit
 
 # ---- lists -----------------------------------------------------------------------------------
 LIB_SRCS := $(wildcard lib/*/*.c)
@@ -150,6 +151,7 @@ $(BUILD)/obj/lib/transform/%.o: LAYER = $(INC_transform)
 $(BUILD)/obj/lib/net/%.o: LAYER = $(INC_net)
 $(BUILD)/obj/lib/gpu/%.o: LAYER = $(INC_gpu)
 $(BUILD)/obj/lib/sync/%.o: LAYER = $(INC_sync)
+$(BUILD)/obj/lib/bench/%.o: LAYER = $(INC_bench)
 $(BUILD)/obj/cmd/%.o: LAYER = $(INC_cmd)
 $(BUILD)/obj/tests/%.o: LAYER = $(INC_tests)
 

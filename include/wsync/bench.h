@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bench.h - how fast each stage of a push is, and the whole of one.
+ *
+ * A measurement is a row: the time of every sample, in the order they were taken, and beside it that of
+ * a reference which was run in turns with it, so that a machine which becomes slower does so for both.
+ * Figures (median, p99, ratio) are made of these by ws_bench_sum and ws_bench_ratio, for everybody by
+ * the same rules. Warm-ups are not among the samples. Checks of what was computed or received lie outside
+ * the timed part of a sample. Units: bytes and ns; a rate is bytes divided by time, GB is 10^9 bytes. */
+#ifndef WSYNC_BENCH_H
+#define WSYNC_BENCH_H
+
+#include "wsync/cancel.h"
+#include "wsync/clock.h"
+#include "wsync/endpoint.h"
+#include "wsync/err.h"
+#include "wsync/log.h"
+#include "wsync/push.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Valid during the call that delivers it. */
+struct ws_bench_row {
+	const char *stage;         /* "kernels", "load", "control", "transport", "push" */
+	const char *name;          /* what was timed: "fp8 128x128 xorl" */
+	const char *detail;        /* how, where that is not always the same; "" */
+	uint64_t bytes;            /* that one sample moves or makes; 0: it is about time, not bytes */
+	const int64_t *ns;         /* [n] */
+	size_t n;
+	const char *against;       /* the reference; NULL: there is none, and none of what follows */
+	uint64_t against_bytes;
+	const int64_t *against_ns; /* [n]: sample i was taken beside ns[i] */
+	int64_t errors;            /* bytes that were wrong; -1: nobody looked */
+};
+
+struct ws_bench_sum {
+	size_t n;
+	int64_t min, median, p99, max; /* p99 by nearest rank: of fewer than 100 samples it is the max */
+};
+/* n > 0 */
+void ws_bench_sum(const int64_t *ns, size_t n, struct ws_bench_sum *out);
+
+struct ws_bench_ratio { double median, min, max; };
+/* Rate of the row over rate of its reference, of each pair: above 1 is faster than the reference. Rows
+ * without bytes compare times. False: there is no reference. */
+bool ws_bench_ratio(const struct ws_bench_row *row, struct ws_bench_ratio *out);
+
+struct ws_bench_sink {
+	void (*row)(void *ctx, const struct ws_bench_row *row);
+	void *ctx;
+};
+
+struct ws_bench_opts {
+	unsigned samples, warmups; /* samples > 0 */
+	bool check;                /* look at what was computed or received, outside the timed part */
+	struct ws_bench_sink sink;
+	const struct ws_log *log;
+	const struct ws_cancel *cancel;
+};
+
+enum { WS_BENCH_SAMPLES_MAX = 100000 };
+
+/* ---- kernels: what a push does to numbers, in memory, on one thread ---- */
+
+/* size: bytes of a kernel's input. Every kernel is held against memcpy of as many. What counts are the bytes
+ * that must move, each that is read or written, once: of memcpy twice its size. check: SIMD against the plain C of the same definition. */
+int ws_bench_kernels(const struct ws_bench_opts *opts, uint64_t size, struct ws_err *err);
+
+/* ---- load: a source into this process ---- */
+
+struct ws_bench_load {
+	const char *const *paths; /* a checkpoint, as for a push */
+	size_t n_paths;
+	const struct ws_transform_opts *transform; /* NULL: tensors as they are */
+	bool cold;                /* the files are dropped from the page cache before each sample */
+	uint64_t most;            /* at most so many bytes, from the first tensor on; 0: all */
+};
+/* Every tensor read once, in the order of a push, through a buffer; held against read(2) of the same
+ * files, where there are files. */
+int ws_bench_load(const struct ws_bench_opts *opts, const struct ws_bench_load *load, struct ws_err *err);
+
+/* ---- control: requests ---- */
+
+/* A request that changes nothing, to one endpoint and to all of them at once, on connections that are kept
+ * and on new ones. */
+int ws_bench_control(const struct ws_bench_opts *opts, const char *const *urls, size_t n,
+                     const char *api_key, int64_t timeout_ns, struct ws_err *err);
+
+/* ---- transport: broadcasts between processes that do nothing else ---- */
+
+struct ws_bench_transport {
+	unsigned receivers;        /* threads of this process; 0: they come from elsewhere */
+	unsigned remote;           /* so many others join by ws_bench_receive */
+	const char *host;          /* our address; NULL: 127.0.0.1 */
+	uint16_t port;             /* of the store; 0: any */
+	const uint64_t *sizes;     /* bytes of a bucket, each a row of its own */
+	size_t n_sizes;
+	int64_t timeout_ns;        /* for each broadcast, and to form the group */
+};
+/* From the first byte until every receiver has told that it holds the last one. check: their hashes.
+ * Held against one plain TCP connection on the loopback interface, where all receivers are ours. */
+int ws_bench_transport(const struct ws_bench_opts *opts, const struct ws_bench_transport *t,
+                       struct ws_err *err);
+/* A receiver for somebody else's ws_bench_transport, until that is over. host is our own address; NULL: the
+ * one that this machine uses toward the master. */
+int ws_bench_receive(const char *master, uint16_t port, const char *host, int64_t timeout_ns,
+                     const struct ws_log *log, const struct ws_cancel *cancel, struct ws_err *err);
+
+/* ---- push: the whole job ---- */
+
+/* What bounds a transfer. The parts are measured alone and together, in turns. */
+struct ws_bench_push {
+	const struct ws_push_opts *push; /* its sink is not used */
+	const char *const *paths;
+	size_t n_paths;
+	bool alone;                /* measure reading and making alone too, for the efficiency */
+};
+struct ws_bench_bound {
+	int64_t supply_ns;         /* reading and making the tensors alone; 0: not measured */
+	int64_t phase_ns[WS_PHASE_COUNT]; /* medians of whole jobs */
+	int64_t total_ns;
+	uint64_t bytes, wire_bytes;
+	size_t buckets;
+	const char *bound;         /* "source", "wire", "apply", "verify", "control": what took longest */
+	double overlap;            /* supply_ns over the transfer: 1 where the wire hides behind its source; 0: unknown */
+};
+/* Rows: total, each phase, the transfer's rate. The group is made anew for each sample unless the push
+ * keeps it (stdin of wsync-push): keep. */
+int ws_bench_push(const struct ws_bench_opts *opts, const struct ws_bench_push *b, bool keep,
+                  struct ws_bench_bound *out, struct ws_err *err);
+
+/* ---- plan: on paper ---- */
+
+/* Rates in bytes per second; 0: not a limit. */
+struct ws_bench_topology {
+	unsigned senders;          /* processes that send a share each, on links of their own */
+	unsigned endpoints, ranks; /* servers, and ranks of each */
+	double link;               /* one way, of each sender and each endpoint */
+	double source;             /* what one sender reads at */
+	double make;               /* and makes at, counted in bytes read */
+	double apply;              /* what a rank loads at, counted in bytes received */
+	int64_t bucket_ns;         /* spent on each bucket besides its bytes */
+	int64_t fixed_ns;          /* and on the whole: connect, pause, flush, resume */
+	bool ring;                 /* rank 0 sends each byte once (NCCL); else once to each child (gloo) */
+	bool overlap;              /* stages run at the same time */
+};
+struct ws_bench_estimate {
+	uint64_t read_bytes, wire_bytes; /* of one copy: read, and as sent */
+	unsigned copies;                 /* that leave one sender's link */
+	size_t buckets;
+	int64_t read_ns, make_ns, send_ns, receive_ns, apply_ns, control_ns;
+	int64_t floor_ns;                /* the wire alone, at its full rate */
+	int64_t expected_ns;
+	const char *bound;               /* "source", "make", "sender's link", "receiver's link", "apply", "requests" */
+};
+/* Of a plan's bytes: in is what is read, out what is sent. */
+void ws_bench_estimate(const struct ws_bench_topology *t, uint64_t in, uint64_t out, size_t buckets,
+                       struct ws_bench_estimate *e);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* load.h - a source that is read again and again, for load.c and for push.c. */
+#ifndef WS_BENCH_LOAD_H
+#define WS_BENCH_LOAD_H
+
+#include "payloads.h"
+#include "samples.h"
+#include "wsync/input.h"
+
+struct bench_load {
+	struct ws_input input;
+	struct ws_plan *plan;
+	size_t n_buckets;    /* that are read */
+	uint64_t bytes;      /* of them */
+	int *files;
+	uint64_t *sizes, file_bytes;
+	size_t n_files;
+	char *buffer;
+	bool cold;
+	const struct ws_cancel *cancel;
+};
+
+/* To be closed in any case. */
+int bench_load_open(struct bench_load *l, const struct ws_bench_load *what, struct ws_err *err);
+void bench_load_close(struct bench_load *l);
+int bench_load_run(void *load, int64_t *ns, struct ws_err *err); /* as of struct bench_timed */
+void bench_load_drop_caches(const struct bench_load *l);
+
+#endif

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* samples.c - the figures that are made of samples, and the taking of them in turns. */
+#include "samples.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int by_size(const void *a, const void *b)
+{
+	const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+	return (x > y) - (x < y);
+}
+
+static int by_value(const void *a, const void *b)
+{
+	const double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+/* Nearest rank: the smallest sample that at least p of 100 do not exceed. */
+static int64_t percentile(const int64_t *sorted, size_t n, unsigned p)
+{
+	return sorted[(n * p + 99) / 100 - 1];
+}
+
+void ws_bench_sum(const int64_t *ns, size_t n, struct ws_bench_sum *out)
+{
+	int64_t *sorted = malloc(n * sizeof *sorted);
+	*out = (struct ws_bench_sum){ .n = n };
+	if (!sorted)
+		return;
+	memcpy(sorted, ns, n * sizeof *sorted);
+	qsort(sorted, n, sizeof *sorted, by_size);
+	out->min = sorted[0];
+	out->median = n % 2 ? sorted[n / 2] : sorted[n / 2 - 1] + (sorted[n / 2] - sorted[n / 2 - 1]) / 2;
+	out->p99 = percentile(sorted, n, 99);
+	out->max = sorted[n - 1];
+	free(sorted);
+}
+
+/* Of one pair: rates where both have bytes, else times. */
+static double pair(const struct ws_bench_row *row, size_t i)
+{
+	const double time = (double)row->against_ns[i] / (double)(row->ns[i] > 0 ? row->ns[i] : 1);
+	return row->bytes && row->against_bytes ? time * ((double)row->bytes / (double)row->against_bytes) : time;
+}
+
+bool ws_bench_ratio(const struct ws_bench_row *row, struct ws_bench_ratio *out)
+{
+	const size_t n = row->n;
+	double *sorted = row->against && n ? malloc(n * sizeof *sorted) : NULL;
+	if (!sorted)
+		return false;
+	for (size_t i = 0; i < n; i++)
+		sorted[i] = pair(row, i);
+	qsort(sorted, n, sizeof *sorted, by_value);
+	*out = (struct ws_bench_ratio){
+		.median = n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2,
+		.min = sorted[0],
+		.max = sorted[n - 1],
+	};
+	free(sorted);
+	return true;
+}
+
+/* ---- taking them --------------------------------------------------------------------------------- */
+
+static int take(const struct bench_timed *t, int64_t *ns, struct ws_err *err)
+{
+	int64_t own = -1; /* where it knows better than we what belongs to the time */
+	const int64_t since = ws_now_ns();
+	if (t->run(t->ctx, &own, err))
+		return -1;
+	*ns = own >= 0 ? own : ws_now_ns() - since;
+	return 0;
+}
+
+/* The order alternates: what the first leaves in a cache helps the other every second time only. */
+static int take_pair(const struct bench_timed *t, const struct bench_timed *other, unsigned i, int64_t *ns,
+                     int64_t *other_ns, struct ws_err *err)
+{
+	if (!other)
+		return take(t, ns, err);
+	if (i % 2)
+		return take(other, other_ns, err) || take(t, ns, err) ? -1 : 0;
+	return take(t, ns, err) || take(other, other_ns, err) ? -1 : 0;
+}
+
+static int take_all(const struct ws_bench_opts *o, const struct bench_timed *t,
+                    const struct bench_timed *against, int64_t *ns, int64_t *against_ns, struct ws_err *err)
+{
+	for (unsigned i = 0; i < o->warmups + o->samples; i++) {
+		const unsigned at = i < o->warmups ? 0 : i - o->warmups;
+		if (ws_cancelled(o->cancel))
+			return ws_err_set(err, WS_ECANCELLED, "cancelled");
+		if (take_pair(t, against, i, &ns[at], &against_ns[at], err))
+			return -1;
+	}
+	return 0;
+}
+
+int bench_measure(const struct ws_bench_opts *o, struct ws_bench_row *row, const struct bench_timed *t,
+                  const struct bench_timed *against, struct ws_err *err)
+{
+	int64_t *ns = calloc(o->samples, sizeof *ns), *other = calloc(o->samples, sizeof *other);
+	int rc = ns && other ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	if (!rc)
+		rc = take_all(o, t, against, ns, other, err);
+	row->errors = -1;
+	if (!rc && o->check && t->check)
+		rc = t->check(t->ctx, &row->errors, err);
+	if (!rc) {
+		row->ns = ns;
+		row->n = o->samples;
+		row->against_ns = against ? other : NULL;
+		bench_tell(o, row);
+	}
+	free(ns);
+	free(other);
+	return rc;
+}
+
+void bench_tell(const struct ws_bench_opts *o, const struct ws_bench_row *row)
+{
+	if (o->sink.row)
+		o->sink.row(o->sink.ctx, row);
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* samples.h - one measurement, taken beside its reference and delivered as a row. */
+#ifndef WS_BENCH_SAMPLES_H
+#define WS_BENCH_SAMPLES_H
+
+#include "wsync/bench.h"
+
+struct bench_timed {
+	/* One sample. *ns is -1: its time is that of the call; or it is set to the part that counts. */
+	int (*run)(void *ctx, int64_t *ns, struct ws_err *err);
+	/* After the last: how many bytes of its result are wrong. May be NULL: that cannot be told. */
+	int (*check)(void *ctx, int64_t *errors, struct ws_err *err);
+	void *ctx;
+};
+
+/* Warm-ups, then opts->samples pairs; against may be NULL. row says what is measured; its samples and
+ * errors are filled in, and it is delivered. */
+int bench_measure(const struct ws_bench_opts *opts, struct ws_bench_row *row, const struct bench_timed *t,
+                  const struct bench_timed *against, struct ws_err *err);
+void bench_tell(const struct ws_bench_opts *opts, const struct ws_bench_row *row);
+
+#endif

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* wire.c - one TCP connection on the loopback interface: what a broadcast to one receiver cannot beat.
+ *
+ * A round is its length (8 bytes), its bytes by sendfile, and one byte back when all have come. */
+#include "transport_bench.h"
+
+#include "sock.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sendfile.h>
+#include <unistd.h>
+
+enum { CHUNK = 1 << 20 };
+
+void bench_wire_init(struct bench_wire *w)
+{
+	*w = (struct bench_wire){ .listener = -1, .from = -1, .to = -1 };
+}
+
+static bool take_round(struct bench_wire *w)
+{
+	uint64_t left;
+	const char ack = 1;
+	if (ws_sock_read(w->to, &left, sizeof left, WS_FOREVER, NULL, "wire", NULL))
+		return false;
+	while (left) {
+		const size_t most = left < CHUNK ? (size_t)left : CHUNK;
+		/* Not even copied: no reader is faster. */
+		const ssize_t n = recv(w->to, w->buffer, most, MSG_TRUNC);
+		if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+			return false;
+		if (n > 0)
+			left -= (uint64_t)n;
+		else if (ws_sock_wait(w->to, POLLIN, WS_FOREVER, NULL, "wire", NULL))
+			return false;
+	}
+	return ws_sock_write(w->to, &ack, 1, WS_FOREVER, NULL, "wire", NULL) == 0;
+}
+
+static void *take_all(void *arg)
+{
+	while (take_round(arg))
+		continue;
+	return NULL;
+}
+
+static int start_reader(struct bench_wire *w, struct ws_err *err)
+{
+	sigset_t all, old;
+	w->buffer = malloc(CHUNK);
+	if (!w->buffer)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &old);
+	const int rc = pthread_create(&w->thread, NULL, take_all, w);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (rc)
+		return ws_err_set(err, WS_ESYSTEM, "start a thread: %s", strerror(rc));
+	w->running = true;
+	return 0;
+}
+
+int bench_wire_open(struct bench_wire *w, ws_deadline until, struct ws_err *err)
+{
+	uint16_t port;
+	w->listener = ws_sock_listen("127.0.0.1", 0, &port, err);
+	if (w->listener < 0)
+		return -1;
+	w->from = ws_sock_connect("127.0.0.1", port, until, NULL, err);
+	if (w->from < 0 || ws_sock_wait(w->listener, POLLIN, until, NULL, "wire", err))
+		return -1;
+	w->to = accept4(w->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (w->to < 0)
+		return ws_err_errno(err, "accept");
+	return start_reader(w, err);
+}
+
+static int send_pattern(struct bench_wire *w, int file, uint64_t pattern, uint64_t size, ws_deadline until,
+                        const struct ws_cancel *cancel, struct ws_err *err)
+{
+	for (uint64_t left = size; left;) {
+		off_t at = (off_t)((size - left) % pattern);
+		const uint64_t piece = pattern - (uint64_t)at < left ? pattern - (uint64_t)at : left;
+		const ssize_t n = sendfile(w->from, file, &at, (size_t)piece);
+		if (n > 0)
+			left -= (uint64_t)n;
+		else if (n == 0 || (errno != EAGAIN && errno != EINTR))
+			return ws_err_errno(err, "sendfile");
+		else if (ws_sock_wait(w->from, POLLOUT, until, cancel, "a plain connection", err))
+			return -1;
+	}
+	return 0;
+}
+
+int bench_wire_send(struct bench_wire *w, int file, uint64_t pattern, uint64_t size, ws_deadline until,
+                    const struct ws_cancel *cancel, int64_t *ns, struct ws_err *err)
+{
+	char ack;
+	const int64_t since = ws_now_ns();
+	if (ws_sock_write(w->from, &size, sizeof size, until, cancel, "a plain connection", err) ||
+	    send_pattern(w, file, pattern, size, until, cancel, err) ||
+	    ws_sock_read(w->from, &ack, 1, until, cancel, "a plain connection", err))
+		return -1;
+	*ns = ws_now_ns() - since;
+	return 0;
+}
+
+void bench_wire_close(struct bench_wire *w)
+{
+	if (w->from >= 0)
+		close(w->from); /* and the reader ends */
+	if (w->running)
+		pthread_join(w->thread, NULL);
+	if (w->to >= 0)
+		close(w->to);
+	if (w->listener >= 0)
+		close(w->listener);
+	free(w->buffer);
+	bench_wire_init(w);
+}
