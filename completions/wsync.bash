@@ -85,6 +85,32 @@ _wsync_options() {
 		--verify=names|hash|none --master-address=ANY --master-port=ANY --group-name=ANY
 		--state-dir=FILE --lock-wait=ANY --connect-timeout=ANY --init-timeout=ANY
 		--bucket-timeout=ANY --timeout=ANY -t=ANY" ;;
+	wsync-bench) echo "
+		--samples=ANY --warmup=ANY --csv --plot=FILE --check --size=64MiB|256MiB|1GiB
+		--model=qwen3-0.6b|qwen3-8b|qwen3-30b-a3b|qwen3-235b-a22b|deepseek-v3 --cold --most=ANY
+		--quantize=none|fp8|fp8-tensor --block-size=128x128|64x64 --skip-modules=ANY
+		--scale-rule=xorl|slime --ue8m0 --unpack --lora=FILE --lora-rounding=fold|two-step
+		--lora-partial --correction=FILE --trust-values --scratch=128MiB|256MiB|512MiB|1GiB
+		--endpoint=URL -e=URL --pool=ANY --registry=FILE --api-key-file=FILE
+		--local=1|2|4|8 --keep=none|hash|memory --connect-timeout=ANY --tp=1|2|4|8
+		--timeout=ANY -t=ANY --receivers=1|2|4|8 --remote=1|2|4|8 --listen=ANY --join=ANY
+		--host=ANY --min-size=ANY --max-size=ANY --factor=2|4|8
+		--backend=auto|gloo|nccl|tensor|disk --gpu=0|1|2|3|4|5|6|7 --nccl-lib=FILE --nccl-from=FILE
+		--lineage=auto|sglang-0.4|sglang-0.5|sglang-2026|xorl-legacy|xorl|session|slime
+		--protocol=auto|update|session|two-phase|receive|ep-scatter
+		--two-phase=bucket|whole --bucket-size=128MiB|256MiB|512MiB|1GiB
+		--load-format=auto|none|flattened_bucket|safetensors --flush=last|never|every
+		--pause=abort|retract|in_place|none --on-partial=resume|pause
+		--verify=names|hash|none --master-address=ANY --master-port=ANY --group-name=ANY
+		--state-dir=FILE --lock-wait=ANY --init-timeout=ANY --bucket-timeout=ANY
+		--keep-group --alone --buckets=64MiB|256MiB|512MiB|1GiB
+		--formats=none|flattened_bucket --quantizations=none|fp8|fp8-tensor
+		--link=100Gb|200Gb|400Gb|800Gb --senders=1|2|4|8 --endpoints=1|2|4|8
+		--source-rate=ANY --make-rate=ANY --apply-rate=ANY --per-bucket=ANY --fixed=ANY
+		--tree --no-pipelining
+		--disk-dir=FILE
+		--disk-path=ANY
+		--disk-keep=0|1|2" ;;
 	wsync-endpoint) echo "
 		--listen=ANY --api-key-file=FILE --tp=1|2|4|8 --ep=1|2|4|8 --model=FILE
 		--lineage=lenient|sglang-0.4|sglang-0.5|sglang-2026|xorl-legacy|xorl|session|slime
@@ -100,6 +126,7 @@ _wsync_commands() {
 	case $1 in
 	wsync-register) echo add remove list check ;;
 	wsync-verify) echo names weights scales flags routing logprobs ;;
+	wsync-bench) echo kernels load control transport push sweep plan ;;
 	wsync-ctl) echo info health pause resume flush repair sleep wake init-group destroy-group version ;;
 	esac
 }
@@ -198,13 +225,13 @@ _wsync_names() {
 _wsync_argument() {
 	case $1 in
 	wsync-push | wsync-list-weights) _wsync_sources "$2" ;;
-	wsync-register | wsync-ctl | wsync-verify)
+	wsync-register | wsync-ctl | wsync-verify | wsync-bench)
 		local w commands
 		commands=$(_wsync_commands "$1")
 		for w in "${words[@]:1:cword-1}"; do
 			[[ " $commands " == *" $w "* ]] || continue
 			[ "$w" = remove ] && _wsync_urls "$2"
-			[ "$1" = wsync-verify ] && _wsync_sources "$2"
+			[[ $1 == wsync-verify || $1 == wsync-bench ]] && _wsync_sources "$2"
 			return 0
 		done
 		_wsync_reply "$commands" "$2"
@@ -235,4 +262,4 @@ _wsync() {
 	fi
 }
 
-complete -F _wsync wsync-push wsync-list-weights wsync-verify wsync-register wsync-ctl wsync-endpoint wsync-gateway
+complete -F _wsync wsync-push wsync-list-weights wsync-verify wsync-register wsync-ctl wsync-endpoint wsync-gateway wsync-bench

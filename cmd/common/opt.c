@@ -18,7 +18,7 @@ const char *const opt_color_names[] = { "auto", "always", "never", NULL };
 const char *const opt_progress_names[] = { "auto", "none", NULL };
 
 /* getopt's values: a long option is FIRST + its row, its --no- form FIRST_NO + its row. */
-enum { MAX_ROWS = 96, FIRST = 256, FIRST_NO = FIRST + MAX_ROWS };
+enum { MAX_ROWS = 160, FIRST = 256, FIRST_NO = FIRST + MAX_ROWS };
 
 static bool is_flag(const struct opt *o)
 {

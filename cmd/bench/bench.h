@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bench.h - what the commands of wsync-bench share: options, rows as they come, endpoints of their own. */
+#ifndef WSYNC_CMD_BENCH_H
+#define WSYNC_CMD_BENCH_H
+
+#include "pushing.h"
+#include "targets.h"
+#include "transforming.h"
+
+#include "wsync/bench.h"
+
+#include <sys/types.h>
+
+struct bench_config {
+	struct opt_common common;
+	struct transforming transforming;
+	struct pushing pushing;
+	struct opt_list endpoints;
+	const char *pool, *model, *plot, *listen, *join, *host;
+	uint64_t samples, warmups;
+	bool check, csv, cold, keep_group, alone;
+	uint64_t size, most;                   /* kernels; load */
+	uint64_t least_size, greatest_size, factor, receivers, remote; /* transport */
+	uint64_t local, tp;                    /* endpoints of our own */
+	unsigned keep, verify;
+	struct opt_list buckets, formats, quantize; /* sweep */
+	uint64_t senders, replicas;            /* plan */
+	double link, source_rate, make_rate, apply_rate;
+	int64_t bucket_ns, fixed_ns;
+	bool tree, no_overlap;
+	int64_t connect_ns, timeout_ns;
+};
+
+/* ---- report.c: rows, told as they come and kept for the end ---- */
+
+struct report_row {
+	char stage[16], name[48], detail[64], against[32];
+	uint64_t bytes;
+	struct ws_bench_sum sum;
+	struct ws_bench_ratio ratio;
+	bool has_ratio;
+	double against_rate; /* bytes per second of the reference's median; 0 */
+	int64_t errors;
+};
+
+struct report {
+	struct ui *ui;
+	const struct bench_config *cfg;
+	struct report_row *rows; /* owned */
+	size_t n;
+	bool headed, failed;     /* the table has its head; out of memory */
+	int64_t errors;          /* of all rows that were looked at */
+};
+
+/* What is measured and how the figures are made, before the first of them; and on what. */
+void report_begin(struct report *r, const char *const *definitions);
+void report_row(void *report, const struct ws_bench_row *row); /* of a ws_bench_sink */
+/* The line on what bounds, the plot, and whether bytes were wrong. */
+int report_end(struct report *r, struct ws_err *err);
+void report_free(struct report *r);
+
+/* ---- plot.c ---- */
+/* Draws the rows with gnuplot; the file's name ends in .svg or .png. */
+int plot_rows(const struct report *r, const char *path, struct ws_err *err);
+int plot_check(const char *path, struct ws_err *err); /* could it be drawn? */
+
+/* ---- local.c: wsync-endpoint, as processes of their own on the loopback interface ---- */
+
+enum { LOCAL_MAX = 64 };
+struct local {
+	struct {
+		pid_t pid;
+		char url[WS_URL_MAX];
+	} of[LOCAL_MAX];
+	const char *urls[LOCAL_MAX];
+	size_t n;
+};
+int local_start(struct local *l, const struct bench_config *cfg, struct ws_err *err);
+void local_stop(struct local *l);
+
+/* ---- the commands: ctx is a bench_job ---- */
+
+struct bench_job {
+	const struct bench_config *cfg;
+	struct ui *ui;
+	struct report report;
+	struct targets targets;
+	struct local local;
+	const char *const *urls; /* of either */
+	size_t n_urls;
+};
+
+struct ws_bench_opts bench_opts(struct bench_job *job);
+/* The endpoints given, else --local ones of our own. */
+int bench_find_endpoints(struct bench_job *job, struct ws_err *err);
+/* SOURCE... or --model; the array holds at least one more than there are arguments. */
+int bench_source(const struct bench_job *job, const struct opt_args *args, const char **paths, size_t *n,
+                 char *synthetic, size_t size, struct ws_err *err);
+
+int bench_kernels(void *ctx, const struct opt_args *args, struct ws_err *err);
+int bench_load(void *ctx, const struct opt_args *args, struct ws_err *err);
+int bench_control(void *ctx, const struct opt_args *args, struct ws_err *err);
+int bench_transport(void *ctx, const struct opt_args *args, struct ws_err *err);
+int bench_push(void *ctx, const struct opt_args *args, struct ws_err *err);
+int bench_sweep(void *ctx, const struct opt_args *args, struct ws_err *err);
+int bench_plan(void *ctx, const struct opt_args *args, struct ws_err *err);
+
+/* "400Gb" (bits) or "12.5GB" (bytes) a second, to bytes a second in a double. */
+int bench_rate(void *rate, const char *value, struct ws_err *err);
+
+#endif

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* local.c - endpoints of our own, for whoever has none at hand: the wsync-endpoint that lies beside this
+ * program, else the one on the path. They end with us, however we end. */
+#include "bench.h"
+
+#include "run.h"
+
+#include "wsync/str.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const int64_t READY_NS = 20 * WS_NS_PER_S;
+
+static void find_program(char *path, size_t n)
+{
+	char self[4096];
+	const ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
+	snprintf(path, n, "wsync-endpoint");
+	if (len <= 0)
+		return;
+	self[len] = 0;
+	char *slash = strrchr(self, '/');
+	if (!slash)
+		return;
+	slash[1] = 0;
+	char beside[4096 + 16];
+	snprintf(beside, sizeof beside, "%swsync-endpoint", self);
+	if (access(beside, X_OK) == 0)
+		snprintf(path, n, "%s", beside);
+}
+
+static _Noreturn void become_endpoint(const char *program, const struct bench_config *cfg, int out, pid_t parent)
+{
+	static const char *const keeps[] = { "none", "hash", "memory" };
+	char tp[24];
+	snprintf(tp, sizeof tp, "%llu", (unsigned long long)cfg->tp);
+	prctl(PR_SET_PDEATHSIG, SIGTERM);
+	if (getppid() != parent)
+		_exit(1); /* it died before it could take us with it */
+	signal(SIGINT, SIG_IGN); /* a terminal's Ctrl-C is for the one that measures */
+	dup2(out, STDOUT_FILENO);
+	const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	dup2(null, STDIN_FILENO);
+	dup2(null, STDERR_FILENO);
+	execlp(program, program, "--listen", "127.0.0.1:0", "--json", "--tp", tp, "--keep", keeps[cfg->keep],
+	       (char *)NULL);
+	_exit(127);
+}
+
+/* {"type":"ready","url":"http://127.0.0.1:41234"} */
+static bool parse_ready(const char *text, char *url, size_t n)
+{
+	const char *at = strstr(text, "\"type\":\"ready\",\"url\":\"");
+	if (!at)
+		return false;
+	at += strlen("\"type\":\"ready\",\"url\":\"");
+	const size_t len = strcspn(at, "\"");
+	if (at[len] != '"' || len >= n)
+		return false;
+	snprintf(url, n, "%.*s", (int)len, at);
+	return true;
+}
+
+static int wait_ready(int fd, char *url, size_t n, struct ws_err *err)
+{
+	char text[1024] = "";
+	size_t len = 0;
+	const ws_deadline until = ws_deadline_in(READY_NS);
+	while (!parse_ready(text, url, n)) {
+		struct pollfd p = { .fd = fd, .events = POLLIN };
+		if (ws_cancelled(&run_cancel))
+			return ws_err_set(err, WS_ECANCELLED, "cancelled");
+		if (ws_deadline_passed(until))
+			return ws_err_set(err, WS_ETIMEOUT, "an endpoint of our own is not ready after 20 s");
+		if (poll(&p, 1, 100) <= 0)
+			continue;
+		const ssize_t got = read(fd, text + len, sizeof text - 1 - len);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0) {
+			ws_err_set(err, WS_ESYSTEM, "wsync-endpoint could not be started");
+			return ws_err_hint(err, "it was built where libmicrohttpd is installed; or give endpoints "
+			                   "with -e URL");
+		}
+		len += (size_t)got;
+		text[len] = 0;
+	}
+	return 0;
+}
+
+static int start_one(struct local *l, const char *program, const struct bench_config *cfg, struct ws_err *err)
+{
+	int ends[2];
+	const pid_t self = getpid();
+	if (pipe2(ends, O_CLOEXEC))
+		return ws_err_errno(err, "pipe");
+	const pid_t pid = fork();
+	if (pid == 0)
+		become_endpoint(program, cfg, ends[1], self);
+	close(ends[1]);
+	if (pid < 0) {
+		ws_err_errno(err, "fork");
+		close(ends[0]);
+		return -1;
+	}
+	const size_t i = l->n++;
+	l->of[i].pid = pid;
+	l->urls[i] = l->of[i].url;
+	const int rc = wait_ready(ends[0], l->of[i].url, sizeof l->of[i].url, err);
+	close(ends[0]);
+	return rc;
+}
+
+int local_start(struct local *l, const struct bench_config *cfg, struct ws_err *err)
+{
+	char program[4096 + 16];
+	find_program(program, sizeof program);
+	while (l->n < cfg->local)
+		if (start_one(l, program, cfg, err))
+			return -1;
+	return 0;
+}
+
+void local_stop(struct local *l)
+{
+	for (size_t i = 0; i < l->n; i++)
+		kill(l->of[i].pid, SIGTERM);
+	for (size_t i = 0; i < l->n; i++) {
+		int tries = 0;
+		while (waitpid(l->of[i].pid, NULL, WNOHANG) == 0) {
+			poll(NULL, 0, 10);
+			if (++tries == 300)
+				kill(l->of[i].pid, SIGKILL);
+		}
+	}
+	l->n = 0;
+}

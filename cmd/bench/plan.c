@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan.c - a push on paper: bytes from a model's shapes, rates from the user, and what bounds it. */
+#include "bench.h"
+
+#include "run.h"
+
+#include "wsync/input.h"
+#include "wsync/plan.h"
+#include "wsync/str.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int bench_rate(void *rate, const char *value, struct ws_err *err)
+{
+	static const struct unit { const char *name; double bytes; } units[] = {
+		{ "Gb", 1e9 / 8 }, { "Mb", 1e6 / 8 }, { "Tb", 1e12 / 8 }, { "GB", 1e9 }, { "MB", 1e6 },
+		{ "TB", 1e12 }, { "GiB", 1073741824.0 }, { "MiB", 1048576.0 },
+	};
+	char *end;
+	const double number = strtod(value, &end);
+	const size_t n = strlen(end) > 2 && strcmp(end + strlen(end) - 2, "/s") == 0 ? strlen(end) - 2 : strlen(end);
+	for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+		if (end != value && number > 0 && number < 1e9 && strlen(units[i].name) == n &&
+		    strncmp(units[i].name, end, n) == 0) {
+			*(double *)rate = number * units[i].bytes;
+			return 0;
+		}
+	return ws_err_set(err, WS_EUSAGE, "invalid rate '%s', must be like 400Gb (bits) or 12.5GB (bytes) a "
+	                  "second", value);
+}
+
+struct bytes {
+	uint64_t in, out;
+	size_t buckets, tensors;
+};
+
+static int count_bytes(struct bench_job *job, const struct opt_args *args, struct bytes *b, struct ws_err *err)
+{
+	const struct ws_transform_opts wanted = transforming_opts(&job->cfg->transforming);
+	struct ws_transform_opts transform = wanted;
+	const char **paths = calloc(args->n + 1, sizeof *paths);
+	char synthetic[256];
+	struct ws_input input = { 0 };
+	struct ws_plan *plan = NULL;
+	struct ws_input_opts o = { .paths = paths, .transform = ws_transform_wanted(&wanted) ? &transform : NULL };
+	const struct ws_plan_opts p = { .bucket_size = job->cfg->pushing.bucket_size,
+		                        .format = WS_FORMAT_FLATTENED };
+	int rc = paths ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	if (!rc)
+		rc = bench_source(job, args, paths, &o.n_paths, synthetic, sizeof synthetic, err);
+	if (!rc)
+		rc = ws_input_open(&o, &input, err) || ws_plan_make(input.catalog, &p, &plan, err) ? -1 : 0;
+	for (size_t s = 0; !rc && s < input.n_sources; s++)
+		b->in += ws_source_bytes(input.sources[s]);
+	if (!rc) {
+		b->out = plan->bytes;
+		b->buckets = plan->n_buckets;
+		b->tensors = plan->n_tensors;
+	}
+	ws_plan_free(plan);
+	ws_input_close(&input);
+	free(paths);
+	return rc;
+}
+
+static void say_part(struct bench_job *job, const char *name, int64_t ns, const char *how)
+{
+	char text[32];
+	if (ns > 0)
+		ui_say(job->ui, "  %-22s %10s  %s\n", name, ws_format_duration(text, sizeof text, ns), how);
+}
+
+static void say_estimate(struct bench_job *job, const struct bytes *b, const struct ws_bench_topology *t,
+                         const struct ws_bench_estimate *e)
+{
+	char in[32], out[32], floor[32], expected[32], how[128], link[32];
+	ws_format_rate(link, sizeof link, (uint64_t)t->link, WS_NS_PER_S);
+	ui_say(job->ui, "%zu tensors, %s read, %s sent in %zu bucket%s\n", b->tensors,
+	       ws_format_size(in, sizeof in, e->read_bytes), ws_format_size(out, sizeof out, e->wire_bytes),
+	       e->buckets, e->buckets == 1 ? "" : "s");
+	ui_say(job->ui, "%u sender%s, %u endpoint%s of %u rank%s, links of %s one way\n", t->senders,
+	       t->senders == 1 ? "" : "s", t->endpoints, t->endpoints == 1 ? "" : "s", t->ranks,
+	       t->ranks == 1 ? "" : "s", link);
+	say_part(job, "source", e->read_ns, "each sender reads its share");
+	say_part(job, "making tensors", e->make_ns, "likewise");
+	snprintf(how, sizeof how, "each sends its share %u time%s", e->copies, e->copies == 1 ? "" : "s");
+	say_part(job, "the senders' links", e->send_ns, how);
+	snprintf(how, sizeof how, "every endpoint takes all of it%s", t->ring || t->ranks < 2 ? "" : ", for each rank");
+	say_part(job, "the receivers' links", e->receive_ns, how);
+	say_part(job, "loading", e->apply_ns, "a rank copies what came into its parameters");
+	say_part(job, "requests", e->control_ns, "for each bucket, and once for all");
+	ui_say(job->ui, "floor %s (every byte once over a link), expected %s, bound by %s\n",
+	       ws_format_duration(floor, sizeof floor, e->floor_ns),
+	       ws_format_duration(expected, sizeof expected, e->expected_ns), e->bound);
+}
+
+static void put_estimate(struct bench_job *job, const struct bytes *b, const struct ws_bench_topology *t,
+                         const struct ws_bench_estimate *e)
+{
+	struct ws_jw *w = ui_line(job->ui, "estimate");
+	if (!w)
+		return;
+	ws_jw_uint(w, "tensors", b->tensors);
+	ws_jw_uint(w, "read_bytes", e->read_bytes);
+	ws_jw_uint(w, "wire_bytes", e->wire_bytes);
+	ws_jw_uint(w, "buckets", e->buckets);
+	ws_jw_uint(w, "senders", t->senders);
+	ws_jw_uint(w, "endpoints", t->endpoints);
+	ws_jw_uint(w, "ranks", t->ranks);
+	ws_jw_uint(w, "copies", e->copies);
+	ws_jw_double(w, "link", t->link);
+	ws_jw_int(w, "read_ns", e->read_ns);
+	ws_jw_int(w, "make_ns", e->make_ns);
+	ws_jw_int(w, "send_ns", e->send_ns);
+	ws_jw_int(w, "receive_ns", e->receive_ns);
+	ws_jw_int(w, "apply_ns", e->apply_ns);
+	ws_jw_int(w, "control_ns", e->control_ns);
+	ws_jw_int(w, "floor_ns", e->floor_ns);
+	ws_jw_int(w, "expected_ns", e->expected_ns);
+	ws_jw_str(w, "bound", e->bound);
+	ui_line_end(job->ui);
+}
+
+int bench_plan(void *ctx, const struct opt_args *args, struct ws_err *err)
+{
+	struct bench_job *job = ctx;
+	const struct bench_config *cfg = job->cfg;
+	struct bytes b = { 0 };
+	const struct ws_bench_topology t = {
+		.senders = (unsigned)cfg->senders, .endpoints = (unsigned)cfg->replicas, .ranks = (unsigned)cfg->tp,
+		.link = cfg->link, .source = cfg->source_rate, .make = cfg->make_rate, .apply = cfg->apply_rate,
+		.bucket_ns = cfg->bucket_ns, .fixed_ns = cfg->fixed_ns, .ring = !cfg->tree,
+		.overlap = !cfg->no_overlap,
+	};
+	struct ws_bench_estimate e;
+	if (cfg->link <= 0)
+		return ws_err_set(err, WS_EUSAGE, "plan: --link RATE is needed, like 400Gb");
+	if (count_bytes(job, args, &b, err))
+		return -1;
+	ws_bench_estimate(&t, b.in, b.out, b.buckets, &e);
+	ui_begin(job->ui);
+	put_estimate(job, &b, &t, &e);
+	if (!cfg->csv)
+		say_estimate(job, &b, &t, &e);
+	return 0;
+}

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stages.c - one stage at a time: kernels, load, control, transport. */
+#include "bench.h"
+
+#include "run.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct ws_bench_opts bench_opts(struct bench_job *job)
+{
+	return (struct ws_bench_opts){
+		.samples = (unsigned)job->cfg->samples, .warmups = (unsigned)job->cfg->warmups,
+		.check = job->cfg->check, .sink = { .row = report_row, .ctx = &job->report },
+		.log = &job->ui->log, .cancel = &run_cancel,
+	};
+}
+
+int bench_find_endpoints(struct bench_job *job, struct ws_err *err)
+{
+	const struct bench_config *cfg = job->cfg;
+	if (cfg->endpoints.n || cfg->pool || cfg->common.registry) {
+		if (targets_find(&job->targets, &cfg->endpoints, cfg->pool, &cfg->common, false, job->ui, err))
+			return -1;
+		job->urls = job->targets.urls;
+		job->n_urls = job->targets.n;
+		return 0;
+	}
+	if (local_start(&job->local, cfg, err))
+		return -1;
+	job->urls = job->local.urls;
+	job->n_urls = job->local.n;
+	return 0;
+}
+
+int bench_source(const struct bench_job *job, const struct opt_args *args, const char **paths, size_t *n,
+                 char *synthetic, size_t size, struct ws_err *err)
+{
+	*n = 0;
+	if (job->cfg->model && args->n)
+		return ws_err_set(err, WS_EUSAGE, "either a SOURCE or --model, not both");
+	if (!job->cfg->model && !args->n)
+		return ws_err_set(err, WS_EUSAGE, "a SOURCE or --model is needed");
+	for (size_t i = 0; i < args->n; i++)
+		paths[(*n)++] = args->v[i];
+	if (job->cfg->model) {
+		snprintf(synthetic, size, "synthetic:%s", job->cfg->model);
+		paths[(*n)++] = synthetic;
+	}
+	return 0;
+}
+
+/* ---- kernels ------------------------------------------------------------------------------------- */
+
+int bench_kernels(void *ctx, const struct opt_args *args, struct ws_err *err)
+{
+	static const char *const definitions[] = {
+		"kernels: what a push does to numbers, in memory, on one thread. bytes are those that must move: each",
+		"that is read or written, once (of memcpy twice its size); rate is bytes / median. Memory is touched",
+		"and warm. ratio is the rate over that of a memcpy which was timed beside it.", NULL
+	};
+	(void)args;
+	struct bench_job *job = ctx;
+	const struct ws_bench_opts o = bench_opts(job);
+	report_begin(&job->report, definitions);
+	return ws_bench_kernels(&o, job->cfg->size, err);
+}
+
+/* ---- load ---------------------------------------------------------------------------------------- */
+
+int bench_load(void *ctx, const struct opt_args *args, struct ws_err *err)
+{
+	static const char *const definitions[] = {
+		"load: a source through a buffer of this process, in one thread, as a data plane takes it: rate is the",
+		"bytes of the tensors as they would be sent / median. Opening and planning are not in it. ratio is the",
+		"rate over that of read(2) of the same files, timed beside it.", NULL
+	};
+	struct bench_job *job = ctx;
+	const struct ws_transform_opts transform = transforming_opts(&job->cfg->transforming);
+	const struct ws_bench_opts o = bench_opts(job);
+	const char **paths = calloc(args->n + 1, sizeof *paths);
+	char synthetic[256];
+	struct ws_bench_load load = { .paths = paths, .cold = job->cfg->cold, .most = job->cfg->most,
+		                      .transform = ws_transform_wanted(&transform) ? &transform : NULL };
+	int rc = paths ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	if (!rc)
+		rc = bench_source(job, args, paths, &load.n_paths, synthetic, sizeof synthetic, err);
+	if (!rc) {
+		report_begin(&job->report, definitions);
+		rc = ws_bench_load(&o, &load, err);
+	}
+	free(paths);
+	return rc;
+}
+
+/* ---- control ------------------------------------------------------------------------------------- */
+
+int bench_control(void *ctx, const struct opt_args *args, struct ws_err *err)
+{
+	static const char *const definitions[] = {
+		"control: a request that changes nothing (GET /model_info), from before it is made to its whole answer:",
+		"to the first endpoint with a connection of its own and with one that is kept, and to all of them at",
+		"once, on kept ones, until the last has answered. Below 1 the ratio says how much slower all are than one.", NULL
+	};
+	(void)args;
+	struct bench_job *job = ctx;
+	const struct ws_bench_opts o = bench_opts(job);
+	if (bench_find_endpoints(job, err))
+		return -1;
+	report_begin(&job->report, definitions);
+	return ws_bench_control(&o, job->urls, job->n_urls, job->targets.api_key, job->cfg->timeout_ns, err);
+}
+
+/* ---- transport ----------------------------------------------------------------------------------- */
+
+/* "gpu7:29500", "[::1]:29500" */
+static int split_address(const char *text, char *host, size_t n, uint16_t *port, struct ws_err *err)
+{
+	const char *colon = strrchr(text, ':');
+	const size_t len = colon ? (size_t)(colon - text) : 0;
+	const bool brackets = len > 2 && text[0] == '[' && text[len - 1] == ']';
+	char *end = NULL;
+	const unsigned long number = colon ? strtoul(colon + 1, &end, 10) : 0;
+	if (!len || len >= n || colon[1] < '0' || colon[1] > '9' || *end || number > 65535)
+		return ws_err_set(err, WS_EUSAGE, "'%s' must be like gpu7:29500", text);
+	snprintf(host, n, "%.*s", (int)(brackets ? len - 2 : len), brackets ? text + 1 : text);
+	*port = (uint16_t)number;
+	return 0;
+}
+
+static int take_part(struct bench_job *job, struct ws_err *err)
+{
+	char host[256];
+	uint16_t port;
+	if (split_address(job->cfg->join, host, sizeof host, &port, err))
+		return -1;
+	ui_begin(job->ui);
+	if (ws_bench_receive(host, port, job->cfg->host, job->cfg->timeout_ns, &job->ui->log, &run_cancel, err))
+		return -1;
+	ui_say(job->ui, "received all of it\n");
+	return 0;
+}
+
+static size_t choose_sizes(const struct bench_config *cfg, uint64_t *sizes, size_t most)
+{
+	size_t n = 0;
+	for (uint64_t size = cfg->least_size; size <= cfg->greatest_size && n < most; size *= cfg->factor) {
+		sizes[n++] = size;
+		if (size > UINT64_MAX / cfg->factor)
+			break;
+	}
+	return n;
+}
+
+int bench_transport(void *ctx, const struct opt_args *args, struct ws_err *err)
+{
+	static const char *const definitions[] = {
+		"transport: a broadcast of one bucket over gloo to receivers that throw it away, from its first byte",
+		"until every receiver has told that it has the last one. rate is the bucket's bytes / median (what each",
+		"receiver sees), however many receivers. ratio is the rate over that of one TCP connection on the",
+		"loopback interface with the same bytes by sendfile, timed beside it, where all receivers are here.", NULL
+	};
+	(void)args;
+	struct bench_job *job = ctx;
+	const struct bench_config *cfg = job->cfg;
+	const struct ws_bench_opts o = bench_opts(job);
+	uint64_t sizes[64];
+	char host[256];
+	if (cfg->join)
+		return take_part(job, err);
+	struct ws_bench_transport t = { .receivers = (unsigned)cfg->receivers, .remote = (unsigned)cfg->remote,
+		                        .sizes = sizes, .n_sizes = choose_sizes(cfg, sizes, 64),
+		                        .timeout_ns = cfg->timeout_ns };
+	if (t.remote && !cfg->receivers)
+		t.receivers = 0;
+	else if (!t.receivers)
+		t.receivers = 1;
+	if (cfg->listen) {
+		if (split_address(cfg->listen, host, sizeof host, &t.port, err))
+			return -1;
+		t.host = host;
+	}
+	if (t.remote && !cfg->listen)
+		return ws_err_set(err, WS_EUSAGE, "--remote: where the others find us is to be said by --listen "
+		                  "ADDRESS:PORT");
+	if (!t.n_sizes)
+		return ws_err_set(err, WS_EUSAGE, "--min-size is more than --max-size");
+	report_begin(&job->report, definitions);
+	return ws_bench_transport(&o, &t, err);
+}

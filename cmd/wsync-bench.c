@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* wsync-bench - how fast each stage of a push is here, and the whole of one. One file for each kind of
+ * command, in cmd/bench/; what is measured is the library's (bench.h). */
+#include "bench/bench.h"
+
+#include "main.h"
+#include "run.h"
+
+/* Indexes are the values of the library's enums, and of local.c. */
+static const char *const verifies[] = { "names", "hash", "none", NULL };
+static const char *const keeps[] = { "none", "hash", "memory", NULL };
+
+static struct bench_config cfg = {
+	.samples = 9, .warmups = 1, .size = UINT64_C(256) << 20, .least_size = 1 << 20,
+	.greatest_size = UINT64_C(256) << 20, .factor = 4, .local = 1, .tp = 1, .senders = 1, .replicas = 1,
+	.connect_ns = 10 * WS_NS_PER_S, .timeout_ns = 60 * WS_NS_PER_S, .alone = true,
+	.pushing = PUSHING_DEFAULTS,
+};
+
+static const struct opt_command commands[] = {
+	{ "kernels", "", "what a push does to numbers: hash, FP8, adapters, unpacking", 0, 0, bench_kernels },
+	{ "load", "[SOURCE...]", "a source into this process, as it is or changed", 0, OPT_MANY, bench_load },
+	{ "control", "", "round trips of requests, to one endpoint and to all", 0, 0, bench_control },
+	{ "transport", "", "broadcasts between processes that do nothing else", 0, 0, bench_transport },
+	{ "push", "[SOURCE...]", "whole pushes, phase by phase, and what bounds them", 0, OPT_MANY, bench_push },
+	{ "sweep", "[SOURCE...]", "whole pushes with several settings, and the fastest", 0, OPT_MANY, bench_sweep },
+	{ "plan", "[SOURCE...]", "a push on paper: floor, expectation and bottleneck of a topology", 0, OPT_MANY,
+	  bench_plan },
+	{ 0 },
+};
+
+static const struct opt opts[] = {
+	OPT_GROUP_FOR("Samples", "kernels load control transport push sweep"),
+	OPT_UINT(0, "samples", "N", 1, WS_BENCH_SAMPLES_MAX, &cfg.samples, "to take of each (9)"),
+	OPT_UINT(0, "warmup", "N", 0, 1000, &cfg.warmups, "to take before and drop (1)"),
+	OPT_FLAG(0, "csv", &cfg.csv, "print comma-separated values instead of a table"),
+	OPT_STRING(0, "plot", "FILE", &cfg.plot, "draw the rows with gnuplot: FILE.svg or FILE.png"),
+	OPT_GROUP_FOR("Checking", "kernels transport"),
+	OPT_FLAG(0, "check", &cfg.check, "look at what was made or received, outside the timed part"),
+	OPT_GROUP_FOR("Kernels", "kernels"),
+	OPT_SIZE(0, "size", &cfg.size, "bytes of a kernel's input (256MiB)"),
+	OPT_GROUP_FOR("The source", "load push sweep plan"),
+	OPT_STRING(0, "model", "NAME", &cfg.model, "as synthetic:NAME, the shapes of a known model"),
+	OPT_GROUP_FOR("Changed on its way", "load push sweep plan"),
+	OPT_TRANSFORMING(&cfg.transforming),
+	OPT_GROUP_FOR("Loading", "load"),
+	OPT_FLAG(0, "cold", &cfg.cold, "drop the files from the page cache before each sample"),
+	OPT_SIZE(0, "most", &cfg.most, "read about so many bytes of it (all)"),
+	OPT_GROUP_FOR("Endpoints", "control push sweep"),
+	OPT_LIST('e', "endpoint", "URL", &cfg.endpoints, "this endpoint, whose weights a push replaces; repeatable (default: --local)"),
+	OPT_STRING(0, "pool", "NAME", &cfg.pool, "of the registry's endpoints those in this pool"),
+	OPT_REGISTRY(&cfg.common),
+	OPT_API_KEY_FILE(&cfg.common),
+	OPT_UINT(0, "local", "N", 1, LOCAL_MAX, &cfg.local, "so many of our own on this machine, where no others are given (1)"),
+	OPT_CHOICE(0, "keep", keeps, &cfg.keep, "what those do with weights (none)"),
+	OPT_DURATION(0, "connect-timeout", &cfg.connect_ns, "to reach the endpoints (10s)"),
+	OPT_GROUP_FOR("Ranks", "control push sweep plan"),
+	OPT_UINT(0, "tp", "N", 1, 64, &cfg.tp, "tensor-parallel ranks of each endpoint of our own, or on paper (1)"),
+	OPT_GROUP_FOR("Waiting", "control transport"),
+	OPT_DURATION('t', "timeout", &cfg.timeout_ns, "for a request, a broadcast, and for the group to form (60s)"),
+	OPT_GROUP_FOR("Transport", "transport"),
+	OPT_UINT(0, "receivers", "N", 0, 4096, &cfg.receivers, "in this process (1, or none with --remote)"),
+	OPT_UINT(0, "remote", "N", 0, 4096, &cfg.remote, "that join from elsewhere by --join"),
+	OPT_STRING(0, "listen", "ADDRESS:PORT", &cfg.listen, "where those find us"),
+	OPT_STRING(0, "join", "HOST:PORT", &cfg.join, "be a receiver of the wsync-bench that listens there"),
+	OPT_STRING(0, "host", "ADDRESS", &cfg.host, "our own address, with --join (the one toward HOST)"),
+	OPT_SIZE(0, "min-size", &cfg.least_size, "of a bucket (1MiB)"),
+	OPT_SIZE(0, "max-size", &cfg.greatest_size, "of a bucket (256MiB)"),
+	OPT_UINT(0, "factor", "N", 2, 1024, &cfg.factor, "from one size to the next (4)"),
+	OPT_GROUP_FOR("Pushing", "push sweep plan"),
+	OPT_PUSHING(&cfg.pushing),
+	OPT_GROUP_FOR("How a push is measured", "push sweep"),
+	OPT_PUSHING_TIMES(&cfg.pushing),
+	OPT_CHOICE(0, "verify", verifies, &cfg.verify, "as of wsync-push (names)"),
+	OPT_FLAG(0, "keep-group", &cfg.keep_group, "one group for all samples, as wsync-push --stdin has it"),
+	OPT_SWITCH(0, "alone", &cfg.alone, "read and make the source alone too, beside each push (yes)"),
+	OPT_GROUP_FOR("Sweep", "sweep"),
+	OPT_LIST(0, "buckets", "SIZE", &cfg.buckets, "a bucket size to try; repeatable (64MiB 256MiB 512MiB 1GiB)"),
+	OPT_LIST(0, "formats", "NAME", &cfg.formats, "a load format to try; repeatable (flattened_bucket)"),
+	OPT_LIST(0, "quantizations", "NAME", &cfg.quantize, "a --quantize to try; repeatable (none)"),
+	OPT_GROUP_FOR("On paper", "plan"),
+	OPT_CALL(0, "link", "RATE", bench_rate, &cfg.link, "of each sender and each endpoint, one way: 400Gb or 50GB a second"),
+	OPT_UINT(0, "senders", "N", 1, 4096, &cfg.senders, "processes that send a share each, on links of their own (1)"),
+	OPT_UINT(0, "endpoints", "N", 1, 4096, &cfg.replicas, "that receive all of it (1)"),
+	OPT_CALL(0, "source-rate", "RATE", bench_rate, &cfg.source_rate, "what a sender reads at (no limit; see load)"),
+	OPT_CALL(0, "make-rate", "RATE", bench_rate, &cfg.make_rate, "what it changes tensors at (no limit; see load, kernels)"),
+	OPT_CALL(0, "apply-rate", "RATE", bench_rate, &cfg.apply_rate, "what a rank loads at (no limit; see push)"),
+	OPT_DURATION(0, "per-bucket", &cfg.bucket_ns, "beside its bytes (0; see transport, control)"),
+	OPT_DURATION(0, "fixed", &cfg.fixed_ns, "to connect, pause, flush and resume (0; see push)"),
+	OPT_FLAG(0, "tree", &cfg.tree, "broadcasts go along gloo's tree, not NCCL's ring"),
+	OPT_FLAG(0, "no-pipelining", &cfg.no_overlap, "stages follow each other instead of running at once"),
+	OPT_COMMON(&cfg.common),
+	OPT_END,
+};
+
+static const struct opt_program program = {
+	.name = "wsync-bench",
+	.args = "COMMAND [ARGUMENT]...",
+	.summary = "Measure each stage of a push of weights, the whole of one, and what bounds it.",
+	.examples = { "wsync-bench transport --receivers 4 --check",
+	              "wsync-bench push --model qwen3-0.6b --local 2",
+	              "wsync-bench sweep ckpt/ -e gpu7:30000 --plot sweep.svg",
+	              "wsync-bench plan --model qwen3-235b-a22b --senders 4 --endpoints 8 --link 400Gb" },
+	.commands = commands,
+	.opts = opts,
+};
+
+static int check_usage(const struct opt_args *args)
+{
+	(void)args;
+	if (cfg.csv && cfg.common.json)
+		return opt_usage(&program, "either --csv or --json, not both");
+	if (cfg.join && (cfg.listen || cfg.remote || cfg.receivers))
+		return opt_usage(&program, "--join: the other side says how much there is to receive");
+	if (cfg.host && !cfg.join)
+		return opt_usage(&program, "--host: with --join only");
+	return OPT_GO;
+}
+
+static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
+{
+	struct bench_job job = { .cfg = &cfg, .ui = ui, .report = { .ui = ui, .cfg = &cfg } };
+	if ((!cfg.plot || plot_check(cfg.plot, err) == 0) && args->command->run(&job, args, err) == 0)
+		report_end(&job.report, err);
+	struct ws_jw *w = ui_end_open(ui, err);
+	if (w) {
+		ws_jw_uint(w, "measures", job.report.n);
+		ui_line_end(ui);
+	}
+	local_stop(&job.local);
+	targets_free(&job.targets);
+	report_free(&job.report);
+}
+
+int main(int argc, char **argv)
+{
+	return main_run(&(struct main_program){ &program, &cfg.common, check_usage, run }, argc, argv);
+}

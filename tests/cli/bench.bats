@@ -1,0 +1,234 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# wsync-bench: that each command measures what it says, and that its figures are those of its samples. How
+# fast anything is, no test asks.
+load helpers
+
+keys() { /usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" wsync-bench <<<"$out"; }
+rows() { json "[($1) for l in lines if l['type'] == 'measure']"; }
+# Every figure of every row, computed once more from its samples.
+figures() {
+	/usr/bin/python3 -c '
+import json, statistics, sys
+for line in sys.stdin:
+    l = json.loads(line)
+    if l["type"] != "measure":
+        continue
+    ns = sorted(l["ns"])
+    assert l["min_ns"] == ns[0] and l["max_ns"] == ns[-1], l
+    assert abs(l["median_ns"] - statistics.median(ns)) <= 1, l
+    assert l["p99_ns"] == ns[-(-99 * len(ns) // 100) - 1], l
+    if l["against"]:
+        scale = l["bytes"] / l["against_bytes"] if l["bytes"] and l["against_bytes"] else 1
+        pairs = sorted(t / o * scale for o, t in zip(l["ns"], l["against_ns"]))
+        assert len(l["against_ns"]) == len(ns), l
+        for key, value in (("ratio", statistics.median(pairs)), ("ratio_min", pairs[0]), ("ratio_max", pairs[-1])):
+            assert abs(l[key] - value) <= 1e-6 * value, (key, value, l)' <<<"$out"
+}
+endpoints_of() { pgrep -P "$1" -x wsync-endpoint || true; }
+
+@test "kernels: every one agrees with plain C, to the byte" {
+	try wsync-bench kernels --size 1MiB --samples 2 --check --json
+	expect_status 0
+	keys
+	figures
+	[ "$(rows 'l["name"]')" = "['hash xxh3-64', 'fp8 128x128 xorl', 'fp8 128x128 slime', 'fp8 128x128 ue8m0', 'fp8 per tensor', 'lora rank 16 fold', 'lora rank 16 two-step', 'unpack 4 bits']" ] || explain "the kernels"
+	[ "$(rows 'l.get("errors", "-")')" = "['-', 0, 0, 0, 0, 0, 0, 0]" ] || explain "errors"
+	[ "$(rows 'len(l["ns"])')" = "[2, 2, 2, 2, 2, 2, 2, 2]" ]
+	[ "$(json '[l["against"] for l in lines if l["type"] == "roofline"]')" = "['memcpy']" ]
+}
+
+@test "load: the bytes of the source, against those of its files" {
+	llama m
+	try wsync-bench load m --samples 3 --json
+	expect_status 0
+	keys
+	figures
+	bytes=$(wsync-list-weights m --json | tail -1 | /usr/bin/python3 -c 'import json, sys; print(json.load(sys.stdin)["bytes"])')
+	[ "$(rows 'l["bytes"], l["against"]')" = "[($bytes, 'read(2)')]" ] || explain "$bytes bytes"
+	try wsync-bench load m --samples 1 --cold --json
+	expect_status 0
+	[ "$(rows 'l["detail"]')" = "['page cache empty']" ]
+	try wsync-bench load --model qwen3-0.6b --quantize fp8 --most 1MiB --samples 1 --warmup 0 --json
+	expect_status 0
+	[ "$(rows 'l["name"], l["against"]')" = "[('read and made', None)]" ]
+}
+
+@test "control: one endpoint, then all of them at once" {
+	try wsync-bench control --local 3 --samples 5 --json
+	expect_status 0
+	keys
+	figures
+	[ "$(rows 'l["name"], l["detail"]')" = "[('request', 'a new connection'), ('request', 'a kept connection'), ('fan-out', '3 endpoints at once')]" ] || explain "rows"
+	try wsync-bench control -e 127.0.0.1:1 --samples 1
+	expect_status 4
+	err_has "127.0.0.1:1"
+}
+
+@test "transport: every receiver has every byte" {
+	try wsync-bench transport --receivers 3 --min-size 1 --max-size 1MiB --factor 1024 --samples 3 --check --json
+	expect_status 0
+	keys
+	figures
+	[ "$(rows 'l["bytes"], l["errors"]')" = "[(1, 0), (1024, 0), (1048576, 0)]" ] || explain "sizes"
+}
+
+@test "transport: receivers of other processes" {
+	port=$(free_port)
+	start one wsync-bench transport --join "127.0.0.1:$port" --host 127.0.0.1
+	one=$pid
+	start two wsync-bench transport --join "127.0.0.1:$port"
+	two=$pid
+	try wsync-bench transport --remote 2 --receivers 1 --listen "127.0.0.1:$port" --samples 2 --max-size 1MiB --check --json
+	expect_status 0
+	[ "$(rows 'l["detail"], l["errors"], l["against"]')" = "[('gloo, 3 receivers', 0, None)]" ] || explain "rows"
+	wait "$one" && wait "$two"
+	grep -q "received all of it" two.out
+}
+
+@test "transport: one receiver too few, or too many, has an end and a sentence" {
+	port=$(free_port)
+	TRY_SECONDS=15 try wsync-bench transport --remote 1 --listen "127.0.0.1:$port" --timeout 1s
+	expect_status 10
+	try wsync-bench transport --join 127.0.0.1:1 --timeout 1s
+	expect_status 4
+	start one wsync-bench transport --remote 1 --listen "127.0.0.1:$port" --samples 5000 --min-size 1 --max-size 1MiB \
+		--factor 1024 --timeout 10s
+	root=$pid
+	start two wsync-bench transport --join "127.0.0.1:$port" --timeout 10s
+	eventually 30 grep -q broadcast one.out # of one byte: both are there, and larger ones follow
+	try wsync-bench transport --join "127.0.0.1:$port" --timeout 2s
+	expect_status 5
+	err_has "are there already"
+	kill "$root"
+	wait "$root" || true
+	eventually 10 grep -q wsync-bench two.err
+}
+
+@test "push: phases that add up, and what bounds them" {
+	llama m
+	try wsync-bench push m --local 2 --samples 3 --json
+	expect_status 0
+	keys
+	figures
+	/usr/bin/python3 -c '
+import json, sys
+rows = {l["name"]: l for l in map(json.loads, sys.stdin) if l["type"] == "measure"}
+total = rows.pop("total")
+for i, whole in enumerate(total["ns"]):
+    parts = sum(r["ns"][i] for r in rows.values())
+    assert 0.9 * whole <= parts <= whole + 1, (i, parts, whole)' <<<"$out"
+	[ "$(json '[l["bound"] in ("source", "wire", "apply", "verify", "control") for l in lines if l["type"] == "bound"]')" = "[True]" ]
+	try wsync-bench push m --keep-group --no-alone --keep memory --verify hash --samples 2 --json
+	expect_status 0
+	figures
+	[ "$(json '[l["against"] for l in lines if l.get("name") == "transfer"]')" = "[None]" ] || explain "nothing to hold it against"
+}
+
+@test "push: to endpoints that are there" {
+	llama m
+	start e wsync-endpoint --listen 127.0.0.1:0
+	eventually 10 grep -q http e.out
+	url=$(grep -o 'http://[0-9.:]*' e.out)
+	try wsync-bench push m -e "$url" --samples 1 --warmup 0
+	expect_status 0
+	out_has "bound by the"
+	try wsync-verify weights m -e "$url"
+	expect_status 0
+}
+
+@test "sweep: all settings, and the fastest of them" {
+	llama m
+	try wsync-bench sweep m --samples 2 --buckets 64KiB --buckets 1MiB --formats none --formats flattened_bucket --json
+	expect_status 0
+	keys
+	figures
+	[ "$(rows 'l["name"].strip(), l["detail"]')" = "[('64KiB', 'none'), ('1MiB', 'none'), ('64KiB', 'flattened_bucket'), ('1MiB', 'flattened_bucket')]" ] || explain "rows"
+	[ "$(json 'min(l["median_ns"] for l in lines if l["type"] == "measure") == [l["total_ns"] for l in lines if l["type"] == "recommendation"][0]')" = True ] || explain "the fastest"
+	try wsync-bench sweep m --formats zip
+	expect_status 2
+	err_has "'zip'"
+}
+
+@test "plan: bytes of the model, seconds of the rates" {
+	try wsync-bench plan --model qwen3-0.6b --link 8Gb --endpoints 2 --json
+	expect_status 0
+	keys
+	[ "$(json '[(l["wire_bytes"], l["floor_ns"], l["expected_ns"], l["bound"]) for l in lines if l["type"] == "estimate"]')" = \
+		"[(1192099840, 1192099840, 1192099840, \"the senders' links\")]" ] || explain "1 GB/s, 1.19 GB"
+	try wsync-bench plan --model qwen3-235b-a22b --senders 4 --endpoints 8 --tp 8 --link 400Gb
+	expect_status 0
+	out_has "floor 9.40 s (every byte once over a link), expected 9.40 s, bound by the receivers' links"
+	try wsync-bench plan --model qwen3-0.6b
+	expect_status 2
+	err_has "--link"
+	for bad in 400 0Gb -1Gb 4XB Gb nanGb; do
+		try wsync-bench plan --model qwen3-0.6b --link "$bad"
+		expect_status 2
+		err_has "invalid rate '$bad'"
+	done
+}
+
+@test "comma-separated values, and a plot" {
+	try wsync-bench transport --samples 2 --max-size 4MiB --csv
+	expect_status 0
+	[ "$(wc -l <<<"$out")" = 3 ] || explain "a header and two rows"
+	/usr/bin/python3 -c 'import csv, sys
+rows = list(csv.DictReader(sys.stdin))
+assert [r["bytes"] for r in rows] == ["1048576", "4194304"], rows
+assert all(float(r["ratio"]) > 0 and None not in r for r in rows), rows' <<<"$out"
+	try wsync-bench transport --samples 1 --csv --json
+	expect_status 2
+	try wsync-bench transport --samples 1 --plot rows.pdf
+	expect_status 2
+	try env PATH="$bin" wsync-bench transport --samples 1 --plot rows.svg
+	expect_status 8
+	err_has "gnuplot is not installed"
+	command -v gnuplot >/dev/null || skip "no gnuplot"
+	try wsync-bench transport --samples 1 --max-size 4MiB --plot rows.svg
+	expect_status 0
+	grep -q "<svg" rows.svg
+	try wsync-bench kernels --samples 1 --size 1MiB --plot rows.png
+	expect_status 0
+	[ "$(head -c 4 rows.png | tail -c 3)" = PNG ]
+}
+
+@test "usage: what does not go together, and what is missing" {
+	try wsync-bench push
+	expect_status 2
+	err_has "a SOURCE or --model is needed"
+	try wsync-bench push m --model qwen3-0.6b
+	expect_status 2
+	try wsync-bench transport --join 127.0.0.1:1 --remote 2
+	expect_status 2
+	try wsync-bench transport --remote 2
+	expect_status 2
+	err_has "--listen"
+	try wsync-bench transport --listen nowhere
+	expect_status 2
+	try wsync-bench transport --min-size 2MiB --max-size 1MiB
+	expect_status 2
+	try wsync-bench kernels --tp 2
+	expect_status 2
+	try wsync-bench push "$scratch/none"
+	expect_status 3
+}
+
+@test "its own endpoints end with it" {
+	llama m
+	start bench wsync-bench push m --local 2 --samples 100000
+	bench=$pid
+	eventually 10 test -s bench.out
+	mapfile -t own < <(endpoints_of "$bench")
+	[ "${#own[@]}" = 2 ] || explain "${#own[@]} endpoints"
+	kill "$bench"
+	wait "$bench" || true
+	for p in "${own[@]}"; do eventually 5 bash -c "! kill -0 $p 2>/dev/null"; done
+	start bench wsync-bench push m --local 1 --samples 100000
+	bench=$pid
+	eventually 10 test -s bench.out
+	mapfile -t own < <(endpoints_of "$bench")
+	kill -9 "$bench"
+	wait "$bench" || true
+	for p in "${own[@]}"; do eventually 5 bash -c "! kill -0 $p 2>/dev/null"; done
+}
