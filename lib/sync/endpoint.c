@@ -70,6 +70,13 @@ static int ask(struct probe *p, struct ws_err *err)
 	return ws_endpoint_run(p->http, p->calls, n, p->cancel, err);
 }
 
+static int refuse_strange(int question, const struct ws_endpoint_info *info, struct ws_err *err)
+{
+	ws_err_set(err, WS_EREFUSED, "GET %s: the answer is no JSON object", paths[question]);
+	ws_err_hint(err, "is this an SGLang server, and is this its port?");
+	return ws_err_where(err, NULL, info->url);
+}
+
 static int read_server_info(struct ws_endpoint_call *call, struct ws_endpoint_info *info,
                             struct ws_err *err)
 {
@@ -79,11 +86,8 @@ static int read_server_info(struct ws_endpoint_call *call, struct ws_endpoint_in
 			ws_err_hint(err, "is this an SGLang server, and is this its port?");
 		return -1;
 	}
-	if (ws_json_type(root) != WS_JSON_OBJECT) {
-		ws_err_set(err, WS_EREFUSED, "GET %s: the answer is no JSON object", paths[SERVER]);
-		ws_err_hint(err, "is this an SGLang server, and is this its port?");
-		return ws_err_where(err, NULL, info->url);
-	}
+	if (ws_json_type(root) != WS_JSON_OBJECT)
+		return refuse_strange(SERVER, info, err);
 	ws_endpoint_decode_server_info(root, info);
 	return 0;
 }
@@ -99,6 +103,8 @@ static int read_model_info(struct ws_endpoint_call *call, struct ws_endpoint_inf
 		*err = (struct ws_err)WS_ERR_INIT;
 		return 0;
 	}
+	if (ws_json_type(root) != WS_JSON_OBJECT)
+		return refuse_strange(MODEL, info, err);
 	ws_endpoint_decode_model_info(root, info);
 	return 0;
 }

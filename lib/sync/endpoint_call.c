@@ -153,7 +153,7 @@ static bool is_strange(const struct ws_endpoint_call *call)
 {
 	static const char *const changes[] = {
 		"/init_weights", "/destroy_weights", "/update_weight", "/prepare_weights", "/complete_weights",
-		"/receive_weights", "/begin_weight", "/end_weight", "/pause_gen", "/continue_gen",
+		"/receive_weights", "/begin_weight", "/end_weight", "/post_process", "/pause_gen", "/continue_gen",
 	};
 	if (ws_json_type(call->root) == WS_JSON_OBJECT)
 		return false;
@@ -214,6 +214,11 @@ static int judge(struct ws_endpoint_call *call, const char *words, struct ws_err
 	if (status < 200 || status > 299 || says_no(call->root))
 		return refuse(call, words, err);
 	return is_strange(call) ? refuse_strange(call, err) : 0;
+}
+
+bool ws_endpoint_said_no(const struct ws_err *err)
+{
+	return err->code == WS_EREFUSED && (err->native < 200 || err->native > 299);
 }
 
 int ws_endpoint_reply(struct ws_endpoint_call *call, const struct ws_json **root, char *message,

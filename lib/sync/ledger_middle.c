@@ -65,7 +65,7 @@ static int ask(struct ws_http *http, struct ws_ledger_endpoint *const *those, si
 static bool has_ended(struct ws_endpoint_call *call)
 {
 	struct ws_err e = WS_ERR_INIT;
-	return ws_endpoint_reply(call, NULL, NULL, 0, &e) == 0 || e.code == WS_EREFUSED;
+	return ws_endpoint_reply(call, NULL, NULL, 0, &e) == 0 || ws_endpoint_said_no(&e);
 }
 
 int ws_ledger_end_middles(struct ws_http *http, struct ws_ledger_endpoint *const *those, size_t n,

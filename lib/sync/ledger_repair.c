@@ -5,6 +5,7 @@
  * where it reports the weight version that the push would have set and did not have it before, its last
  * bucket was loaded. No server tells whether it is paused; to continue is harmless where it is not.
  * An endpoint is left alone while another push holds its lock. */
+#include "endpoint_call.h"
 #include "ledger.h"
 
 #include "lock.h"
@@ -136,9 +137,9 @@ static int leave_group(struct repair *r, struct ws_err *err)
 	ws_endpoint_destroy_group(r->opts->http, r->urls, n, r->entry->record.group, patience(r),
 	                          r->opts->cancel, r->replies, &why);
 	for (size_t k = 0; k < n; k++) {
-		const enum ws_code code = r->replies[k].err.code;
+		const struct ws_err *said = &r->replies[k].err;
 		/* A server that answered and could not is one that will not do it later either. */
-		r->answers[r->index[k]].left_group = code == WS_OK || code == WS_EREFUSED;
+		r->answers[r->index[k]].left_group = said->code == WS_OK || ws_endpoint_said_no(said);
 	}
 	if (why.code != WS_ECANCELLED)
 		return 0;

@@ -60,8 +60,8 @@ static void leave_stale_group(struct ws_push *p, const char *group, struct ws_le
 	k = 0;
 	for (size_t i = 0; i < n; i++)
 		if (now[i].grouped && *group) {
-			const enum ws_code code = p->answers[k++].err.code;
-			now[i].grouped = code != WS_OK && code != WS_EREFUSED;
+			const struct ws_err *said = &p->answers[k++].err;
+			now[i].grouped = said->code != WS_OK && !ws_endpoint_said_no(said);
 		}
 }
 

@@ -80,7 +80,7 @@ static void judge(struct ws_push *p, bool last, const struct push_moved *m)
 		const enum ws_code code = p->errs[i].code;
 		if (last && code == WS_OK && push_moved_ours(m))
 			e->state = WS_COMMITTED;
-		else if (last && e->state == WS_UNTOUCHED && !(m->wire != WS_OK && code == WS_EREFUSED))
+		else if (last && e->state == WS_UNTOUCHED && !(m->wire != WS_OK && ws_endpoint_said_no(&p->errs[i])))
 			e->state = WS_PARTIAL;
 	}
 	push_request_note(p, p->request);

@@ -29,7 +29,7 @@ static void judge(struct ws_push *p, const struct push_bucket *k, const struct p
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->endpoints[i];
 		const enum ws_code code = p->errs[i].code;
-		if (code == WS_EREFUSED && k->b == 0 && t->ops->sent(t, NULL) == p->sent_base)
+		if (ws_endpoint_said_no(&p->errs[i]) && k->b == 0 && t->ops->sent(t, NULL) == p->sent_base)
 			e->state = e->before;
 		if (code != WS_OK || !k->last || !push_moved_ours(m))
 			continue;
