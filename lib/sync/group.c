@@ -15,7 +15,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-static const int64_t LOST_NS = 2 * WS_NS_PER_S;
+static const int64_t LOST_NS = WS_NS_PER_S;
 
 /* ---- who we say we are -------------------------------------------------------------------------- */
 
@@ -145,9 +145,19 @@ int ws_group_join(struct ws_group *g, struct ws_endpoint_call *calls, struct ws_
 	struct ws_together w = { .watch = watch, .ctx = ctx, .group = g, .calls = calls, .n = g->opts.n_members, .later = true,
 		                 .errs = errs, .until = until, .cancel = g->opts.cancel,
 		                 .what = "joining the group", .joining = true };
+	const int rc = ws_group_together(&w, err);
+	/* Without us nobody has; those who wait for us are let go when the store closes, and answer nothing
+	 * before. */
 	for (size_t i = 0; i < g->opts.n_members; i++)
-		g->joined[i] = true; /* or on the way to it */
-	return ws_group_together(&w, err);
+		g->joined[i] = rc == 0;
+	return rc;
+}
+
+/* It answered, and not that it could not: what nobody can read may mean that it has. */
+static bool may_have_joined(const struct ws_err *said)
+{
+	return said->code == WS_OK || said->code == WS_EREACH ||
+	       (said->code == WS_EREFUSED && !ws_endpoint_said_no(said));
 }
 
 static int join_all(struct ws_group *g, ws_deadline until, struct ws_err *err)
@@ -169,7 +179,7 @@ static int join_all(struct ws_group *g, ws_deadline until, struct ws_err *err)
 		                 .cancel = g->opts.cancel, .what = "joining the group", .joining = true };
 	rc = ws_group_together(&w, err);
 	for (size_t i = 0; i < n; i++)
-		g->joined[i] = calls[i].http.user && errs[i].code == WS_OK;
+		g->joined[i] = calls[i].http.user && may_have_joined(&errs[i]);
 out:
 	for (size_t i = 0; i < n; i++) {
 		if (calls) {
@@ -236,6 +246,27 @@ static void settle(const struct ws_group *g)
 		poll(NULL, 0, (int)(left / WS_NS_PER_MS) + 1);
 }
 
+/* Somebody who pressed Ctrl-C waits no longer than that. */
+static void await_answer(const struct ws_group *g, const struct ws_endpoint_call *call, ws_deadline *until)
+{
+	bool hurried = false;
+	while (!call->http.done && !ws_deadline_passed(*until)) {
+		if (!hurried && ws_cancelled(g->opts.cancel))
+			*until = ws_deadline_min(*until, ws_deadline_in(LOST_NS));
+		hurried = ws_cancelled(g->opts.cancel);
+		const ws_deadline tick = ws_deadline_in(100 * WS_NS_PER_MS);
+		if (ws_http_wait(g->opts.http, ws_deadline_min(*until, tick), NULL, -1, NULL) < 0)
+			return;
+	}
+}
+
+/* Not for the want of such a group, or of such a route. */
+static bool would_not(const struct ws_err *said)
+{
+	return ws_endpoint_said_no(said) && said->native != 404 && said->native != 405 &&
+	       !strstr(said->msg, "does not exist");
+}
+
 /* Destroying is asked of the servers while our own side goes down: a side that waits for the other
  * may wait for ever. */
 static void leave(struct ws_group *g, bool *lost, ws_deadline until)
@@ -267,9 +298,7 @@ static void leave(struct ws_group *g, bool *lost, ws_deadline until)
 		struct ws_err e = WS_ERR_INIT;
 		if (!g->joined[i])
 			continue;
-		while (!calls[i].http.done && !ws_deadline_passed(until))
-			if (ws_http_wait(g->opts.http, until, NULL, -1, NULL) < 0)
-				break;
+		await_answer(g, &calls[i], &until);
 		if (lost)
 			lost[i] = !calls[i].http.done || calls[i].http.err.code != WS_OK;
 		if (!calls[i].http.done) {
@@ -278,6 +307,7 @@ static void leave(struct ws_group *g, bool *lost, ws_deadline until)
 			       g->opts.members[i].url, g->name);
 		} else if (ws_endpoint_reply(&calls[i], NULL, NULL, 0, &e)) {
 			ws_log(g->opts.log, 1, "%s: %s", g->opts.members[i].url, e.msg);
+			g->opts.members[i].stays = would_not(&e);
 		}
 		ws_endpoint_call_free(&calls[i]);
 	}

@@ -14,6 +14,7 @@ struct ws_member {
 	unsigned rank_offset;  /* first rank of this endpoint; it has `ranks` of them */
 	unsigned ranks;
 	int64_t ns;            /* out: how long its init took */
+	bool stays;            /* out: it refused to leave */
 };
 
 struct ws_group_opts {

@@ -10,6 +10,7 @@
 
 #include <poll.h>
 #include <stdio.h>
+#include <string.h>
 
 /* After the data plane broke, servers notice by their closed sockets and answer; one that does not
  * within this time is given up. */
@@ -25,6 +26,8 @@ static const int64_t CANCELLED_GRACE_NS = 3 * WS_NS_PER_S;
 /* A vanished endpoint does not end the broadcast to the others as long as bytes move. (No group forms
  * without it: that is given up at once.) */
 static const int64_t STALL_NS = 5 * WS_NS_PER_S;
+
+enum { SAYING_MS = 100 };
 
 struct duo {
 	struct ws_together *w;
@@ -102,6 +105,8 @@ static const struct ws_err *lost_one(const struct duo *d, const struct ws_err *o
 
 static void break_off(struct duo *d, const struct ws_err *why)
 {
+	if (d->late && !d->cause.code)
+		d->cause = *why;
 	if (d->refused || d->broken || d->late)
 		return;
 	/* That the broadcast was cancelled is our own doing, not the reason. */
@@ -203,7 +208,10 @@ static void stop_all(struct duo *d, int64_t start)
 {
 	struct ws_together *w = d->w;
 	if (d->moving) {
-		d->t->ops->abort(d->t);
+		/* Its deadline is ours: in a moment it says who kept it waiting. */
+		struct pollfd soon = { .fd = d->t->ops->fd(d->t), .events = POLLIN };
+		if (!d->late || poll(&soon, 1, SAYING_MS) != 1)
+			d->t->ops->abort(d->t);
 		collect_wire(d, start);
 	}
 	for (size_t i = 0; i < w->n; i++) {
@@ -215,17 +223,68 @@ static void stop_all(struct duo *d, int64_t start)
 	}
 }
 
+static bool has_rank(const struct ws_store_report *r, unsigned rank)
+{
+	for (size_t i = 0; i < r->n_peers; i++)
+		if (r->peers[i].rank == (int)rank)
+			return true;
+	return false;
+}
+
+static bool is_complete(const struct ws_store_report *r, const struct ws_member *m)
+{
+	for (unsigned k = 0; k < m->ranks; k++)
+		if (!has_rank(r, m->rank_offset + k))
+			return false;
+	return true;
+}
+
+/* Who has not answered; while a group forms nobody does until all are there, so it is rather one of whose
+ * ranks nothing has come. */
+static const char *find_silent(const struct duo *d)
+{
+	const struct ws_together *w = d->w;
+	const char *silent = NULL, *absent = NULL;
+	struct ws_store_report r = { 0 };
+	const bool known = w->joining && ws_store_report(w->group->store, &r, NULL) == 0;
+	for (size_t i = 0; i < w->n; i++) {
+		const struct ws_member *m = &w->group->opts.members[i];
+		if (w->errs[i].code != WS_ETIMEOUT)
+			continue;
+		silent = silent ? silent : m->url;
+		if (known && !absent && !is_complete(&r, m))
+			absent = m->url;
+	}
+	ws_store_report_fini(&r);
+	return absent ? absent : silent;
+}
+
+/* The data plane knows ranks and no endpoints: whose is the one that its sentence names? */
+static void name_endpoint(const struct duo *d, struct ws_err *err)
+{
+	const char *at = err->msg;
+	unsigned rank = 0;
+	while (rank == 0 && (at = strstr(at, "rank ")))
+		if (sscanf(at += 5, "%u", &rank) != 1)
+			rank = 0;
+	for (size_t i = 0; rank && i < d->w->group->opts.n_members; i++) {
+		const struct ws_member *m = &d->w->group->opts.members[i];
+		if (rank >= m->rank_offset && rank - m->rank_offset < m->ranks)
+			ws_err_where(err, NULL, m->url);
+	}
+}
+
 static int say_late(const struct duo *d, struct ws_err *err)
 {
 	const struct ws_together *w = d->w;
-	const char *silent = NULL;
-	for (size_t i = 0; i < w->n && !silent; i++)
-		if (w->errs[i].code == WS_ETIMEOUT)
-			silent = w->group->opts.members[i].url;
+	const char *silent = find_silent(d);
 	ws_err_set(err, WS_ETIMEOUT, "%s: the deadline passed%s%s%s%s", w->what,
 	           silent ? " without an answer from " : "", silent ? silent : "",
 	           d->cause.msg[0] ? "; " : "", d->cause.msg);
-	return ws_err_where(err, NULL, silent);
+	ws_err_where(err, NULL, silent);
+	if (!silent && err)
+		name_endpoint(d, err);
+	return -1;
 }
 
 static int say_cause(const struct duo *d, struct ws_err *err)
@@ -246,6 +305,8 @@ static int say_cause(const struct duo *d, struct ws_err *err)
 		err->code = WS_EDATA;
 		err->hint[0] = 0;
 	}
+	if (d->broken && !d->gave_up)
+		name_endpoint(d, err);
 	if (d->broken && !d->gave_up && other && other->code != WS_ETIMEOUT) {
 		if (!err->hint[0])
 			ws_err_hint(err, "%s: %s", other->endpoint, other->msg);
