@@ -11,6 +11,10 @@
 #include <string.h>
 
 static const int64_t DESTROY_NS = 10 * WS_NS_PER_S;
+/* An endpoint that a deadline has just passed for is given a tenth of that for each step of the clean-up,
+ * and no less than this: of ending its update, of leaving the group, of resuming. All three together stay
+ * below the two seconds that a push takes at most beyond a short deadline. */
+static const int64_t SILENT_NS = 400 * WS_NS_PER_MS;
 
 /* ---- books and events --------------------------------------------------------------------------- */
 
@@ -21,6 +25,22 @@ void push_enter(struct ws_push *p, enum ws_phase phase)
 	p->phase = phase;
 	p->phase_since = now;
 	push_hang_phase(p);
+}
+
+void push_note_silence(struct ws_push *p, size_t i, const struct ws_err *said)
+{
+	p->endpoints[i].lost = said->code == WS_EREACH;
+	p->endpoints[i].silent = said->code == WS_ETIMEOUT;
+}
+
+ws_deadline push_patience(const struct ws_push *p, int64_t most)
+{
+	int64_t little = p->opts.bucket_ns / 10;
+	little = little < SILENT_NS ? SILENT_NS : little;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		if (p->endpoints[i].silent && little < most)
+			most = little;
+	return ws_deadline_in(most);
 }
 
 void push_emit(struct ws_push *p, const struct ws_event *ev)
@@ -251,10 +271,15 @@ void push_drop_group(struct ws_push *p)
 	snprintf(name, sizeof name, "%s", ws_group_name(p->group));
 	for (size_t i = 0; lost && i < p->opts.n_endpoints; i++)
 		lost[i] = p->endpoints[i].lost;
-	ws_group_close(p->group, lost, ws_deadline_in(DESTROY_NS));
+	/* To leave takes no longer than to join may. */
+	ws_group_close(p->group, lost,
+	               push_patience(p, p->opts.init_ns < DESTROY_NS ? p->opts.init_ns : DESTROY_NS));
 	p->group = NULL;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		p->endpoints[i].grouped = lost && lost[i];
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		if (p->members[i].stays)
+			push_warn(p, p->endpoints[i].url, "refused to leave group %s, and keeps its memory", name);
 	for (size_t i = 0; lost && i < p->opts.n_endpoints; i++)
 		if (lost[i] && !p->endpoints[i].lost)
 			push_warn(p, p->endpoints[i].url, "did not answer the request to leave group "
@@ -371,7 +396,8 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 		if (p->endpoints[i].state != WS_PARTIAL)
 			p->endpoints[i].state = WS_UNTOUCHED;
 		p->endpoints[i].before = p->endpoints[i].state;
-		p->endpoints[i].lost = p->endpoints[i].begun = p->endpoints[i].arrived = false;
+		p->endpoints[i].lost = p->endpoints[i].silent = false;
+		p->endpoints[i].begun = p->endpoints[i].arrived = false;
 		p->endpoints[i].message[0] = 0;
 	}
 	p->source = s;
@@ -482,12 +508,6 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 		if (p->spoilt && p->protocol->undo)
 			p->protocol->undo(p);
 	}
-	/* Now that nothing more becomes of it. */
-	if (rc) {
-		judge_partial(p, &local);
-		push_name_remedy(p, &local);
-		p->failure = local;
-	}
 	push_enter(p, WS_PHASE_RESUME);
 	push_take_over_pauses(p);
 	if (rc)
@@ -500,7 +520,10 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 		r.err = &p->failure;
 		rc = -1;
 	}
+	/* Now that nothing more becomes of it. */
 	if (rc) {
+		judge_partial(p, &local);
+		push_name_remedy(p, &local);
 		ws_explain_finish(p->explain, &local);
 		p->failure = local;
 	}

@@ -57,8 +57,10 @@ static void take_answer(struct ws_push *p, size_t i, enum push_side side)
 {
 	struct push_endpoint *e = &p->endpoints[i];
 	const enum ws_code code = p->errs[i].code;
+	if (side == BEGIN || code == WS_ETIMEOUT)
+		push_note_silence(p, i, &p->errs[i]);
 	if (side == BEGIN) { /* one that was not answered may have been obeyed */
-		e->begun = code == WS_OK || (code != WS_EREFUSED && p->answers[i].sent);
+		e->begun = code == WS_OK || (p->answers[i].sent && !ws_endpoint_said_no(&p->errs[i]));
 		/* Packed weights that were made loadable are none to compute with, if nothing is loaded. */
 		if (e->begun && p->infos[i].quantization[0])
 			e->before = e->state = WS_PARTIAL;
@@ -129,15 +131,15 @@ int push_brackets_end(struct ws_push *p, struct ws_err *err)
 
 void push_brackets_undo(struct ws_push *p)
 {
-	const ws_deadline until = ws_deadline_in(UNDO_NS);
+	const ws_deadline until = push_patience(p, UNDO_NS);
 	for (size_t b = 0; b < N_BRACKETS; b++)
 		say(p, b, END, until, NULL, NULL);
-	/* One that refuses has ended it already, or never began. */
+	/* One that refuses has ended it already, or never began; one that was silent may still begin. */
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->endpoints[i];
-		if (e->begun && p->errs[i].code != WS_EREFUSED)
+		e->begun = e->begun && (e->silent || !ws_endpoint_said_no(&p->errs[i]));
+		if (e->begun)
 			push_warn(p, e->url, "may still wait for the end of its weight update: %s",
 			          p->errs[i].msg);
-		e->begun = false;
 	}
 }

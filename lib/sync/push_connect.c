@@ -11,6 +11,8 @@
 /* How long the answer to a first request to continue may take; a second is given twice that, and so on. */
 static const int64_t RESUME_NS = 2 * WS_NS_PER_S;
 static const int64_t RESUME_AGAIN_NS = 300 * WS_NS_PER_MS;
+/* All of them, of an endpoint that did not answer before: no longer than this. */
+static const int64_t RESUME_SILENT_NS = 12 * WS_NS_PER_S;
 enum { RESUME_TRIES = 3 };
 /* How long requests in flight may take to end after an abort pause. */
 static const int64_t IDLE_NS = 60 * WS_NS_PER_S;
@@ -130,7 +132,8 @@ int push_pause(struct ws_push *p, struct ws_err *err)
 	for (size_t i = 0; i < n; i++) {
 		const enum ws_code code = p->answers[i].err.code;
 		/* A request that left and was not answered may have been obeyed. */
-		p->endpoints[i].paused = code != WS_EREFUSED && p->answers[i].sent;
+		push_note_silence(p, i, &p->answers[i].err);
+		p->endpoints[i].paused = p->answers[i].sent && !ws_endpoint_said_no(&p->answers[i].err);
 		if (code != WS_OK)
 			snprintf(p->endpoints[i].message, sizeof p->endpoints[i].message, "%.255s",
 			         p->answers[i].err.msg);
@@ -160,6 +163,8 @@ int push_flush(struct ws_push *p, struct ws_err *err)
 	if (ws_endpoint_flush(p->http, p->urls, n, ws_deadline_min(patience, until), until,
 	                      p->opts.cancel, p->answers, err) == 0)
 		return 0;
+	for (size_t i = 0; i < n; i++)
+		push_note_silence(p, i, &p->answers[i].err);
 	for (size_t i = 0; i < n; i++) {
 		const struct ws_err *said = &p->answers[i].err;
 		if (said->code == WS_EREFUSED && said->native == 400) {
@@ -187,13 +192,15 @@ static void sleep_ns(int64_t ns)
 	nanosleep(&ts, NULL);
 }
 
-/* The endpoints to resume into urls/index; returns how many. */
-static size_t select_paused(struct ws_push *p)
+/* The endpoints to resume into urls/index, of those that answered to the last or of the others; returns
+ * how many. */
+static size_t select_paused(struct ws_push *p, bool silent)
 {
 	size_t n = 0;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		const struct push_endpoint *e = &p->endpoints[i];
-		if (!e->paused || (holds_mixture(e) && p->opts.on_partial == WS_PARTIAL_PAUSE))
+		if (!e->paused || e->silent != silent ||
+		    (holds_mixture(e) && p->opts.on_partial == WS_PARTIAL_PAUSE))
 			continue;
 		p->urls[n] = e->url;
 		p->index[n++] = i;
@@ -201,14 +208,27 @@ static size_t select_paused(struct ws_push *p)
 	return n;
 }
 
-static void resume_once(struct ws_push *p, size_t n, int try, struct ws_err *err)
+/* It is not there any more, and with it the weights; whoever comes back in its place has others. */
+static void note_gone(struct ws_push *p, size_t i, const struct ws_err *why)
 {
-	ws_endpoint_resume(p->http, p->urls, n, ws_deadline_in(try * RESUME_NS), NULL, p->answers, NULL);
+	struct push_endpoint *e = &p->endpoints[i];
+	if (why->code != WS_EREACH || e->state != WS_COMMITTED)
+		return;
+	e->state = WS_PARTIAL;
+	snprintf(e->message, sizeof e->message, "%.255s", why->msg);
+}
+
+static void resume_once(struct ws_push *p, size_t n, int try, ws_deadline patience, struct ws_err *err)
+{
+	const ws_deadline until = ws_deadline_min(patience, ws_deadline_in(try * RESUME_NS));
+	ws_endpoint_resume(p->http, p->urls, n, until, NULL, p->answers, NULL);
+	const bool last = try == RESUME_TRIES || ws_deadline_passed(patience);
 	for (size_t k = 0; k < n; k++) {
 		const size_t i = p->index[k];
 		const struct ws_endpoint_answer *a = &p->answers[k];
-		if (a->err.code != WS_OK && try < RESUME_TRIES)
+		if (a->err.code != WS_OK && !last)
 			continue;
+		note_gone(p, i, &a->err);
 		p->endpoints[i].paused = a->err.code != WS_OK;
 		if (p->endpoints[i].paused) {
 			push_warn(p, p->endpoints[i].url, "could not be resumed: %s", a->err.msg);
@@ -222,6 +242,19 @@ static void resume_once(struct ws_push *p, size_t n, int try, struct ws_err *err
 	}
 }
 
+static void resume_those(struct ws_push *p, bool silent, struct ws_err *err)
+{
+	const ws_deadline patience = silent ? push_patience(p, RESUME_SILENT_NS) : WS_FOREVER;
+	size_t n = 0;
+	for (int try = 1; try <= RESUME_TRIES && (n = select_paused(p, silent)) > 0; try++) {
+		if (try > 1 && ws_deadline_passed(patience))
+			break;
+		if (try > 1)
+			sleep_ns(RESUME_AGAIN_NS);
+		resume_once(p, n, try, patience, err);
+	}
+}
+
 int push_resume(struct ws_push *p, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
@@ -229,12 +262,8 @@ int push_resume(struct ws_push *p, struct ws_err *err)
 		if (holds_mixture(&p->endpoints[i]) && p->opts.on_partial == WS_PARTIAL_PAUSE)
 			push_warn(p, p->endpoints[i].url, "left paused: it holds a mixture of old and new "
 			          "weights");
-	size_t n = 0;
-	for (int try = 1; try <= RESUME_TRIES && (n = select_paused(p)) > 0; try++) {
-		if (try > 1)
-			sleep_ns(RESUME_AGAIN_NS);
-		resume_once(p, n, try, &why);
-	}
+	resume_those(p, false, &why);
+	resume_those(p, true, &why);
 	if (why.code == WS_OK)
 		return 0;
 	ws_err_wrap(&why, "an endpoint stays paused");

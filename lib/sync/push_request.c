@@ -132,7 +132,7 @@ void push_request_note(struct ws_push *p, const struct push_request *r)
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		const struct ws_err *said = &p->errs[i];
 		struct push_endpoint *e = &p->endpoints[i];
-		e->lost = said->code == WS_EREACH;
+		push_note_silence(p, i, said);
 		snprintf(e->message, sizeof e->message, "%.255s",
 		         said->code == WS_OK ? r->messages[i] : said->msg);
 	}

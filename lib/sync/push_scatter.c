@@ -301,7 +301,7 @@ static void judge(struct ws_push *p, bool last, enum ws_code wire)
 		const struct ws_err *said = &p->errs[i];
 		if (last && said->code == WS_OK && wire != WS_EINPUT && wire != WS_ESYSTEM)
 			e->state = WS_COMMITTED;
-		e->lost = said->code == WS_EREACH;
+		push_note_silence(p, i, said);
 		snprintf(e->message, sizeof e->message, "%.255s",
 		         said->code == WS_OK ? p->scatter->messages[i] : said->msg);
 	}

@@ -32,7 +32,8 @@ struct push_endpoint {
 	bool paused;                       /* by us, and not resumed yet */
 	bool found_paused;                 /* perhaps, by a push that died */
 	bool grouped;                      /* it was asked to join, and has not left since */
-	bool lost;                         /* its connection broke: hardly waited for */
+	bool lost;                         /* its connection broke, */
+	bool silent;                       /* or a deadline passed without its answer: hardly waited for */
 	enum push_bracket bracket;
 	bool begun;                        /* it is in the middle of a protocol, which is to be ended */
 	bool arrived;                      /* it has everything, and only that end is missing */
@@ -117,6 +118,9 @@ int push_make_plan(struct ws_push *p, const struct ws_push_source *s, const char
 void push_emit_plan(struct ws_push *p);
 void push_drop_group(struct ws_push *p); /* with the endpoints; there is one */
 void push_forget_run(struct ws_push *p); /* what belongs to a run */
+void push_note_silence(struct ws_push *p, size_t i, const struct ws_err *said);
+/* What clean-up may take that may take `most`: hardly anything where an endpoint is silent. */
+ws_deadline push_patience(const struct ws_push *p, int64_t most);
 void push_enter(struct ws_push *p, enum ws_phase phase); /* closes the books of the phase before */
 void push_emit(struct ws_push *p, const struct ws_event *ev);
 void push_warn(struct ws_push *p, const char *url, const char *fmt, ...)

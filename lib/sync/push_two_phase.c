@@ -67,7 +67,7 @@ static int prepare(struct ws_push *p, size_t b, struct ws_err *err)
 		write_rest(p, &r.w);
 		rc = push_request_ask(p, &r, NULL, soon(p), p->opts.cancel, err);
 		for (size_t i = 0; i < p->opts.n_endpoints; i++)
-			p->endpoints[i].begun = p->answers[i].sent && p->errs[i].code != WS_EREFUSED;
+			p->endpoints[i].begun = p->answers[i].sent && !ws_endpoint_said_no(&p->errs[i]);
 		push_request_note(p, &r);
 	}
 	if (rc && err && strstr(err->msg, "already in progress"))
@@ -165,14 +165,14 @@ static int move_bucket(struct ws_push *p, const struct push_bucket *k, struct ws
 static void give_up(struct ws_push *p, size_t i)
 {
 	struct push_endpoint *e = &p->endpoints[i];
-	if (p->errs[i].code != WS_EREFUSED && p->moving && e->state == WS_UNTOUCHED)
+	if (!ws_endpoint_said_no(&p->errs[i]) && p->moving && e->state == WS_UNTOUCHED)
 		e->state = WS_PARTIAL;
 	if (p->errs[i].code == WS_EREACH)
 		return; /* it has gone, and the update with it */
 	if (push_can(p, i)->stuck_prepare)
 		push_warn(p, e->url, "a prepared update could not be completed: if it refuses the next one as "
 		          "already in progress, only a restart of the server ends that");
-	else if (p->errs[i].code != WS_EREFUSED)
+	else if (e->silent || !ws_endpoint_said_no(&p->errs[i]))
 		push_warn(p, e->url, "a prepared update could not be completed: %s", p->errs[i].msg);
 }
 
@@ -183,15 +183,18 @@ static void undo(struct ws_push *p)
 	struct push_request r;
 	if (push_request_open(p, &r, "/complete_weights_update", NULL) == 0) {
 		write_complete(p, &r.w, false, p->completes && p->ours);
-		push_request_ask(p, &r, is_begun, ws_deadline_in(UNDO_NS), NULL, NULL);
+		push_request_ask(p, &r, is_begun, push_patience(p, UNDO_NS), NULL, NULL);
 		for (size_t i = 0; i < p->opts.n_endpoints; i++)
 			if (p->endpoints[i].begun && p->errs[i].code != WS_OK)
 				give_up(p, i);
 		judge(p, p->ours, p->completes);
 	}
 	push_request_close(p, &r);
-	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		p->endpoints[i].begun = false;
+	/* What a silent one may still begin is left for the record. */
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		struct push_endpoint *e = &p->endpoints[i];
+		e->begun = e->begun && e->silent && p->errs[i].code != WS_EREACH;
+	}
 }
 
 static bool takes(const struct ws_capabilities *can)

@@ -17,11 +17,21 @@ static int wake(struct ws_push *p, unsigned memory, struct ws_err *err)
 	const int rc = ws_endpoint_wake(p->http, p->infos, p->urls, n, memory, until, p->opts.cancel,
 	                                p->answers, err);
 	for (size_t i = 0; i < n; i++)
+		push_note_silence(p, i, &p->answers[i].err);
+	for (size_t i = 0; i < n; i++)
 		if (p->answers[i].err.code != WS_OK)
 			snprintf(p->endpoints[i].message, sizeof p->endpoints[i].message, "%.255s",
 			         p->answers[i].err.msg);
 	if (rc == 0)
 		p->asleep &= ~memory;
+	/* Weights are the same everywhere, so it is the first failure and not "some and some not". */
+	for (size_t i = 0; rc && err && i < n; i++) {
+		if (p->answers[i].err.code == WS_OK)
+			continue;
+		*err = p->answers[i].err;
+		err->phase[0] = 0; /* part of ours */
+		break;
+	}
 	return rc;
 }
 
