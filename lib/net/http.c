@@ -260,12 +260,20 @@ static void look(const struct flight *f)
 	snprintf(call->address, sizeof call->address, "%s", address ? address : "");
 }
 
+/* When a repetition is refused, by us or by a port where nobody listens any more, libcurl has forgotten
+ * what the first attempt sent. */
+static bool was_sent_before(const struct flight *f, CURLcode code)
+{
+	const size_t n = f->call->body_len;
+	return code == CURLE_SEND_FAIL_REWIND ||
+	       (code == CURLE_COULDNT_CONNECT && n && f->body_at == n);
+}
+
 static void unlink_flight(struct flight *f, CURLcode code)
 {
 	struct ws_http_call *call = f->call;
 	look(f);
-	/* When a repetition is refused, libcurl has forgotten what the first attempt sent. */
-	call->sent = call->sent || code == CURLE_SEND_FAIL_REWIND;
+	call->sent = call->sent || was_sent_before(f, code);
 	if (f->prev)
 		f->prev->next = f->next;
 	else
@@ -413,6 +421,9 @@ static int explain(const struct flight *f, CURLcode code, struct ws_err *err)
 		ws_err_set(err, WS_EREACH, "%s %s: host name not found", call->method, call->url);
 		return -1;
 	case CURLE_COULDNT_CONNECT:
+		if (was_sent_before(f, code))
+			return explain_lost(f, "connection closed without an answer, and nobody listens "
+			                       "there any more", err);
 		return explain_connect(f, err);
 	case CURLE_WRITE_ERROR:
 	case CURLE_FILESIZE_EXCEEDED:
