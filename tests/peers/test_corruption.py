@@ -192,7 +192,7 @@ def run_rig(way, kind, tps, seed):
 
 
 TOTALS = {"found": 0, "honest": 0, "kinds": {}}
-suite = lib.Suite(400)
+suite = lib.Suite(600)
 
 
 def case(way):

@@ -6,6 +6,7 @@ The numbers are random, finite, and small; those of float32 are numbers of bfloa
 keeps that type, so that nothing is rounded on the way. Hashes are XXH3-64 by the system's libxxhash, of
 bytes that Python cut out of the file."""
 import ctypes
+import functools
 import json
 import os
 import random
@@ -79,6 +80,17 @@ def write(f, tensors, rng, config):
     f.write(struct.pack("<Q", len(text)) + text + data)
 
 
+def raw(path, wanted):
+    """(bytes, torch's dtype) of one tensor."""
+    with open(os.path.join(path, "model.safetensors"), "rb") as f:
+        data = f.read()
+    size, = struct.unpack_from("<Q", data)
+    t = json.loads(data[8:8 + size])[wanted]
+    begin, end = t["data_offsets"]
+    return data[8 + size + begin:8 + size + end], lib.TORCH_NAME[t["dtype"]]
+
+
+@functools.lru_cache(maxsize=None)
 def expected(path):
     """name -> (16 hex digits, torch's dtype, shape), straight from the file."""
     with open(os.path.join(path, "model.safetensors"), "rb") as f:
@@ -87,6 +99,6 @@ def expected(path):
     out = {}
     for name, t in json.loads(data[8:8 + size]).items():
         begin, end = t["data_offsets"]
-        raw = data[8 + size + begin:8 + size + end]
-        out[name] = ("%016x" % XXH.XXH3_64bits(raw, len(raw)), lib.TORCH_NAME[t["dtype"]], t["shape"])
+        cut = data[8 + size + begin:8 + size + end]
+        out[name] = ("%016x" % XXH.XXH3_64bits(cut, len(cut)), lib.TORCH_NAME[t["dtype"]], t["shape"])
     return out
