@@ -43,14 +43,14 @@ def die_with_parent():
 class Rank:
     """One tp rank: a group to the sender, and what came through it."""
 
-    def __init__(self, tp_rank, keep, device="cpu", eager=False):
+    def __init__(self, tp_rank, keep, device="cpu", eager=False, group=None):
         self.tp_rank, self.keep = tp_rank, keep
-        self.device, self.eager = device, eager
+        self.device, self.eager, self.group = device, eager, group
         self.groups, self.held = {}, {}
         self.prepared = None
 
     def init_weights_update_group(self, body):
-        name, world = body["group_name"], body["world_size"]
+        name, world = self.group or body["group_name"], body["world_size"]
         rank = body["rank_offset"] + self.tp_rank
         url = "tcp://%s:%d" % (body["master_address"], body["master_port"])
         timeout = c10d.default_pg_timeout
@@ -197,7 +197,7 @@ class Endpoint:
         self.pipes, self.pids = [], []
         for i in range(tp):
             ours, theirs = FORK.Pipe()
-            child = FORK.Process(target=Rank(i, args.keep, args.device, args.eager).serve, args=(theirs,), daemon=True)
+            child = FORK.Process(target=Rank(i, args.keep, args.device, args.eager, args.group).serve, args=(theirs,), daemon=True)
             child.start()
             theirs.close()
             self.pipes.append(ours)
@@ -399,6 +399,7 @@ def main():
                    help="seconds that complete waits for the thread that prepare began")
     p.add_argument("--device", default="cpu", help="cuda:0: for --backend nccl")
     p.add_argument("--eager", action="store_true", help="join NCCL while the group is made")
+    p.add_argument("--group", help="join under this name, whatever is asked for")
     p.add_argument("--refuse", action="store_true", help="answer every update with 400, at once")
     args = p.parse_args()
     args.out = os.dup(1)  # for the ready lines; gloo prints to stdout on its own

@@ -127,6 +127,9 @@ def stalled(fix):
                                       "--bucket-size", "512MiB")
     result = running.wait(30)
     assert result.rc == 10 and not result.end["ok"], result
+    hang = result.of("hang")[0]
+    assert hang["cause"] in ("not-receiving", "stalled") and victim.url in hang["likely"], hang
+    assert [r["rank"] for r in hang["ranks"] if r["taken_bytes"] < r["due_bytes"]] == [1], hang
     check_resumed([other], before)
     os.kill(victim.pid, signal.SIGKILL)
     check_usable(fix, other)
@@ -168,6 +171,15 @@ def killed(fix):
     assert result["ok"], result
     session.child.kill()
     check_usable(fix, other)
+
+
+@suite.case("a rank that joins under another group's name is told from its key")
+def other_group(fix):
+    peers = lib.Receivers(fix.version, [1], options=["--group", "another"])
+    result = lib.push(peers.endpoints, [fix.small], "--init-timeout", "5s", seconds=40)
+    assert result.rc == 10 and result.of("hang")[0]["cause"] == "other-group", result
+    assert "/another/another/" in result.of("hang")[0]["likely"], result
+    peers.stop()
 
 
 @suite.case("TORCH_DISTRIBUTED_DEBUG=DETAIL on the endpoint is recognised and named")
