@@ -97,6 +97,13 @@ static void turn(void *ctx)
 	tell_waiting(x);
 }
 
+static void forget(struct ws_explain *x)
+{
+	explain_probe_end(x, NULL);
+	ws_hang_fini(&x->hang);
+	x->caught = false;
+}
+
 /* ---- what is told to us ------------------------------------------------------------------------- */
 
 int ws_explain_open(const struct ws_explain_opts *opts, struct ws_explain **out, struct ws_err *err)
@@ -118,9 +125,8 @@ void ws_explain_close(struct ws_explain *x)
 {
 	if (!x)
 		return;
-	explain_probe_end(x, NULL);
+	forget(x);
 	ws_http_watch(x->opts.http, NULL);
-	ws_hang_fini(&x->hang);
 	free(x->seen);
 	free(x);
 }
@@ -193,10 +199,14 @@ void ws_explain_catch(struct ws_explain *x, enum ws_hang_end end)
 
 void ws_explain_failed(struct ws_explain *x, const struct ws_err *err)
 {
+	if (!x)
+		return;
 	if (err->code == WS_ETIMEOUT)
 		ws_explain_catch(x, WS_HANG_DEADLINE);
 	else if (err->code == WS_ECANCELLED)
 		ws_explain_catch(x, WS_HANG_CANCELLED);
+	else
+		forget(x);
 }
 
 /* A lock, or a file, that was waited for has an error of its own, which says all. */
@@ -220,6 +230,5 @@ void ws_explain_finish(struct ws_explain *x, struct ws_err *err)
 		if (err && !err->hint[0] && x->hang.end == WS_HANG_DEADLINE)
 			ws_err_hint(err, "%s", x->hang.remedy);
 	}
-	ws_hang_fini(&x->hang);
-	x->caught = false;
+	forget(x);
 }

@@ -47,7 +47,8 @@ void ws_explain_end(struct ws_explain *x);
 /* The wait has ended badly: keeps what is to be seen at this moment, of the first time since the last
  * ws_explain_finish, and begins to ask those that are waited for whether they live. */
 void ws_explain_catch(struct ws_explain *x, enum ws_hang_end end);
-/* Likewise, where the error is of time or patience that ran out. */
+/* Likewise, where the error is of time or patience that ran out; where it is of something else, what was kept
+ * is not its cause and is forgotten. */
 void ws_explain_failed(struct ws_explain *x, const struct ws_err *err);
 /* What was kept is judged and told to the sink, and is the hint of an error without one. At most a second
  * after it was caught. Where nothing was caught, or it says nothing: nothing. */

@@ -359,13 +359,13 @@ static int run_together(struct ws_together *w, struct ws_err *err)
 	}
 	if (rc < 0)
 		ws_explain_catch(explain, WS_HANG_CANCELLED);
-	else if (ran_late(&d))
-		ws_explain_catch(explain, WS_HANG_DEADLINE);
 	if (rc < 0 && w->joining)
 		see_in(&d);
 	w->group->rest_since = ws_now_ns();
-	if (rc == 0 && w->later && is_well(&d))
+	if (rc >= 0 && w->later && is_well(&d))
 		return 0;
+	if (rc >= 0 && ran_late(&d))
+		ws_explain_catch(explain, WS_HANG_DEADLINE); /* before we close what is to be seen */
 	stop_all(&d, start);
 	if (rc < 0)
 		return -1;

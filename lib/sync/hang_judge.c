@@ -2,14 +2,10 @@
 /* hang_judge.c - from evidence to the likely cause: one row for each, the first that fits is it.
  *
  * Rows stand in the order of how sure they are: what was seen (a process that is gone, a key of another
- * group) before what is concluded (nobody came, so the address is wrong). Within {} stand facts. */
+ * group) before what is concluded (nobody came, so the address is wrong). Within {} stand facts (hang_fill.c). */
 #include "hang_list.h"
 
 #include "wsync/clock.h"
-#include "wsync/str.h"
-
-#include <stdio.h>
-#include <string.h>
 
 /* ---- of an endpoint ---- */
 
@@ -321,91 +317,13 @@ static const struct row {
 	  "the logs of the endpoints may; -vv shows every request and message of ours{longer}" },
 };
 
-static bool any_rank(const struct ws_hang *h, hang_of_rank pass)
-{
-	for (size_t i = 0; i < h->n_ranks; i++)
-		if (pass(h, i))
-			return true;
-	return false;
-}
-
 static bool fits(const struct row *r, const struct ws_hang *h)
 {
 	if (!(r->waits & 1u << h->wait) || (r->whole && !r->whole(h)))
 		return false;
 	if (r->endpoint)
 		return hang_list_endpoints(h, r->endpoint, NULL) > 0;
-	return !r->rank || any_rank(h, r->rank);
-}
-
-/* ---- filling in ---- */
-
-static const struct ws_hang_peer *foreigner(const struct ws_hang *h)
-{
-	for (size_t i = 0; i < h->n_peers; i++)
-		if (h->peers[i].foreign)
-			return &h->peers[i];
-	return NULL;
-}
-
-static bool is_named(const char *at, const char *name, size_t n)
-{
-	return strlen(name) == n && memcmp(at, name, n) == 0;
-}
-
-static void put_who(const struct ws_hang *h, const struct row *r, struct ws_buf *out)
-{
-	if (r->rank && any_rank(h, r->rank)) {
-		hang_list_ranks(h, r->rank, out);
-		return;
-	}
-	ws_buf_puts(out, r->rank ? "some ranks of " : "");
-	hang_list_endpoints(h, r->endpoint, out);
-}
-
-static void put_fact(const struct ws_hang *h, const struct row *r, const char *at, size_t n, struct ws_buf *out)
-{
-	const struct ws_hang_peer *peer = foreigner(h);
-	char time[32];
-	if (is_named(at, "who", n))
-		put_who(h, r, out);
-	else if (is_named(at, "address", n))
-		ws_buf_puts(out, h->address);
-	else if (is_named(at, "port", n))
-		ws_buf_printf(out, "%u", (unsigned)h->port);
-	else if (is_named(at, "group", n))
-		ws_buf_puts(out, h->group);
-	else if (is_named(at, "peer", n))
-		ws_buf_puts(out, peer ? peer->address : "a peer");
-	else if (is_named(at, "key", n))
-		ws_buf_puts(out, peer ? peer->waits_for : "");
-	else if (is_named(at, "still", n))
-		ws_buf_puts(out, ws_format_duration(time, sizeof time, h->still_ns));
-	else if (is_named(at, "starved", n))
-		ws_buf_puts(out, ws_format_duration(time, sizeof time, h->starved_ns));
-	else if (is_named(at, "waited", n))
-		ws_buf_puts(out, ws_format_duration(time, sizeof time, h->waited_ns));
-	else if (is_named(at, "ifname", n))
-		ws_buf_puts(out, hang_is_nccl(h) ? "NCCL_SOCKET_IFNAME" : "GLOO_SOCKET_IFNAME");
-	else if (is_named(at, "longer", n) && h->option)
-		ws_buf_printf(out, "; --%s gives it longer", h->option);
-}
-
-static void fill_in(char *dst, size_t n, const struct ws_hang *h, const struct row *r, const char *text)
-{
-	struct ws_buf out;
-	ws_buf_init(&out, 8192);
-	while (*text) {
-		const size_t plain = strcspn(text, "{"), name = strcspn(text + plain, "}");
-		ws_buf_add(&out, text, plain);
-		text += plain;
-		if (!*text)
-			break;
-		put_fact(h, r, text + 1, name - 1, &out);
-		text += name + 1;
-	}
-	snprintf(dst, n, "%s", ws_buf_str(&out));
-	ws_buf_free(&out);
+	return !r->rank || hang_any_rank(h, r->rank);
 }
 
 void ws_hang_judge(struct ws_hang *h)
@@ -414,6 +332,6 @@ void ws_hang_judge(struct ws_hang *h)
 	while (!fits(r, h))
 		r++; /* the last one fits always */
 	h->cause = r->cause;
-	fill_in(h->likely, sizeof h->likely, h, r, r->likely);
-	fill_in(h->remedy, sizeof h->remedy, h, r, r->remedy);
+	hang_fill(h->likely, sizeof h->likely, h, r->endpoint, r->rank, r->likely);
+	hang_fill(h->remedy, sizeof h->remedy, h, r->endpoint, r->rank, r->remedy);
 }

@@ -82,6 +82,14 @@ size_t hang_list_endpoints(const struct ws_hang *h, hang_of_endpoint pass, struc
 	return n;
 }
 
+bool hang_any_rank(const struct ws_hang *h, hang_of_rank pass)
+{
+	for (size_t i = 0; i < h->n_ranks; i++)
+		if (pass(h, i))
+			return true;
+	return false;
+}
+
 /* ---- who is where ---- */
 
 bool hang_is_nccl(const struct ws_hang *h)

@@ -13,6 +13,11 @@ size_t hang_list_ranks(const struct ws_hang *h, hang_of_rank pass, struct ws_buf
 /* "http://a, http://b and 3 more". out may be NULL: only counts. */
 size_t hang_list_endpoints(const struct ws_hang *h, hang_of_endpoint pass, struct ws_buf *out);
 
+bool hang_any_rank(const struct ws_hang *h, hang_of_rank pass);
+/* The text with its {facts} in place; those that pass are its {who}. */
+void hang_fill(char *dst, size_t n, const struct ws_hang *h, hang_of_endpoint endpoint, hang_of_rank rank,
+               const char *text);
+
 bool hang_is_nccl(const struct ws_hang *h);
 /* An answer of it is still to come. */
 bool hang_is_awaited(const struct ws_hang *h, size_t endpoint);
