@@ -65,7 +65,7 @@ enum ws_hang_store { WS_HANG_ABSENT, WS_HANG_JOINED, WS_HANG_ASKED, WS_HANG_LEFT
 enum ws_hang_link { WS_HANG_LINK_UNKNOWN, WS_HANG_APART, WS_HANG_LINKED, WS_HANG_LINK_LOST };
 
 struct ws_hang_rank {
-	size_t endpoint;         /* whose */
+	size_t endpoint;         /* whose; n_endpoints: another sender's, whose place is behind them */
 	enum ws_hang_store store; /* ASKED: for the NCCL id, or it published its address */
 	char address[64];        /* from where it reached the store; "" */
 	char waits_for[128];     /* a key of the store; "" nothing */
@@ -85,7 +85,7 @@ enum ws_hang_cause {
 	WS_HANG_UNKNOWN,
 	WS_HANG_SERVER_GONE, WS_HANG_SERVER_STOPPED, WS_HANG_NO_ROUTE, WS_HANG_SLOW_REQUEST,
 	/* forming */
-	WS_HANG_RANK_LEFT, WS_HANG_OTHER_GROUP, WS_HANG_LOOPBACK, WS_HANG_STORE_UNREACHED,
+	WS_HANG_RANK_LEFT, WS_HANG_OTHER_GROUP, WS_HANG_MISSING_SENDER, WS_HANG_LOOPBACK, WS_HANG_STORE_UNREACHED,
 	WS_HANG_MISSING_RANKS, WS_HANG_MISSING_ENDPOINT, WS_HANG_NOT_TAKEN_UP, WS_HANG_NOT_PUBLISHED,
 	WS_HANG_ID_NOT_ASKED, WS_HANG_DATA_PLANE, WS_HANG_AFTER_FORMING,
 	/* moving */

@@ -20,6 +20,7 @@ static int add_endpoints(const struct ws_explain *x, struct ws_hang *h)
 	if (!h->endpoints)
 		return -1;
 	h->n_endpoints = x->opts.n;
+	h->endpoints[x->opts.n].url = "the senders";
 	for (size_t i = 0; i < x->opts.n; i++) {
 		const struct explain_seen *s = &x->seen[i];
 		struct ws_hang_endpoint *e = &h->endpoints[i];
@@ -51,6 +52,8 @@ static int add_ranks(const struct ws_group *g, struct ws_hang *h)
 	if (!h->ranks)
 		return -1;
 	h->n_ranks = g->world_size - 1;
+	for (size_t r = 0; r < h->n_ranks; r++)
+		h->ranks[r].endpoint = h->n_endpoints;
 	for (size_t i = 0; i < g->opts.n_members && i < h->n_endpoints; i++) {
 		const struct ws_member *m = &g->opts.members[i];
 		h->endpoints[i].rank_offset = m->rank_offset;
@@ -148,8 +151,9 @@ static int look_at_store(const struct ws_explain *x, const struct ws_group *g, s
 	h->joined = r.joined;
 	for (size_t i = 0; i < r.n_peers; i++) {
 		const struct ws_store_peer *p = &r.peers[i];
-		if (p->rank > 0 && (size_t)p->rank <= h->n_ranks)
-			note_rank(p, &h->ranks[p->rank - 1]);
+		const size_t rank = p->sender ? p->sender - 1 : p->rank > 0 ? (size_t)p->rank : 0;
+		if (rank && rank <= h->n_ranks)
+			note_rank(p, &h->ranks[rank - 1]);
 		else
 			note_peer(x, p, h);
 	}

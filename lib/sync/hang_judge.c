@@ -66,6 +66,11 @@ static bool is_absent(const struct ws_hang *h, size_t i)
 	return h->ranks[i].store == WS_HANG_ABSENT && is_partly_there(h, e) && !h->endpoints[e].unnamed;
 }
 
+static bool is_absent_sender(const struct ws_hang *h, size_t i)
+{
+	return h->ranks[i].endpoint == h->n_endpoints && h->ranks[i].store == WS_HANG_ABSENT;
+}
+
 static bool is_apart(const struct ws_hang *h, size_t i)
 {
 	return h->ranks[i].store == WS_HANG_ASKED && h->ranks[i].link == WS_HANG_APART;
@@ -211,6 +216,11 @@ static const struct row {
 	  "that was given another group name",
 	  "let servers join by their own weight-update call only; end what still runs of an earlier attempt, and "
 	  "leave --group-name out, so that each attempt has a name of its own" },
+	{ WS_HANG_MISSING_SENDER, FORMING, NULL, NULL, is_absent_sender,
+	  "not all that send have come: {who}; such a process was not started, has failed, or is still busy with "
+	  "its own part of the source",
+	  "start all senders of a round together (--sender I/N, the same --lock), and see what that one "
+	  "says{longer}" },
 	{ WS_HANG_LOOPBACK, FORMING, nobody_by_loopback, NULL, NULL,
 	  "the servers were told to come to {address}, which is every machine's name for itself: behind a "
 	  "tunnel, a container's published port or another host nobody can reach this store with it; a server "

@@ -58,7 +58,7 @@ static void put_ranks_of(const struct ws_hang *h, hang_of_rank pass, size_t e, s
 size_t hang_list_ranks(const struct ws_hang *h, hang_of_rank pass, struct ws_buf *out)
 {
 	size_t total = 0, named = 0;
-	for (size_t e = 0; e < h->n_endpoints; e++) {
+	for (size_t e = 0; e <= h->n_endpoints; e++) { /* the last one stands for the other senders */
 		const size_t n = count_of(h, pass, e);
 		total += n;
 		if (!n || ++named > ENDPOINTS)

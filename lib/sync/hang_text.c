@@ -17,7 +17,7 @@ const char *ws_hang_cause_name(enum ws_hang_cause cause)
 		[WS_HANG_UNKNOWN] = "unknown", [WS_HANG_SERVER_GONE] = "server-gone",
 		[WS_HANG_SERVER_STOPPED] = "server-stopped", [WS_HANG_NO_ROUTE] = "no-route",
 		[WS_HANG_SLOW_REQUEST] = "slow-request", [WS_HANG_RANK_LEFT] = "rank-left",
-		[WS_HANG_OTHER_GROUP] = "other-group", [WS_HANG_LOOPBACK] = "loopback",
+		[WS_HANG_OTHER_GROUP] = "other-group", [WS_HANG_MISSING_SENDER] = "missing-sender", [WS_HANG_LOOPBACK] = "loopback",
 		[WS_HANG_STORE_UNREACHED] = "store-unreached", [WS_HANG_MISSING_RANKS] = "missing-ranks",
 		[WS_HANG_MISSING_ENDPOINT] = "missing-endpoint", [WS_HANG_NOT_TAKEN_UP] = "not-taken-up",
 		[WS_HANG_NOT_PUBLISHED] = "not-published", [WS_HANG_ID_NOT_ASKED] = "id-not-asked",

@@ -180,6 +180,19 @@ static void a_rank_came_and_left(void **state)
 	expect(s, WS_HANG_RANK_LEFT, "rank 3 of http://a:1");
 }
 
+static void another_sender_has_not_come(void **state)
+{
+	(void)state;
+	struct scene *s = scene(WS_HANG_FORMING, 1, 3);
+	s->endpoints[0].n_ranks = 2;
+	s->endpoints[0].rank_offset = 2;
+	s->endpoints[1].url = "the senders";
+	s->ranks[0].endpoint = 1;
+	come(s, 2, 3, WS_HANG_ASKED, WS_HANG_APART);
+	expect(s, WS_HANG_MISSING_SENDER, "rank 1 of the senders");
+	told(s, "not at the store: rank 1 of the senders");
+}
+
 static void somebody_asks_for_another_group(void **state)
 {
 	(void)state;
@@ -382,6 +395,7 @@ int main(void)
 		cmocka_unit_test(one_endpoint_stayed_away),
 		cmocka_unit_test(whose_are_missing_is_not_known_where_endpoints_share_an_address),
 		cmocka_unit_test(a_rank_came_and_left),
+		cmocka_unit_test(another_sender_has_not_come),
 		cmocka_unit_test(somebody_asks_for_another_group),
 		cmocka_unit_test(one_joined_and_published_nothing),
 		cmocka_unit_test(one_joined_and_never_asked_for_the_nccl_id),
