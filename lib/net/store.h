@@ -31,7 +31,7 @@ struct ws_store_opts {
 	unsigned world_size;      /* N: peers beyond N-1 joins are refused; 0: unlimited */
 	unsigned senders;         /* ranks below this one are ours and other senders'; 0: 1 */
 	const char *group;        /* group name G, to recognise keys; NULL: none */
-	unsigned max_connections; /* 0: 8 N + 64 */
+	unsigned max_connections; /* 0: 8 N + 64; for one more, one that has said nothing is closed */
 	size_t max_bytes;         /* stored keys and values; 0: 256 MiB */
 	int64_t request_ns;       /* a begun request must be complete by then; 0: 10 s */
 	const struct ws_log *log; /* borrowed */

@@ -69,10 +69,34 @@ void ws_store_core_fini(struct ws_store_core *core)
 	free(core->group);
 }
 
+static bool may_have_twins(const struct ws_store_conn *c)
+{
+	return c->scan.epoch != WS_EPOCH_NONE && c->scan.epoch != WS_EPOCH_C;
+}
+
+/* Whoever has business here says so at once; only torch 2.1 and older has connections that stay silent. So
+ * scanners that hold on to theirs do not keep peers out: the one that was silent for longest goes. */
+static bool make_room(struct ws_store_core *core)
+{
+	struct ws_store_conn *oldest = NULL;
+	for (struct ws_store_conn *c = core->first; c; c = c->next) {
+		if (may_have_twins(c))
+			return false;
+		if (!oldest && c->silent && !c->doomed)
+			oldest = c;
+	}
+	if (oldest) {
+		core->refused++;
+		ws_store_conn_doom(oldest, "it says nothing, and others come");
+	}
+	return oldest != NULL;
+}
+
 struct ws_store_conn *ws_store_conn_open(struct ws_store_core *core, const char *address)
 {
 	struct ws_store_conn *c = NULL;
-	if (core->n_conns >= core->max_connections || !(c = calloc(1, sizeof *c))) {
+	const bool full = core->n_conns >= core->max_connections;
+	if ((full && !make_room(core)) || !(c = calloc(1, sizeof *c))) {
 		core->refused++;
 		ws_log(core->log, 1, "store: %s refused: %u connections are open", address,
 		       core->n_conns);

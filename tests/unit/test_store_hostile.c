@@ -271,6 +271,15 @@ static int dial(struct ws_store *s)
 	return fd;
 }
 
+static struct ws_store_client *join(struct ws_store *s, char epoch)
+{
+	const struct ws_store_client_opts opts = { .host = "127.0.0.1", .port = ws_store_port(s),
+		                                   .epoch = epoch };
+	struct ws_store_client *c = NULL;
+	assert_int_equal(ws_store_connect(&opts, ws_deadline_in(5 * WS_NS_PER_S), NULL, &c, NULL), 0);
+	return c;
+}
+
 static bool closed_within(int fd, int64_t ns)
 {
 	char byte;
@@ -310,29 +319,66 @@ static void a_trickle_is_dropped_and_silence_is_not(void **state)
 	ws_store_close(s);
 }
 
-static void connections_beyond_the_limit_are_closed(void **state)
+static struct ws_store *open_for_five(void)
 {
-	(void)state;
 	const struct ws_store_opts opts = { .host = "127.0.0.1", .max_connections = 5 };
 	struct ws_store *s;
 	assert_int_equal(ws_store_open(&opts, &s, NULL), 0);
-	int fd[8];
-	for (int i = 0; i < 8; i++) {
-		fd[i] = dial(s);
-		assert_int_equal(closed_within(fd[i], i < 5 ? 30 * WS_NS_PER_MS : 2 * WS_NS_PER_S), i >= 5);
-	}
+	return s;
+}
+
+static void expect_refused(struct ws_store *s, unsigned refused)
+{
 	struct ws_store_report r;
 	assert_int_equal(ws_store_report(s, &r, NULL), 0);
 	assert_int_equal(r.n_peers, 5);
-	assert_int_equal(r.refused, 3);
-	assert_int_equal(r.peers[0].epoch, '?');
+	assert_int_equal(r.refused, refused);
 	ws_store_report_fini(&r);
+}
+
+static void those_who_say_nothing_give_way_to_others(void **state)
+{
+	(void)state;
+	struct ws_store *s = open_for_five();
+	struct ws_store_client *peers[5];
+	int fd[8];
+	for (int i = 0; i < 8; i++)
+		fd[i] = dial(s);
+	for (int i = 0; i < 8; i++)
+		assert_int_equal(closed_within(fd[i], i < 3 ? 2 * WS_NS_PER_S : 30 * WS_NS_PER_MS), i < 3);
+	expect_refused(s, 3);
+	for (int i = 0; i < 5; i++)
+		peers[i] = join(s, 'C');
+	for (int i = 3; i < 8; i++)
+		assert_true(closed_within(fd[i], 2 * WS_NS_PER_S));
 	for (int i = 0; i < 8; i++)
 		close(fd[i]);
-	usleep(50 * 1000);
-	const int again = dial(s);
-	assert_false(closed_within(again, 50 * WS_NS_PER_MS));
-	close(again);
+	expect_refused(s, 8);
+	const int late = dial(s); /* nobody is silent any more */
+	assert_true(closed_within(late, 2 * WS_NS_PER_S));
+	close(late);
+	for (int i = 0; i < 5; i++)
+		ws_store_disconnect(peers[i]);
+	ws_store_close(s);
+}
+
+static void the_silent_connection_of_an_old_torch_stays(void **state)
+{
+	(void)state;
+	struct ws_store *s = open_for_five();
+	struct ws_store_client *old = join(s, 'A'); /* two connections */
+	int fd[5], n_closed = 0;
+	for (int i = 0; i < 5; i++)
+		fd[i] = dial(s);
+	for (int i = 0; i < 5; i++)
+		n_closed += closed_within(fd[i], i < 3 ? 30 * WS_NS_PER_MS : 2 * WS_NS_PER_S);
+	assert_int_equal(n_closed, 2);
+	expect_refused(s, 2);
+	int64_t n;
+	assert_int_equal(ws_store_client_add(old, "k", 1, ws_deadline_in(WS_NS_PER_S), &n, NULL), 0);
+	for (int i = 0; i < 5; i++)
+		close(fd[i]);
+	ws_store_disconnect(old);
 	ws_store_close(s);
 }
 
@@ -402,7 +448,8 @@ int main(void)
 		cmocka_unit_test(half_requests_share_one_limit_of_memory),
 		cmocka_unit_test(the_account_of_bytes_balances),
 		cmocka_unit_test(a_trickle_is_dropped_and_silence_is_not),
-		cmocka_unit_test(connections_beyond_the_limit_are_closed),
+		cmocka_unit_test(those_who_say_nothing_give_way_to_others),
+		cmocka_unit_test(the_silent_connection_of_an_old_torch_stays),
 		cmocka_unit_test(trouble_makes_its_descriptor_readable),
 		cmocka_unit_test(a_long_pipeline_of_requests_is_answered_in_order),
 	};
