@@ -48,12 +48,16 @@ What is measured
   merge        tests/tools/mergetool: a rank-16 adapter into 32 weights of 4096 x 4096 bf16 (1 GB), from
                their files into a buffer of 64 rows, on one thread; torch by tests/bench/torch_merge.py,
                whose tensors are in memory already
+  scale        100 buckets of one tensor of 8 KiB each into many endpoints of one rank on this machine, which
+               share its processors: what a bucket takes is what the requests and answers around it take.
+               `form` is ns.init; `bucket` the median of a push's buckets; CPU that of wsync-push alone, all
+               of it, over 100. Median of the pushes, and the least and greatest; the first is dropped.
   memory       the greatest RssAnon of the process, sampled every 2 ms: what it allocated, without the
                mapped checkpoint, which is page cache
 The page cache is warm for both sides: every file is read once before its first pair."""
 
 
-SECTIONS = ("torch", "loopback", "fp8", "overlap", "unpack", "merge", "memory", "plan")
+SECTIONS = ("torch", "loopback", "fp8", "overlap", "unpack", "merge", "memory", "plan", "scale")
 
 
 class Table:
@@ -71,12 +75,20 @@ class Table:
         self.row(what, unit(statistics.median(ours)), unit(statistics.median(theirs)),
                  "%.2f" % statistics.median(ratios), "%.2f..%.2f" % (min(ratios), max(ratios)), aim)
 
+    def alone(self, what, values, unit, aim=""):
+        self.row(what, unit(statistics.median(values)), "", "",
+                 "%s..%s" % (unit(min(values)).split()[0], unit(max(values)).split()[0]), aim)
+
     def one(self, what, value, aim=""):
         self.row(what, value, "", "", "", aim)
 
 
 def seconds(x):
     return "%.3f s" % x if x >= 0.1 else "%.2f ms" % (x * 1e3)
+
+
+def milliseconds(x):
+    return "%.2f ms" % (x * 1e3)
 
 
 def mebibytes(x):
@@ -366,6 +378,26 @@ def planning(table, count):
     table.one(what + "mem", mebibytes(median(r.peak for r in runs)), "<= 200 MiB")
 
 
+def scaling(table, count):
+    buckets = 100
+    source = lib.scratch("small-buckets.safetensors")
+    mkst.write(source, [("layer.%d.weight" % i, "BF16", (64, 64)) for i in range(buckets)])
+    for n in (1, 8, 64):
+        endpoints = [OwnEndpoint() for _ in range(n)]
+        more = [arg for e in endpoints[1:] for arg in ("--endpoint", e.url)]
+        runs = [push(endpoints[0].url, [source], *more, "--bucket-size", "8KiB") for _ in range(count + 1)][1:]
+        for e in endpoints:
+            e.stop()
+        events = [[json.loads(line) for line in r.text.splitlines()] for r in runs]
+        took = [[e["ns"] / 1e9 for e in es if e["type"] == "bucket"] for es in events]
+        assert all(len(t) == buckets for t in took)
+        to = "to %d endpoint%s: " % (n, "" if n == 1 else "s")
+        table.alone(to + "form the group", [es[-1]["ns"]["init"] / 1e9 for es in events], milliseconds,
+                    "<= 3 s" if n == 64 else "")
+        table.alone(to + "a bucket", [median(t) for t in took], milliseconds, "<= 20 ms" if n == 64 else "")
+        table.alone(to + "CPU per bucket", [r.cpu / buckets for r in runs], milliseconds)
+
+
 def machine():
     def first(path, key):
         with open(path, encoding="utf-8") as f:
@@ -405,6 +437,8 @@ def main():
         memory(table)
     if "plan" in only:
         planning(table, args.pairs)
+    if "scale" in only:
+        scaling(table, args.pairs)
 
 
 if __name__ == "__main__":
