@@ -178,6 +178,60 @@ assert max(s) < 1.6 * min(s), s'
 	expect_status 0
 }
 
+asked_for() { curl -sS "$url/wsync/journal" | grep -q "$1"; }
+child_of() { cat "/proc/$1/task/$1/children"; }
+
+# Two senders, the endpoint answers the pause after two seconds: in $leader and $other, both of them children
+# of what counts their time.
+until_paused() {
+	model
+	split m 2 r
+	endpoint a --lineage xorl-legacy --model m --tp 2 --fault slow:pause_generation:1
+	sends 2/2 r2 --init-timeout 4s --bucket-timeout 10s
+	other=$pid
+	start 1 timeout -k 5 40 wsync-push r1 -e "$url" --protocol ep-scatter --sender 1/2 \
+		--master-address 127.0.0.1 --master-port "$port" --init-timeout 4s --bucket-timeout 10s
+	leader=$pid
+	eventually 20 asked_for pause_generation
+}
+
+@test "a sender that dies while the endpoints are paused: they are resumed" {
+	until_paused
+	kill -KILL $(child_of $other)
+	ended 6 "$leader"
+	grep -q "sender 2 (127.0.0.1:[0-9]*) left the rendezvous" 1.err || explain "$(cat 1.err)"
+	asked_for continue_generation || explain "nobody was resumed"
+	sends 2/2 r2
+	first 2 r1 -e "$url"
+	expect_status 0
+	holds "$url"
+}
+
+@test "a sender that hangs is named when the deadline passes" {
+	until_paused
+	kill -STOP $(child_of $other)
+	ended 10 "$leader"
+	grep -q "sender 2\|rank 1" 1.err || explain "$(cat 1.err)"
+	asked_for continue_generation || explain "nobody was resumed"
+	kill -CONT $(child_of $other)
+	got=0
+	wait "$other" || got=$?
+	[ "$got" != 0 ] || explain "sender 2 says that all is well"
+}
+
+@test "the first sender dies while the endpoints are paused: the others end, and repair resumes" {
+	until_paused
+	kill -KILL $(child_of $leader)
+	ended 6 "$other"
+	grep -q "sender 1 is gone" 2.err || explain "$(cat 2.err)"
+	try wsync-ctl repair
+	expect_status 0
+	asked_for continue_generation || explain "nobody was resumed"
+	sends 2/2 r2
+	first 2 r1 -e "$url"
+	expect_status 0
+}
+
 @test "in the middle of the transfer too" {
 	model
 	split m 2 r
@@ -243,8 +297,6 @@ assert max(s) < 1.6 * min(s), s'
 	try wsync-push m --sender 2/2 --protocol ep-scatter --master-port 1 --backend nccl
 	expect_status 2
 }
-
-asked_for() { curl -sS "$url/wsync/journal" | grep -q "$1"; }
 
 # gateway OPTION...: a gateway for locks; in $lock the lock "turn" of it.
 gateway() {

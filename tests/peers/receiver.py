@@ -109,6 +109,33 @@ class Rank:
         for bucket in [self.receive(bucket, None, group) for bucket in body["buckets"]]:
             self.load(bucket)
 
+    def receive_weights_ep_scatter(self, body):
+        """As xorl's fork: into parameters, a batch of plain receives for each layer of experts, then the rest."""
+        others = body["non_expert_transfer_plan"]
+        self.init_weights_update_group(dict(
+            body, world_size=body["training_world_size"] + body["total_inference_world_size"], backend="gloo"))
+        layers, held = collections.defaultdict(list), []
+
+        def want(entry, rows, ranges):
+            param = torch.zeros([rows] + entry["per_transfer_shape"][1:], dtype=torch.bfloat16)
+            held.append((entry["weight_name"], param))
+            return [dist.P2POp(dist.irecv, param[r["start"]:r["end"]], r["source_nccl_rank"],
+                               self.groups[body["group_name"]]) for r in ranges]
+
+        for entry in body["expert_transfer_plan"]:
+            ranges = list(entry["expert_ranges"].values())
+            layers[int(entry["weight_name"].split(".layers.")[1].split(".")[0])] += want(
+                entry, max(r["end"] for r in ranges), ranges)
+        batches = [layers[i] for i in sorted(layers)]
+        for at in range(0, len(others), body["non_expert_batch_size"]):
+            batches.append([op for e in others[at:at + body["non_expert_batch_size"]]
+                            for op in want(e, e["per_transfer_shape"][0],
+                                           [dict(e, start=0, end=e["per_transfer_shape"][0])])])
+        for batch in batches:
+            for work in dist.batch_isend_irecv(batch):
+                work.wait()
+        self.load(held)
+
     def load(self, tensors):
         for name, tensor in tensors:
             self.hold(name, tensor)
@@ -261,6 +288,14 @@ class Endpoint:
     def receive_weights(self, body):
         return self.ask("receive_weights", body, "Received and applied weights", "%s")
 
+    def receive_weights_ep_scatter(self, body):
+        return self.ask("receive_weights_ep_scatter", body, "Updated params in-place", "%s")
+
+    def list_weights(self, _body):
+        weights = [{"name": n, "shape": s, "dtype": "bfloat16", "data_ptr": 0}
+                   for n, s in self.args.lists.get(str(self.tp), {}).items()]
+        return 200, {"success": True, "message": "Found %d weights" % len(weights), "weights": weights}
+
     def begin_weight_update(self, _body):
         if self.in_session:
             return 400, {"success": False, "message": "a session is open"}
@@ -332,7 +367,8 @@ ROUTES.update({"/journal": "read_journal", "/openapi.json": "openapi_json"})
 LINEAGES = {
     "sglang-2026": (), "session": ("begin_weight_update", "end_weight_update"),
     "xorl": ("prepare_weights_update", "complete_weights_update"),
-    "xorl-legacy": ("prepare_weights_update", "complete_weights_update", "receive_weights")}
+    "xorl-legacy": ("prepare_weights_update", "complete_weights_update", "receive_weights",
+                    "receive_weights_ep_scatter", "list_weights")}
 LISTS = ("names", "dtypes", "shapes")
 
 
@@ -394,6 +430,8 @@ def main():
     p.add_argument("--model-path", default="/nonexistent")
     p.add_argument("--server-info", type=json.loads, default={},
                    help="JSON to lay over /server_info")
+    p.add_argument("--lists", type=json.loads, default={},
+                   help="JSON of tp size: {name: shape of the first rank's}, for /list_weights")
     p.add_argument("--lineage", choices=sorted(LINEAGES), default="sglang-2026")
     p.add_argument("--join", type=float, default=300,
                    help="seconds that complete waits for the thread that prepare began")
