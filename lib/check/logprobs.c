@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MAX_TOKENS = 4 << 20 };
+
 static const char *const keys[WS_LOGPROB_PARTS] = { "input_token_logprobs", "output_token_logprobs" };
 
 const char *ws_logprob_part_name(enum ws_logprob_part part)
@@ -49,6 +51,8 @@ static int read_part(const struct ws_json *meta, unsigned p, const char *what, s
 		ws_err_set(err, WS_EINPUT, "%s: the answer has no %s", what, keys[p]);
 		return ws_err_hint(err, "ask with \"return_logprob\": true and \"logprob_start_len\": 0");
 	}
+	if (n > MAX_TOKENS)
+		return ws_err_set(err, WS_EINPUT, "%s: %s: %zu tokens are too many", what, keys[p], n);
 	out->part[p].ids = calloc(n + 1, sizeof *out->part[p].ids);
 	out->part[p].values = calloc(n + 1, sizeof *out->part[p].values);
 	if (!out->part[p].ids || !out->part[p].values)

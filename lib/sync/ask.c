@@ -244,6 +244,16 @@ static void tell(const struct ws_ask *ask, const struct ws_asked *a)
 		ask->opts->asked(ask->opts->ctx, a);
 }
 
+static void compare_versions(const struct pass *p)
+{
+	const struct ws_ask *ask = p->ask;
+	const char *first = p->asked[0].weight_version;
+	for (size_t i = 1; i < ask->n_urls && ask->as == WS_ASKED_ALONE; i++)
+		if (*first && *p->asked[i].weight_version && strcmp(first, p->asked[i].weight_version))
+			ws_ask_warn(ask->opts, ask->urls[i], "answers with weight version '%s', %s with '%s'",
+			            p->asked[i].weight_version, ask->urls[0], first);
+}
+
 int ws_ask(struct ws_http *http, const struct ws_ask *ask, struct ws_err *err)
 {
 	const size_t most = ask->as == WS_ASKED_BATCH || !ask->opts->parallel ? 1 : ask->opts->parallel;
@@ -259,6 +269,8 @@ int ws_ask(struct ws_http *http, const struct ws_ask *ask, struct ws_err *err)
 		p.slots[i].url = i % ask->n_urls;
 	if (!rc)
 		rc = run(&p, err);
+	if (!rc)
+		compare_versions(&p);
 	for (size_t i = 0; !rc && i < ask->n_urls; i++) {
 		p.asked[i].url = ask->urls[i];
 		p.asked[i].as = ask->as;

@@ -24,6 +24,9 @@ struct ws_ask {
 	void *ctx;
 };
 
+/* How many tokens are to be drawn after this one. */
+unsigned ws_ask_most(const struct ws_ask *ask, const struct ws_prompt *x);
+
 /* Asks all prompts of all endpoints; the first failure ends it. Warns of what makes answers doubtful. */
 int ws_ask(struct ws_http *http, const struct ws_ask *ask, struct ws_err *err);
 
@@ -36,7 +39,7 @@ void ws_ask_warn(const struct ws_ask_opts *opts, const char *url, const char *fm
 /* Answers that are kept for a file, by prompt. */
 struct ws_ask_saved {
 	char **texts; /* owned */
-	size_t n;
+	size_t n, bytes;
 };
 int ws_ask_keep(struct ws_ask_saved *saved, size_t prompt, size_t n_prompts, const struct ws_buf *text,
                 struct ws_err *err);

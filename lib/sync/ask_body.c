@@ -28,12 +28,17 @@ static void write_prompt(struct ws_jw *w, const char *key, const struct ws_promp
 	ws_jw_end_array(w);
 }
 
+unsigned ws_ask_most(const struct ws_ask *ask, const struct ws_prompt *x)
+{
+	const unsigned usual = ask->opts->max_new_tokens ? ask->opts->max_new_tokens : USUAL_NEW;
+	return x->most ? x->most : usual;
+}
+
 static void write_sampling(struct ws_jw *w, const char *key, const struct ws_ask *ask,
                            const struct ws_prompt *x)
 {
-	const unsigned usual = ask->opts->max_new_tokens ? ask->opts->max_new_tokens : USUAL_NEW;
 	ws_jw_object(w, key);
-	ws_jw_uint(w, "max_new_tokens", x->most ? x->most : usual);
+	ws_jw_uint(w, "max_new_tokens", ws_ask_most(ask, x));
 	ws_jw_int(w, "temperature", 0);
 	ws_jw_end_object(w);
 }
@@ -111,6 +116,10 @@ int ws_ask_keep(struct ws_ask_saved *saved, size_t prompt, size_t n_prompts, con
 {
 	if (!saved->texts && (saved->texts = calloc(n_prompts, sizeof *saved->texts)))
 		saved->n = n_prompts;
+	saved->bytes += text->len + 2;
+	if (saved->bytes > WS_ANSWERS_MAX)
+		return ws_err_set(err, WS_EREFUSED, "POST /generate: the answers have more than %d MiB, too much to save",
+		                  WS_ANSWERS_MAX >> 20);
 	if (saved->texts && (saved->texts[prompt] = strndup(ws_buf_str(text), text->len)))
 		return 0;
 	return ws_err_set(err, WS_ESYSTEM, "out of memory");

@@ -29,6 +29,7 @@ struct verify_logprobs {
 	size_t n_sides;
 	struct ws_ask_saved saved;
 	size_t tokens;                   /* compared, of all prompts */
+	const struct logprobs_side *blamed; /* the first that is not near enough; NULL: none */
 };
 
 const char *ws_logprobs_how_name(enum ws_logprobs_how how)
@@ -51,12 +52,19 @@ struct pass {
 	struct logprobs_side *sides; /* of the first URL that is asked */
 };
 
-static int check_prompt(const struct ws_prompt *x, const struct ws_logprobs *l, struct ws_err *err)
+/* Is it an answer to what was asked? */
+static int check_answer(const struct ws_ask *ask, const struct ws_prompt *x, const struct ws_logprobs *l,
+                        struct ws_err *err)
 {
-	const size_t n = l->part[WS_PREFILL].n;
-	if (!x->text && (n != x->n_ids || memcmp(l->part[WS_PREFILL].ids, x->ids, n * sizeof *x->ids)))
-		return ws_err_set(err, WS_EREFUSED, "POST /generate: the answer tells of %zu tokens that are not the "
-		                  "%zu of the prompt", n, x->n_ids);
+	const size_t n = l->part[WS_PREFILL].n, drawn = l->part[WS_DECODE].n;
+	if (drawn > ws_ask_most(ask, x))
+		return ws_err_set(err, WS_EREFUSED, "POST /generate: the answer has %zu drawn tokens, where %u were asked "
+		                  "for", drawn, ws_ask_most(ask, x));
+	if (ask->as == WS_ASKED_CACHED || x->text)
+		return 0;
+	if (n != x->n_ids || memcmp(l->part[WS_PREFILL].ids, x->ids, n * sizeof *x->ids))
+		return ws_err_set(err, WS_EREFUSED, "POST /generate: the answer tells of other tokens (%zu) than the prompt "
+		                  "has (%zu)", n, x->n_ids);
 	return 0;
 }
 
@@ -72,7 +80,7 @@ static int take(void *ctx, size_t url, size_t prompt, const struct ws_json *answ
 	struct ws_logprobs *l = &list_of(&p->sides[url], p->ask->as)->items[prompt];
 	if (ws_logprobs_take(answer, "POST /generate", l, err))
 		return -1;
-	if (p->ask->as != WS_ASKED_CACHED && check_prompt(&p->ask->prompts->items[prompt], l, err))
+	if (check_answer(p->ask, &p->ask->prompts->items[prompt], l, err))
 		return -1;
 	if (p->v->ask->save && !url && p->ask->as == WS_ASKED_ALONE)
 		return ws_ask_keep(&p->v->saved, prompt, p->ask->prompts->n, text, err);
@@ -243,7 +251,7 @@ static void compare_prompt(struct verify_logprobs *v, struct pair *x, size_t i, 
 	}
 }
 
-static int compare(struct verify_logprobs *v, struct pair x, struct ws_err *err)
+static int compare_pair(struct verify_logprobs *v, struct pair x, struct ws_err *err)
 {
 	const size_t n = x.a->n;
 	if (n != x.b->n)
@@ -259,20 +267,25 @@ static int compare(struct verify_logprobs *v, struct pair x, struct ws_err *err)
 	return x.bad[WS_PREFILL] || x.bad[WS_DECODE] ? -1 : 0;
 }
 
+static int compare(struct verify_logprobs *v, const struct logprobs_side *s, struct ws_err *err)
+{
+	const bool own = is_of_one(v->opts->how);
+	const struct logprobs_side *first = own ? s : v->sides;
+	const struct pair x = { .first = first->name, .second = s->name, .a = &first->answers,
+		                .b = own ? &s->other : &s->answers };
+	const int rc = compare_pair(v, x, err);
+	if (rc && !v->blamed)
+		v->blamed = s;
+	return rc;
+}
+
 static int compare_all(struct verify_logprobs *v, struct ws_err *err)
 {
 	const struct logprobs_side *s = v->sides;
 	int rc = 0;
-	if (is_of_one(v->opts->how)) {
-		for (size_t i = 0; i < v->n_sides; i++)
-			if (compare(v, (struct pair){ .first = s[i].name, .second = s[i].name, .a = &s[i].answers,
-			                                .b = &s[i].other }, err))
-				rc = -1;
-	} else
-		for (size_t i = 1; i < v->n_sides; i++)
-			if (compare(v, (struct pair){ .first = s[0].name, .second = s[i].name, .a = &s[0].answers,
-			                                .b = &s[i].answers }, err))
-				rc = -1;
+	for (size_t i = is_of_one(v->opts->how) ? 0 : 1; i < v->n_sides; i++)
+		if (compare(v, &s[i], err))
+			rc = -1;
 	if (!rc && !v->tokens && (v->n_sides > 1 || is_of_one(v->opts->how)))
 		rc = ws_err_set(err, v->ask->n_endpoints ? WS_EREFUSED : WS_EINPUT, "%s, %s: no token has a number in "
 		                "both", s[0].name, s[v->n_sides > 1].name);
@@ -286,10 +299,8 @@ static const char stale_hint[] =
 /* What would explain a difference, of what is known. */
 static void explain(const struct verify_logprobs *v, struct ws_err *err)
 {
-	if (err->code != WS_EMISMATCH || *err->hint)
-		return;
-	const struct logprobs_side *a = &v->sides[0], *b = &v->sides[v->n_sides - 1];
-	if (!a->answers.n || !b->answers.n)
+	const struct logprobs_side *a = v->sides, *b = v->blamed;
+	if (err->code != WS_EMISMATCH || *err->hint || !b || !a->answers.n || !b->answers.n)
 		return;
 	const char *x = a->answers.items[0].weight_version, *y = b->answers.items[0].weight_version;
 	if (v->opts->how == WS_HOW_BATCHED)

@@ -9,6 +9,7 @@ different ones do not. A text is its UTF-8 bytes. Prints its port, then a line f
   decode=X      added to what is drawn          batch=X     added to what comes in a batch
   cached=N      tokens that came from a cache   stale=X     added where nothing is wanted of the prompt
   most=N        no more than this many new tokens
+  extra=N       and so many more
   reply=NAME    a bad answer, see BAD below     experts=N   of each token and layer, 2 of so many are chosen
   moved=N       of so many rows the last has another expert
 """
@@ -64,7 +65,7 @@ def answer(prompt, params, shift):
     n = len(tokens)
     before = [[says(tokens[: i + 1]) if i else None, tokens[i], None] for i in range(n)]
     drawn = []
-    for _ in range(min(params["max_new_tokens"], int(OPTIONS.get("most", "1000")))):
+    for _ in range(min(params["max_new_tokens"], int(OPTIONS.get("most", "1000"))) + int(OPTIONS.get("extra", "0"))):
         tokens.append(number("d", tokens) % 256)
         drawn.append([says(tokens) + float(OPTIONS.get("decode", "0")) + shift, tokens[-1], None])
     meta = {"prompt_tokens": n, "completion_tokens": len(drawn), "cached_tokens": int(OPTIONS.get("cached", "0")),

@@ -40,7 +40,8 @@ routing() { try wsync-verify routing "$@"; }
 	[ "$(json '[(l["part"], l["prompts"], l["different"], l["good"]) for l in lines if l["type"] == "total"]')" = \
 		"[('prefill', 6, 6, False), ('decode', 6, 6, False)]" ] || explain "totals"
 	err_has "prompt 1: prefill: a difference of"
-	err_has "weight version 'default', $url with '8'"
+	err_has "hint: $a answers with weight version 'default', $url with '8'"
+	err_has "warning: $url: answers with weight version '8', $a with 'default'"
 	logprobs -e "$a" -e "$b" -e "$url" -q
 	expect_status 1
 	expect_out ""
@@ -209,6 +210,10 @@ print([[len(x["meta_info"][k]) for k in ("input_token_logprobs", "output_token_l
 }
 
 @test "servers that do not answer as they should" {
+	talker much extra=1
+	logprobs -e "$url" --save a.json
+	expect_status 5
+	err_has "prompt 1: POST /generate: the answer has 17 drawn tokens, where 16 were asked for"
 	for reply in 400 empty text nan huge deep many null other abort; do
 		talker "$reply" reply=$reply
 		echo '{"input_ids": [5]}' >prompts
@@ -219,7 +224,7 @@ print([[len(x["meta_info"][k]) for k in ("input_token_logprobs", "output_token_l
 		400) err_has 'refused (HTTP 400): "return_logprob is not supported"' && err_has "does not return the logarithms" ;;
 		empty) err_has "the answer has no input_token_logprobs" ;;
 		abort) err_has 'aborted the request: "paused?[31m"' ;;
-		other) err_has "tells of 1 tokens that are not the 1 of the prompt" ;;
+		other) err_has "the answer tells of other tokens (1) than the prompt has (1)" ;;
 		esac
 	done
 	talker hang reply=hang
