@@ -253,7 +253,7 @@ int ws_serve_check_update(const struct ws_serve *s, struct ws_serve_update *u, s
 {
 	u->bytes = 0;
 	for (size_t i = 0; i < u->n; i++) {
-		if (check_slot(s, u->flattened, &u->slots[i], err))
+		if (check_slot(s, u->flattened || u->from_files, &u->slots[i], err))
 			return -1;
 		/* Each term is below 2^62. */
 		if (u->bytes + u->slots[i].bytes >= UINT64_C(1) << 62)

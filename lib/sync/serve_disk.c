@@ -94,7 +94,7 @@ static int fill_slots(const struct ws_source *source, struct ws_serve_update *u,
 			                        .dtype = t->dtype, .n_dims = t->n_dims, .bytes = t->bytes };
 		memcpy(slot->dims, t->dims, sizeof slot->dims);
 	}
-	u->flattened = true; /* no broadcast limits its types */
+	u->from_files = true;
 	return 0;
 }
 

@@ -55,3 +55,12 @@ model() { /usr/bin/python3 "$repo/tests/cli/small_model.py" "$1" m; }
 	try wsync-verify weights m -e "$url"
 	expect_status 1
 }
+
+@test "tensors in a file have whatever type and size, in any order" {
+	safetensors odd.safetensors a:U8:3 b:I64:5,3 c:F32:7 d:F8_E4M3:5 e:BF16:3
+	endpoint a
+	ask POST /update_weights_from_disk "{\"model_path\":\"$PWD/odd.safetensors\"}"
+	out_has "Succeeded"
+	try wsync-verify weights odd.safetensors -e "$url"
+	expect_status 0
+}
