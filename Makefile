@@ -96,7 +96,7 @@ ifneq ($(HAVE_MHD),y)
 LIB_SRCS := $(filter-out lib/sync/serve%.c,$(LIB_SRCS))
 CMD_SRCS := $(filter-out cmd/wsync-endpoint.c cmd/wsync-gateway.c,$(CMD_SRCS))
 UNIT_SRCS := $(filter-out tests/unit/test_serve%.c,$(UNIT_SRCS))
-FUZZ_SRCS := $(filter-out tests/fuzz/fuzz_request.c,$(FUZZ_SRCS))
+FUZZ_SRCS := $(filter-out tests/fuzz/fuzz_request.c tests/fuzz/fuzz_generate.c,$(FUZZ_SRCS))
 MAN_SRCS := $(filter-out man/wsync-endpoint.% man/wsync-gateway.%,$(MAN_SRCS))
 HEADERS := $(filter-out include/wsync/serve.h include/wsync/gateway.h,$(HEADERS))
 endif

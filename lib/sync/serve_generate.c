@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_generate.c - POST /generate.
  *
- * Prompts wait while generation is paused or an update holds the model; then they have the scheduler for as
- * long as they take. Each is computed for itself, so that a batch answers what its prompts alone would. */
+ * Prompts wait while generation is paused or an update holds the model; then they have the
+ * scheduler for as long as they take. Each is computed for itself, so that a batch answers what its
+ * prompts alone would. */
 #include "serve_generate.h"
 #include "serve_lineage.h"
 
@@ -83,7 +84,8 @@ static void step(struct run *r, size_t i)
 {
 	const struct ws_toy_shape *shape = &r->g->shape;
 	struct ws_generate_one *one = r->one;
-	int32_t *experts = one->experts ? one->experts + i * shape->routing.layers * shape->routing.k : NULL;
+	const size_t row = shape->routing.layers * shape->routing.k;
+	int32_t *experts = one->experts ? one->experts + i * row : NULL;
 	if (!one->made_by[i])
 		one->made_by[i] = r->toy;
 	ws_toy_step(one->made_by[i], &r->state, one->ids[i], shape, experts);

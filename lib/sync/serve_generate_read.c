@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_generate_read.c - the body of /generate: fields, defaults and refusals as the servers have them.
+/* serve_generate_read.c - the body of /generate: fields, defaults and refusals as the servers have
+ * them.
  *
  *   text | input_ids     one or a list; a byte of a text is a token
  *   sampling_params      an object, or a list of them
@@ -81,7 +82,8 @@ static int keep_prompt(struct ws_generate_one *one, size_t n, struct ws_err *err
 	return one->ids ? 0 : ws_err_set(err, WS_ESYSTEM, "not enough memory");
 }
 
-static int read_text(struct ws_generate_one *one, const struct ws_json *node, size_t vocab, struct ws_err *err)
+static int read_text(struct ws_generate_one *one, const struct ws_json *node, size_t vocab,
+                     struct ws_err *err)
 {
 	const char *text = ws_json_string(node);
 	const size_t n = text ? strlen(text) : 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_generate_sampling.c - the sampling_params of one prompt.
  *
- * max_new_tokens, temperature, sampling_seed, top_k 1 and n count; what else servers know is taken and does nothing;
- * what no server knows is refused. */
+ * max_new_tokens, temperature, sampling_seed, top_k 1 and n count; what else servers know is taken
+ * and does nothing; what no server knows is refused. */
 #include "serve_generate.h"
 
 #include "wsync/str.h"

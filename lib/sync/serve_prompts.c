@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_prompts.c - the cache of prefixes: which tokens were computed, and with which weights.
  *
- * Servers keep keys and values. Here it is enough to know which weights made them: the toy model is run
- * over a prefix again with just those, and comes to what it came to then. Whatever has a beginning in common
- * shares what was computed first, as in a radix tree; an update does not touch it, a flush drops it. */
+ * Servers keep keys and values. Here it is enough to know which weights made them: the toy model is
+ * run over a prefix again with just those, and comes to what it came to then. Whatever has a
+ * beginning in common shares what was computed first, as in a radix tree; an update does not touch
+ * it, a flush drops it. */
 #include "serve_generate.h"
 
 #include <stdlib.h>

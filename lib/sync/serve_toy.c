@@ -9,8 +9,9 @@
  *   score of class c, in logarithms to base 2
  *            = mix(context, c), 0 to 8, + signs . (v + head) / 4 + mix(trace, head, c), 0 to 1/512
  *
- * So weights that are near each other give scores that are near each other, and any other bit in any tensor
- * moves all scores a little. Sketches are so long that other weights move them by about 1. */
+ * So weights that are near each other give scores that are near each other, and any other bit in
+ * any tensor moves all scores a little. Sketches are so long that other weights move them by about
+ * 1. */
 #include "serve_toy.h"
 
 #include <string.h>

@@ -6,10 +6,10 @@
  *   serve_toy_weights.c  the tensors that the endpoint holds, and where each belongs
  *   serve_toy_sketch.c   from the numbers of one tensor to the few that the toy needs
  *
- * It has what a checker of servers looks at: answers that are off as far as the weights are, and never the
- * same where one bit is another; a state that later tokens see of earlier ones, so that a cache can hold what
- * old weights made; a distribution that sums to one; experts by router. All of it is integer arithmetic, so that
- * compilers and machines agree to the last bit. */
+ * It has what a checker of servers looks at: answers that are off as far as the weights are, and
+ * never the same where one bit is another; a state that later tokens see of earlier ones, so that a
+ * cache can hold what old weights made; a distribution that sums to one; experts by router. All of
+ * it is integer arithmetic, so that compilers and machines agree to the last bit. */
 #ifndef WS_SYNC_SERVE_TOY_H
 #define WS_SYNC_SERVE_TOY_H
 
@@ -30,12 +30,12 @@ enum {
 uint64_t ws_toy_power(int64_t below);   /* 2^(12 - below), in 1/2^30; below >= 0 */
 int64_t ws_toy_log2(uint64_t x);        /* of x / 2^42; x > 0 */
 
-/* Bits that all depend on all of a, b. */
+/* Bits that each depend on all of a and b. */
 uint64_t ws_toy_mix(uint64_t a, uint64_t b);
 
 /* ---- the weights ---- */
 
-/* Some directions in which a tensor's numbers are seen, each about as long as any other tensor's, in 1/65536. */
+/* A few sums of a tensor's numbers, as long as those of any other tensor, in 1/65536. */
 struct ws_toy_sketch {
 	int32_t v[WS_TOY_WIDTH];
 };

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_toy_sketch.c - a tensor's numbers, added up with signs that its name and their places choose.
+/* serve_toy_sketch.c - a tensor's numbers, added up with signs that name and place choose.
  *
- * Each sum is divided by the size that numbers like these come to, so that all tensors count alike, and numbers
- * that are off by a few percent give sums that are. Of a large tensor some rows are looked at: that every bit counts is
- * the hash's part. Codes in FP8 are taken with the scales of their blocks, as the numbers that they stand for. */
+ * Each sum is divided by the size that numbers like these come to, so that all tensors count alike,
+ * and numbers that are off by a few percent give sums that are. Of a large tensor some rows are
+ * looked at: that every bit counts is the hash's part. Codes in FP8 are taken with the scales of
+ * their blocks, as the numbers that they stand for. */
 #include "serve_toy.h"
 
 #include "number.h"
@@ -35,7 +36,7 @@ struct scales {
 	uint64_t block[2], scale_cols;
 };
 
-/* A ragged end belongs to a block of its own, so that their length is not to be seen from the number alone. */
+/* Of a ragged end the number alone does not tell how long blocks are. */
 static uint64_t block_of(int64_t length, int64_t blocks)
 {
 	const uint64_t n = (uint64_t)length, b = (uint64_t)blocks;
@@ -47,7 +48,8 @@ static bool is_matrix(const struct ws_toy_tensor *t)
 	return t->n_dims == 2 && t->n && t->n == (uint64_t)t->dims[0] * (uint64_t)t->dims[1];
 }
 
-static int read_scales(const struct ws_toy_tensor *t, const struct ws_toy_tensor *scales, struct scales *out)
+static int read_scales(const struct ws_toy_tensor *t, const struct ws_toy_tensor *scales,
+                       struct scales *out)
 {
 	memset(out, 0, sizeof *out);
 	if (!scales || !is_matrix(t) || !is_matrix(scales) || scales->dims[0] > t->dims[0] ||
@@ -87,8 +89,8 @@ static void add_number(struct sums *s, double x, uint64_t bits)
 	s->n++;
 }
 
-static void add_run(struct sums *s, const struct ws_toy_tensor *t, const struct scales *scales, uint64_t key,
-                    uint64_t first, size_t n)
+static void add_run(struct sums *s, const struct ws_toy_tensor *t, const struct scales *scales,
+                    uint64_t key, uint64_t first, size_t n)
 {
 	double x[RUN];
 	read_numbers(t, first, n, x);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_toy_weights.c - what the toy model knows of the tensors that the endpoint holds: the sum of the
- * sketches in each layer and router, and hashes over the names and all bytes.
+/* serve_toy_weights.c - what the toy model knows of the tensors that the endpoint holds: the sum of
+ * the sketches in each layer and router, and hashes over the names and all bytes.
  *
- * A model's are taken as the tensors of the checkpoint, put together again from the shares of all ranks
- * in the type of their parameters, so that it does not matter over how many ranks they are divided, nor in which
- * type they were sent. Where ranks hold copies and one of them differs, that counts too. What nothing was ever
- * loaded into is not there. */
+ * A model's are taken as the tensors of the checkpoint, put together again from the shares of all
+ * ranks in the type of their parameters, so that it does not matter over how many ranks they are
+ * divided, nor in which type they were sent. Where ranks hold copies and one of them differs, that
+ * counts too. What nothing was ever loaded into is not there. */
 #include "serve_model.h"
 #include "serve_toy.h"
 
