@@ -127,6 +127,23 @@ static void a_post_is_never_sent_twice(void **state)
 	ws_buf_free(&o.call.reply);
 }
 
+static void what_a_server_that_is_gone_was_sent_is_known(void **state)
+{
+	(void)state;
+	struct one o = { 0 };
+	assert_int_equal(ask(&o, "GET", "/mute", NULL)->status, 200);
+	shutdown(tiny.listener, SHUT_RDWR);
+	const struct ws_http_call *call = ask(&o, "POST", "/ok", "{\"act\":1}");
+	assert_int_equal(call->err.code, WS_EREACH);
+	assert_true(call->sent);
+	assert_non_null(strstr(call->err.msg, "closed without an answer"));
+	assert_int_equal(tiny.n_posts, 1);
+	call = ask(&o, "POST", "/ok", "{\"act\":1}");
+	assert_non_null(strstr(call->err.msg, "cannot connect"));
+	assert_false(call->sent);
+	ws_buf_free(&o.call.reply);
+}
+
 static void a_post_without_a_body_is_never_sent_twice(void **state)
 {
 	(void)state;
@@ -377,6 +394,7 @@ int main(void)
 		CASE(a_post_without_a_body_is_a_post),
 		CASE(connections_are_kept_alive),
 		CASE(a_post_is_never_sent_twice),
+		CASE(what_a_server_that_is_gone_was_sent_is_known),
 		CASE(a_post_without_a_body_is_never_sent_twice),
 		CASE(a_get_is_repeated_when_an_idle_connection_had_died),
 		CASE(broken_answers_say_what_broke),
