@@ -218,7 +218,9 @@ print(q["quant_method"], q["weight_block_size"], q["modules_to_not_convert"], c 
 	local first=$url
 	for kind in refuse drop die hang wrong-length; do
 		endpoint "$kind" --model m --fault "$kind:update_weights_from_disk:1"
-		try wsync-push m -e "$first" -e "$url" --backend disk --disk-dir out --bucket-timeout 2s --verify hash
+		local within=30s
+		[ "$kind" != hang ] || within=5s
+		try wsync-push m -e "$first" -e "$url" --backend disk --disk-dir out --bucket-timeout $within --verify hash
 		expect_status 9
 		err_has "1 of 2 endpoints updated"
 		out_has "committed $first"
@@ -253,7 +255,7 @@ print(q["quant_method"], q["weight_block_size"], q["modules_to_not_convert"], c 
 	local pushes=(wsync-push synthetic:qwen3-0.6b -e "$url" --backend disk --disk-dir out --bucket-size 64MiB)
 	for signal in TERM KILL; do
 		start "$signal" "${pushes[@]}"
-		eventually 30 bash -c 'ls out/.wsync-*/model-00002-* >/dev/null 2>&1'
+		eventually 30 bash -c 'ls out/.wsync-*/model-00001-* >/dev/null 2>&1'
 		kill -"$signal" "$pid"
 		wait "$pid" || true
 		[ -z "$(ls out)" ] || explain "half a checkpoint has a name"
@@ -271,7 +273,8 @@ print(q["quant_method"], q["weight_block_size"], q["modules_to_not_convert"], c 
 	model qwen3
 	endpoint a --model m --fault hang:update_weights_from_disk:1
 	start killed wsync-push m -e "$url" --backend disk
-	eventually 20 grep -q update_weights_from_disk <(sleep 1; curl -sS -m 5 "$url/wsync/journal")
+	loads() { [[ "$(asked)" == *update_weights_from_disk* ]]; }
+	eventually 30 loads
 	kill -KILL "$pid"
 	wait "$pid" || true
 	try wsync-ctl repair --dry-run
