@@ -253,3 +253,26 @@ spoil() {
 	compare s-bf16 empty
 	[ "$mean" -gt $((3 * near)) ] || explain "other weights: $mean, FP8: $near"
 }
+
+@test "what is told depends on the era" {
+	for lineage in sglang-0.4 sglang-0.5 xorl-legacy sglang-2026; do
+		endpoint "$lineage" --lineage "$lineage"
+		post "$url" '{"text": "hi", "return_logprob": true, "sampling_params": {"max_new_tokens": 1}}'
+		version=$([ "$lineage" = sglang-0.4 ] && echo False || echo True)
+		last=$([ "$lineage" = sglang-2026 ] && echo '[]' || echo '[[None, 105, None]]')
+		[ "$(json '("weight_version" in lines[0]["meta_info"], lines[0]["meta_info"]["input_token_logprobs"])')" = \
+			"($version, $last)" ] || explain "$lineage"
+	done
+}
+
+@test "prompts wait for the end of a pause" {
+	endpoint e
+	try wsync-ctl pause -e "$url"
+	expect_status 0
+	start waiting curl -s -m 30 -d '{"text": "hi"}' "$url/generate"
+	sleep 0.5
+	[ ! -s waiting.out ] || explain "answered"
+	try wsync-ctl resume -e "$url"
+	expect_status 0
+	eventually 20 grep -q '"finish_reason"' waiting.out
+}
