@@ -103,16 +103,16 @@ int push_request_ask(struct ws_push *p, struct push_request *r, bool (*wanted)(c
 {
 	struct ws_err cut = WS_ERR_INIT;
 	const struct ws_err *first = NULL;
-	if (end_body(r, err))
-		return -1;
+	int rc = end_body(r, &cut);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		p->errs[i] = (struct ws_err)WS_ERR_INIT;
 		p->answers[i] = (struct ws_endpoint_answer){ .err = WS_ERR_INIT };
-		if ((!wanted || wanted(&p->endpoints[i])) &&
-		    ws_endpoint_prepare(&r->calls[i], p->endpoints[i].url, "POST", r->path, &r->body, until, err))
-			return -1;
+		if (rc == 0 && (!wanted || wanted(&p->endpoints[i])))
+			rc = ws_endpoint_prepare(&r->calls[i], p->endpoints[i].url, "POST", r->path, &r->body, until,
+			                         &cut);
 	}
-	const int rc = ws_endpoint_run(p->http, r->calls, p->opts.n_endpoints, cancel, &cut);
+	if (rc == 0) /* else what kept it from being sent to one is what they all answer */
+		rc = ws_endpoint_run(p->http, r->calls, p->opts.n_endpoints, cancel, &cut);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		if (wanted && !wanted(&p->endpoints[i]))
 			continue;
