@@ -210,14 +210,14 @@ static bool found_nothing(const char *said)
 
 /* It said no before it had changed anything. After "Rolling back to original weights" nobody knows: the
  * servers read the originals from the path that they had just been given. */
-static bool is_unchanged(const struct ws_err *e, const char *said)
+static bool is_unchanged(const struct ws_err *e, const struct ws_json *answer, const char *said)
 {
 	if (e->code != WS_EREFUSED)
 		return false;
 	if (e->native == 401 || e->native == 403 || e->native == 404 || e->native == 405 || e->native == 422)
 		return true;
 	return e->native == 400 && (found_nothing(said) || begins(said, "Failed to get model loader") ||
-	                            strstr(said, "validation error"));
+	                            strcmp(ws_json_get_string(answer, "object", ""), "error") == 0);
 }
 
 static void explain(const struct ws_push *p, struct ws_err *e, const char *said)
@@ -249,17 +249,19 @@ static void judge(struct ws_push *p, struct push_request *r, size_t i)
 {
 	struct push_endpoint *e = &p->endpoints[i];
 	struct ws_err *said = &p->errs[i];
+	const struct ws_json *answer = r->calls[i].root;
+	const char *words = ws_json_get_string(answer, "message", r->messages[i]); /* not cut short */
 	if (said->code == WS_OK) {
 		e->arrived = true;
 		if (!e->begun)
 			e->state = WS_COMMITTED;
 		note_paused(r, i);
-	} else if (is_unchanged(said, r->messages[i])) {
+	} else if (is_unchanged(said, answer, words)) {
 		e->state = e->before;
 	} else if (e->state == WS_PARTIAL && said->code == WS_ECANCELLED) {
 		push_warn(p, e->url, "it may still be loading %s: that cannot be stopped", p->disk->model_path);
 	}
-	explain(p, said, r->messages[i]);
+	explain(p, said, words);
 }
 
 /* The first that did not agree, unless something else ended it for all. */
