@@ -131,13 +131,16 @@ static int tell_list(struct follow *f, struct ws_err *err)
 
 /* ---- what is to be sent ------------------------------------------------------------------------- */
 
+/* 0: it ended well; 1: it did not, and *err is why; -1: that is not known, and *err is why not. */
 static int read_end(struct follow *f, ws_deadline until, struct ws_err *err)
 {
 	struct ws_buf text;
 	ws_buf_init(&text, 1 << 20);
 	int rc = ws_senders_get(&f->kv, WS_SENDERS_END, until, f->p->opts.cancel, &text, err);
-	if (rc == 0 && (rc = ws_senders_read_end(text.data, text.len, err)))
+	if (rc == 0 && ws_senders_read_end(text.data, text.len, err)) {
 		ws_err_wrap(err, "sender 1");
+		rc = 1;
+	}
 	ws_buf_free(&text);
 	return rc;
 }
@@ -316,12 +319,8 @@ static void tell_batches(struct follow *f)
 static int explain(struct follow *f, const struct ws_err *why, struct ws_err *err)
 {
 	struct ws_err said = WS_ERR_INIT;
-	if (why->code == WS_EDATA && read_end(f, ws_deadline_in(EXPLAIN_NS), &said) && said.code != WS_ETIMEOUT &&
-	    !connection_lost(&said)) {
-		*err = said;
-		return -1;
-	}
-	*err = *why;
+	const bool told = why->code == WS_EDATA && read_end(f, ws_deadline_in(EXPLAIN_NS), &said) == 1;
+	*err = told ? said : *why;
 	return -1;
 }
 
@@ -339,7 +338,7 @@ static int wait_for_end(struct follow *f, struct ws_err *err)
 		struct ws_err why = WS_ERR_INIT, own = WS_ERR_INIT;
 		const int rc = read_end(f, ws_deadline_min(until, ws_deadline_in(SLICE_NS)), &why);
 		tell_batches(f);
-		const bool ended = rc == 0 || why.code != WS_ETIMEOUT || strncmp(why.msg, "sender 1: ", 10) == 0;
+		const bool ended = rc >= 0 || why.code != WS_ETIMEOUT;
 		if (running && (ended || ws_job_over(&f->job))) {
 			if (rc)
 				ws_cancel_set(&f->stop);
@@ -352,9 +351,9 @@ static int wait_for_end(struct follow *f, struct ws_err *err)
 				why = own;
 		}
 		if (ended || (!running && ws_deadline_passed(until))) {
-			if (why.code == WS_ETIMEOUT && !ended)
+			if (rc < 0 && why.code == WS_ETIMEOUT)
 				ws_err_set(&why, WS_ETIMEOUT, "sender 1 does not say how the push ended");
-			else if (connection_lost(&why) && strncmp(why.msg, "sender 1: ", 10) != 0)
+			else if (rc < 0 && connection_lost(&why))
 				ws_err_wrap(&why, "sender 1 is gone");
 			if (why.code != WS_OK)
 				*err = why;
@@ -379,7 +378,7 @@ static int run(struct follow *f, struct ws_err *err)
 	push_enter(p, WS_PHASE_TRANSFER);
 	if (!p->opts.dry_run && ws_job_start(&f->job, send_all, f, err))
 		return -1;
-	return p->opts.dry_run ? read_end(f, last_words(p), err) : wait_for_end(f, err);
+	return p->opts.dry_run ? (read_end(f, last_words(p), err) ? -1 : 0) : wait_for_end(f, err);
 }
 
 static void say_bye(struct follow *f)

@@ -125,6 +125,25 @@ static int make_layout(struct ws_push *p, size_t i, struct ws_err *err)
 	return 0;
 }
 
+/* Names of ours are held against the endpoints elsewhere. */
+static void warn_of_strangers(struct ws_push *p)
+{
+	const struct ws_senders *have;
+	const struct ws_plan *plan = push_lead_plan(p, &have);
+	const struct ws_layout *l = p->scatter->targets[0].layout;
+	const char *first = NULL;
+	size_t n = 0;
+	for (size_t i = 0; have && i < plan->n_tensors; i++) {
+		const char *name = plan->tensors[i].name;
+		if (ws_senders_has(&have[i], 0) || ws_layout_find_part(l, name) || ws_layout_skips(l, name))
+			continue;
+		first = n++ ? first : name;
+	}
+	if (n)
+		push_warn(p, NULL, "%zu tensor%s of the other senders %s no place in a server and %s not sent, the "
+		          "first %s", n, n == 1 ? "" : "s", n == 1 ? "has" : "have", n == 1 ? "is" : "are", first);
+}
+
 static int legal(struct ws_push *p, struct ws_err *err)
 {
 	const size_t n = p->opts.n_endpoints;
@@ -145,6 +164,7 @@ static int legal(struct ws_push *p, struct ws_err *err)
 	for (size_t i = 0; i < n; i++)
 		if (check_endpoint(p, i, err) || make_layout(p, i, err))
 			return -1;
+	warn_of_strangers(p);
 	return 0;
 }
 

@@ -154,6 +154,8 @@ int ws_senders_read_end(const void *bytes, size_t n, struct ws_err *err)
 		return ws_err_set(err, WS_EDATA, "store: what another sender says of the end is not understood");
 	if (said.code == WS_OK)
 		return 0;
+	if (said.code == WS_ECANCELLED) /* that one was; nobody has interrupted us */
+		said.code = WS_EDATA;
 	if (err)
 		*err = said;
 	return -1;

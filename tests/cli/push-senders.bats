@@ -207,6 +207,33 @@ until_paused() {
 	holds "$url"
 }
 
+@test "a sender that is interrupted says so to the first" {
+	until_paused
+	kill -TERM $(child_of $other)
+	ended 143 "$other"
+	ended 6 "$leader"
+	grep -q "sender 2: .*cancelled" 1.err || explain "$(cat 1.err)"
+	asked_for continue_generation || explain "nobody was resumed"
+}
+
+@test "what only another sender has, and no server, is warned about" {
+	model
+	split m 2 r
+	/usr/bin/python3 - "$repo/tests/cli" <<-'END'
+		import sys
+		sys.path.insert(0, sys.argv[1])
+		from split_model import read, write
+		tensors = read("r2/model.safetensors")
+		write("r2/model.safetensors", tensors + [("model.strange.weight", "BF16", [2], b"1234")])
+	END
+	endpoint a --lineage xorl-legacy --model m --tp 2
+	sends 2/2 r2
+	first 2 r1 -e "$url"
+	expect_status 0
+	err_has "1 tensor of the other senders has no place in a server and is not sent, the first model.strange.weight"
+	ended 0 "$pid"
+}
+
 @test "a sender that hangs is named when the deadline passes" {
 	until_paused
 	kill -STOP $(child_of $other)
