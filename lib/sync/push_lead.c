@@ -178,7 +178,7 @@ int push_lead_gather(struct ws_push *p, struct ws_err *err)
 	int rc = 0;
 	for (unsigned i = 2; rc == 0 && i <= p->opts.senders; i++) {
 		rc = wait_for_list(p, i, until, &text, err);
-		if (rc && err && err->code == WS_ETIMEOUT) {
+		if (rc && err && err->code == WS_ETIMEOUT && ws_deadline_passed(until)) {
 			take_present(p, &text);
 			rc = name_missing(p, ws_now_ns() - start, err);
 		}
