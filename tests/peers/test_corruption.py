@@ -82,6 +82,9 @@ def draw(rng, rig, kind, tp, bucketed, last):
     return ",".join([how] + keys), name
 
 
+TOTALS = {"found": 0, "honest": 0, "types": 0, "kinds": {}}
+
+
 class Rig:
     """Endpoints, and what will go wrong at which of them in which push."""
 
@@ -164,6 +167,7 @@ def judge(rig, i, done):
     if "rank=" in what:
         rank = int(what.split("rank=")[1].split(",")[0])
         assert rank in {w[1] for w in wrong if w[2] == name}, (what, wrong)
+    TOTALS["types"] += {m["kind"] for m in done.of("mismatch")} <= {"dtype", "shape"}
     states = [e["state"] for e in done.end["endpoints"]]
     assert states == ["partial" if k == at else "committed" for k in range(len(states))], (what, states)
     check_state(rig, ["good%d" % i] * len(states))
@@ -191,7 +195,6 @@ def run_rig(way, kind, tps, seed):
     return found, PER_RIG, kinds
 
 
-TOTALS = {"found": 0, "honest": 0, "kinds": {}}
 suite = lib.Suite(600)
 
 
@@ -222,9 +225,9 @@ for each in WAYS:
 
 @suite.case("hundreds of them, of every sort")
 def totals(_):
-    print("# seed %d: %d corruptions, all found: %s; %d honest pushes" % (
-        SEED, TOTALS["found"], ", ".join("%s %d" % k for k in sorted(TOTALS["kinds"].items())),
-        TOTALS["honest"]), flush=True)
+    print("# seed %d: %d corruptions, all found (%d by the type or shape of equal bytes): %s; "
+          "%d honest pushes" % (SEED, TOTALS["found"], TOTALS["types"], ", ".join(
+              "%s %d" % k for k in sorted(TOTALS["kinds"].items())), TOTALS["honest"]), flush=True)
     assert TOTALS["found"] >= 300 or PER_RIG < 6
     assert len(TOTALS["kinds"]) == 11 or PER_RIG < 6, TOTALS["kinds"]
 
