@@ -12,7 +12,7 @@ import urllib.request
 import lib
 import mkst
 
-suite = lib.Suite(240)
+suite = lib.Suite(300)
 BUCKET = 64 << 20
 TENSORS = [("model.layers.%d.%s.weight" % (i, n), "F32", (300 + i, 511))
            for i in range(6) for n in ("a", "b")] + [("odd", "F32", (13,)), ("one", "F32", (1,))]
@@ -71,11 +71,11 @@ def two_phase(name, tps, *options):
             assert e.get("/model_info")["weight_version"] == "w7"
 
 
-two_phase("legacy", [1])
-two_phase("legacy", [1, 2], "--two-phase", "whole")
-two_phase("legacy", [2, 1], "--load-format", "none")
-two_phase("xorl", [2])
-two_phase("xorl", [1, 2, 1], "--two-phase", "whole")
+for where, sizes in (("legacy", ([1], [1, 2], [2, 1, 1])), ("xorl", ([2], [2, 1], [1, 2, 1]))):
+    for of_them in sizes:
+        for manner in ((), ("--two-phase", "whole")):
+            for fmt in ((), ("--load-format", "none")):
+                two_phase(where, of_them, *manner, *fmt)
 
 
 @suite.case("two-phase keeps its group over two pushes")
