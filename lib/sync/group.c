@@ -296,6 +296,8 @@ static void leave(struct ws_group *g, bool *lost, ws_deadline until)
 	g->transport = NULL;
 	for (size_t i = 0; i < n; i++) {
 		struct ws_err e = WS_ERR_INIT;
+		if (lost && !g->joined[i])
+			lost[i] = false; /* there is nothing to leave */
 		if (!g->joined[i])
 			continue;
 		await_answer(g, &calls[i], &until);

@@ -239,12 +239,28 @@ static bool is_complete(const struct ws_store_report *r, const struct ws_member 
 	return true;
 }
 
-/* Who has not answered; while a group forms nobody does until all are there, so it is rather one of whose
- * ranks nothing has come. */
+/* The data plane knows ranks and no endpoints: whose is the one that its sentence names? NULL: nobody's. */
+static const char *find_owner(const struct duo *d, const char *sentence)
+{
+	unsigned rank = 0;
+	while (rank == 0 && (sentence = strstr(sentence, "rank ")))
+		if (sscanf(sentence += strlen("rank "), "%u", &rank) != 1)
+			rank = 0;
+	for (size_t i = 0; rank && i < d->w->group->opts.n_members; i++) {
+		const struct ws_member *m = &d->w->group->opts.members[i];
+		if (rank >= m->rank_offset && rank - m->rank_offset < m->ranks)
+			return m->url;
+	}
+	return NULL;
+}
+
+/* Who has not answered; but others may just wait for the same one. While a group forms nobody answers
+ * until all are there, so it is rather one of whose ranks nothing has come; afterwards the data plane knows
+ * for whom it waited. */
 static const char *find_silent(const struct duo *d)
 {
 	const struct ws_together *w = d->w;
-	const char *silent = NULL, *absent = NULL;
+	const char *silent = NULL, *absent = w->joining ? NULL : find_owner(d, d->cause.msg);
 	struct ws_store_report r = { 0 };
 	const bool known = w->joining && ws_store_report(w->group->store, &r, NULL) == 0;
 	for (size_t i = 0; i < w->n; i++) {
@@ -259,21 +275,6 @@ static const char *find_silent(const struct duo *d)
 	return absent ? absent : silent;
 }
 
-/* The data plane knows ranks and no endpoints: whose is the one that its sentence names? */
-static void name_endpoint(const struct duo *d, struct ws_err *err)
-{
-	const char *at = err->msg;
-	unsigned rank = 0;
-	while (rank == 0 && (at = strstr(at, "rank ")))
-		if (sscanf(at += 5, "%u", &rank) != 1)
-			rank = 0;
-	for (size_t i = 0; rank && i < d->w->group->opts.n_members; i++) {
-		const struct ws_member *m = &d->w->group->opts.members[i];
-		if (rank >= m->rank_offset && rank - m->rank_offset < m->ranks)
-			ws_err_where(err, NULL, m->url);
-	}
-}
-
 static int say_late(const struct duo *d, struct ws_err *err)
 {
 	const struct ws_together *w = d->w;
@@ -281,10 +282,7 @@ static int say_late(const struct duo *d, struct ws_err *err)
 	ws_err_set(err, WS_ETIMEOUT, "%s: the deadline passed%s%s%s%s", w->what,
 	           silent ? " without an answer from " : "", silent ? silent : "",
 	           d->cause.msg[0] ? "; " : "", d->cause.msg);
-	ws_err_where(err, NULL, silent);
-	if (!silent && err)
-		name_endpoint(d, err);
-	return -1;
+	return ws_err_where(err, NULL, silent);
 }
 
 static int say_cause(const struct duo *d, struct ws_err *err)
@@ -306,7 +304,7 @@ static int say_cause(const struct duo *d, struct ws_err *err)
 		err->hint[0] = 0;
 	}
 	if (d->broken && !d->gave_up)
-		name_endpoint(d, err);
+		ws_err_where(err, NULL, find_owner(d, err->msg));
 	if (d->broken && !d->gave_up && other && other->code != WS_ETIMEOUT) {
 		if (!err->hint[0])
 			ws_err_hint(err, "%s: %s", other->endpoint, other->msg);

@@ -208,8 +208,7 @@ static size_t select_paused(struct ws_push *p, bool silent)
 	return n;
 }
 
-/* It is not there any more, and with it the weights; whoever comes back in its place has others. */
-static void note_gone(struct ws_push *p, size_t i, const struct ws_err *why)
+void push_note_gone(struct ws_push *p, size_t i, const struct ws_err *why)
 {
 	struct push_endpoint *e = &p->endpoints[i];
 	if (why->code != WS_EREACH || e->state != WS_COMMITTED)
@@ -226,9 +225,14 @@ static void resume_once(struct ws_push *p, size_t n, int try, ws_deadline patien
 	for (size_t k = 0; k < n; k++) {
 		const size_t i = p->index[k];
 		const struct ws_endpoint_answer *a = &p->answers[k];
+		/* Where nobody listened for a moment, something else does now. */
+		const bool gone = a->err.code == WS_EREACH && (last || !a->sent);
+		if (gone)
+			push_note_gone(p, i, &a->err);
+		if (gone && err)
+			*err = a->err;
 		if (a->err.code != WS_OK && !last)
 			continue;
-		note_gone(p, i, &a->err);
 		p->endpoints[i].paused = a->err.code != WS_OK;
 		if (p->endpoints[i].paused) {
 			push_warn(p, p->endpoints[i].url, "could not be resumed: %s", a->err.msg);
@@ -266,8 +270,12 @@ int push_resume(struct ws_push *p, struct ws_err *err)
 	resume_those(p, true, &why);
 	if (why.code == WS_OK)
 		return 0;
-	ws_err_wrap(&why, "an endpoint stays paused");
-	ws_err_hint(&why, "tell it to continue: wsync-ctl resume");
+	bool stays = false;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		stays = stays || p->endpoints[i].paused;
+	ws_err_wrap(&why, stays ? "an endpoint stays paused" : "an endpoint went away before it was resumed");
+	if (stays)
+		ws_err_hint(&why, "tell it to continue: wsync-ctl resume");
 	if (err)
 		*err = why;
 	return -1;

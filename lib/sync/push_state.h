@@ -119,6 +119,9 @@ void push_emit_plan(struct ws_push *p);
 void push_drop_group(struct ws_push *p); /* with the endpoints; there is one */
 void push_forget_run(struct ws_push *p); /* what belongs to a run */
 void push_note_silence(struct ws_push *p, size_t i, const struct ws_err *said);
+/* After an error on the way to an endpoint that has everything: where it is not there any more, its weights
+ * are not either, and what comes back in its place has others. */
+void push_note_gone(struct ws_push *p, size_t i, const struct ws_err *why);
 /* What clean-up may take that may take `most`: hardly anything where an endpoint is silent. */
 ws_deadline push_patience(const struct ws_push *p, int64_t most);
 void push_enter(struct ws_push *p, enum ws_phase phase); /* closes the books of the phase before */

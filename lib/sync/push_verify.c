@@ -105,8 +105,10 @@ int push_set_version(struct ws_push *p, struct ws_err *err)
 	if (ws_endpoint_set_version(p->http, p->urls, n, p->weight_version, until, p->opts.cancel,
 	                            p->answers, err) == 0)
 		return 0;
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < n; i++) {
 		push_note_silence(p, i, &p->answers[i].err);
+		push_note_gone(p, i, &p->answers[i].err);
+	}
 	/* The weights are everywhere, so it is the first failure and not "some and some not". */
 	for (size_t i = 0; err && i < n; i++) {
 		if (p->answers[i].err.code == WS_OK)

@@ -16,8 +16,10 @@ static int wake(struct ws_push *p, unsigned memory, struct ws_err *err)
 	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
 	const int rc = ws_endpoint_wake(p->http, p->infos, p->urls, n, memory, until, p->opts.cancel,
 	                                p->answers, err);
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < n; i++) {
 		push_note_silence(p, i, &p->answers[i].err);
+		push_note_gone(p, i, &p->answers[i].err);
+	}
 	for (size_t i = 0; i < n; i++)
 		if (p->answers[i].err.code != WS_OK)
 			snprintf(p->endpoints[i].message, sizeof p->endpoints[i].message, "%.255s",
