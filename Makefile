@@ -128,12 +128,12 @@ say = @printf '  %-5s %s\n' $(1) $(2)
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .PHONY: all lib programs tests-build help deps check check-asan check-clang check-gpu check-run \
-        demo bench fuzz man lint format install uninstall clean bless
+        demo bench soak fuzz man lint format install uninstall clean bless
 
 all: programs $(if $(HAVE_SCDOC),man) ## build the library, the programs and the man pages
 
 ifneq ($(MISSING),)
-ifneq ($(filter-out help deps check check-asan check-clang check-gpu demo bench lint format uninstall clean,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out help deps check check-asan check-clang check-gpu demo bench soak lint format uninstall clean,$(or $(MAKECMDGOALS),all)),)
 $(shell tests/setup.sh -n build)
 $(error missing: $(MISSING))
 endif
@@ -274,6 +274,11 @@ check: ## set up the machine, build, and run every test that needs no GPU
 
 check-run: tests-build
 	$(Q)BUILD=$(BUILD) JOBS=$(JOBS) tests/run $(TESTS)
+
+soak: ## SOAK_POINTS (1000) faults drawn by chance, in about six minutes; SOAK_SEED repeats a run
+	@tests/setup.sh
+	@$(MAKE) --no-print-directory programs
+	@BUILD=$(BUILD) PYTHONDONTWRITEBYTECODE=1 tests/soak.sh
 
 check-asan: ## the whole suite under AddressSanitizer and UndefinedBehaviorSanitizer
 	@tests/setup.sh

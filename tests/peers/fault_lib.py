@@ -1,0 +1,574 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fault_lib.py - one push with one thing going wrong, and what must be true afterwards.
+
+A point of the matrix is PROTOCOL/STEP:CALL/KIND/VICTIM[/OPTION...]: in a push by that protocol into two
+endpoints, the victim (0 or 1) misbehaves so when that step comes for the CALL-th time. A step is a route
+or a step of the wire. Nobody keeps a list of them: a push in which all is well is run first, and what it
+asked for is what can fail. KIND is one of wsync-endpoint's faults; LATE, which is slow beyond every
+deadline; or a signal that the push gets while the endpoint keeps it waiting there.
+
+The oracle does not take wsync's word for anything. Both endpoints hold old weights, which they read from
+disk; afterwards they are asked for checksums, and these are compared with what Python makes of the files.
+"""
+import concurrent.futures
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+
+import lib
+import mkst
+import xxh3
+
+sys.path.insert(0, os.path.join(lib.TREE, "tests", "cli"))
+import small_model  # noqa: E402
+
+DEADLINE, SLACK = 2.0, 2.0  # seconds: of every phase, and what a push may take beyond it
+RESUME = 12.0  # to tell somebody to continue who answered until then
+SLOW_SECONDS, LATE_SECONDS = 0.5, 3.0
+ROUTE_KINDS = ["refuse", "hang", "drop", "slow", "garbage", "wrong-length", "die"]
+SIGNALS = {s.name: s for s in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)}
+PLAIN = [("t%02d" % i, "F32", (64, 32)) for i in range(12)]
+BUCKETS = ["--bucket-size", "32KiB"]
+PATIENCE = [a for what in ("init", "receive", "ready", "complete") for a in ("--%s-timeout" % what, "5s")]
+VERSION = ["--weight-version", "new"]
+
+
+class Protocol:
+    """How a push is made, and of whom."""
+
+    def __init__(self, name, lineage, options, serve=(), family=None, before=None):
+        self.name, self.lineage, self.options, self.serve = name, lineage, options, list(serve)
+        self.family, self.before = family, before
+        self.old, self.new = None, None  # directories
+        self.sums = {}                   # of both: name to checksum
+        self.steps = {}                  # step to how often it comes, found by the push that went well
+
+    def set_up(self):
+        for age in ("old", "new"):
+            where = lib.scratch("%s-%s" % (self.family or "plain", age))
+            setattr(self, age, where)
+            if not os.path.isdir(where):
+                os.mkdir(where)
+                make_checkpoint(where, self.family, {"old": 1, "new": 2}[age])
+            self.sums[age] = sums_of(os.path.join(where, "model.safetensors"))
+        if self.family:
+            self.serve += ["--model", self.old]
+
+
+def make_checkpoint(where, family, seed):
+    path = os.path.join(where, "model.safetensors")
+    if not family:
+        return mkst.write(path, PLAIN, seed)
+    with open(os.path.join(where, "config.json"), "w") as f:
+        json.dump(small_model.config(family, False), f)
+    mkst.write(path, small_model.tensors(family, False, "BF16"), seed)
+    with open(path, "r+b") as f:  # no NaN among them, and none that is large
+        data = bytearray(f.read())
+        for i in range(8 + struct.unpack_from("<Q", data)[0] + 1, len(data), 2):
+            data[i] = 0x3c | data[i] & 3
+        f.seek(0)
+        f.write(data)
+    return None
+
+
+SUMS = {}
+
+
+def sums_of(path):
+    if path not in SUMS:
+        with open(path, "rb") as f:
+            data = f.read()
+        begin = 8 + struct.unpack_from("<Q", data)[0]
+        SUMS[path] = {}
+        for name, t in json.loads(data[8:begin]).items():
+            at, end = t["data_offsets"]
+            SUMS[path][name] = xxh3.xxh3_64(data[begin + at:begin + end])
+    return SUMS[path]
+
+
+def fall_asleep(endpoint):
+    endpoint.post("/pause_generation", {"mode": "abort"})
+    endpoint.post("/release_memory_occupation", {"tags": ["weights", "kv_cache"]})
+    endpoint.post("/continue_generation", {})
+
+
+PROTOCOLS = [
+    Protocol("update", "sglang-2026", BUCKETS + VERSION),
+    Protocol("hash", "lenient", BUCKETS + VERSION + ["--verify", "hash"]),
+    Protocol("single", "sglang-0.5", ["--load-format", "none", "--pause", "abort", *BUCKETS, *VERSION]),
+    Protocol("session", "session", BUCKETS + VERSION),
+    Protocol("two-phase", "xorl", ["--protocol", "two-phase", *BUCKETS, *VERSION]),
+    Protocol("whole", "xorl-legacy", ["--protocol", "two-phase", "--two-phase", "whole", *BUCKETS, *VERSION]),
+    Protocol("receive", "xorl-legacy", ["--protocol", "receive", *BUCKETS, *VERSION]),
+    Protocol("scatter", "xorl-legacy", ["--protocol", "ep-scatter", *VERSION], family="qwen3_moe"),
+    Protocol("tensor", "sglang-2026", ["--backend", "tensor", *BUCKETS, *VERSION]),
+    Protocol("disk", "sglang-2026", ["--backend", "disk", *VERSION]),
+    Protocol("asleep", "lenient", ["--asleep", "weights,kv_cache", *BUCKETS, *VERSION], before=fall_asleep),
+    Protocol("process", "slime", BUCKETS + VERSION, serve=["--quantization", "compressed-tensors"]),
+]
+
+
+class Point:
+    def __init__(self, protocol, step, call, kind, victim, *options):
+        self.protocol, self.step, self.call, self.kind = protocol, step, call, kind
+        self.victim, self.options = victim, list(options)
+
+    @property
+    def name(self):
+        return "/".join([self.protocol.name, "%s:%d" % (self.step.replace("/", "."), self.call), self.kind,
+                         str(self.victim), *self.options])
+
+    @staticmethod
+    def parse(text, protocols):
+        how, step, kind, victim, *options = text.split("/")
+        step, call = step.rsplit(":", 1)
+        if step.startswith("wire."):
+            step = step.replace(".", "/", 1)
+        return Point(next(p for p in protocols if p.name == how), step, int(call), kind, int(victim), *options)
+
+
+# ---- a world of two endpoints --------------------------------------------------------------------
+
+
+class World:
+    COUNT = 0
+    LOCK = threading.Lock()
+
+    def __init__(self, protocol, faults=((), ()), restart=False):
+        with World.LOCK:
+            World.COUNT += 1
+            self.state = lib.scratch("world-%d" % World.COUNT)
+        self.protocol, self.endpoints = protocol, []
+        for fault in faults:
+            argv = ["--lineage", protocol.lineage, *protocol.serve, *PATIENCE, *fault]
+            self.endpoints.append(lib.Embedded(*argv, *(["--restart-on-death"] if restart else [])))
+        for e in self.endpoints:
+            self.load_old(e)
+
+    def load_old(self, e):
+        """As a server that was started from a checkpoint."""
+        if self.protocol.lineage == "session":
+            e.post("/begin_weight_update", {})
+        e.post("/update_weights_from_disk", {"model_path": self.protocol.old})
+        if self.protocol.lineage == "session":
+            e.post("/end_weight_update", {})
+        if self.protocol.before:
+            self.protocol.before(e)
+
+    def close(self):
+        for e in self.endpoints:
+            lib.stop(e.child)
+        shutil.rmtree(self.state, ignore_errors=True)
+
+    def env(self):
+        return ["env", "XDG_STATE_HOME=" + self.state, "WSYNC_REGISTRY=" + self.state + "/registry.json"]
+
+    def start(self, *more, options=None):
+        argv = [*self.env(), os.path.join(lib.BUILD, "bin/wsync-push"), self.protocol.new, "--json",
+                *(self.protocol.options if options is None else options), *more]
+        for e in self.endpoints:
+            argv += ["-e", e.url]
+        return lib.Running([], [], argv=argv)
+
+    def ctl(self, *args):
+        return lib.Running([], [], argv=[*self.env(), os.path.join(lib.BUILD, "bin/wsync-ctl"), *args,
+                                         "--json", "-t", "5s"]).wait(60)
+
+    def records(self):
+        where = os.path.join(self.state, "wsync/pushes")
+        names = [n for n in (os.listdir(where) if os.path.isdir(where) else []) if n.endswith(".json")]
+        return [json.load(open(os.path.join(where, n))) for n in sorted(names)]
+
+
+def is_alive(e):
+    return e.child.poll() is None
+
+
+def journal(e):
+    return e.get("/wsync/journal")
+
+
+def asked(e, path):
+    return [r for r in journal(e)["requests"] if r["path"] == path]
+
+
+def holds(e, sums):
+    """old, new, or what is neither: mixed."""
+    ranks = e.get("/wsync/checksums").get("ranks") or [{"checksums": {}}]
+    found = ranks[0]["checksums"]
+    for age in ("old", "new"):
+        if found == sums[age]:
+            return age
+    return "mixed" if found else "nothing"
+
+
+# ---- what can fail: whatever a push in which all is well asks for ----------------------------------
+
+
+def discover(protocol):
+    """Fills protocol.steps; says what is wrong with a push in which all is well."""
+    protocol.set_up()
+    world = World(protocol)
+    seen = [len(journal(e)["requests"]) for e in world.endpoints]
+    assert all(holds(e, protocol.sums) == "old" for e in world.endpoints), protocol.name
+    done = world.start().wait(20)
+    assert done.rc == 0, "%s: %s" % (protocol.name, done)
+    paths = [r["path"][1:] for r in journal(world.endpoints[0])["requests"][seen[0]:]]
+    buckets = len(done.of("bucket"))
+    before = {}
+    for path in (r["path"][1:] for r in journal(world.endpoints[0])["requests"][:seen[0]]):
+        before[path] = before.get(path, 0) + 1
+    # Calls are counted from the start of the endpoint, what made it ready for the push included.
+    for path in {r["path"][1:] for r in journal(world.endpoints[0])["requests"] if r["status"] < 400}:
+        if path not in paths or path.startswith("wsync/"):
+            continue
+        first = before.get(path, 0) + 1
+        protocol.steps[path] = list(range(first, first + paths.count(path)))
+    if "init_weights_update_group" in paths or "receive_weights_ep_scatter" in paths:
+        protocol.steps["wire/store"] = protocol.steps["wire/connect"] = [1]
+        transfers = {"whole": 1, "receive": 1, "scatter": 0}.get(protocol.name, buckets)
+        protocol.steps["wire/payload"] = list(range(1, transfers + 1))
+    check_good(world, "a push in which all is well")
+    world.close()
+
+
+def all_points(protocols):
+    """In a fixed order."""
+    for p in protocols:
+        for step in sorted(p.steps):
+            for call in p.steps[step]:
+                for kind in [*ROUTE_KINDS, "late", "freeze", *SIGNALS]:
+                    if step == "wire/payload" and kind == "refuse":
+                        continue  # bytes cannot be refused
+                    if step.startswith("wire/") and kind in ["freeze", *SIGNALS]:
+                        continue  # nobody sees when the push is there
+                    yield from (Point(p, step, call, kind, victim) for victim in (0, 1))
+
+
+# ---- one point ------------------------------------------------------------------------------------
+
+CONNECT = ("server_info", "get_server_info", "model_info", "get_model_info")
+PHASES = {"openapi.json": "connect init", "list_weights": "plan verify", "init_weights_update_group": "init",
+          "wire/store": "init", "wire/connect": "init", "pause_generation": "pause", "flush_cache": "flush",
+          "weights_checker": "verify", "update_weight_version": "verify",
+          "resume_memory_occupation": "pause resume", "continue_generation": "resume",
+          "receive_weights_ep_scatter": "init transfer", **dict.fromkeys(CONNECT, "connect")}
+# What the exit status may be, by what happened; and 9 where one has the new weights and another has not.
+BROKEN = {4, 5, 6}
+CODES = {"refuse": {5}, "hang": {10}, "late": {10}, "freeze": {10}, "drop": {4, 5, 6}, "slow": {0},
+         "garbage": {5, 6}, "wrong-length": {4, 5, 6}, "die": {4, 6}}
+EXCEPTIONS = {
+    # Asked again, or told otherwise.
+    ("flush_cache", "refuse"): {0}, ("flush_cache", "drop"): {0, 4}, ("flush_cache", "garbage"): {0},
+    # A question, and so asked once more.
+    **{(step, "drop"): {0, 4, 5} for step in CONNECT},
+    # A server without a list of its routes is one of those whose names are asked for one by one.
+    # What it is not asked to do afterwards it may want: a session, two phases.
+    **{("openapi.json", k): {0, 5} for k in ("refuse", "hang", "late", "drop", "garbage", "wrong-length")},
+    ("openapi.json", "die"): {4, 5, 6}, ("openapi.json", "freeze"): {5, 10},
+    ("wire/connect", "refuse"): {4, 5, 6, 10},
+    # What has no list is not held against one.
+    **{("list_weights", k): {0, 4, 5, 10} for k in ROUTE_KINDS + ["late"]},
+    # Asked up to three times.
+    **{("continue_generation", k): {0} for k in ("refuse", "hang", "late", "drop", "garbage", "wrong-length")},
+    # All has been agreed to, and the weights are there: a warning.
+    **{("destroy_weights_update_group", k): {0} for k in ROUTE_KINDS + ["late"]},
+    ("destroy_weights_update_group", "freeze"): {0, 10},  # before anybody is resumed, with scatter
+    # Servers answer with nothing, or with null, as they like.
+    ("resume_memory_occupation", "garbage"): {0, 5},
+}
+
+
+class Violation(AssertionError):
+    def __init__(self, text, slow=False):
+        super().__init__(text)
+        self.slow = slow  # only because it took too long: the machine may have
+
+
+def check(truth, text, slow=False):
+    if not truth:
+        raise Violation(text, slow)
+
+
+def check_good(world, where, keeps_group=False):
+    for e in world.endpoints:
+        state = journal(e)["state"]
+        what = holds(e, world.protocol.sums)
+        check(what == "new" and not state["paused"] and state["weight_version"] == "new",
+              "%s: it holds %s weights, %s" % (where, what, state))
+        check(not state["prepared"] and not state["session"] and (keeps_group or not state["groups"])
+              and not state["released"], "%s: not ended: %s" % (where, state))
+    check(not world.records(), "%s: records stay: %s" % (where, world.records()))
+
+
+def codes_of(point):
+    return EXCEPTIONS.get((point.step, point.kind), CODES[point.kind])
+
+
+def check_claims(point, world, said, where):
+    """said: url to (state, left paused). Nobody is called what he is not, nobody that is whole is paused."""
+    for i, e in enumerate(world.endpoints):
+        state, stays = said[e.url]
+        if not is_alive(e) or (i == point.victim and point.kind == "die"):
+            check(state != "committed" or point.step == "destroy_weights_update_group",
+                  "%s: %s is called committed, and is dead" % (where, e.url))
+            continue
+        what, paused = holds(e, world.protocol.sums), journal(e)["state"]["paused"]
+        text = "%s: endpoint %d: said %s%s, holds %s, %s" % (
+            where, i, state, " and paused" * bool(stays), what, "paused" if paused else "not paused")
+        check(state != "committed" or what == "new", text)
+        check(state != "untouched" or what == "old", text)
+        if point.kind == "late" and point.step == "pause_generation" and i == point.victim:
+            continue  # it pauses after it was told to continue, and nobody can see it
+        check(not paused or (stays and state == "partial") or (stays and point.kind == "freeze"), text)
+
+
+def check_told(point, world, done):
+    """Exit status, message and time of a push that was not killed."""
+    end, victim = done.end, world.endpoints[point.victim].url
+    check(end.get("type") == "end" and end["exit"] == done.rc, "its stream has no right end: %s" % done)
+    allowed, rc = codes_of(point), done.rc
+    states = {e["state"] for e in end["endpoints"]}
+    mixed = "committed" in states and states != {"committed"}
+    check(rc in allowed or (rc == 9 and mixed and 0 not in allowed) or (rc == 9 and point.kind == "die"),
+          "exit status %d, not one of %s: %s" % (rc, sorted(allowed), done), rc == 10)
+    check(rc == 9 or rc == 0 or not mixed or point.step in ("update_weight_version",),
+          "one is updated and another not, and the exit status is %d: %s" % (rc, done))
+    if rc == 0:
+        check(end["ok"] and states == {"committed"}, "exit status 0: %s" % done)
+        if point.step == "destroy_weights_update_group" and point.kind not in ("slow", "garbage"):
+            check(victim in done.stderr, "nothing is said of an endpoint that did not leave: %s" % done)
+    else:
+        error = end["error"]
+        text = json.dumps(error)
+        # In a group that breaks, whoever noticed it first may be named.
+        urls = [e.url for e in world.endpoints] if point.step.startswith("wire/") else [victim]
+        check(any(url in text for url in urls) or
+              (point.step.startswith("wire/") and "the peer at" in text), "the message does not name %s: %s" % (victim, text))
+        phases = PHASES.get(point.step, "transfer").split()
+        check(error["phase"] in phases or (point.kind in ("die", "freeze") and error["phase"]),
+              "phase %s, not %s: %s" % (error["phase"], phases, text))
+        check(error["message"] and error["message"] in done.stderr, "stderr says something else: %s" % done)
+    limit = DEADLINE + SLACK
+    if point.kind == "freeze" and point.step in ("continue_generation", "destroy_weights_update_group"):
+        limit += RESUME
+    if point.kind == "freeze" and point.step in ("openapi.json", "list_weights"):
+        limit += 2 * DEADLINE  # it does without these answers, one after the other
+    check(done.seconds <= limit, "it took %.1f s of %.1f s: %s" % (done.seconds, limit, done), True)
+
+
+def check_left(point, world, done):
+    """A record where something is to be repaired, and none where nothing is; locks are let go."""
+    left = [e for e in done.end["endpoints"] if e["state"] == "partial" or e["paused"]]
+    records = world.records()
+    kept = {e["url"] for r in records for e in r["endpoints"]
+            if e["state"] == "partial" or e["paused"] or e["grouped"] or e["middle"]}
+    check({e["url"] for e in left} <= kept, "%s are left, %s are recorded" % (left, records))
+    silent = "to leave group" in done.stderr or "may still wait" in done.stderr or "could not be" in done.stderr
+    check(left or silent or point.kind == "die" or not records, "a record of nothing: %s, %s" % (records, done))
+    where = os.path.join(world.state, "wsync/locks")
+    for name in os.listdir(where) if os.path.isdir(where) else []:
+        check(os.path.getsize(os.path.join(where, name)) == 0, "lock %s is not let go" % name)
+
+
+def follow(point, world):
+    """Whatever happened, the next push makes all good."""
+    if not all(map(is_alive, world.endpoints)):
+        return
+    options = world.protocol.options
+    if world.protocol.before:  # nobody but its owner knows what still sleeps
+        options = options[2:]
+        for e in world.endpoints:
+            if journal(e)["state"]["released"]:
+                e.post("/resume_memory_occupation", {"tags": journal(e)["state"]["released"]})
+    for attempt in range(6):  # a server of torch that waits in vain takes its time to notice
+        done = world.start("-t", "15s", *limits("10s"), options=options).wait(40)
+        if done.rc == 0 or attempt == 5:
+            break
+        time.sleep(1)
+    check(done.rc == 0, "the next push: %s" % done)
+    check_good(world, "after the next push",
+               point.step == "destroy_weights_update_group" and point.kind == "refuse")
+
+
+def held(point):
+    """Who is left with a mixture stays paused."""
+    return ["--on-partial", "pause"] if "hold" in point.options else []
+
+
+def limits(seconds):
+    return ["--connect-timeout", seconds, "--init-timeout", seconds, "--bucket-timeout", seconds]
+
+
+def answers(e):
+    try:
+        return bool(journal(e))
+    except OSError:
+        return False
+
+
+def settle(point, world, began):
+    """Until a slow endpoint has done what it was asked to."""
+    if "restart" in point.options:
+        lib.await_true(lambda: answers(world.endpoints[point.victim]), 10, "the endpoint to come back")
+    if point.kind == "late":
+        time.sleep(max(0, began + DEADLINE + LATE_SECONDS + 1 - time.monotonic()))
+
+
+def after_kill(point, world):
+    """Nobody could tidy up: repair does, and once more changes nothing."""
+    told = {}
+    again = "again" in point.options and world.records() and not world.protocol.before
+    if again:
+        done = world.ctl("repair", "--again")
+        check(done.rc == 0, "repair --again: %s" % done)
+        check_good(world, "after repair --again")
+    for attempt in ("repair", "repair once more"):
+        done = world.ctl("repair")
+        check(done.rc in (0, 9), "%s: %s" % (attempt, done))
+        told = {e["url"]: (e["state"], e["paused"]) for e in done.of("endpoint")}
+        for e in world.endpoints:  # of whom nothing is told all is well
+            what = holds(e, world.protocol.sums)
+            check(e.url in told or what != "mixed", "%s: nothing is said of a mixture: %s" % (attempt, done))
+            told.setdefault(e.url, ({"old": "untouched", "new": "committed"}.get(what, "partial"), False))
+        check_claims(point, world, told, attempt)
+
+
+def run_signal(point, world):
+    route, victim = "/" + point.step, world.endpoints[point.victim]
+    running = world.start(*limits("20s"), *held(point))
+    try:
+        lib.await_true(lambda: len(asked(victim, route)) >= point.call, 20, "the push to be there")
+        time.sleep(0.1)  # so that the other endpoint has done what it can
+    finally:
+        number = SIGNALS[point.kind]
+        os.kill(running.child.pid, number)
+        began = time.monotonic()
+        if "twice" in point.options:
+            time.sleep(0.02)
+            os.kill(running.child.pid, number)
+        done = running.wait(30)
+    check(done.rc == -number, "it did not die by %s: %s" % (point.kind, done))
+    took = time.monotonic() - began
+    limit = 1 if "twice" in point.options else 2 * SLACK
+    check(took <= limit, "%.1f s to die of %s: %s" % (took, point.kind, done), True)
+    if number == signal.SIGKILL or done.end.get("type") != "end":
+        check(number == signal.SIGKILL or "twice" in point.options, "no end: %s" % done)
+        return after_kill(point, world)
+    # What is over is over, though the program dies by the signal.
+    check(done.end["ok"] or done.end["error"]["code"] == "cancelled", "not cancelled: %s" % done)
+    check_claims(point, world, {e["url"]: (e["state"], e["paused"]) for e in done.end["endpoints"]}, "its end")
+    return check_left(point, world, done)
+
+
+def run_fault(point, world):
+    began = time.monotonic()
+    running = world.start(*limits("%gs" % DEADLINE), *held(point))
+    victim = world.endpoints[point.victim]
+    if point.kind == "freeze":
+        lib.await_true(lambda: len(asked(victim, "/" + point.step)) >= point.call or
+                       running.child.poll() is not None, 20, "the push to be there")
+        os.kill(victim.child.pid, signal.SIGSTOP)
+    try:
+        done = running.wait(60)
+    finally:
+        if point.kind == "freeze":
+            os.kill(victim.child.pid, signal.SIGCONT)
+    check_told(point, world, done)
+    check_left(point, world, done)
+    settle(point, world, began)
+    check_claims(point, world, {e["url"]: (e["state"], e["paused"]) for e in done.end["endpoints"]}, "its end")
+    if point.kind == "freeze":
+        after_kill(point, world)
+
+
+def run(point):
+    kind = {"late": "slow", "freeze": "hang"}.get(point.kind, "hang" if point.kind in SIGNALS else point.kind)
+    faults = [(), ()]
+    faults[point.victim] = ["--fault", "%s:%s:%d" % (kind, point.step, point.call), "--fault-delay",
+                            "%gs" % (LATE_SECONDS if point.kind == "late" else SLOW_SECONDS)]
+    world = World(point.protocol, faults, "restart" in point.options)
+    try:
+        if point.kind in SIGNALS:
+            run_signal(point, world)
+        else:
+            run_fault(point, world)
+        follow(point, world)
+    finally:
+        world.close()
+
+
+# ---- many of them ---------------------------------------------------------------------------------
+
+
+def prepare():
+    """All points there are, after one push by each protocol in which all is well."""
+    if not os.path.exists(os.path.join(lib.BUILD, "bin/wsync-endpoint")):
+        raise lib.Skip("wsync-endpoint is not built")
+    for p in PROTOCOLS:
+        discover(p)
+    return list(all_points(PROTOCOLS))
+
+
+def add_options(point, chance):
+    if chance.random() < 0.3:
+        point.options.append("hold")
+    if point.kind == "die" and chance.random() < 0.5:
+        point.options.append("restart")
+    if point.kind == "SIGKILL" and chance.random() < 0.5:
+        point.options.append("again")
+    if point.kind in ("SIGINT", "SIGTERM") and chance.random() < 0.3:
+        point.options.append("twice")
+    return point
+
+
+def attempt(point):
+    """What is wrong with it, and whether that may be the machine's; how long it took."""
+    began, why, slow = time.monotonic(), None, False
+    try:
+        run(point)
+    except Exception as e:
+        why, slow = "%s: %s" % (type(e).__name__, e), getattr(e, "slow", False)
+    return why, slow, time.monotonic() - began
+
+
+class Report:
+    """TAP, and what is needed to repeat a failure."""
+
+    def __init__(self, n, program):
+        self.number, self.failed, self.again, self.program = 0, 0, 0, program
+        print("1..%d" % n, flush=True)
+
+    def add(self, point, why, seconds, note=""):
+        self.number += 1
+        print("%sok %d - %s # %.1f s%s" % ("not " * bool(why), self.number, point.name, seconds, note),
+              flush=True)
+        if why:
+            self.failed += 1
+            print("# FAULT_POINT=%s %s" % (point.name, self.program))
+            print("\n".join("# " + line for line in why.split("\n")), flush=True)
+
+
+def run_all(points, jobs, program):
+    """Several at a time: they mostly wait. One that was just too slow has another try alone."""
+    report, slow, began = Report(len(points), program), [], time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        for point, future in [(p, pool.submit(attempt, p)) for p in points]:
+            why, may_be_load, seconds = future.result()
+            if may_be_load:
+                slow.append(point)
+            else:
+                report.add(point, why, seconds)
+    for point in slow:
+        why, _, seconds = attempt(point)
+        report.add(point, why, seconds, " (again, alone)")
+    print("# %d points, %d failed, %d tried again alone, %.0f s" % (
+        len(points), report.failed, len(slow), time.monotonic() - began), flush=True)
+    return 1 if report.failed else 0
