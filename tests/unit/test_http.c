@@ -264,6 +264,24 @@ static void many_calls_run_at_once(void **state)
 	}
 }
 
+/* By itself libcurl closes some of them as the last answers come in. */
+static void the_connections_of_many_calls_are_kept_alive(void **state)
+{
+	(void)state;
+	enum { N = 40 };
+	static struct one many[N];
+	struct ws_http_call *calls[N];
+	memset(many, 0, sizeof many);
+	for (int round = 0; round < 3; round++) {
+		for (int i = 0; i < N; i++)
+			calls[i] = &prepare(&many[i], "POST", "/slow", "{}")->call;
+		assert_int_equal(ws_http_run(http, calls, N, NULL, NULL), 0);
+	}
+	assert_int_equal(tiny.n_conns, N);
+	for (int i = 0; i < N; i++)
+		ws_buf_free(&many[i].call.reply);
+}
+
 static void wait_returns_when_one_is_done_or_the_deadline_passes(void **state)
 {
 	(void)state;
@@ -403,6 +421,7 @@ int main(void)
 		CASE(a_call_ends_at_its_deadline),
 		CASE(redirects_are_not_followed),
 		CASE(many_calls_run_at_once),
+		CASE(the_connections_of_many_calls_are_kept_alive),
 		CASE(wait_returns_when_one_is_done_or_the_deadline_passes),
 		CASE(wait_can_be_woken),
 		CASE(cancel_drops_what_is_in_flight),
