@@ -195,6 +195,7 @@ struct ws_checksums {
 	struct ws_checksum_kind *kinds; /* by name; none where the server does not say */
 	size_t n_kinds;
 	void *priv;
+	unsigned *users;          /* the library's, as in struct ws_weight_list */
 };
 
 /* outs[i] is filled where errs[i].code is WS_OK; free every one of them in any case. */

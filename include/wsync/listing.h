@@ -28,6 +28,7 @@ struct ws_weight_list {
 	bool received;            /* what arrived under the names it arrived by, not a model's parameters:
 	                           * wsync-endpoint without --model */
 	void *priv;
+	unsigned *users;          /* the library's: of how many lists these are the items; NULL: of this one */
 };
 
 /* A saved listing: the server's own JSON ({"weights":[{"name","shape"}...]}), wsync-list-weights'

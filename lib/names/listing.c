@@ -142,12 +142,42 @@ static int finish(struct reading *r, struct ws_weight_list *out, struct ws_err *
 	return 0;
 }
 
+bool ws_weight_list_same(const struct ws_weight_list *a, const struct ws_weight_list *b)
+{
+	if (a->n != b->n || a->received != b->received)
+		return false;
+	for (size_t i = 0; a->items != b->items && i < a->n; i++) {
+		const struct ws_weight *x = &a->items[i], *y = &b->items[i];
+		if (strcmp(x->name, y->name) || strcmp(x->dtype, y->dtype) || x->n_dims != y->n_dims ||
+		    x->shapeless != y->shapeless ||
+		    memcmp(x->dims, y->dims, x->n_dims * sizeof x->dims[0]))
+			return false;
+	}
+	return true;
+}
+
+int ws_weight_list_share(struct ws_weight_list *from, struct ws_weight_list *to)
+{
+	if (!from->users) {
+		from->users = malloc(sizeof *from->users);
+		if (!from->users)
+			return -1;
+		*from->users = 1;
+	}
+	++*from->users;
+	*to = *from;
+	return 0;
+}
+
 void ws_weight_list_free(struct ws_weight_list *list)
 {
 	if (!list)
 		return;
-	free(list->items);
-	ws_json_free(list->priv); /* a reply's, whose strings the entries borrow */
+	if (!list->users || --*list->users == 0) {
+		free(list->users);
+		free(list->items);
+		ws_json_free(list->priv); /* a reply's, whose strings the entries borrow */
+	}
 	*list = (struct ws_weight_list){ 0 };
 }
 

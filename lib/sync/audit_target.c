@@ -2,6 +2,8 @@
 /* audit_target.c - what servers say of themselves: sizes, model path, the names they list. */
 #include "wsync/audit.h"
 
+#include "listing.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,23 +118,9 @@ static bool same_config(const struct ws_config *a, const struct ws_config *b)
 	return (!a && !b) || (a && b && !strcmp(ws_config_path(a), ws_config_path(b)));
 }
 
-static bool same_listing(const struct ws_weight_list *a, const struct ws_weight_list *b)
-{
-	if (a->n != b->n || a->received != b->received)
-		return false;
-	for (size_t i = 0; i < a->n; i++) {
-		const struct ws_weight *x = &a->items[i], *y = &b->items[i];
-		if (strcmp(x->name, y->name) || strcmp(x->dtype, y->dtype) || x->n_dims != y->n_dims ||
-		    x->shapeless != y->shapeless ||
-		    memcmp(x->dims, y->dims, x->n_dims * sizeof x->dims[0]))
-			return false;
-	}
-	return true;
-}
-
 bool ws_audit_same(const struct ws_audit_target *a, const struct ws_audit_target *b)
 {
 	return a->tp == b->tp && a->ep == b->ep && a->attention_tp == b->attention_tp &&
 	       !*a->listed == !*b->listed && same_config(a->config, b->config) &&
-	       same_listing(&a->listing, &b->listing);
+	       ws_weight_list_same(&a->listing, &b->listing);
 }

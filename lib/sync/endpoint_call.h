@@ -67,6 +67,8 @@ void ws_endpoint_decode_model_info(const struct ws_json *root, struct ws_endpoin
  * of the result frees both. */
 int ws_endpoint_decode_weights(const struct ws_json *root, struct ws_weight_list *out,
                                struct ws_err *err);
+/* As ws_weight_list_share. */
+int ws_checksums_share(struct ws_checksums *from, struct ws_checksums *to);
 int ws_endpoint_decode_checksums(const struct ws_json *root, struct ws_checksums *out,
                                  struct ws_err *err);
 /* The text itself: nested arrays of at most `most` numbers. */

@@ -211,14 +211,34 @@ int ws_endpoint_decode_checksums(const struct ws_json *root, struct ws_checksums
 	return rc;
 }
 
+int ws_checksums_share(struct ws_checksums *from, struct ws_checksums *to)
+{
+	if (!from->users) {
+		from->users = malloc(sizeof *from->users);
+		if (!from->users)
+			return -1;
+		*from->users = 1;
+	}
+	++*from->users;
+	*to = *from;
+	return 0;
+}
+
+static void free_checksums(struct ws_checksums *c)
+{
+	for (size_t i = 0; i < c->n_ranks; i++)
+		free(c->ranks[i].items);
+	free(c->users);
+	free(c->ranks);
+	free(c->kinds);
+	ws_json_free(c->priv);
+}
+
 void ws_checksums_free(struct ws_checksums *c)
 {
 	if (!c)
 		return;
-	for (size_t i = 0; i < c->n_ranks; i++)
-		free(c->ranks[i].items);
-	free(c->ranks);
-	free(c->kinds);
-	ws_json_free(c->priv);
+	if (!c->users || --*c->users == 0)
+		free_checksums(c);
 	*c = (struct ws_checksums){ 0 };
 }

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* endpoint_holds.c - what an endpoint holds: the names and shapes of its parameters, and checksums
- * of their bytes. */
+ * of their bytes.
+ *
+ * Endpoints of one model say the same, which may be of a hundred thousand names: it is kept once. */
 #include "endpoint_call.h"
 
+#include "listing.h"
 #include "wsync/json.h"
 
 #include <stdio.h>
@@ -72,7 +75,23 @@ static int read_list(struct ws_endpoint_call *call, const char *url, struct ws_w
 		return ws_err_where(err, NULL, url);
 	out->priv = call->root;
 	call->root = NULL;
+	ws_buf_free(&call->http.reply);
 	return 0;
+}
+
+/* Where an endpoint before it lists the same, their list. */
+static void share_list(struct ws_weight_list *outs, const struct ws_err *errs, size_t i)
+{
+	struct ws_weight_list shared;
+	for (size_t k = 0; k < i; k++) {
+		if (errs[k].code || !ws_weight_list_same(&outs[k], &outs[i]))
+			continue;
+		if (ws_weight_list_share(&outs[k], &shared) == 0) {
+			ws_weight_list_free(&outs[i]);
+			outs[i] = shared;
+		}
+		return;
+	}
 }
 
 int ws_endpoint_list_all(struct ws_http *http, const char *const *urls, size_t n,
@@ -97,8 +116,8 @@ int ws_endpoint_list_all(struct ws_http *http, const char *const *urls, size_t n
 		outs[i] = (struct ws_weight_list){ 0 };
 		if (rc)
 			errs[i] = why;
-		else
-			read_list(&calls[i], urls[i], &outs[i], &errs[i]);
+		else if (read_list(&calls[i], urls[i], &outs[i], &errs[i]) == 0)
+			share_list(outs, errs, i);
 		if (errs[i].code && !first)
 			first = &errs[i];
 	}
@@ -121,11 +140,24 @@ int ws_endpoint_list_weights(struct ws_http *http, const char *url, const char *
 
 /* ---- checksums ---- */
 
+/* The first of the calls before it that was answered, and read, with the same words; or i itself. */
+static size_t find_same(const struct ws_endpoint_call *calls, const struct ws_err *errs, size_t i)
+{
+	const struct ws_http_call *mine = &calls[i].http;
+	for (size_t k = 0; k < i && !mine->err.code && mine->reply.len; k++) {
+		const struct ws_http_call *other = &calls[k].http;
+		if (errs[k].code == WS_OK && other->status == mine->status &&
+		    other->reply.len == mine->reply.len &&
+		    memcmp(other->reply.data, mine->reply.data, mine->reply.len) == 0)
+			return k;
+	}
+	return i;
+}
+
 static int read_checksums(struct ws_endpoint_call *call, const char *url, struct ws_checksums *out,
                           struct ws_err *err)
 {
 	const struct ws_json *root;
-	*err = (struct ws_err)WS_ERR_INIT;
 	if (ws_endpoint_reply(call, &root, NULL, 0, err))
 		return -1;
 	if (ws_endpoint_decode_checksums(root, out, err))
@@ -133,6 +165,16 @@ static int read_checksums(struct ws_endpoint_call *call, const char *url, struct
 	out->priv = call->root;
 	call->root = NULL;
 	return 0;
+}
+
+static int read_or_share_checksums(struct ws_endpoint_call *calls, size_t i, const char *url,
+                                   struct ws_checksums *outs, struct ws_err *errs)
+{
+	const size_t same = find_same(calls, errs, i);
+	errs[i] = (struct ws_err)WS_ERR_INIT;
+	if (same < i && ws_checksums_share(&outs[same], &outs[i]) == 0)
+		return 0;
+	return read_checksums(&calls[i], url, &outs[i], &errs[i]);
 }
 
 int ws_endpoint_checksums(struct ws_http *http, const char *const *urls, size_t n,
@@ -157,7 +199,7 @@ int ws_endpoint_checksums(struct ws_http *http, const char *const *urls, size_t 
 	for (size_t i = 0; i < n; i++) {
 		if (rc)
 			errs[i] = why;
-		else if (read_checksums(&calls[i], urls[i], &outs[i], &errs[i]) && !first)
+		else if (read_or_share_checksums(calls, i, urls[i], outs, errs) && !first)
 			first = &errs[i];
 	}
 	if (rc)

@@ -540,6 +540,25 @@ static void a_list_is_asked_by_post_where_get_is_not_taken(void **state)
 	assert_string_equal(err.endpoint, base[0]);
 }
 
+static void what_endpoints_say_alike_is_kept_once(void **state)
+{
+	(void)state;
+	struct ws_weight_list lists[2];
+	struct ws_checksums sums[2];
+	struct ws_err errs[2], err;
+	assert_int_equal(
+		ws_endpoint_list_all(http, urls, 2, "model. x", 1, soon(), NULL, lists, errs, &err), 0);
+	assert_ptr_equal(lists[0].items, lists[1].items);
+	ws_weight_list_free(&lists[0]);
+	assert_string_equal(lists[1].items[0].name, "model. x");
+	ws_weight_list_free(&lists[1]);
+	assert_int_equal(ws_endpoint_checksums(http, urls, 2, soon(), NULL, sums, errs, &err), 0);
+	assert_ptr_equal(sums[0].ranks, sums[1].ranks);
+	ws_checksums_free(&sums[1]);
+	assert_string_equal(sums[0].ranks[0].items[0].name, "w");
+	ws_checksums_free(&sums[0]);
+}
+
 static void checksums_come_by_rank(void **state)
 {
 	(void)state;
@@ -647,6 +666,7 @@ int main(void)
 		CALL(some_yes_and_some_no_is_partial),
 		CALL(a_flush_waits_for_idleness),
 		CALL(a_list_is_asked_by_post_where_get_is_not_taken),
+		CALL(what_endpoints_say_alike_is_kept_once),
 		CALL(checksums_come_by_rank),
 		CALL(the_names_of_checksums_are_a_list_without_shapes),
 		CALL(nobody_to_ask_is_no_failure),
