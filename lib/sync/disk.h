@@ -48,8 +48,9 @@ int ws_disk_publish(struct ws_disk *d, const struct ws_disk_note *note, char **n
 void ws_disk_end(struct ws_disk *d); /* what was not published is removed */
 
 /* Of those that were written for these endpoints, and for no others, all are removed but the newest `keep`.
- * told, which may be NULL, hears of each that cannot be removed. */
-void ws_disk_prune(const char *dir, size_t keep, const char *const *urls, size_t n_urls,
+ * The newest is that of name `last`, whatever time its file has; NULL: the times say it. told, which may be
+ * NULL, hears of each that cannot be removed. */
+void ws_disk_prune(const char *dir, const char *last, size_t keep, const char *const *urls, size_t n_urls,
                    void (*told)(void *ctx, const struct ws_err *why), void *ctx);
 /* Removes this one. */
 int ws_disk_remove(const char *dir, const char *name, struct ws_err *err);

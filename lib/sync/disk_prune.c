@@ -15,11 +15,12 @@
 
 struct found {
 	char *name;
+	bool last; /* written by us just now: clocks go back, and a file server has its own */
 	struct timespec when;
 };
 
 struct finding {
-	const char *dir;
+	const char *dir, *last;
 	const char *const *urls;
 	size_t n_urls;
 	struct found *items;
@@ -29,6 +30,8 @@ struct finding {
 static int newest_first(const void *a, const void *b)
 {
 	const struct found *x = a, *y = b;
+	if (x->last != y->last)
+		return x->last ? -1 : 1;
 	if (x->when.tv_sec != y->when.tv_sec)
 		return x->when.tv_sec > y->when.tv_sec ? -1 : 1;
 	if (x->when.tv_nsec != y->when.tv_nsec)
@@ -51,15 +54,15 @@ static void look_at(struct finding *f, const char *name)
 		}
 		char *copy = f->n < f->cap ? strdup(name) : NULL;
 		if (copy)
-			f->items[f->n++] = (struct found){ copy, when };
+			f->items[f->n++] = (struct found){ copy, f->last && strcmp(copy, f->last) == 0, when };
 	}
 	free(path);
 }
 
-void ws_disk_prune(const char *dir, size_t keep, const char *const *urls, size_t n_urls,
+void ws_disk_prune(const char *dir, const char *last, size_t keep, const char *const *urls, size_t n_urls,
                    void (*told)(void *ctx, const struct ws_err *why), void *ctx)
 {
-	struct finding f = { .dir = dir, .urls = urls, .n_urls = n_urls };
+	struct finding f = { .dir = dir, .last = last, .urls = urls, .n_urls = n_urls };
 	DIR *d = opendir(dir);
 	for (const struct dirent *e; d && (e = readdir(d));)
 		look_at(&f, e->d_name);

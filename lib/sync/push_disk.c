@@ -334,7 +334,8 @@ static void done(struct ws_push *p, bool ok)
 	if (!d || !d->name)
 		return;
 	if (ok)
-		ws_disk_prune(d->dir, p->opts.disk_keep, p->opts.endpoints, p->opts.n_endpoints, warn_kept, p);
+		ws_disk_prune(d->dir, d->name, p->opts.disk_keep, p->opts.endpoints, p->opts.n_endpoints,
+		              warn_kept, p);
 	else if (nobody_has_it(p) && ws_disk_remove(d->dir, d->name, &why))
 		warn_kept(p, &why);
 	else if (!nobody_has_it(p))

@@ -145,12 +145,12 @@ static void old_ones_go_where_nobody_needs_them(void **state)
 	publish_and_forget("1", 2);
 	publish_and_forget("2", 1);
 	publish_and_forget("3", 1);
-	ws_disk_prune("out", 1, urls, 1, NULL, NULL);
+	ws_disk_prune("out", NULL, 1, urls, 1, NULL, NULL);
 	assert_true(there("out/wsync-1") && !there("out/wsync-2") && there("out/wsync-3"));
 	publish_and_forget("4", 2);
-	ws_disk_prune("out", 2, urls, 2, NULL, NULL);
+	ws_disk_prune("out", NULL, 2, urls, 2, NULL, NULL);
 	assert_true(!there("out/wsync-1") && there("out/wsync-3") && there("out/wsync-4"));
-	ws_disk_prune("out", 0, urls, 2, NULL, NULL);
+	ws_disk_prune("out", NULL, 0, urls, 2, NULL, NULL);
 	assert_int_equal(count(), 0);
 }
 
@@ -176,11 +176,25 @@ static void what_was_not_written_here_stays(void **state)
 	put("elsewhere/wsync.json", "{\"schema\":1,\"endpoints\":[\"http://a:1\"],\"files\":[]}");
 	assert_int_equal(symlink("../elsewhere", "out/wsync-4"), 0);
 	put("out/wsync-5", "a file");
-	ws_disk_prune("out", 0, urls, 2, tell, &told);
+	ws_disk_prune("out", NULL, 0, urls, 2, tell, &told);
 	assert_true(there("out/wsync-1/notes") && there("out/wsync-1/model.safetensors"));
 	assert_true(there("out/wsync-2/wsync.json") && there("elsewhere/wsync.json") && there("out/wsync-5"));
 	assert_true(told >= 2);
 	ws_disk_end(&(struct ws_disk)WS_DISK_INIT);
+}
+
+/* Clocks go back, and those of a file server are its own. */
+static void what_was_just_loaded_is_the_newest(void **state)
+{
+	(void)state;
+	const struct timespec later[2] = { { .tv_sec = 1LL << 32 }, { .tv_sec = 1LL << 32 } };
+	publish_and_forget("1", 1);
+	assert_int_equal(utimensat(AT_FDCWD, "out/wsync-1/wsync.json", later, 0), 0);
+	publish_and_forget("2", 1);
+	ws_disk_prune("out", "wsync-2", 1, urls, 1, NULL, NULL);
+	assert_true(!there("out/wsync-1") && there("out/wsync-2"));
+	ws_disk_prune("out", "wsync-2", 0, urls, 1, NULL, NULL);
+	assert_int_equal(count(), 0);
 }
 
 static void too_little_room_is_said(void **state)
@@ -289,6 +303,7 @@ int main(void)
 		IN_SCRATCH(what_the_dead_left_is_removed_and_the_living_are_not),
 		IN_SCRATCH(old_ones_go_where_nobody_needs_them),
 		IN_SCRATCH(what_was_not_written_here_stays),
+		IN_SCRATCH(what_was_just_loaded_is_the_newest),
 		IN_SCRATCH(too_little_room_is_said),
 		IN_SCRATCH(a_plan_as_files_is_the_same_checkpoint),
 	};
