@@ -131,10 +131,14 @@ static int take_name(struct ws_disk *d, const char *dir, struct ws_err *err)
 	return ws_err_set(err, WS_ESYSTEM, "%s: others take every name", dir);
 }
 
+/* What could not be removed (NFS keeps files that somebody has open) is left to the next who begins here: the
+ * lock stays beside it, for one of the dead. */
 static void release_name(struct ws_disk *d)
 {
+	struct stat st;
 	if (d->lock_fd >= 0) {
-		unlink(d->lock);
+		if (lstat(d->tmp, &st))
+			unlink(d->lock);
 		close(d->lock_fd);
 	}
 	free(d->tmp);

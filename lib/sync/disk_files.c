@@ -127,6 +127,13 @@ static bool is_listed(const struct ws_json *list, const char *name)
 	return false;
 }
 
+/* We make no directories there, so one is never ours, whatever is listed. */
+static bool is_file(DIR *d, const char *name)
+{
+	struct stat st;
+	return fstatat(dirfd(d), name, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(st.st_mode);
+}
+
 int ws_disk_files_are_ours(const char *path, struct ws_err *err)
 {
 	struct ws_json *note = read_note(path, NULL, err);
@@ -135,7 +142,8 @@ int ws_disk_files_are_ours(const char *path, struct ws_err *err)
 	int rc = d ? 0 : -1;
 	for (const struct dirent *e; rc == 0 && (e = next_entry(d));) {
 		char name[128];
-		if (strcmp(e->d_name, note_name) == 0 || is_listed(files, e->d_name))
+		if (is_file(d, e->d_name) &&
+		    (strcmp(e->d_name, note_name) == 0 || is_listed(files, e->d_name)))
 			continue;
 		ws_printable(name, sizeof name, e->d_name, strlen(e->d_name));
 		rc = ws_err_set(err, WS_ESYSTEM, "%s holds '%s', which was not written with it: it is left as it "

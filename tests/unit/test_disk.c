@@ -179,6 +179,7 @@ static void what_was_not_written_here_stays(void **state)
 	ws_disk_prune("out", NULL, 0, urls, 2, tell, &told);
 	assert_true(there("out/wsync-1/notes") && there("out/wsync-1/model.safetensors"));
 	assert_true(there("out/wsync-2/wsync.json") && there("elsewhere/wsync.json") && there("out/wsync-5"));
+	assert_true(there("out/wsync-3/wsync.json") && there("out/wsync-3/sub/file"));
 	assert_true(told >= 2);
 	ws_disk_end(&(struct ws_disk)WS_DISK_INIT);
 }
@@ -194,6 +195,24 @@ static void what_was_just_loaded_is_the_newest(void **state)
 	ws_disk_prune("out", "wsync-2", 1, urls, 1, NULL, NULL);
 	assert_true(!there("out/wsync-1") && there("out/wsync-2"));
 	ws_disk_prune("out", "wsync-2", 0, urls, 1, NULL, NULL);
+	assert_int_equal(count(), 0);
+}
+
+/* A file that somebody has open on NFS stays as another. */
+static void what_could_not_be_removed_is_removed_later(void **state)
+{
+	(void)state;
+	struct ws_disk d;
+	struct ws_err err = WS_ERR_INIT;
+	char path[4200];
+	assert_int_equal(ws_disk_begin(&d, "out", &err), 0);
+	snprintf(path, sizeof path, "%s/stays", d.tmp);
+	assert_int_equal(mkdir(path, 0700), 0);
+	ws_disk_end(&d);
+	assert_int_equal(count(), 2);
+	assert_int_equal(rmdir(path), 0);
+	assert_int_equal(ws_disk_begin(&d, "out", &err), 0);
+	ws_disk_end(&d);
 	assert_int_equal(count(), 0);
 }
 
@@ -304,6 +323,7 @@ int main(void)
 		IN_SCRATCH(old_ones_go_where_nobody_needs_them),
 		IN_SCRATCH(what_was_not_written_here_stays),
 		IN_SCRATCH(what_was_just_loaded_is_the_newest),
+		IN_SCRATCH(what_could_not_be_removed_is_removed_later),
 		IN_SCRATCH(too_little_room_is_said),
 		IN_SCRATCH(a_plan_as_files_is_the_same_checkpoint),
 	};
