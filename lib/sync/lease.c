@@ -135,7 +135,8 @@ static int try_once(struct ws_lease *l, const struct ws_buf *body, bool *had, un
 {
 	struct answer a;
 	const int64_t start = ws_now_ns();
-	if (ask(l, l->http, "", body, ws_deadline_in(ANSWER_NS), l->opts.cancel, &a, err))
+	if (ask(l, l->http, "", body, ws_deadline_min(l->opts.until, ws_deadline_in(ANSWER_NS)), l->opts.cancel, &a,
+	        err))
 		return -1;
 	int rc = -1;
 	if (a.status == 200 && (l->token = ws_json_get_int(a.body, "token", 0)) > 0) {

@@ -24,6 +24,7 @@ struct ws_lease_opts {
 	const char *what;       /* begins sentences: "turn of sender 1 of 2"; borrowed */
 	int64_t lease_ns;       /* whole seconds count; 0: 30 s */
 	int64_t wait_ns;        /* for others to let go; 0: not at all */
+	ws_deadline until;      /* of taking it, whatever is waited for */
 	const struct ws_cancel *cancel;
 	const struct ws_log *log;
 };

@@ -136,8 +136,8 @@ int push_claim(struct ws_push *p, struct ws_err *err)
 	if (!keeps_ledger(p))
 		return 0;
 	char *dir = ws_ledger_locks(p->opts.state_dir);
-	int rc = dir ? ws_locks_take(dir, p->opts.endpoints, p->opts.n_endpoints, p->opts.lock_wait_ns,
-	                             p->opts.cancel, &p->locks, &why) :
+	int rc = dir ? ws_locks_take(dir, p->opts.endpoints, p->opts.n_endpoints,
+	                             push_lock_wait(p, p->opts.lock_wait_ns), p->opts.cancel, &p->locks, &why) :
 	               ws_err_set(&why, WS_ESYSTEM, "out of memory");
 	free(dir);
 	if (rc && why.code == WS_ESYSTEM) {

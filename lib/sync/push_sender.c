@@ -105,7 +105,8 @@ static int take_lease(struct ws_push *p, int64_t wait, struct ws_err *err)
 {
 	const struct ws_lease_opts opts = {
 		.url = p->opts.sender_lock, .api_key = p->opts.lock_key, .what = p->turn,
-		.lease_ns = p->opts.lock_lease_ns, .wait_ns = wait, .cancel = p->opts.cancel, .log = p->opts.log,
+		.lease_ns = p->opts.lock_lease_ns, .wait_ns = wait, .until = p->until,
+		.cancel = p->opts.cancel, .log = p->opts.log,
 	};
 	return ws_lease_take(&opts, p->had_turn, p->opts.senders, &p->lease, err);
 }
@@ -157,9 +158,17 @@ static int take_turn(struct ws_push *p, int64_t wait, struct ws_err *err)
 	}
 }
 
+int64_t push_lock_wait(const struct ws_push *p, int64_t wait)
+{
+	const int64_t left = ws_deadline_left(p->until);
+	if (wait <= left)
+		return wait;
+	return left > 0 ? left : 1;
+}
+
 int push_sender_enter(struct ws_push *p, struct ws_err *err)
 {
-	const int64_t wait = p->opts.lock_wait_ns > 0 ? p->opts.lock_wait_ns : p->opts.bucket_ns;
+	const int64_t wait = push_lock_wait(p, p->opts.lock_wait_ns > 0 ? p->opts.lock_wait_ns : p->opts.bucket_ns);
 	if (p->opts.senders < 2 || push_together(p))
 		return 0;
 	p->not_last = true;

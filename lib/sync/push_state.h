@@ -181,6 +181,8 @@ int push_wake_caches(struct ws_push *p, struct ws_err *err);
 void push_warn_asleep(struct ws_push *p, struct ws_err *err);
 
 /* push_sender.c: turns of several senders */
+/* How long another is waited for, who may for `wait`: no longer than the push may take. 0 stays 0. */
+int64_t push_lock_wait(const struct ws_push *p, int64_t wait);
 int push_sender_enter(struct ws_push *p, struct ws_err *err); /* waits for ours */
 int push_sender_still(struct ws_push *p, struct ws_err *err); /* -1: it has ended, by itself */
 void push_sender_leave(struct ws_push *p, bool ok);

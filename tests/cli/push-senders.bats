@@ -370,6 +370,34 @@ gateway() {
 	err_has "neither a file nor http://HOST:PORT/NAME"
 }
 
+# over_in_time STATUS: the last one ended with that status and without any patience but --timeout.
+over_in_time() {
+	expect_status "$1"
+	[ "$SECONDS" -lt 10 ] || explain "it waited $SECONDS s: $err"
+}
+
+@test "turns and locks are waited for no longer than the push may take" {
+	model
+	gateway
+	curl -sS -d '{"holder":"somebody else"}' "${lock%/turn}/wsync/lock/turn" >/dev/null
+	SECONDS=0
+	try timeout -k 5 40 wsync-push m -e localhost:1 --sender 1/2 --lock "$lock" --timeout 500ms
+	over_in_time 10
+	exec 8>turns
+	flock 8
+	SECONDS=0
+	try timeout -k 5 40 wsync-push m -e localhost:1 --sender 1/2 --lock turns --timeout 500ms
+	over_in_time 10
+	err_has "is still at work on it after"
+	mkdir -p "$XDG_STATE_HOME/wsync/locks"
+	exec 9>"$XDG_STATE_HOME/wsync/locks/localhost:1.lock"
+	flock 9
+	SECONDS=0
+	try timeout -k 5 40 wsync-push m -e localhost:1 --timeout 500ms --lock-wait 30s
+	over_in_time 10
+	err_has "is still at work on it after"
+}
+
 @test "a sender that slept past its lease ends before its next bucket" {
 	model
 	endpoint a --model m --fault slow:update_weights_from_distributed:1
