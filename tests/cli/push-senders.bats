@@ -259,23 +259,26 @@ until_paused() {
 	expect_status 0
 }
 
-@test "in the middle of the transfer too" {
+@test "an endpoint that refuses or dies ends all senders, and they may come again" {
 	model
 	split m 2 r
-	endpoint a --lineage xorl-legacy --model m --tp 2 --fault die:receive_weights_ep_scatter:1
-	endpoint b --lineage xorl-legacy --model m --tp 2 --fault refuse:receive_weights_ep_scatter:1
-	for u in "$url"; do
-		sends 2/2 r2 --bucket-timeout 10s
-		first 2 r1 -e "$u" --bucket-timeout 10s
-		expect_status 5
-		ended 5 "$pid"
-		grep -q "sender 1: " 2.err || explain "$(cat 2.err)"
-		sends 2/2 r2
-		first 2 r1 -e "$u"
-		expect_status 0
-		ended 0 "$pid"
-	done
+	endpoint a --lineage xorl-legacy --model m --tp 2 --fault refuse:receive_weights_ep_scatter:1
+	sends 2/2 r2 --bucket-timeout 10s
+	first 2 r1 -e "$url" --bucket-timeout 10s
+	expect_status 5
+	ended 5 "$pid"
+	grep -q "sender 1: " 2.err || explain "$(cat 2.err)"
+	sends 2/2 r2
+	first 2 r1 -e "$url"
+	expect_status 0
+	ended 0 "$pid"
 	holds "$url"
+	endpoint b --lineage xorl-legacy --model m --tp 2 --fault die:receive_weights_ep_scatter:1
+	sends 2/2 r2 --bucket-timeout 10s
+	first 2 r1 -e "$url" --bucket-timeout 10s
+	expect_status 6
+	ended 6 "$pid"
+	grep -q "sender 1: " 2.err || explain "$(cat 2.err)"
 }
 
 @test "a dry run of all of them says what each would send" {
