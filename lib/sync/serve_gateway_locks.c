@@ -58,15 +58,23 @@ static struct lock *find(struct gateway_locks *l, const char *name)
 	return NULL;
 }
 
-/* One that nobody holds and whose round is over says nothing that is not forgotten. */
+/* One that nobody holds and whose round is over says nothing that is not forgotten. Where all have rounds,
+ * that goes which has not been touched for longest: of senders that died in it nobody ever ends it. */
 static struct lock **spare(struct gateway_locks *l)
 {
+	struct lock **oldest = NULL;
 	if (l->n < LOCKS)
 		return &l->items[l->n];
-	for (size_t i = 0; i < l->n; i++)
-		if (!is_held(l->items[i]) && !l->items[i]->senders)
-			return &l->items[i];
-	return NULL;
+	for (size_t i = 0; i < l->n; i++) {
+		struct lock **k = &l->items[i];
+		if (is_held(*k))
+			continue;
+		if (!(*k)->senders)
+			return k;
+		if (!oldest || (*k)->until < (*oldest)->until)
+			oldest = k;
+	}
+	return oldest;
 }
 
 static struct lock *make(struct gateway_locks *l, const char *name)
@@ -185,7 +193,7 @@ static void take(struct gateway_call *c, struct gateway_locks *l, const char *na
 		return;
 	}
 	if (!k && !(k = make(l, name))) {
-		gateway_refuse(c, 507, "this gateway keeps %d locks, and all of them are in use", LOCKS);
+		gateway_refuse(c, 507, "this gateway keeps %d locks, and all of them are held", LOCKS);
 		return;
 	}
 	ws_printable(k->holder, sizeof k->holder, holder, strlen(holder));

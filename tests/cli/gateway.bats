@@ -288,3 +288,23 @@ number() { grep -o "\"$1\":[0-9]*" <<<"$out" | head -n 1 | cut -d: -f2; }
 	lock one-more '{}'
 	expect_code 507
 }
+
+@test "rounds that nobody ends leave room for others" {
+	/usr/bin/python3 - "$gateway" <<-'END'
+		import json, sys, urllib.request
+		def post(path, body):
+		    data = json.dumps(body).encode()
+		    return json.load(urllib.request.urlopen(sys.argv[1] + "/wsync/lock/" + path, data, 20))
+		for i in range(256):
+		    token = post(f"round-{i}", {"lease_s": 1})["token"]
+		    post(f"round-{i}/release", {"token": token, "round": {"senders": 2, "had": [1]}})
+	END
+	lock one-more '{}'
+	expect_code 200
+	call /wsync/lock/round-0
+	out_has '"round":null'
+	call /wsync/lock/round-1
+	out_has '"round":{"senders":2,"had":[1]}'
+	lock round-1 '{}'
+	out_has '"had":[1]'
+}
