@@ -18,6 +18,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { WORDS_MAX = 96 };
+
 struct one {
 	char name[WS_LOCK_NAME];
 	const char *url; /* borrowed while taking */
@@ -31,9 +33,20 @@ struct ws_locks {
 
 /* ---- one lock ----------------------------------------------------------------------------------- */
 
+/* Empty, or the words of an earlier holder. Anything else is no lock, however it came to be named as one, and
+ * must not be written over. */
+static bool is_lock(int fd)
+{
+	char text[WORDS_MAX + 1];
+	const ssize_t n = pread(fd, text, sizeof text - 1, 0);
+	text[n > 0 ? n : 0] = 0;
+	const size_t digits = strspn(text, "0123456789");
+	return n == 0 || (n > 0 && n < WORDS_MAX && digits && (text[digits] == ' ' || text[digits] == 0));
+}
+
 static void say_who(int fd)
 {
-	char host[65] = "", text[96];
+	char host[65] = "", text[WORDS_MAX];
 	gethostname(host, sizeof host - 1);
 	const int n = snprintf(text, sizeof text, "%ld %s\n", (long)getpid(), host);
 	/* Only a courtesy: without these words the lock holds as well. */
@@ -44,7 +57,7 @@ static void say_who(int fd)
 /* "process 4711 on trainer3", or "another process". */
 static void read_who(const char *path, char *who, size_t n)
 {
-	char text[96] = "", host[65] = "";
+	char text[WORDS_MAX] = "", host[65] = "";
 	long pid = 0;
 	const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd >= 0) {
@@ -66,6 +79,10 @@ int ws_lock_take(const char *path, const char *what, int64_t wait_ns, const stru
 {
 	struct ws_err why = WS_ERR_INIT;
 	const int fd = ws_file_lock(path, ws_deadline_in(wait_ns), cancel, &why);
+	if (fd >= 0 && !is_lock(fd)) {
+		ws_file_unlock(fd);
+		return ws_err_set(err, WS_ESYSTEM, "%s: %s is a file of something else, and no lock", what, path);
+	}
 	if (fd >= 0) {
 		say_who(fd);
 		return fd;

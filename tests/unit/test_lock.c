@@ -72,6 +72,37 @@ static void none_is_kept_where_one_is_refused(void **state)
 	kill_holder(holder);
 }
 
+static void put(const char *path, const char *text)
+{
+	FILE *f = fopen(path, "w");
+	assert_non_null(f);
+	fputs(text, f);
+	fclose(f);
+}
+
+static void what_is_no_lock_is_left_as_it_is(void **state)
+{
+	(void)state;
+	static const char *const others[] = { "precious\n", "{\"a\": 1}", "42: 1 2\n", " 7 host\n" };
+	static const char *const words[] = { "", "4711 gpu7\n", "47", "47 " };
+	struct ws_err err = WS_ERR_INIT;
+	struct stat st;
+	for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+		put("file", others[i]);
+		assert_int_equal(ws_lock_take("file", "turn", 0, NULL, &err), -1);
+		assert_int_equal(err.code, WS_ESYSTEM);
+		assert_string_equal(err.msg, "turn: file is a file of something else, and no lock");
+		assert_int_equal(stat("file", &st), 0);
+		assert_int_equal(st.st_size, strlen(others[i]));
+	}
+	for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+		put("file", words[i]);
+		const int fd = ws_lock_take("file", "turn", 0, NULL, &err);
+		assert_true(fd >= 0);
+		ws_lock_drop(fd);
+	}
+}
+
 static void the_dead_hold_nothing(void **state)
 {
 	(void)state;
@@ -156,6 +187,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		IN_SCRATCH(a_second_one_is_refused_and_told_who_the_first_is),
 		IN_SCRATCH(none_is_kept_where_one_is_refused),
+		IN_SCRATCH(what_is_no_lock_is_left_as_it_is),
 		IN_SCRATCH(the_dead_hold_nothing),
 		IN_SCRATCH(waiting_ends_when_the_holder_does),
 		IN_SCRATCH(waiting_has_an_end_of_its_own),
