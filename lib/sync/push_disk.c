@@ -101,21 +101,24 @@ static int plan_source(struct ws_push *p, struct push_disk *d, struct ws_err *er
 	return d->model_path ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
 }
 
-/* Where the directory is not there yet, what it is to lie in is. */
+/* Where the directory is not there yet, what it is to lie in is. Slashes at its end say nothing. */
 static char *find_absolute(const char *path, struct ws_err *err)
 {
-	char *found = realpath(path, NULL), *parent = NULL, *where = NULL;
+	char *found = realpath(path, NULL), *plain = NULL, *where = NULL;
 	if (found)
 		return found;
-	const char *slash = strrchr(path, '/');
-	if (errno == ENOENT && slash != path && !(slash && !slash[1])) {
-		parent = slash ? strndup(path, (size_t)(slash - path)) : strdup(".");
-		where = parent ? realpath(parent, NULL) : NULL;
-		found = where ? push_disk_join(where, slash ? slash + 1 : path) : NULL;
+	if (errno == ENOENT && (plain = strdup(path))) {
+		for (size_t n = strlen(plain); n > 1 && plain[n - 1] == '/'; n--)
+			plain[n - 1] = 0;
+		char *slash = strrchr(plain, '/');
+		if (slash)
+			*slash = 0;
+		where = realpath(!slash ? "." : slash == plain ? "/" : plain, NULL);
+		found = where ? push_disk_join(where, slash ? slash + 1 : plain) : NULL;
 	}
 	if (!found)
 		ws_err_errno(err, "--disk-dir %s", path);
-	free(parent);
+	free(plain);
 	free(where);
 	return found;
 }

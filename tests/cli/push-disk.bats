@@ -124,6 +124,9 @@ print(q["quant_method"], q["weight_block_size"], q["modules_to_not_convert"], c 
 	expect_status 0
 	out_has "out/wsync-5, about 6"
 	[ ! -e out ]
+	try wsync-push m -e "$url" --backend disk --disk-dir ./new// --weight-version 5 --dry-run
+	expect_status 0
+	out_has "$PWD/new/wsync-5, about 6"
 	try wsync-push m --backend disk --dry-run
 	expect_status 0
 	out_has "disk      $PWD/m"
