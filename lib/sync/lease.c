@@ -156,15 +156,20 @@ static int try_once(struct ws_lease *l, const struct ws_buf *body, bool *had, un
 static int take(struct ws_lease *l, bool *had, unsigned n, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_in(l->opts.wait_ns > 0 ? l->opts.wait_ns : 0);
+	struct ws_err held = WS_ERR_INIT, why = WS_ERR_INIT;
 	struct ws_buf body;
 	int rc;
 	ws_buf_init(&body, 4096);
 	write_wish(l, &body);
-	while ((rc = try_once(l, &body, had, n, err)) == 0 && !ws_deadline_passed(until)) {
+	while ((rc = try_once(l, &body, had, n, &why)) == 0 && !ws_deadline_passed(until)) {
+		held = why;
 		struct pollfd p = { .fd = ws_cancel_fd(l->opts.cancel), .events = POLLIN };
 		poll(&p, 1, ws_deadline_poll_ms(until, (int)(ASK_AGAIN_NS / WS_NS_PER_MS)));
 	}
 	ws_buf_free(&body);
+	/* That there was no time left for another answer is not what ended it. */
+	if (rc != 1 && err)
+		*err = held.code != WS_OK && ws_deadline_passed(l->opts.until) ? held : why;
 	return rc == 1 ? 0 : -1;
 }
 

@@ -386,6 +386,7 @@ over_in_time() {
 	SECONDS=0
 	try timeout -k 5 40 wsync-push m -e localhost:1 --sender 1/2 --lock "$lock" --timeout 500ms
 	over_in_time 10
+	err_has "turn of sender 1 of 2: somebody else is still at work on it after"
 	exec 8>turns
 	flock 8
 	SECONDS=0
