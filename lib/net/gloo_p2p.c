@@ -214,14 +214,11 @@ static int step_lane(struct lane *l, bool *done, struct ws_err *err)
 	return 0;
 }
 
-static int step(struct exchange *x, bool *done, struct ws_err *err)
+static void keep_books(struct exchange *x)
 {
 	uint64_t sent = 0;
-	*done = true;
 	for (unsigned r = 0; r < x->g->size; r++) {
-		struct lane *l = &x->lanes[r];
-		if ((l->n_recv || l->source.n_items) && step_lane(l, done, err))
-			return -1;
+		const struct lane *l = &x->lanes[r];
 		sent += l->out.sent;
 		if (l->source.n_items)
 			ws_gloo_show_sent(x->g, r, l->out.sent);
@@ -231,7 +228,19 @@ static int step(struct exchange *x, bool *done, struct ws_err *err)
 	atomic_store_explicit(&x->g->sent, x->sent_before + sent, memory_order_relaxed);
 	atomic_store_explicit(&x->g->progress, x->progress_before + sent + x->received,
 	                      memory_order_relaxed);
-	return 0;
+}
+
+static int step(struct exchange *x, bool *done, struct ws_err *err)
+{
+	int rc = 0;
+	*done = true;
+	for (unsigned r = 0; r < x->g->size && rc == 0; r++) {
+		struct lane *l = &x->lanes[r];
+		if (l->n_recv || l->source.n_items)
+			rc = step_lane(l, done, err);
+	}
+	keep_books(x); /* also of a failure: who was sent something is not as he was */
+	return rc;
 }
 
 static int run(struct exchange *x, struct ws_err *err)

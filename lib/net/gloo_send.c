@@ -309,8 +309,10 @@ static int run(struct sending *s, struct ws_err *err)
 		if (rc == 0)
 			rc = step(s, &done, err);
 	}
-	if (rc)
+	if (rc) {
 		finish_begun(s);
+		keep_books(s); /* who was sent something must not be taken for one who was not */
+	}
 	s->g->tag += (uint32_t)s->source.n_items;
 	if (rc == 0 && s->n_lost) {
 		if (err)
