@@ -63,12 +63,13 @@ static int ask(const struct ws_lease *l, struct ws_http *http, const char *verb,
 static int refuse(const struct ws_lease *l, const struct answer *a, struct ws_err *err)
 {
 	char words[256];
-	const char *detail = ws_json_get_string(a->body, "detail", "");
+	const char *detail = a->status == 200 ? "no answer of a lock service" :
+	                                        ws_json_get_string(a->body, "detail", "");
 	ws_err_set(err, WS_EREFUSED, "lock service %s: HTTP %ld%s%s", l->opts.url, a->status, *detail ? ": " : "",
 	           ws_printable(words, sizeof words, detail, strlen(detail)));
 	if (a->status == 401)
 		ws_err_hint(err, "give --lock-key-file the key that the gateway asks for");
-	else if (a->status == 404)
+	else if (a->status == 404 || a->status == 200)
 		ws_err_hint(err, "locks are kept by wsync-gateway, and called http://HOST:PORT/NAME");
 	return -1;
 }

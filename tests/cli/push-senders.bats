@@ -373,6 +373,29 @@ gateway() {
 	err_has "neither a file nor http://HOST:PORT/NAME"
 }
 
+@test "what is no lock service is said to be none" {
+	model
+	cat >other.py <<-'END'
+		import http.server
+		class Other(http.server.BaseHTTPRequestHandler):
+		    def do_POST(self):
+		        self.send_response(200)
+		        self.end_headers()
+		        self.wfile.write({"text": b"hello", "list": b"[1]", "token": b'{"token": "7"}'}[self.path.split("/")[-1]])
+		server = http.server.HTTPServer(("127.0.0.1", 0), Other)
+		print(server.server_port, flush=True)
+		server.serve_forever()
+	END
+	start other /usr/bin/python3 other.py
+	eventually 20 test -s other.out
+	for name in text list token; do
+		try wsync-push m -e localhost:1 --sender 1/2 --lock "http://127.0.0.1:$(<other.out)/$name"
+		expect_status 5
+		err_has "HTTP 200: no answer of a lock service"
+		err_has "locks are kept by wsync-gateway"
+	done
+}
+
 # over_in_time STATUS: the last one ended with that status and without any patience but --timeout.
 over_in_time() {
 	expect_status "$1"
