@@ -6,6 +6,7 @@
 #include "json.h"
 #include "wsync/str.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -109,15 +110,17 @@ static void write_wish(const struct ws_lease *l, struct ws_buf *body)
 
 static int say_held(const struct ws_lease *l, const struct answer *a, struct ws_err *err)
 {
-	char who[160], waited[32];
+	char who[160];
 	const char *holder = ws_json_get_string(a->body, "holder", "another process");
 	ws_printable(who, sizeof who, holder, strlen(holder));
 	if (l->opts.wait_ns <= 0) {
 		ws_err_set(err, WS_EREFUSED, "%s: %s is at work on it", l->opts.what, who);
 		return ws_err_hint(err, "let it end, or wait for it: --lock-wait 10m");
 	}
-	ws_format_duration(waited, sizeof waited, l->opts.wait_ns);
-	return ws_err_set(err, WS_ETIMEOUT, "%s: %s is still at work on it after %s", l->opts.what, who, waited);
+	ws_err_set(err, WS_ETIMEOUT, "%s: %s is still at work on it", l->opts.what, who);
+	if (err)
+		err->native = EWOULDBLOCK;
+	return -1;
 }
 
 static void read_round(const struct ws_json *body, bool *had, unsigned n)

@@ -31,7 +31,7 @@ struct ws_lease_opts {
 
 bool ws_lease_is_url(const char *lock); /* and no file */
 /* had[1..n] of the round that stands there, where it is one of n senders; else nothing is set. Held by
- * another: WS_EREFUSED naming it after wait_ns of 0, WS_ETIMEOUT after any other. */
+ * another: WS_EREFUSED naming it after wait_ns of 0, WS_ETIMEOUT with a native EWOULDBLOCK after any other. */
 int ws_lease_take(const struct ws_lease_opts *opts, bool *had, unsigned n, struct ws_lease **out,
                   struct ws_err *err);
 /* -1: it is lost. WS_EREFUSED: to another, or it was said to be over; WS_EREACH: the service did not answer. */

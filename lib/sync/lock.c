@@ -12,6 +12,7 @@
 
 #include <arpa/inet.h>
 #include <ctype.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,14 +93,16 @@ int ws_lock_take(const char *path, const char *what, int64_t wait_ns, const stru
 			*err = why;
 		return -1;
 	}
-	char who[160], waited[32];
+	char who[160];
 	read_who(path, who, sizeof who);
 	if (wait_ns <= 0) {
 		ws_err_set(err, WS_EREFUSED, "%s: %s is at work on it", what, who);
 		return ws_err_hint(err, "let it end, or wait for it: --lock-wait 10m");
 	}
-	ws_format_duration(waited, sizeof waited, wait_ns);
-	return ws_err_set(err, WS_ETIMEOUT, "%s: %s is still at work on it after %s", what, who, waited);
+	ws_err_set(err, WS_ETIMEOUT, "%s: %s is still at work on it", what, who);
+	if (err)
+		err->native = EWOULDBLOCK;
+	return -1;
 }
 
 void ws_lock_drop(int fd)

@@ -16,7 +16,8 @@
 
 /* Takes the lock at path, which is created; -1, or the descriptor to give to ws_lock_drop. `what` begins
  * the sentence: "endpoint http://a:1". Held by another: WS_EREFUSED naming its process after wait_ns of
- * 0, WS_ETIMEOUT after any other. Where files cannot be made or locked, or one there is no lock: WS_ESYSTEM. */
+ * 0, WS_ETIMEOUT with a native EWOULDBLOCK after any other. Where files cannot be made or locked, or one there
+ * is no lock: WS_ESYSTEM. */
 int ws_lock_take(const char *path, const char *what, int64_t wait_ns, const struct ws_cancel *cancel,
                  struct ws_err *err);
 void ws_lock_drop(int fd); /* -1 is fine */

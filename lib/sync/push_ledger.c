@@ -9,6 +9,7 @@
 #include "ledger.h"
 #include "lock.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,15 +131,27 @@ static void look_for_the_dead(struct ws_push *p)
 	ws_ledger_list_free(&list);
 }
 
+static int take_locks(struct ws_push *p, const char *dir, struct ws_err *err)
+{
+	const int64_t most = push_lock_wait(p, p->opts.lock_wait_ns);
+	struct push_wait wait;
+	push_wait_begin(&wait, most);
+	int rc;
+	do {
+		*err = (struct ws_err)WS_ERR_INIT;
+		rc = ws_locks_take(dir, p->opts.endpoints, p->opts.n_endpoints, most ? push_wait_piece(&wait) : 0,
+		                   p->opts.cancel, &p->locks, err);
+	} while (rc && err->native == EWOULDBLOCK && push_wait_on(p, &wait, err));
+	return rc;
+}
+
 int push_claim(struct ws_push *p, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
 	if (!keeps_ledger(p))
 		return 0;
 	char *dir = ws_ledger_locks(p->opts.state_dir);
-	int rc = dir ? ws_locks_take(dir, p->opts.endpoints, p->opts.n_endpoints,
-	                             push_lock_wait(p, p->opts.lock_wait_ns), p->opts.cancel, &p->locks, &why) :
-	               ws_err_set(&why, WS_ESYSTEM, "out of memory");
+	int rc = dir ? take_locks(p, dir, &why) : ws_err_set(&why, WS_ESYSTEM, "out of memory");
 	free(dir);
 	if (rc && why.code == WS_ESYSTEM) {
 		rc = go_without(p, "other pushes are not kept away, and this one could not be repaired",

@@ -13,6 +13,7 @@
 #include "lock.h"
 #include "wsync/str.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -129,32 +130,43 @@ static int let_go(struct ws_push *p, const bool *had, bool keep_round, struct ws
 	return rc;
 }
 
-static int say_missing(const struct ws_push *p, int64_t wait, struct ws_err *err)
+static int take_either(struct ws_push *p, int64_t wait, struct ws_err *err)
 {
-	char waited[32];
+	return ws_lease_is_url(p->opts.sender_lock) ? take_lease(p, wait, err) : take_file(p, wait, err);
+}
+
+/* The turn is ours, for whom another round has not begun. */
+static int say_missing(const struct ws_push *p, struct ws_err *err)
+{
 	unsigned i = 1;
 	while (i < p->opts.senders && p->had_turn[i])
 		i++;
-	ws_format_duration(waited, sizeof waited, wait);
-	return ws_err_set(err, WS_ETIMEOUT, "%s: sender %u has not had its own after %s", p->turn, i, waited);
+	return ws_err_set(err, WS_ETIMEOUT, "%s: sender %u has not had its own", p->turn, i);
 }
 
 /* Whoever has had a turn already leaves the others theirs: one process may have another source at once. */
-static int take_turn(struct ws_push *p, int64_t wait, struct ws_err *err)
+static int take_turn(struct ws_push *p, int64_t most, struct ws_err *err)
 {
-	const ws_deadline until = ws_deadline_in(wait);
+	struct push_wait wait;
+	push_wait_begin(&wait, most);
 	for (;;) {
 		struct pollfd cancel = { .fd = ws_cancel_fd(p->opts.cancel), .events = POLLIN };
-		const int64_t left = ws_deadline_left(until) > 0 ? ws_deadline_left(until) : 1;
+		struct ws_err why = WS_ERR_INIT;
 		memset(p->had_turn, 0, (p->opts.senders + 1) * sizeof *p->had_turn);
-		if (ws_lease_is_url(p->opts.sender_lock) ? take_lease(p, left, err) : take_file(p, left, err))
+		const int rc = take_either(p, push_wait_piece(&wait), &why);
+		if (rc == 0) {
+			if (!p->in_round || !p->had_turn[p->opts.sender])
+				return 0;
+			(void)let_go(p, NULL, false, NULL);
+			say_missing(p, &why);
+		}
+		if ((rc && why.native != EWOULDBLOCK) || !push_wait_on(p, &wait, &why)) {
+			if (err)
+				*err = why;
 			return -1;
-		if (!p->in_round || !p->had_turn[p->opts.sender])
-			return 0;
-		(void)let_go(p, NULL, false, NULL);
-		if (ws_deadline_passed(until))
-			return say_missing(p, wait, err);
-		poll(&cancel, 1, AGAIN_MS);
+		}
+		if (rc == 0)
+			poll(&cancel, 1, AGAIN_MS);
 	}
 }
 

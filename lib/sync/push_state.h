@@ -180,6 +180,18 @@ int push_wake_caches(struct ws_push *p, struct ws_err *err);
 /* Of a failed run: one was woken and not the other, or the failure looks like sleep. */
 void push_warn_asleep(struct ws_push *p, struct ws_err *err);
 
+/* push_lock.c: waits for a lock of somebody else, in pieces: after each a line says who has it */
+struct push_wait {
+	int64_t since, told, most, pace;
+	ws_deadline until;
+};
+void push_wait_begin(struct push_wait *w, int64_t most);
+/* How long the next piece may last: never 0, which would be no wait. */
+int64_t push_wait_piece(const struct push_wait *w);
+/* The piece is over, and so: "turn of sender 1 of 2: process 7 is still at work on it". false: so is the wait,
+ * and the sentence says how long it was. */
+bool push_wait_on(struct ws_push *p, struct push_wait *w, struct ws_err *so);
+
 /* push_sender.c: turns of several senders */
 /* How long another is waited for, who may for `wait`: no longer than the push may take. 0 stays 0. */
 int64_t push_lock_wait(const struct ws_push *p, int64_t wait);

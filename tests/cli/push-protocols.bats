@@ -244,8 +244,26 @@ part() {
 	flock 7
 	try wsync-push m -e localhost:1 --sender 1/2 --lock turns --lock-wait 200ms
 	expect_status 10
-	err_has "turn of sender 1 of 2: another process is still at work on it"
+	err_has "turn of sender 1 of 2: another process is still at work on it after 200 ms"
 	exec 7>&-
+}
+
+@test "a wait for another push is told after 10 s, for a turn and for an endpoint" {
+	model qwen3
+	mkdir -p "$XDG_STATE_HOME/wsync/locks"
+	exec 7>turns 8>"$XDG_STATE_HOME/wsync/locks/localhost:1.lock"
+	flock 7
+	flock 8
+	timeout 30 wsync-push m -e localhost:1 --sender 1/2 --lock turns --lock-wait 11s 2>turn.err >turn.out &
+	try timeout 30 wsync-push m -e localhost:1 --lock-wait 11s --json
+	expect_status 10
+	err_has "waiting 10 s: endpoint http://localhost:1: another process is still at work on it"
+	err_has "is still at work on it after 11.00 s"
+	out_has '"type":"waiting"'
+	wait $! && explain "the turn was taken"
+	grep -q "waiting 10 s: turn of sender 1 of 2: another process is still at work on it" turn.err ||
+		explain "$(cat turn.err)"
+	exec 7>&- 8>&-
 }
 
 states='[e["state"] for e in lines[-1]["endpoints"]]'
