@@ -108,12 +108,12 @@ static const struct opt opts[] = {
 
 static const struct opt_program program = {
 	.name = "wsync-verify",
-	.args = "COMMAND SOURCE...",
+	.args = "COMMAND [SOURCE|FILE]...",
 	.summary = "Answer yes or no, with a reason, before or after weights are pushed.",
 	.examples = { "wsync-verify names ckpt/ --endpoint gpu7:30000",
 	              "wsync-verify names ckpt/ --tp 8 --ep 8",
-	              "wsync-verify scales ckpt-fp8/ --against ckpt/",
-	              "wsync-verify weights ckpt/ --endpoint gpu7:30000" },
+	              "wsync-verify weights ckpt/ --endpoint gpu7:30000",
+	              "wsync-verify logprobs -e gpu7:30000 -e gpu8:30000 --max-difference 0.05" },
 	.commands = commands,
 	.opts = opts,
 };

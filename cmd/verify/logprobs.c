@@ -124,7 +124,7 @@ static void spell_why(char *dst, size_t n, const struct ws_logprobs_diff *d)
 	size_t len = 0;
 	*dst = '\0';
 	if (d->max > 0)
-		len = (size_t)snprintf(dst, n, "token %zu (id %" PRId64 "): %.6g and %.6g", d->worst, d->worst_id,
+		len = (size_t)snprintf(dst, n, "token %zu (id %" PRId64 "): %.9g and %.9g", d->worst, d->worst_id,
 		                       d->first, d->second);
 	if (d->missing)
 		len += (size_t)snprintf(dst + len, n - len, "%s%zu without a number", len ? ", " : "", d->missing);

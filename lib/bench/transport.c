@@ -207,7 +207,7 @@ static int open_root(struct root *r, struct ws_err *err)
 		                           .prefix = BENCH_GLOO, .kv = &r->kv, .host = w->host,
 		                           .log = r->opts->log };
 	if (ws_gloo_open(&gloo, until, r->opts->cancel, &r->gloo, err))
-		return ws_err_wrap(err, "%u receivers", r->world - 1);
+		return ws_err_wrap(err, "%u receiver%s", r->world - 1, r->world == 2 ? "" : "s");
 	return w->remote ? 0 : bench_wire_open(&r->wire, until, err);
 }
 

@@ -83,6 +83,13 @@ static int choose(const struct ws_endpoint_info *info, bool sleep, unsigned memo
 	return ws_err_where(err, NULL, info->url);
 }
 
+/* Servers refuse, or die, when asked for what they have not given away. */
+static void hint_at_sleep(struct ws_err *err)
+{
+	if (err && err->code == WS_EREFUSED && err->native && !err->hint[0])
+		ws_err_hint(err, "does it sleep? wake what does, and nothing else: wsync-ctl wake --tags weights,kv_cache");
+}
+
 static int tell(struct ws_http *http, const struct ws_endpoint_info *infos, const char *const *urls,
                 size_t n, bool sleep, unsigned memory, ws_deadline patience, ws_deadline until,
                 const struct ws_cancel *cancel, struct ws_endpoint_answer *answers,
@@ -103,6 +110,11 @@ static int tell(struct ws_http *http, const struct ws_endpoint_info *infos, cons
 	if (!rc)
 		rc = ws_endpoint_tell(http, urls, n, sleep ? "sleep" : "wake", "POST", paths, false,
 		                      &body, until, cancel, answers, err);
+	if (!sleep) {
+		hint_at_sleep(err);
+		for (size_t i = 0; i < n; i++)
+			hint_at_sleep(&answers[i].err);
+	}
 	ws_buf_free(&body);
 	free(paths);
 	free(wakes);

@@ -264,6 +264,14 @@ s = http.server.HTTPServer(("127.0.0.1", 0), H); print(s.server_address[1], flus
 	expect_status 0
 }
 
+@test "an endpoint that refuses to be woken may not sleep" {
+	start a wsync-endpoint --listen 127.0.0.1:0
+	eventually 10 grep -q ready a.out
+	try wsync-ctl wake -e "$(grep -o 'http://[^ ]*' a.out)"
+	expect_status 5
+	err_has "does it sleep?"
+}
+
 @test "init-group forms a group, and destroy-group ends it" {
 	endpoint a --tp 2
 	first=$url
