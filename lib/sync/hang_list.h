@@ -19,7 +19,7 @@ void hang_fill(char *dst, size_t n, const struct ws_hang *h, hang_of_endpoint en
                const char *text);
 
 bool hang_is_nccl(const struct ws_hang *h);
-/* An answer of it is still to come. */
+/* It was asked and has not answered: the answer is still to come, or was broken off. */
 bool hang_is_awaited(const struct ws_hang *h, size_t endpoint);
 /* How many of its ranks are at the store. */
 unsigned hang_present(const struct ws_hang *h, size_t endpoint);
