@@ -87,16 +87,21 @@ static bool is_dense(const struct ws_plan_tensor *t, size_t *module)
 	return true;
 }
 
+/* The caller frees what is in the list, and the list, also where this fails. */
 static int list_dense(const struct ws_plan *plan, char ***out, size_t *n, struct ws_err *err)
 {
 	char **list = calloc(plan->n_tensors + 1, sizeof *list);
+	*out = list;
 	*n = 0;
 	for (size_t i = 0; list && i < plan->n_tensors; i++) {
 		size_t len;
-		if (is_dense(&plan->tensors[i], &len) && (list[*n] = strndup(plan->tensors[i].name, len)))
-			++*n;
+		if (!is_dense(&plan->tensors[i], &len))
+			continue;
+		list[*n] = strndup(plan->tensors[i].name, len);
+		if (!list[*n]) /* one that is missing would be taken for FP8 */
+			return ws_err_set(err, WS_ESYSTEM, "out of memory");
+		++*n;
 	}
-	*out = list;
 	return list ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
 }
 
@@ -107,11 +112,11 @@ static int describe_quant(const struct ws_push *p, const char *text, size_t n, c
 	struct ws_quant q = *ws_config_quant(p->input.config);
 	char **dense = NULL;
 	size_t n_dense = 0;
-	if (*q.method && list_dense(p->plan, &dense, &n_dense, err))
-		return -1;
+	int rc = *q.method ? list_dense(p->plan, &dense, &n_dense, err) : 0;
 	q.skip = (const char *const *)dense;
 	q.n_skip = n_dense;
-	const int rc = ws_config_requantize(text, n, what, &q, out, err);
+	if (rc == 0)
+		rc = ws_config_requantize(text, n, what, &q, out, err);
 	for (size_t i = 0; i < n_dense; i++)
 		free(dense[i]);
 	free(dense);
