@@ -141,6 +141,9 @@ documented() {
 	told "(--timeout) in phase pause"
 }
 
+# Every thread of it, which takes a moment.
+stopped() { ! grep -hvE '^[0-9]+ \(.*\) T ' /proc/"$1"/task/*/stat; }
+
 @test "a server that is stopped answers nothing at all" {
 	endpoint one --tp 2
 	local server=$pid
@@ -152,6 +155,7 @@ documented() {
 	echo small.safetensors >&4
 	eventually 20 grep -q '"type":"result"' push.out
 	kill -STOP "$server"
+	eventually 5 stopped "$server"
 	echo small.safetensors >&4
 	exec 4>&-
 	sleep 2.5 # by then it was asked whether it lives; and nobody waits for a stopped process longer than that
