@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_state.h - what the files of the push share: push.c (the life of a run), push_open.c (before and
- * after), push_connect.c (who the endpoints are and what is legal), push_names.c (what the tensors are
- * called), push_fp8.c (who keeps FP8), push_values.c (what tensors are computed from), push_transfer.c
- * (buckets), push_protocol.h (how they get into servers), push_sender.c (turns of several), push_lead.c and
- * push_follow.c (several at once), push_verify.c (hashes), push_ledger.c (what stays written down, and who
- * else may push), push_files.c (descriptors). */
+ * after), push_plan.c (what is sent), push_group.c (to whom it is broadcast), push_connect.c (who the
+ * endpoints are and what is legal), push_names.c (what the tensors are called), push_fp8.c (who keeps FP8),
+ * push_values.c (what tensors are computed from), push_transfer.c (buckets), push_protocol.h (how they get
+ * into servers), push_sender.c (turns of several), push_lead.c and push_follow.c (several at once),
+ * push_verify.c (hashes), push_ledger.c (what stays written down, and who else may push), push_files.c
+ * (descriptors). */
 #ifndef WS_SYNC_PUSH_STATE_H
 #define WS_SYNC_PUSH_STATE_H
 
@@ -111,12 +112,26 @@ struct ws_push {
 	struct ws_err failure;             /* what *result->err points to */
 };
 
-/* push.c */
+/* push_plan.c */
+void push_name_source(struct ws_push *p, const struct ws_push_source *s);
 /* fallback: a config for a source without one; NULL. */
 int push_make_plan(struct ws_push *p, const struct ws_push_source *s, const char *fallback,
                    struct ws_err *err);
+/* A source that says nothing of its model is of the model that the endpoints run, where their config can
+ * be read here. What becomes FP8 is what they keep so, and a bucket is flattened where all understand it. */
+int push_plan_again(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err);
 void push_emit_plan(struct ws_push *p);
+
+/* push_group.c */
+/* What left may come back as something else, so its endpoints are then asked anew who they are. */
+void push_leave_dead_group(struct ws_push *p);
+int push_name_group(struct ws_push *p, struct ws_err *err); /* for the record: nobody hears of it yet */
+int push_init_group(struct ws_push *p, struct ws_err *err);
 void push_drop_group(struct ws_push *p); /* with the endpoints; there is one */
+uint64_t push_sent(const struct ws_push *p); /* payload bytes of the group, since it formed */
+int64_t push_first_byte(const struct ws_push *p); /* from the start of the run; 0: none has left */
+
+/* push.c */
 void push_forget_run(struct ws_push *p); /* what belongs to a run */
 void push_note_silence(struct ws_push *p, size_t i, const struct ws_err *said);
 /* After an error on the way to an endpoint that has everything: where it is not there any more, its weights

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push_group.c - the group of a push: its name, its forming, its end. */
+#include "push_protocol.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static const int64_t DESTROY_NS = 10 * WS_NS_PER_S;
+
+void push_leave_dead_group(struct ws_push *p)
+{
+	if (!p->group || ws_group_alive(p->group))
+		return;
+	push_warn(p, NULL, "a peer left group %s since the last push: making a new one",
+	          ws_group_name(p->group));
+	ws_group_close(p->group, NULL, ws_deadline_in(DESTROY_NS));
+	p->group = NULL;
+	p->sent_base = 0; /* the new one counts from there */
+}
+
+int push_name_group(struct ws_push *p, struct ws_err *err)
+{
+	if (p->group)
+		return 0;
+	if (!p->opts.group_name)
+		return ws_group_fresh_name(p->group_name, sizeof p->group_name, err);
+	/* Each of several senders is rank 0 of a group of its own. */
+	if (p->opts.senders > 1 && !push_together(p))
+		snprintf(p->group_name, sizeof p->group_name, "%s-%u", p->opts.group_name, p->opts.sender);
+	else
+		snprintf(p->group_name, sizeof p->group_name, "%s", p->opts.group_name);
+	return 0;
+}
+
+int push_init_group(struct ws_push *p, struct ws_err *err)
+{
+	if (p->group || p->protocol->groupless)
+		return 0;
+	const struct ws_group_opts opts = {
+		.http = p->http,
+		.members = p->members,
+		.n_members = p->opts.n_endpoints,
+		.senders = push_together(p) ? p->opts.senders : 1,
+		.ops = p->transport,
+		.gpu = p->gpu,
+		.master_address = p->opts.master_address,
+		.master_port = p->opts.master_port,
+		.name = p->group_name,
+		.own_requests = p->protocol->transfer != NULL,
+		.log = p->opts.log,
+		.cancel = p->opts.cancel,
+		.explain = p->explain,
+	};
+	if (ws_group_open(&opts, ws_deadline_min(p->until, ws_deadline_in(p->opts.init_ns)), &p->group,
+	                  err)) {
+		for (size_t i = 0; i < p->opts.n_endpoints; i++)
+			p->endpoints[i].grouped = false; /* who had joined was asked to leave */
+		return -1;
+	}
+	if (opts.own_requests)
+		return 0; /* nobody has joined it yet */
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		const struct ws_event ev = {
+			.type = WS_EV_ENDPOINT,
+			.endpoint = { .url = p->endpoints[i].url, .phase = WS_PHASE_INIT, .ok = true,
+			              .rank_offset = p->members[i].rank_offset,
+			              .ranks = p->members[i].ranks, .version = p->infos[i].version,
+			              .weight_version = p->infos[i].weight_version, .message = "",
+			              .ns = p->members[i].ns },
+		};
+		push_emit(p, &ev);
+	}
+	return 0;
+}
+
+void push_drop_group(struct ws_push *p)
+{
+	bool *lost = calloc(p->opts.n_endpoints, sizeof *lost);
+	char name[128];
+	snprintf(name, sizeof name, "%s", ws_group_name(p->group));
+	for (size_t i = 0; lost && i < p->opts.n_endpoints; i++)
+		lost[i] = p->endpoints[i].lost;
+	/* To leave takes no longer than to join may. */
+	ws_group_close(p->group, lost,
+	               push_patience(p, p->opts.init_ns < DESTROY_NS ? p->opts.init_ns : DESTROY_NS));
+	p->group = NULL;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		p->endpoints[i].grouped = lost && lost[i];
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		if (p->members[i].stays)
+			push_warn(p, p->endpoints[i].url, "refused to leave group %s, and keeps its memory", name);
+	for (size_t i = 0; lost && i < p->opts.n_endpoints; i++)
+		if (lost[i] && !p->endpoints[i].lost)
+			push_warn(p, p->endpoints[i].url, "did not answer the request to leave group "
+			          "%s: it may be stuck", name);
+	free(lost);
+}
+
+uint64_t push_sent(const struct ws_push *p)
+{
+	const struct ws_transport *t = ws_group_transport(p->group);
+	return t ? t->ops->sent(t, NULL) : 0;
+}
+
+int64_t push_first_byte(const struct ws_push *p)
+{
+	const struct ws_transport *t = ws_group_transport(p->group);
+	int64_t at = 0;
+	if (t)
+		t->ops->sent(t, &at);
+	return at > p->run_since ? at - p->run_since : 0;
+}

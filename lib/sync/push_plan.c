@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push_plan.c - what a push will send, and telling it. */
+#include "push_protocol.h"
+
+#include <stdio.h>
+
+void push_name_source(struct ws_push *p, const struct ws_push_source *s)
+{
+	size_t used = 0;
+	p->source_name[0] = 0;
+	for (size_t i = 0; i < s->n_paths && used + 1 < sizeof p->source_name; i++) {
+		const int n = snprintf(p->source_name + used, sizeof p->source_name - used, "%s%s",
+		                       i ? " " : "", s->paths[i]);
+		used += n > 0 ? (size_t)n : 0;
+	}
+}
+
+int push_make_plan(struct ws_push *p, const struct ws_push_source *s, const char *fallback,
+                   struct ws_err *err)
+{
+	const struct ws_plan_opts opts = {
+		.bucket_size = p->opts.bucket_size,
+		.format = p->format,
+		.include = p->opts.include,
+		.n_include = p->opts.n_include,
+		.exclude = p->opts.exclude,
+		.n_exclude = p->opts.n_exclude,
+	};
+	struct ws_transform_opts transform = { 0 };
+	const struct ws_input_opts input = {
+		.paths = s->paths, .n_paths = s->n_paths, .map = p->opts.map, .config = p->opts.config,
+		.fallback = fallback,
+		.sharded_tp = p->opts.sharded_tp, .sharded_ep = p->opts.sharded_ep,
+		.transform = p->opts.transform ? &transform : NULL,
+	};
+	if (p->opts.transform)
+		transform = *p->opts.transform;
+	if (p->server && !transform.quant)
+		transform.quant = ws_config_quant(p->server);
+	if (ws_input_open(&input, &p->input, err))
+		return -1;
+	return ws_plan_make(p->input.catalog, &opts, &p->plan, err);
+}
+
+int push_plan_again(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
+{
+	const char *dir = NULL;
+	const bool none = !p->input.config && !p->input.why.code;
+	if (push_find_server(p, err))
+		return -1;
+	for (size_t i = 0; none && !dir && i < p->opts.n_endpoints; i++)
+		dir = ws_audit_model_dir(&p->infos[i]);
+	const enum ws_load_format format = push_choose_format(p);
+	if (!dir && !p->server && format == p->format)
+		return 0;
+	p->format = format;
+	ws_plan_free(p->plan);
+	p->plan = NULL;
+	ws_input_close(&p->input);
+	return push_make_plan(p, s, dir, err);
+}
+
+static void tell_memory(const struct ws_push *p, struct ws_ev_plan *ev)
+{
+	uint64_t bytes = 0;
+	size_t payloads = 1;
+	for (size_t b = 0; b < p->plan->n_buckets; b++) {
+		const struct ws_plan_bucket *bucket = &p->plan->buckets[b];
+		bytes = bucket->bytes > bytes ? bucket->bytes : bytes;
+		if (p->plan->format != WS_FORMAT_FLATTENED && bucket->n > payloads)
+			payloads = bucket->n;
+	}
+	if (p->transport->memory)
+		p->transport->memory(p->plan->n_buckets, bytes, payloads, &ev->gpu_bytes, &ev->pinned_bytes);
+}
+
+void push_emit_plan(struct ws_push *p)
+{
+	unsigned world = 0;
+	for (size_t i = 0; p->known && i < p->opts.n_endpoints; i++)
+		world += (i == 0) + p->members[i].ranks;
+	const struct ws_plan *plan = p->plan;
+	const enum ws_push_flush flush = push_flush_when(p);
+	struct ws_event ev = {
+		.type = WS_EV_PLAN,
+		.plan = { .source = p->source_name, .digest = plan->digest, .tensors = plan->n_tensors,
+		          .skipped = plan->n_skipped, .buckets = plan->n_buckets, .bytes = plan->bytes,
+		          .bucket_size = p->opts.bucket_size == UINT64_MAX ? 0 : plan->bucket_size,
+		          .load_format = p->protocol == &push_disk              ? push_disk_format(p)
+		                         : plan->format == WS_FORMAT_FLATTENED ? "flattened_bucket" : "none",
+		          .disk_path = p->disk ? p->disk->path : NULL,
+		          .disk_bytes = p->disk ? p->disk->bytes : 0,
+		          .backend = p->transport->name, .protocol = p->protocol->name, .world_size = world,
+		          .sender = p->opts.sender, .senders = p->opts.senders,
+		          .dry_run = p->opts.dry_run },
+	};
+	tell_memory(p, &ev.plan);
+	push_emit(p, &ev);
+	for (size_t b = 0; b < plan->n_buckets; b++) {
+		const struct ws_plan_bucket *bucket = &plan->buckets[b];
+		for (size_t i = bucket->first; p->opts.list_tensors && i < bucket->first + bucket->n; i++) {
+			const struct ws_plan_tensor *t = &plan->tensors[i];
+			ev = (struct ws_event){ .type = WS_EV_TENSOR,
+				                .tensor = { .bucket = b, .name = t->name, .dtype = t->dtype,
+				                            .n_dims = t->n_dims, .dims = t->dims,
+				                            .bytes = t->bytes, .recipe = ws_recipe_name(t->recipe) } };
+			push_emit(p, &ev);
+		}
+		if (!p->opts.dry_run)
+			continue;
+		ev = (struct ws_event){ .type = WS_EV_BUCKET,
+			                .bucket = { .index = b, .count = plan->n_buckets,
+			                            .tensors = bucket->n, .bytes = bucket->bytes,
+			                            .flush = flush == WS_FLUSH_EVERY ||
+			                                     (flush == WS_FLUSH_LAST &&
+			                                      b + 1 == plan->n_buckets),
+			                            .planned = true } };
+		push_emit(p, &ev);
+	}
+}
