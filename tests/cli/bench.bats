@@ -92,11 +92,11 @@ endpoints_of() { pgrep -P "$1" -x wsync-endpoint || true; }
 	expect_status 10
 	try wsync-bench transport --join 127.0.0.1:1 --timeout 1s
 	expect_status 4
-	start one wsync-bench transport --remote 1 --listen "127.0.0.1:$port" --samples 5000 --min-size 1 --max-size 1MiB \
+	start one wsync-bench transport --remote 1 --listen "127.0.0.1:$port" --samples 1000 --min-size 64 --max-size 64MiB \
 		--factor 1024 --timeout 10s
 	root=$pid
 	start two wsync-bench transport --join "127.0.0.1:$port" --timeout 10s
-	eventually 30 grep -q broadcast one.out # of one byte: both are there, and larger ones follow
+	eventually 30 grep -q "gloo, 1 receiver" one.out # of 64 bytes: both are there, and large ones follow
 	try wsync-bench transport --join "127.0.0.1:$port" --timeout 2s
 	expect_status 5
 	err_has "are there already"
