@@ -56,7 +56,8 @@ def main():
     path = sys.argv[2]
     if sys.argv[1] == "far":
         raise_loopback()
-        child = subprocess.Popen(sys.argv[3:])
+        # It ends with us, who are ended by a signal.
+        child = subprocess.Popen(["setpriv", "--pdeathsig", "TERM"] + sys.argv[3:])
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(path)
         listener.listen()
