@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 struct ws_cancel run_cancel = WS_CANCEL_INIT;
@@ -24,14 +25,32 @@ static char notice[128];
 static size_t notice_len;
 static int stdout_errno; /* of the first flush that failed */
 
+/* timeout(1) tells its child and then its whole group, so the child hears one wish twice; so do programs
+ * under a terminal that goes away (SIGHUP and SIGTERM). Only a signal that comes later is a second wish. */
+enum { SAME_WISH_MS = 300 };
+
+static long long now_ms(void)
+{
+	struct timespec t = { 0, 0 };
+	clock_gettime(CLOCK_MONOTONIC, &t); /* async-signal-safe, says signal-safety(7) */
+	return t.tv_sec * 1000LL + t.tv_nsec / 1000000;
+}
+
+/* The three signals are blocked while it runs. */
 static void on_signal(int sig)
 {
+	static long long first_ms;
+	const int saved = errno;
+	if (received && now_ms() - first_ms < SAME_WISH_MS) {
+		errno = saved;
+		return;
+	}
 	if (received) {
 		signal(sig, SIG_DFL);
 		raise(sig); /* blocked until this handler returns, then it kills */
 		return;
 	}
-	const int saved = errno;
+	first_ms = now_ms();
 	received = sig;
 	ws_cancel_set(&run_cancel);
 	const size_t skip = run_line_open ? 0 : 1; /* the leading newline */
@@ -56,6 +75,8 @@ static void install_handlers(void)
 {
 	struct sigaction sa = { .sa_handler = on_signal }, old;
 	sigemptyset(&sa.sa_mask);
+	for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
+		sigaddset(&sa.sa_mask, signals[i]);
 	for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
 		if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
 			sigaction(signals[i], &sa, NULL);

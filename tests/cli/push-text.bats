@@ -89,6 +89,8 @@ hung() {
 		while not asked("/continue_generation") and time.time() < end:
 		    time.sleep(0.05)
 		p.terminate()
+		time.sleep(0.05)
+		p.terminate()  # the same wish: timeout(1) tells its child, then its whole group
 		try:
 		    p.wait(0.5)
 		    print("the first signal was enough")
@@ -100,4 +102,14 @@ hung() {
 		print(p.stderr.read().count("interrupted, cleaning up (again to quit at once)\n"))
 	PY
 	[ "$output" = $'True True\n1' ] || { echo "$output" >&2; false; }
+}
+
+# timeout(1) sends its signal twice, and no shell script should have to know.
+@test "a push ended by timeout cleans up" {
+	endpoint one --fault hang:update_weights_from_distributed:1
+	try timeout --preserve-status 1 wsync-push small.safetensors -e "$url"
+	expect_status 143
+	err_has "interrupted, cleaning up"
+	curl -sS --max-time 10 "$url/wsync/journal" | grep -q continue_generation ||
+		explain "the endpoint is still paused"
 }
