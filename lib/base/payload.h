@@ -3,7 +3,8 @@
  *
  * The model side describes bytes as spans; the data planes send them. A span is either a range of an
  * open file, which a socket transport hands to sendfile(2) so that no byte passes through user space,
- * or a function that makes the bytes (synthetic weights, quantizing, merging). */
+ * or a function that makes the bytes (synthetic weights, quantizing, merging). Bytes that are in a GPU's
+ * memory are made too, for whoever wants them elsewhere, and say where they are, for whoever does not. */
 #ifndef WS_BASE_PAYLOAD_H
 #define WS_BASE_PAYLOAD_H
 
@@ -16,12 +17,22 @@
  * rising, gapless order per payload sent; the same payload may be sent again later. */
 typedef int ws_fill_fn(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err *err);
 
+struct ws_place {
+	uint8_t gpu[16]; /* its UUID, as the driver has it */
+	uint64_t at;     /* an address, for this process on that GPU */
+};
+
+/* Where the span begins; the rest lies behind it. The address is good as long as what the span borrows
+ * from, and what context this thread has stays as it is. */
+typedef int ws_place_fn(void *ctx, struct ws_place *out, struct ws_err *err);
+
 struct ws_span {
 	uint64_t length; /* bytes; > 0 */
 	int fd;          /* >= 0: bytes [offset, offset+length) of this file; borrowed */
 	uint64_t offset;
 	ws_fill_fn *fill; /* used when fd < 0 */
 	void *ctx;
+	ws_place_fn *place; /* with a fill: its bytes are on a GPU already; NULL: they are not */
 };
 
 struct ws_payload {

@@ -89,10 +89,13 @@ struct cursor {
 	uint64_t in_span;
 };
 
+/* Ends early where a span begins that may be on this GPU. */
 static int fill(struct cursor *c, char *to, size_t room, size_t *filled, struct ws_err *err)
 {
 	for (*filled = 0; *filled < room && c->span < c->payload->n_spans;) {
 		const struct ws_span *s = &c->payload->spans[c->span];
+		if (s->place && c->in_span == 0 && *filled)
+			break;
 		const uint64_t left = s->length - c->in_span;
 		const size_t n = left < room - *filled ? (size_t)left : room - *filled;
 		if (s->fd >= 0 ? ws_file_pread(s->fd, "a file of the source", s->offset + c->in_span, to + *filled,
@@ -123,6 +126,25 @@ static int load_slot(struct ws_feed *f, struct cursor *c, ws_devptr to, size_t *
 	return 0;
 }
 
+/* A span that begins here and is on this GPU goes from where it is. *n 0: it does not. */
+static int copy_placed(struct ws_feed *f, struct cursor *c, ws_devptr to, size_t *n, struct ws_err *err)
+{
+	const struct ws_span *s = &c->payload->spans[c->span];
+	struct ws_place place;
+	*n = 0;
+	if (!s->place || c->in_span)
+		return 0;
+	if (s->place(s->ctx, &place, err))
+		return -1;
+	if (memcmp(place.gpu, ws_gpu_device(f->gpu)->uuid, sizeof place.gpu) != 0)
+		return 0;
+	if (ws_gpu_copy(f->gpu, to, place.at, s->length, f->stream, err))
+		return -1;
+	*n = s->length;
+	c->span++;
+	return 0;
+}
+
 int ws_feed_load(struct ws_feed *f, struct ws_feed_box *b, ws_deadline until, const struct ws_cancel *cancel,
                  struct ws_err *err)
 {
@@ -131,10 +153,12 @@ int ws_feed_load(struct ws_feed *f, struct ws_feed_box *b, ws_deadline until, co
 	if (b->loaded == 0 && make_room(f, b, err))
 		return -1;
 	for (uint64_t done = 0; done < p->length;) {
-		size_t n = 0;
+		const ws_devptr to = b->at + b->place + done;
+		size_t n;
 		if (ws_cancelled(cancel))
 			return ws_err_set(err, WS_ECANCELLED, "reading was cancelled");
-		if (load_slot(f, &c, b->at + b->place + done, &n, until, cancel, err))
+		if (copy_placed(f, &c, to, &n, err) ||
+		    (n == 0 && load_slot(f, &c, to, &n, until, cancel, err)))
 			return -1;
 		done += n;
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* feed.h - payloads from wherever their bytes are into memory of a GPU, through a ring of pinned memory:
- * while one piece is read or made, the one before it is copied.
+ * while one piece is read or made, the one before it is copied. What is on this GPU already is copied there.
  *
  * There are two boxes, so that one may be filled while the other is sent. One thread at a time calls
  * these, with the GPU current. */

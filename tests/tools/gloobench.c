@@ -132,7 +132,8 @@ static void send_items(struct group *g, struct ws_gloo *gloo)
 	struct ws_err err;
 	const uint64_t each = bytes / g->n;
 	for (size_t i = 0; i < g->n; i++) {
-		spans[i] = (struct ws_span){ each, g->bench->made ? -1 : file, i * each, make, NULL };
+		spans[i] = (struct ws_span){ .length = each, .fd = g->bench->made ? -1 : file,
+		                             .offset = i * each, .fill = make };
 		items[i] = (struct ws_payload){ each, &spans[i], 1 };
 	}
 	pthread_barrier_wait(&g->ready);

@@ -42,7 +42,7 @@ static int send_items(struct member *m, const struct plan *p)
 			/* all but the last byte from the file: two spans of different kinds */
 			spans[2 * i].length--;
 			spans[2 * i].fd = p->files[i];
-			spans[2 * i + 1] = (struct ws_span){ 1, p->files[i], p->lengths[i] - 1, NULL, NULL };
+			spans[2 * i + 1] = (struct ws_span){ .length = 1, .fd = p->files[i], .offset = p->lengths[i] - 1 };
 			items[i].n_spans = 2;
 		}
 	}
