@@ -32,6 +32,7 @@ void fake_unlock(const int *held);
 void fake_note(const char *function, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 CUresult fake_called(const char *function, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 CUresult fake_has_context(void);
+int fake_device(void); /* of this thread; -1: none */
 /* Something that would harm a real driver, or that it would not notice. The first is kept. */
 void fake_mistake(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
@@ -65,13 +66,14 @@ struct fake_work {
 	struct fake_event *event;
 	unsigned turn;          /* which record of the event */
 	bool hangs;
+	bool (*done)(void *arg); /* asked in its turn; NULL: it is */
 	void (*call)(void *arg);
 	void *arg;
 	char args[512];         /* of a kernel */
 };
 /* Does it, or puts it behind the stream's other work. A copy of *w is kept. */
 CUresult fake_do(CUstream s, const struct fake_work *w);
-void fake_finish_all(void);
+void fake_finish_all(void); /* of this thread's device, else of all */
 void fake_let_go(void);
 bool fake_touches(uint64_t at, size_t bytes); /* does work that is not done? */
 void fake_defer(bool on);

@@ -131,6 +131,13 @@ static bool enqueue(void *stream, void (*call)(void *arg), void *arg)
 	return fake_do((CUstream)stream, &w) == CUDA_SUCCESS;
 }
 
+static bool enqueue_until(void *stream, bool (*done)(void *arg), void (*call)(void *arg), void *arg)
+{
+	LOCKED;
+	const struct fake_work w = { .run = call_it, .done = done, .call = call, .arg = arg };
+	return fake_do((CUstream)stream, &w) == CUDA_SUCCESS;
+}
+
 static bool has_context(void)
 {
 	LOCKED;
@@ -150,10 +157,11 @@ static void let_go(void)
 	fake_let_go();
 }
 
+
 EXPORT extern const struct fake_cuda fake_cuda;
 const struct fake_cuda fake_cuda = { reset, refuse, set_devices, set_busy, set_deferred,
 	                             record, live, mistake, owns, enqueue, has_context, hang,
-	                             let_go };
+	                             let_go, enqueue_until, fake_device };
 
 /* ---- each call ---- */
 
@@ -198,6 +206,11 @@ static int device_of(CUcontext context)
 {
 	const unsigned *of = (const unsigned *)(void *)context;
 	return of >= fake.retained && of < fake.retained + MOST_DEVICES ? (int)(of - fake.retained) : -1;
+}
+
+int fake_device(void)
+{
+	return device_of(current);
 }
 
 CUresult fake_has_context(void)
@@ -559,6 +572,17 @@ EXPORT CUresult cuMemsetD8Async(CUdeviceptr dst, unsigned char byte, size_t byte
 		return CUDA_ERROR_INVALID_VALUE;
 	const struct fake_work w = { .run = fill, .dst = dst, .byte = byte, .bytes = bytes };
 	return fake_do(s, &w);
+}
+
+/* For programs, which no test can speak to: FAKE_CUDA_REFUSE="cuMemAlloc_v2 3 2" is refuse() of that. */
+__attribute__((constructor)) static void read_environment(void)
+{
+	const char *text = getenv("FAKE_CUDA_REFUSE");
+	char function[64] = "";
+	unsigned n = 0;
+	int rc = 0;
+	if (text && sscanf(text, "%63s %u %d", function, &n, &rc) == 3)
+		refuse(function, n, rc);
 }
 
 /* A test that did not ask must not pass all the same. */

@@ -33,6 +33,9 @@ struct fake_cuda {
 	 * A driver would wait with it in whatever frees memory. */
 	bool (*hang)(void *stream);
 	void (*let_go)(void);
+	/* In the stream's turn, asks whether it is done until it is, and then makes the call. */
+	bool (*enqueue_until)(void *stream, bool (*done)(void *arg), void (*call)(void *arg), void *arg);
+	int (*device)(void); /* of this thread; -1: none */
 };
 /* extern const struct fake_cuda fake_cuda; in the library */
 

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fake_nccl.c - a recording double of libnccl.so.2, for error paths and for what is asked of NCCL.
  *
- * It is no proof of transport: nothing leaves the process, and a broadcast notes the root's bytes in its
- * stream's turn. It holds its caller to what NCCL's manual says of non-blocking communicators: only their
+ * It is no proof of transport: a broadcast notes the root's bytes in its stream's turn, and nothing leaves the
+ * process, unless FAKE_NCCL_TOGETHER is set: then ranks are those of several processes (fake_wire_nccl.c).
+ * It holds its caller to what NCCL's manual says of non-blocking communicators: only their
  * state may be asked for while they are in progress, what is destroyed was finalized, nothing is used after
  * its end, ids were made here, the config is one that NCCL takes, and a GPU is current. Beside the double of
  * libcuda it also wants device memory and does its broadcasts as late as that says. */
 #include "fake_nccl.h"
 #include "fake_cuda.h"
+#include "fake_wire_nccl.h"
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -22,16 +24,11 @@
 #define EXPORT __attribute__((visibility("default")))
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
 
-enum { SUCCESS, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, IN_PROGRESS = 7 };
-
 struct comm {
 	struct comm *next;
 	unsigned pending; /* queries until it is ready */
 	bool finalized;
-};
-
-struct id {
-	char bytes[128];
+	struct fake_wire *wire; /* NULL: alone */
 };
 
 struct config {
@@ -50,7 +47,8 @@ static struct {
 	bool hanging;
 	char mistake[128];
 	struct comm *comms;
-	struct id made; /* by the last ncclGetUniqueId */
+	struct fake_id made; /* by the last ncclGetUniqueId */
+	bool together;
 	unsigned char *received;
 	size_t n_received;
 } fake = { .lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP, .version = 22809 };
@@ -71,7 +69,7 @@ static void reset(void)
 	LOCKED;
 	fake.length = fake.n_received = 0;
 	fake.record[0] = '\0';
-	fake.rc = fake.broken = SUCCESS;
+	fake.rc = fake.broken = FAKE_SUCCESS;
 	fake.busy = 0;
 	fake.hanging = false;
 	fake.version = 22809;
@@ -141,6 +139,20 @@ EXPORT extern const struct fake_nccl fake_nccl;
 const struct fake_nccl fake_nccl = { reset, refuse, set_version, set_busy, set_hanging, set_broken,
 	                             record, live, mistake, received };
 
+/* For programs, which no test can speak to. FAKE_NCCL_REFUSE="ncclBroadcast 3 6" is refuse() of that. */
+__attribute__((constructor)) static void read_environment(void)
+{
+	const char *version = getenv("FAKE_NCCL_VERSION"), *text = getenv("FAKE_NCCL_REFUSE");
+	char function[64] = "";
+	unsigned n = 0;
+	int rc = 0;
+	fake.together = getenv("FAKE_NCCL_TOGETHER") != NULL;
+	if (version)
+		fake.version = atoi(version);
+	if (text && sscanf(text, "%63s %u %d", function, &n, &rc) == 3)
+		refuse(function, n, rc);
+}
+
 __attribute__((destructor)) static void judge(void)
 {
 	const size_t n = live();
@@ -172,18 +184,18 @@ static int called(const char *function, const char *fmt, ...)
 	const int n = snprintf(fake.record + fake.length, left, "%s%s%s\n", function, args[0] ? " " : "", args);
 	if (n > 0 && (size_t)n < left)
 		fake.length += (size_t)n;
-	if (fake.rc == SUCCESS || (fake.failing[0] && strcmp(fake.failing, function) != 0))
-		return SUCCESS;
+	if (fake.rc == FAKE_SUCCESS || (fake.failing[0] && strcmp(fake.failing, function) != 0))
+		return FAKE_SUCCESS;
 	if (fake.after == 0)
 		return fake.rc;
 	fake.after--;
-	return SUCCESS;
+	return FAKE_SUCCESS;
 }
 
 #define CALLED(...) \
 	do { \
 		const int rc_ = called(__func__, __VA_ARGS__); \
-		if (rc_ != SUCCESS) \
+		if (rc_ != FAKE_SUCCESS) \
 			return rc_; \
 	} while (0)
 
@@ -223,10 +235,15 @@ static struct comm *comm_of(void *handle)
 	return c;
 }
 
+static bool is_pending(const struct comm *c)
+{
+	return c->pending || (c->wire && fake_wire_state(c->wire) == FAKE_IN_PROGRESS);
+}
+
 static struct comm *idle_comm(void *handle)
 {
 	struct comm *c = comm_of(handle);
-	if (c && c->pending)
+	if (c && is_pending(c))
 		wrong("a communicator is used while it is in progress");
 	return c;
 }
@@ -237,13 +254,15 @@ static void forget(struct comm *c)
 	while (*at != c)
 		at = &(*at)->next;
 	*at = c->next;
+	if (c->wire)
+		fake_wire_leave(c->wire);
 	free(c);
 }
 
 static int begin(struct comm *c)
 {
 	c->pending = fake.busy;
-	return c->pending ? IN_PROGRESS : SUCCESS;
+	return is_pending(c) ? FAKE_IN_PROGRESS : FAKE_SUCCESS;
 }
 
 EXPORT int ncclGetVersion(int *number)
@@ -251,7 +270,7 @@ EXPORT int ncclGetVersion(int *number)
 	LOCKED;
 	CALLED("%s", "");
 	*number = fake.version;
-	return SUCCESS;
+	return FAKE_SUCCESS;
 }
 
 EXPORT const char *ncclGetErrorString(int rc)
@@ -266,33 +285,41 @@ EXPORT const char *ncclGetErrorString(int rc)
 EXPORT const char *ncclGetLastError(void *handle)
 {
 	(void)handle;
-	return "what went wrong\x1b[31m\nmore of it";
+	return fake.together ? fake_wire_words() : "what went wrong\x1b[31m\nmore of it";
 }
 
-EXPORT int ncclGetUniqueId(struct id *out)
+EXPORT int ncclGetUniqueId(struct fake_id *out)
 {
 	LOCKED;
 	CALLED("%s", "");
+	if (fake.together)
+		return fake_wire_id(out) ? FAKE_SUCCESS : FAKE_SYSTEM_ERROR;
 	for (size_t i = 0; i < sizeof fake.made.bytes; i++)
 		fake.made.bytes[i] = (char)(i * 7 + 1);
 	*out = fake.made;
-	return SUCCESS;
+	return FAKE_SUCCESS;
 }
 
-EXPORT int ncclCommInitRankConfig(void **out, int n, struct id id, int rank, const struct config *config)
+EXPORT int ncclCommInitRankConfig(void **out, int n, struct fake_id id, int rank, const struct config *config)
 {
 	LOCKED;
 	*out = NULL;
 	CALLED("%d of %d, size %zu version %u %s", rank, n, config->size, config->version,
 	       config->blocking ? "blocking" : "non-blocking");
 	want_a_gpu();
-	if (n < 1 || rank < 0 || rank >= n || memcmp(&id, &fake.made, sizeof id) != 0)
-		return INVALID_ARGUMENT;
+	if (n < 1 || rank < 0 || rank >= n || (!fake.together && memcmp(&id, &fake.made, sizeof id) != 0))
+		return FAKE_INVALID_ARGUMENT;
 	if (config->magic != 0xcafebeef || config->size < 20 || config->version < 21400)
-		return INVALID_ARGUMENT;
+		return FAKE_INVALID_ARGUMENT;
 	struct comm *c = calloc(1, sizeof *c);
 	if (!c)
-		return 2;
+		return FAKE_SYSTEM_ERROR;
+	if (fake.together) {
+		const struct fake_wire_opts opts = { id, rank, n, fake.version, cuda() ? cuda()->device() : 0 };
+		c->wire = fake_wire_join(&opts);
+		if (!c->wire)
+			return free(c), FAKE_INVALID_ARGUMENT;
+	}
 	c->next = fake.comms;
 	fake.comms = c;
 	*out = c;
@@ -302,15 +329,15 @@ EXPORT int ncclCommInitRankConfig(void **out, int n, struct id id, int rank, con
 EXPORT int ncclCommGetAsyncError(void *handle, int *state)
 {
 	LOCKED;
-	if (fake.rc != SUCCESS) /* else a poll would fill the record */
+	if (fake.rc != FAKE_SUCCESS) /* else a poll would fill the record */
 		CALLED("%s", "");
 	struct comm *c = comm_of(handle);
 	if (!c)
-		return INVALID_ARGUMENT;
-	*state = c->pending ? IN_PROGRESS : fake.broken;
+		return FAKE_INVALID_ARGUMENT;
+	*state = c->pending ? FAKE_IN_PROGRESS : c->wire ? fake_wire_state(c->wire) : fake.broken;
 	if (c->pending && c->pending != UINT_MAX)
 		c->pending--;
-	return SUCCESS;
+	return FAKE_SUCCESS;
 }
 
 struct broadcast {
@@ -335,6 +362,17 @@ static void receive(void *arg)
 	free(arg);
 }
 
+static int broadcast_together(struct comm *c, void *at, size_t n, void *stream)
+{
+	struct fake_move *m = fake_wire_move(c->wire, at, n);
+	if (!m || !cuda())
+		return FAKE_INTERNAL_ERROR;
+	if (cuda()->enqueue_until(stream, fake_wire_moved, fake_wire_over, m))
+		return begin(c);
+	fake_wire_over(m);
+	return FAKE_INVALID_ARGUMENT;
+}
+
 EXPORT int ncclBroadcast(const void *from, void *to, size_t n, int type, int root, void *handle, void *stream)
 {
 	LOCKED;
@@ -342,17 +380,19 @@ EXPORT int ncclBroadcast(const void *from, void *to, size_t n, int type, int roo
 	want_a_gpu();
 	struct comm *c = idle_comm(handle);
 	if (!c || c->finalized || from != to || n == 0 || type > 1 || root != 0)
-		return INVALID_ARGUMENT;
+		return FAKE_INVALID_ARGUMENT;
 	if (cuda() && !cuda()->owns((uintptr_t)to, n))
 		wrong("a broadcast of memory that is not the device's");
+	if (c->wire)
+		return broadcast_together(c, to, n, stream);
 	struct broadcast *b = malloc(sizeof *b);
 	if (!b)
-		return 2;
+		return FAKE_SYSTEM_ERROR;
 	*b = (struct broadcast){ from, n };
 	if (!cuda())
 		receive(b);
 	else if ((fake.hanging && !cuda()->hang(stream)) || !cuda()->enqueue(stream, receive, b))
-		return free(b), INVALID_ARGUMENT;
+		return free(b), FAKE_INVALID_ARGUMENT;
 	return begin(c);
 }
 
@@ -362,8 +402,10 @@ EXPORT int ncclCommFinalize(void *handle)
 	CALLED("%s", "");
 	struct comm *c = idle_comm(handle);
 	if (!c || c->finalized)
-		return INVALID_USAGE;
+		return FAKE_INVALID_USAGE;
 	c->finalized = true;
+	if (c->wire)
+		fake_wire_finalize(c->wire);
 	return begin(c);
 }
 
@@ -373,7 +415,7 @@ EXPORT int ncclCommDestroy(void *handle)
 	const int rc = called(__func__, "%s", ""); /* where it fails, nothing is left to be tried again */
 	struct comm *c = idle_comm(handle);
 	if (!c)
-		return INVALID_ARGUMENT;
+		return FAKE_INVALID_ARGUMENT;
 	if (!c->finalized)
 		wrong("a communicator is destroyed that was not finalized");
 	forget(c);
@@ -385,14 +427,14 @@ EXPORT int ncclCommAbort(void *handle)
 {
 	LOCKED;
 	const int rc = fake.rc;
-	fake.rc = SUCCESS;
+	fake.rc = FAKE_SUCCESS;
 	called(__func__, "%s", "");
 	fake.rc = rc;
 	struct comm *c = comm_of(handle);
 	if (!c)
-		return INVALID_ARGUMENT;
+		return FAKE_INVALID_ARGUMENT;
 	forget(c);
 	if (cuda())
 		cuda()->let_go();
-	return SUCCESS;
+	return FAKE_SUCCESS;
 }

@@ -6,12 +6,14 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
 
 struct stream {
 	struct stream *next;
 	struct fake_work *first, **end;
+	int device;
 };
 
 struct fake_event {
@@ -47,11 +49,12 @@ static struct stream *stream_of(CUstream s)
 
 static void wait_for(struct fake_work *w);
 
-/* It hangs, or waits for a stream that does. */
+/* It hangs, or is not done by those outside that do it, or waits for a stream of that kind. */
 static bool is_stuck(const struct stream *s)
 {
 	const struct fake_work *w = s->first;
-	return w && (w->hangs || (w->run == wait_for && w->event->reached < w->turn && is_stuck(w->event->in)));
+	return w && (w->hangs || (w->done && !w->done(w->arg)) ||
+	             (w->run == wait_for && w->event->reached < w->turn && is_stuck(w->event->in)));
 }
 
 static void do_one(struct stream *s)
@@ -72,9 +75,29 @@ static void go_on(struct stream *s)
 		do_one(s);
 }
 
+/* What a query finds done: all that can be, or one thing more. */
+static void do_some(struct stream *s)
+{
+	if (deferred)
+		do_one(s);
+	else
+		go_on(s);
+}
+
+/* A driver waits for what others do; for how long, nobody can say. */
+static void wait_a_little(struct stream *s)
+{
+	static const struct timespec nap = { .tv_nsec = 1000000 };
+	for (int i = 0; i < 2000 && s->first && s->first->done; i++) {
+		nanosleep(&nap, NULL);
+		go_on(s);
+	}
+}
+
 static void finish(struct stream *s)
 {
 	go_on(s);
+	wait_a_little(s);
 	if (!s->first)
 		return;
 	fake_mistake("a driver would wait here for a kernel that hangs");
@@ -89,15 +112,20 @@ void fake_let_go(void)
 	for (struct stream *s = streams; s; s = s->next)
 		for (struct fake_work *w = s->first; w; w = w->next)
 			w->hangs = false;
-	if (!deferred)
-		fake_finish_all();
+	if (deferred)
+		return;
+	go_on(&null_stream);
+	for (struct stream *s = streams; s; s = s->next)
+		go_on(s); /* one whose work others do may wait */
 }
 
 void fake_finish_all(void)
 {
+	const int device = fake_device();
 	finish(&null_stream);
 	for (struct stream *s = streams; s; s = s->next)
-		finish(s);
+		if (device < 0 || s->device == device)
+			finish(s);
 }
 
 CUresult fake_do(CUstream handle, const struct fake_work *w)
@@ -145,6 +173,7 @@ EXPORT CUresult cuStreamCreate(CUstream *out, unsigned flags)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	s->end = &s->first;
+	s->device = fake_device();
 	s->next = streams;
 	streams = s;
 	*out = (CUstream)(void *)s;
@@ -186,7 +215,7 @@ EXPORT CUresult cuStreamQuery(CUstream handle)
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (is_busy())
 		return CUDA_ERROR_NOT_READY;
-	do_one(s);
+	do_some(s);
 	return s->first ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
@@ -265,7 +294,7 @@ EXPORT CUresult cuEventQuery(CUevent handle)
 	if (is_busy())
 		return CUDA_ERROR_NOT_READY;
 	if (e->reached < e->recorded)
-		do_one(e->in);
+		do_some(e->in);
 	return e->reached < e->recorded ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
