@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* http_core.h - what the files of http.h share: the only ones that know libcurl.
+ *
+ *   http.c          the calls in flight, and waiting for them
+ *   http_request.c  what a call asks of libcurl: headers, body, limits
+ *   http_explain.c  how a call ended, in a sentence */
+#ifndef WS_NET_HTTP_CORE_H
+#define WS_NET_HTTP_CORE_H
+
+#include "http.h"
+
+#include <curl/curl.h>
+
+struct ws_http {
+	CURLM *multi;
+	struct curl_slist *headers; /* of every request with a body */
+	struct curl_slist *plain;   /* of every other request */
+	int64_t connect_ns;
+	size_t max_reply;
+	const struct ws_log *log;
+	struct ws_http_flight *flights;
+	struct ws_http_watch watch;
+};
+
+/* What a call needs while it is in flight. */
+struct ws_http_flight {
+	struct ws_http *http;
+	struct ws_http_call *call;
+	CURL *easy;
+	size_t body_at;             /* bytes of the body that libcurl took */
+	int64_t start_ns;
+	struct ws_http_flight *prev, *next;
+	char reason[CURL_ERROR_SIZE];
+};
+
+/* The headers of every request; api_key may be NULL. */
+int ws_http_make_headers(struct ws_http *h, const char *api_key, struct ws_err *err);
+void ws_http_free_headers(struct ws_http *h);
+/* Everything that f's handle must know before it starts. */
+void ws_http_prepare(struct ws_http_flight *f);
+
+/* When a repetition is refused, by us or by a port where nobody listens any more, libcurl has forgotten
+ * what the first attempt sent. */
+bool ws_http_was_sent_before(const struct ws_http_flight *f, CURLcode code);
+/* Why a call failed. Returns -1. */
+int ws_http_explain(const struct ws_http_flight *f, CURLcode code, struct ws_err *err);
+
+#endif

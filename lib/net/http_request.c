@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* http_request.c - what a call asks of libcurl.
+ *
+ * A POST is sent at most once. libcurl repeats a request by itself when a kept-alive connection
+ * turns out to be dead before a byte of the reply came, and would do so for a POST on which the
+ * server may have acted. It can only do that when it can rewind the body: bodies are therefore
+ * given to it through a read function that cannot seek, and a POST without a body never uses an old
+ * connection. What then may still be repeated is a GET, or a POST of which no body byte had left.
+ *
+ * Python servers close idle connections after 5 s, so none is used again that was idle for more
+ * than 3. */
+#include "http_core.h"
+
+#include "wsync/version.h"
+
+#include <arpa/inet.h>
+#include <string.h>
+
+enum { MAX_IDLE_S = 3 };
+
+/* ---- headers ---- */
+
+static void free_headers(struct curl_slist *list)
+{
+	for (struct curl_slist *h = list; h; h = h->next)
+		explicit_bzero(h->data, strlen(h->data)); /* one of them is the key */
+	curl_slist_free_all(list);
+}
+
+static int add_header(struct curl_slist **list, const char *text, struct ws_err *err)
+{
+	struct curl_slist *grown = curl_slist_append(*list, text);
+	if (!grown)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	*list = grown;
+	return 0;
+}
+
+static int add_key(struct ws_http *h, const char *key, struct ws_err *err)
+{
+	for (const char *p = key; *p; p++)
+		if ((unsigned char)*p < 0x20 || *p == 0x7f)
+			return ws_err_set(err, WS_EUSAGE, "API key: has control characters");
+	struct ws_buf line;
+	ws_buf_init(&line, 64 * 1024);
+	ws_buf_printf(&line, "Authorization: Bearer %s", key);
+	int rc = ws_buf_check(&line, "API key", err);
+	if (!rc)
+		rc = add_header(&h->headers, line.data, err);
+	if (!rc)
+		rc = add_header(&h->plain, line.data, err);
+	if (line.data)
+		explicit_bzero(line.data, line.cap);
+	ws_buf_free(&line);
+	return rc;
+}
+
+int ws_http_make_headers(struct ws_http *h, const char *api_key, struct ws_err *err)
+{
+	/* Without "Expect:" a large body waits for a "100 Continue" that few servers send. */
+	if (add_header(&h->headers, "Content-Type: application/json", err) ||
+	    add_header(&h->headers, "Expect:", err))
+		return -1;
+	return api_key ? add_key(h, api_key, err) : 0;
+}
+
+void ws_http_free_headers(struct ws_http *h)
+{
+	free_headers(h->headers);
+	free_headers(h->plain);
+}
+
+/* ---- one call ---- */
+
+static size_t take_reply(char *bytes, size_t size, size_t n, void *user)
+{
+	struct ws_http_flight *f = user;
+	return ws_buf_add(&f->call->reply, bytes, size * n) ? 0 : size * n;
+}
+
+static size_t give_body(char *dst, size_t size, size_t n, void *user)
+{
+	struct ws_http_flight *f = user;
+	const size_t left = f->call->body_len - f->body_at;
+	if (!left) /* a repetition that did not rewind: better an error than a body cut short */
+		return CURL_READFUNC_ABORT;
+	const size_t take = left < size * n ? left : size * n;
+	memcpy(dst, f->call->body + f->body_at, take);
+	f->body_at += take;
+	return take;
+}
+
+/* By its text alone: a name that must be looked up could block. */
+static bool names_loopback(const char *url)
+{
+	const char *host = strstr(url, "://");
+	host = host ? host + 3 : url;
+	char name[256];
+	const bool bracket = *host == '[';
+	host += bracket;
+	const size_t n = strcspn(host, bracket ? "]" : ":/?#");
+	if (n >= sizeof name)
+		return false;
+	memcpy(name, host, n);
+	name[n] = '\0';
+	struct in_addr v4;
+	struct in6_addr v6;
+	if (inet_pton(AF_INET, name, &v4) == 1)
+		return ntohl(v4.s_addr) >> 24 == 127;
+	if (inet_pton(AF_INET6, name, &v6) == 1)
+		return IN6_IS_ADDR_LOOPBACK(&v6) ||
+		       (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
+	const char *localhost = "localhost";
+	const size_t m = strlen(localhost);
+	return n >= m && !strcasecmp(name + n - m, localhost) && (n == m || name[n - m - 1] == '.');
+}
+
+static long limit_ms(int64_t ns)
+{
+	const int64_t ms = ns / WS_NS_PER_MS + 1; /* 0 would mean no limit */
+	return ms > INT32_MAX ? INT32_MAX : (long)ms;
+}
+
+static void set_limits(const struct ws_http *h, CURL *easy, const struct ws_http_call *call)
+{
+	if (call->until != WS_FOREVER)
+		curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, limit_ms(ws_deadline_left(call->until)));
+	curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, limit_ms(h->connect_ns));
+	curl_easy_setopt(easy, CURLOPT_MAXFILESIZE_LARGE, (curl_off_t)h->max_reply);
+	curl_easy_setopt(easy, CURLOPT_MAXAGE_CONN, (long)MAX_IDLE_S);
+	curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(easy, CURLOPT_TCP_NODELAY, 1L);
+	curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+	curl_easy_setopt(easy, CURLOPT_DISALLOW_USERNAME_IN_URL, 1L);
+#if LIBCURL_VERSION_NUM >= 0x075500
+	curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+#else
+	curl_easy_setopt(easy, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
+#endif
+#if LIBCURL_VERSION_NUM >= 0x075700
+	/* A name that is being looked up in a thread must not hold up a deadline or a cancel. */
+	curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
+#endif
+	if (names_loopback(call->url))
+		curl_easy_setopt(easy, CURLOPT_NOPROXY, "*");
+}
+
+static void set_request(const struct ws_http *h, CURL *easy, struct ws_http_flight *f)
+{
+	const struct ws_http_call *call = f->call;
+	curl_easy_setopt(easy, CURLOPT_URL, call->url);
+	curl_easy_setopt(easy, CURLOPT_PRIVATE, (void *)f);
+	curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, f->reason);
+	curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_reply);
+	curl_easy_setopt(easy, CURLOPT_WRITEDATA, (void *)f);
+	curl_easy_setopt(easy, CURLOPT_USERAGENT, "wsync/" WSYNC_VERSION);
+	if (strcmp(call->method, "POST")) {
+		if (strcmp(call->method, "GET"))
+			curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, call->method);
+		curl_easy_setopt(easy, CURLOPT_HTTPHEADER, h->plain);
+		return;
+	}
+	curl_easy_setopt(easy, CURLOPT_POST, 1L);
+	curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)call->body_len);
+	curl_easy_setopt(easy, CURLOPT_READFUNCTION, give_body);
+	curl_easy_setopt(easy, CURLOPT_READDATA, (void *)f);
+	curl_easy_setopt(easy, CURLOPT_HTTPHEADER, h->headers);
+	if (!call->body_len)
+		curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, 1L);
+}
+
+void ws_http_prepare(struct ws_http_flight *f)
+{
+	set_limits(f->http, f->easy, f->call);
+	set_request(f->http, f->easy, f);
+}
