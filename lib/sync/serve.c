@@ -6,8 +6,10 @@
  * update before it. The model-update lock is taken by an update outside of a pause, which then waits
  * until no request runs; while paused, updates go ahead and a continue waits for them. */
 #include "serve_corrupt.h"
+#include "serve_group.h"
 #include "serve_lineage.h"
 #include "serve_model.h"
+#include "serve_routes.h"
 #include "serve_toy.h"
 
 #include "http.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_buckets.c - requests that announce several buckets at once. */
 #include "serve_core.h"
+#include "serve_decode.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,6 +7,8 @@
  * of all ranks, in the type in which they were sent, so that they can be compared with what was sent.
  * What nothing was ever loaded into is left out. "tensors" tells the type and the shape that the bytes
  * were taken for: bfloat16 that was read as float16 has the same bytes. */
+#include "hash.h"
+#include "serve_call.h"
 #include "serve_lineage.h"
 #include "serve_model.h"
 

@@ -4,6 +4,7 @@
  *
  * Pause and continue answer with a "status" and no "success", flush with plain text: so do the
  * servers. */
+#include "serve_call.h"
 #include "serve_lineage.h"
 #include "serve_model.h"
 

@@ -5,6 +5,7 @@
  * (WS_EUSAGE, answered by the web framework); a value that torch or the loader cannot use is an
  * exception in the scheduler (any other code, answered as success=false). Unknown fields are ignored.
  * Everything here works on memory alone. */
+#include "serve_decode.h"
 #include "serve_core.h"
 #include "serve_fields.h"
 #include "serve_lineage.h"

@@ -6,6 +6,9 @@
  *
  * The whole checkpoint is loaded under the names it has; what cannot be opened changes nothing. What
  * was loaded is from then on the model that the endpoint says it runs, by its path and its name. */
+#include "hash.h"
+#include "serve_call.h"
+#include "serve_intake.h"
 #include "serve_lineage.h"
 #include "serve_model.h"
 

@@ -2,6 +2,7 @@
 /* serve_fault.c - misbehaviour by appointment: KIND:ROUTE:K, flip:ROUTE:K:TENSOR, and
  * corrupt:ROUTE:K:HOW (serve_corrupt_parse.c). */
 #include "serve_corrupt.h"
+#include "serve_routes.h"
 
 #include "wsync/str.h"
 

@@ -9,6 +9,7 @@
 #ifndef WS_SYNC_SERVE_GENERATE_H
 #define WS_SYNC_SERVE_GENERATE_H
 
+#include "serve_call.h"
 #include "serve_toy.h"
 
 enum {

@@ -3,6 +3,8 @@
  *
  * As in the servers, a tensor whose shape does not fit is refused only after its bytes were received,
  * and weights are live before the flush that may fail. */
+#include "serve_intake.h"
+#include "serve_call.h"
 #include "serve_corrupt.h"
 #include "serve_lineage.h"
 #include "serve_model.h"

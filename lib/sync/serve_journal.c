@@ -3,7 +3,9 @@
  *
  * A request stands in the journal from the moment it begins, with status 0 until it is answered, so
  * that a test can see the one that hangs. Beyond the limit requests are only counted. */
-#include "serve_core.h"
+#include "serve_journal.h"
+#include "serve_call.h"
+#include "serve_group.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,8 +4,9 @@
  * An exception that nobody catches in a server's scheduler takes the whole server down: the scheduler
  * signals its parent, which kills every process. Clients see connections that close without an
  * answer, all of them at once, and from then on nobody listens. */
-#include "serve_core.h"
 #include "serve_lineage.h"
+#include "serve_call.h"
+#include "serve_group.h"
 
 #include "wsync/str.h"
 

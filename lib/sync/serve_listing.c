@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_listing.c - the route that tells names and shapes: with a model those of its runtime
  * parameters as one rank has them, without one what was received. */
+#include "serve_call.h"
 #include "serve_model.h"
 
 #include <stdio.h>

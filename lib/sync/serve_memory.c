@@ -5,6 +5,7 @@
  * released weights are gone: they come back as zeros, unless there is a backup. Whoever releases while
  * requests run, or resumes what was not released, kills the scheduler; so does an update into weights
  * that are not there. /sleep and /wake_up, which are another server's, are the same for all tags. */
+#include "serve_call.h"
 #include "serve_lineage.h"
 #include "serve_model.h"
 

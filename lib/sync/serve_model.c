@@ -4,6 +4,7 @@
  * The memory of a rank is one anonymous mapping, so that what nobody ever wrote costs nothing and
  * reads as zeros: also the padding of vocabularies, which no tensor covers. */
 #include "serve_model.h"
+#include "hash.h"
 
 #include "serve_convert.h"
 #include "wsync/str.h"

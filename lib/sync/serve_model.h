@@ -14,6 +14,7 @@
 
 #include "serve_boxes.h"
 #include "serve_core.h"
+#include "serve_decode.h"
 
 #include "wsync/config.h"
 #include "wsync/layout.h"

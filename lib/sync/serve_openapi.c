@@ -3,8 +3,9 @@
  *
  * A client that wants to know what a server can reads this first. Servers whose bodies are decoded by
  * another library than FastAPI's own (xorl's) show routes without fields. */
-#include "serve_core.h"
+#include "serve_call.h"
 #include "serve_lineage.h"
+#include "serve_routes.h"
 
 #include <stdio.h>
 #include <string.h>

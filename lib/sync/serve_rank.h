@@ -3,9 +3,11 @@
 #ifndef WS_SYNC_SERVE_RANK_H
 #define WS_SYNC_SERVE_RANK_H
 
+#include "serve_group.h"
 #include "serve_model.h"
 
 #include "gloo.h"
+#include "hash.h"
 #include "store.h"
 
 struct ws_serve_rank {

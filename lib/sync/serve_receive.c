@@ -3,6 +3,9 @@
  *
  * Tensors come by broadcasts that block, one at a time in the order of the list; when all are there
  * they are loaded in one call. Types are few, and the cache is not flushed unless asked. */
+#include "serve_call.h"
+#include "serve_group.h"
+#include "serve_intake.h"
 #include "serve_lineage.h"
 #include "serve_model.h"
 

@@ -6,10 +6,12 @@
  * the same list of pieces, each a range of a parameter's rows from one training rank. Names are the
  * server's own. One that is not known is skipped, which its sender does not
  * learn; nothing is computed anew from what came. */
+#include "serve_scatter.h"
+#include "serve_call.h"
 #include "serve_corrupt.h"
+#include "serve_intake.h"
 #include "serve_lineage.h"
 #include "serve_rank.h"
-#include "serve_scatter.h"
 
 #include "gloo_p2p.h"
 

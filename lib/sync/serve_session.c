@@ -3,8 +3,8 @@
  *
  * Both exist for weights that are packed after loading: the first call makes them loadable again, the
  * last one packs them anew. Nothing is packed here, but order and refusals are as there. */
+#include "serve_call.h"
 #include "serve_lineage.h"
-#include "serve_core.h"
 
 #include <string.h>
 

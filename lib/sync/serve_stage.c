@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_stage.c - tensors that are received whole, of all buckets, before any of them is loaded. */
+#include "serve_intake.h"
 #include "serve_model.h"
 
 #include <stdlib.h>

@@ -6,8 +6,11 @@
  *
  * Taken is one form of the many that servers take: flattened buckets of tensors in host memory
  * (pickle.h). Each rank reads its own element, and all of them must hold the same tensors. */
+#include "hash.h"
 #include "base64.h"
 #include "pickle.h"
+#include "serve_call.h"
+#include "serve_intake.h"
 #include "serve_lineage.h"
 #include "serve_model.h"
 

@@ -5,6 +5,7 @@
  * and numbers that are off by a few percent give sums that are. Of a large tensor some rows are
  * looked at: that every bit counts is the hash's part. Codes in FP8 are taken with the scales of
  * their blocks, as the numbers that they stand for. */
+#include "hash.h"
 #include "serve_toy.h"
 
 #include "number.h"

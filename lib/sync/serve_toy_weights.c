@@ -6,6 +6,7 @@
  * ranks in the type of their parameters, so that it does not matter over how many ranks they are
  * divided, nor in which type they were sent. Where ranks hold copies and one of them differs, that
  * counts too. What nothing was ever loaded into is not there. */
+#include "hash.h"
 #include "serve_model.h"
 #include "serve_toy.h"
 

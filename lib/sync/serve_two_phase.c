@@ -8,6 +8,9 @@
  * The thread owns its memory and the request's body; the endpoint's weights are touched by complete
  * alone. A receive that takes too long is forgotten by xorl-legacy, its thread left to itself, and
  * stays prepared for ever with xorl. */
+#include "serve_call.h"
+#include "serve_group.h"
+#include "serve_intake.h"
 #include "serve_lineage.h"
 #include "serve_model.h"
 

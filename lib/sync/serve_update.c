@@ -3,6 +3,9 @@
  *
  * What surprises, as in the servers: flush_cache is on when absent; and an init answers when its whole
  * group is there, the scheduler waiting meanwhile. */
+#include "serve_call.h"
+#include "serve_group.h"
+#include "serve_intake.h"
 #include "serve_lineage.h"
 #include "serve_model.h"
 

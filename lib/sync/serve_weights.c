@@ -6,6 +6,7 @@
  * later one with the same content, can be received in place in one piece. What comes in another type than
  * before has it from then on: without a model there is none that would be right. It moves to a new place
  * only where the old one is too small, at most three times. */
+#include "hash.h"
 #include "serve_core.h"
 
 #include <stdlib.h>

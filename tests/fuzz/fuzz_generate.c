@@ -3,6 +3,7 @@
  * answered with what the readers of answers take. Answers that would take long are read and not
  * run. */
 #include "serve_generate.h"
+#include "serve_routes.h"
 
 #include "wsync/logprobs.h"
 

@@ -5,6 +5,7 @@
 #define WS_TEST_SERVE_RANK0_H
 
 #include "gloo.h"
+#include "hash.h"
 #include "http.h"
 #include "serve_core.h"
 #include "store.h"

@@ -3,6 +3,7 @@
 #ifndef TESTS_SERVE_SMALL_H
 #define TESTS_SERVE_SMALL_H
 
+#include "hash.h"
 #include "serve_convert.h"
 #include "serve_model.h"
 

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Buckets as pickles, base64, and the endpoint that takes them; torch's word is in tests/peers. */
 #include "base64.h"
+#include "hash.h"
 #include "pickle.h"
 #include "serve_core.h"
+#include "serve_routes.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The embedded endpoint without network: requests go straight to its handler. */
 #include "serve_core.h"
+#include "serve_decode.h"
+#include "serve_routes.h"
 
 #include <inttypes.h>
 #include <setjmp.h>

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How the servers that the endpoint plays differ, without network. */
 #include "serve_core.h"
+#include "serve_decode.h"
 #include "serve_lineage.h"
+#include "serve_routes.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

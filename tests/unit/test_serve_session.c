@@ -2,6 +2,7 @@
 /* What stands around updates, without network: sessions, post-processing, memory given away. */
 #include "serve_core.h"
 #include "serve_lineage.h"
+#include "serve_routes.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve_call.h - one request in work, and the routes that work on it. */
+#ifndef WS_SYNC_SERVE_CALL_H
+#define WS_SYNC_SERVE_CALL_H
+
+#include "serve_core.h"
+#include "serve_decode.h"
+#include "serve_http.h"
+
+struct ws_serve_call {
+	struct ws_serve *serve;
+	const struct ws_serve_request *rq;
+	struct ws_serve_reply *rp;
+	const struct ws_json *body;
+	enum ws_serve_fault_kind fault; /* those left to the route: drop, die, flip of an update */
+	const char *spoils;             /* flip */
+	const struct ws_serve_fault *corrupt; /* NULL: none is due */
+	bool counts_paused;             /* the answer says how many requests were paused: none */
+	struct ws_serve_note note;
+	struct ws_json *own_body;   /* the same, to be freed; NULL: the route has taken it */
+};
+
+/* What borrowed from the body outlives the request: the caller frees it. */
+struct ws_json *ws_serve_take_body(struct ws_serve_call *c);
+
+/* {"success","message"} with 200 or 400. */
+void ws_serve_answer(struct ws_serve_call *c, bool success, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/* 400 in the shape of the servers' validation handler. */
+void ws_serve_answer_invalid(struct ws_serve_call *c, const char *message);
+
+/* What nobody catches in a real server's scheduler: the end of this endpoint. */
+void ws_serve_crash(struct ws_serve_call *c, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* An assertion: some servers catch it, most do not. */
+void ws_serve_fail_without_group(struct ws_serve_call *c, const char *name);
+/* In the scheduler, after the tensors: flush and version as asked, and the answer. */
+void ws_serve_finish_update(struct ws_serve_call *c, const struct ws_serve_update *u,
+                            const char *success);
+/* False, and answered: the server wants a session around this. */
+bool ws_serve_may_update(struct ws_serve_call *c);
+/* In the scheduler. False, and answered: they were released. */
+bool ws_serve_has_weights(struct ws_serve_call *c);
+unsigned ws_serve_tag_count(void);
+const char *ws_serve_tag_name(unsigned i);
+
+/* The routes. The reply is an empty 200 of JSON when they begin. */
+void ws_serve_route_health(struct ws_serve_call *c);
+void ws_serve_route_health_generate(struct ws_serve_call *c);
+void ws_serve_route_model_info(struct ws_serve_call *c);
+void ws_serve_route_server_info(struct ws_serve_call *c);
+void ws_serve_route_models(struct ws_serve_call *c);
+void ws_serve_route_journal(struct ws_serve_call *c);
+void ws_serve_route_pause(struct ws_serve_call *c);
+void ws_serve_route_continue(struct ws_serve_call *c);
+void ws_serve_route_version(struct ws_serve_call *c);
+void ws_serve_route_flush(struct ws_serve_call *c);
+void ws_serve_route_openapi(struct ws_serve_call *c);
+void ws_serve_route_init(struct ws_serve_call *c);
+void ws_serve_route_destroy(struct ws_serve_call *c);
+void ws_serve_route_update(struct ws_serve_call *c);
+void ws_serve_route_weight_version(struct ws_serve_call *c);
+void ws_serve_route_receive(struct ws_serve_call *c);
+void ws_serve_route_scatter(struct ws_serve_call *c);
+void ws_serve_route_tensor(struct ws_serve_call *c);
+void ws_serve_route_disk(struct ws_serve_call *c);
+void ws_serve_route_begin(struct ws_serve_call *c);
+void ws_serve_route_end(struct ws_serve_call *c);
+void ws_serve_route_post_process(struct ws_serve_call *c);
+void ws_serve_route_release(struct ws_serve_call *c);
+void ws_serve_route_resume(struct ws_serve_call *c);
+void ws_serve_route_sleep(struct ws_serve_call *c);
+void ws_serve_route_wake(struct ws_serve_call *c);
+void ws_serve_route_prepare(struct ws_serve_call *c);
+void ws_serve_route_complete(struct ws_serve_call *c);
+void ws_serve_route_checker(struct ws_serve_call *c);
+void ws_serve_route_checksums(struct ws_serve_call *c);
+void ws_serve_route_list(struct ws_serve_call *c);
+void ws_serve_route_values(struct ws_serve_call *c);
+void ws_serve_route_generate(struct ws_serve_call *c);
+
+#endif

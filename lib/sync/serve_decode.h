@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve_decode.h - requests for groups and for weights, decoded and checked: with the servers' defaults,
+ * and what they refuse in their words. */
+#ifndef WS_SYNC_SERVE_DECODE_H
+#define WS_SYNC_SERVE_DECODE_H
+
+#include "json.h"
+#include "serve_fault.h"
+#include "serve_fields.h"
+#include "serve_weights.h"
+
+#include <stdbool.h>
+
+struct ws_serve;
+struct ws_serve_load;           /* serve_model.h */
+struct ws_serve_lineage_traits; /* serve_lineage.h */
+
+struct ws_serve_init {
+	const char *address, *group, *backend; /* borrowed from the JSON, as below */
+	uint16_t port;
+	unsigned rank_offset, world_size;
+};
+
+struct ws_serve_update {
+	const char *group, *version, *load_format; /* the latter two may be NULL */
+	bool flush, abort_all, flattened, free_kv_cache;
+	bool from_files;            /* no broadcast limits the types, and each lies by itself */
+	bool staged;                /* every rank's bytes are compared, whatever is kept of them */
+	struct ws_serve_slot *slots;
+	size_t n;
+	uint64_t bytes;
+	enum ws_serve_fault_kind fault;
+	const char *spoils;         /* FLIP: of the tensors like this the last one */
+	const struct ws_serve_fault *corrupt; /* due when they are loaded; NULL: nothing is */
+	struct ws_serve_load *load; /* where the bytes go instead of the slots' data; NULL: there */
+};
+
+/* WS_EUSAGE: a validation error, answered in FastAPI's shape. */
+int ws_serve_decode_init(const struct ws_json *body, struct ws_serve_init *out, struct ws_err *err);
+int ws_serve_decode_update(const struct ws_json *body, const struct ws_serve_lineage_traits *traits,
+                           struct ws_serve_update *out, struct ws_err *err);
+void ws_serve_update_fini(struct ws_serve_update *u);
+
+/* Several buckets, received one after the other and loaded together. */
+struct ws_serve_buckets {
+	struct ws_serve_update all;      /* owns the slots */
+	struct ws_serve_update *buckets; /* pieces of them */
+	size_t n;
+	int64_t announced;               /* num_buckets */
+};
+/* "buckets" and "num_buckets", or names, dtypes and shapes for exactly one. None is no error. */
+int ws_serve_decode_buckets(const struct ws_json *body, struct ws_serve_buckets *out,
+                            struct ws_err *err);
+int ws_serve_check_buckets(const struct ws_serve *s, struct ws_serve_buckets *b, struct ws_err *err);
+void ws_serve_buckets_fini(struct ws_serve_buckets *b);
+/* Of a request for shares: decodes and plans it, and says how many pieces that makes. Needs a model. */
+int ws_serve_plan_scatter(const struct ws_serve *s, const struct ws_json *body, size_t *pieces,
+                          struct ws_err *err);
+
+int ws_serve_decode_lists(const struct ws_json *body, struct ws_serve_update *u, struct ws_err *err);
+/* What torch and the loader would refuse about the request alone, before a byte is received. */
+int ws_serve_check_init(const struct ws_serve *s, const struct ws_serve_init *in, struct ws_err *err);
+int ws_serve_check_update(const struct ws_serve *s, struct ws_serve_update *u, struct ws_err *err);
+/* What they find when the bytes have come: views that cannot be made, shapes that changed. */
+int ws_serve_check_views(const struct ws_serve_update *u, struct ws_err *err); /* of those flattened */
+int ws_serve_check_load(const struct ws_serve *s, const struct ws_serve_update *u,
+                        struct ws_err *err);
+
+#endif

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve_intake.h - the tensors of a request on their way to where they belong, whichever way they come. */
+#ifndef WS_SYNC_SERVE_INTAKE_H
+#define WS_SYNC_SERVE_INTAKE_H
+
+#include "serve_decode.h"
+#include "serve_journal.h"
+
+/* How their bytes arrive: into u->load, or else slots[i].data where that is not NULL. keep false:
+ * nowhere. */
+struct ws_serve_intake {
+	int (*bring)(struct ws_serve *s, void *ctx, struct ws_serve_update *u, bool keep,
+	             struct ws_err *err);
+	void *ctx;
+};
+/* In the scheduler: brings them and keeps them, or loads them into the model. */
+int ws_serve_take_in(struct ws_serve *s, const struct ws_serve_intake *in, struct ws_serve_update *u,
+                     struct ws_serve_note *note, struct ws_err *err);
+/* Likewise, into parameters of exactly these names, from the slots' data. Needs a model's memory. */
+int ws_serve_copy_direct(struct ws_serve *s, const struct ws_serve_update *u, struct ws_serve_note *note,
+                         struct ws_err *err);
+void ws_serve_count_update(struct ws_serve *s, const struct ws_serve_update *u,
+                           const struct ws_serve_note *note);
+void ws_serve_note_update(struct ws_serve_note *note, const struct ws_serve_update *u);
+
+/* Received into memory of its own, and from there to where it belongs. */
+struct ws_serve_stage {
+	struct ws_serve_buckets buckets;
+	uint8_t *block;                  /* NULL: only hashes are kept */
+};
+int ws_serve_stage_allocate(struct ws_serve *s, struct ws_serve_stage *st, struct ws_err *err);
+/* A struct ws_serve_intake's. */
+int ws_serve_stage_bring(struct ws_serve *s, void *stage, struct ws_serve_update *u, bool keep,
+                         struct ws_err *err);
+void ws_serve_stage_fini(struct ws_serve_stage *st);
+
+#endif

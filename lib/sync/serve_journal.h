@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve_journal.h - what an endpoint was asked, and what came of it. */
+#ifndef WS_SYNC_SERVE_JOURNAL_H
+#define WS_SYNC_SERVE_JOURNAL_H
+
+#include "wsync/buf.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ws_serve;
+
+enum { WS_SERVE_MAX_ROUTES = 64 }; /* calls are counted by route */
+
+enum ws_serve_tri { WS_TRI_NONE, WS_TRI_FALSE, WS_TRI_TRUE };
+
+/* One request as remembered. Strings are copies, cut where they are too long. */
+struct ws_serve_note {
+	char method[8], path[64];
+	unsigned status;          /* 0: not answered yet, or never */
+	int64_t at_ns, ns;        /* since the endpoint started; duration */
+	enum ws_serve_tri flush;  /* of an update: flush_cache as understood */
+	char fault[16];
+	char group[128];
+	char mode[12];
+	char load_format[24];
+	char weight_version[64];
+	char corrupted[160];      /* the first tensor that a fault changed */
+	uint64_t tensors, bytes, duplicates;
+	bool model;               /* of an update: the following were counted */
+	uint64_t loaded, ignored;
+	char *ignored_names;      /* of the first ones, each ended by a NUL; owned; NULL: none */
+	size_t ignored_len;
+	char message[192];
+};
+
+struct ws_serve_journal {
+	struct ws_serve_note **blocks; /* of so many each that nothing has to move as they become more */
+	size_t n;
+	uint64_t omitted;         /* beyond the limit, or for want of memory */
+	uint64_t calls[WS_SERVE_MAX_ROUTES];
+	/* Totals over successful receives. */
+	uint64_t updates, flushes, failed_flushes, tensors, bytes, duplicates, loaded, ignored;
+	size_t distinct;
+};
+
+/* Both under the lock. begin returns the place for end; SIZE_MAX: not remembered. */
+size_t ws_serve_journal_begin(struct ws_serve_journal *j, const struct ws_serve_note *note);
+/* Takes ignored_names. */
+void ws_serve_journal_end(struct ws_serve_journal *j, size_t place, const struct ws_serve_note *note);
+void ws_serve_journal_fini(struct ws_serve_journal *j);
+void ws_serve_journal_write(struct ws_serve *s, struct ws_buf *out); /* takes the lock */
+
+#endif
