@@ -313,8 +313,8 @@ static bool brief_answer(const struct ws_hang *h, struct ws_buf *out)
 void ws_hang_tell_briefly(const struct ws_hang *h, struct ws_buf *out)
 {
 	char time[NUM];
-	const int64_t s = h->waited_ns / WS_NS_PER_S;
-	if (s >= 10) /* more digits would say nothing */
+	const int64_t s = (h->waited_ns + WS_NS_PER_S / 2) / WS_NS_PER_S;
+	if (s >= 10) /* more digits would say nothing, and the first word may come some ms before its time */
 		ws_buf_printf(out, "waiting %lld s for ", (long long)s);
 	else
 		ws_buf_printf(out, "waiting %s for ", ws_format_duration(time, NUM, h->waited_ns));
