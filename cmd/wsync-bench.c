@@ -73,7 +73,7 @@ static const struct opt opts[] = {
 	OPT_PUSHING_TIMES(&cfg.pushing),
 	OPT_CHOICE(0, "verify", verifies, &cfg.verify, "as of wsync-push (names)"),
 	OPT_FLAG(0, "keep-group", &cfg.keep_group, "one group for all samples, as wsync-push --stdin has it"),
-	OPT_SWITCH(0, "alone", &cfg.alone, "read and make the source alone too, beside each push (yes)"),
+	OPT_SWITCH(0, "alone", &cfg.alone, "measure source and wire alone too, beside each push (yes)"),
 	OPT_GROUP_FOR("Sweep", "sweep"),
 	OPT_LIST(0, "buckets", "SIZE", &cfg.buckets, "a bucket size to try; repeatable (64MiB 256MiB 512MiB 1GiB)"),
 	OPT_LIST(0, "formats", "NAME", &cfg.formats, "a load format to try; repeatable (flattened_bucket)"),

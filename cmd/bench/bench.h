@@ -48,12 +48,16 @@ struct report {
 	const struct bench_config *cfg;
 	struct report_row *rows; /* owned */
 	size_t n;
+	const char *const *definitions; /* NULL: there are none, or they were told */
+	double load;             /* of the machine, before the first sample */
 	bool headed, failed;     /* the table has its head; out of memory */
 	int64_t errors;          /* of all rows that were looked at */
 };
 
-/* What is measured and how the figures are made, before the first of them; and on what. */
+/* What will be measured and how the figures are made: definitions stay. Nothing is told yet, for what was
+ * asked for may not be there. */
 void report_begin(struct report *r, const char *const *definitions);
+void report_open(void *report); /* of a ws_bench_sink: tells that, and on what, once */
 void report_row(void *report, const struct ws_bench_row *row); /* of a ws_bench_sink */
 /* The line on what bounds, the plot, and whether bytes were wrong. */
 int report_end(struct report *r, struct ws_err *err);

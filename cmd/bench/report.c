@@ -36,10 +36,8 @@ static void tell_machine(struct report *r)
 {
 	struct utsname u = { 0 };
 	char processor[128];
-	double load = 0;
 	uname(&u);
 	find_processor(processor, sizeof processor);
-	(void)getloadavg(&load, 1);
 	const long n = sysconf(_SC_NPROCESSORS_ONLN);
 	struct ws_jw *w = ui_line(r->ui, "machine");
 	if (w) {
@@ -48,26 +46,36 @@ static void tell_machine(struct report *r)
 		ws_jw_int(w, "processors", n);
 		ws_jw_str(w, "system", u.sysname);
 		ws_jw_str(w, "release", u.release);
-		ws_jw_double(w, "load", load);
+		ws_jw_double(w, "load", r->load);
 		ui_line_end(r->ui);
 	}
 	if (!r->cfg->csv)
 		ui_say(r->ui, "wsync %s on %ld x %s, %s %s, load %.1f\n", ws_version(), n, processor, u.sysname,
-		       u.release, load);
+		       u.release, r->load);
 	fflush(stdout); /* the first row may take long */
 }
 
 void report_begin(struct report *r, const char *const *definitions)
 {
+	r->definitions = definitions;
+	(void)getloadavg(&r->load, 1);
+}
+
+void report_open(void *report)
+{
+	struct report *r = report;
+	if (!r->definitions)
+		return;
 	ui_begin(r->ui);
 	if (!r->cfg->csv) {
-		for (size_t i = 0; definitions[i]; i++)
-			ui_say(r->ui, "%s%s%s\n", ui_on(r->ui, UI_DIM), definitions[i], ui_off(r->ui));
+		for (size_t i = 0; r->definitions[i]; i++)
+			ui_say(r->ui, "%s%s%s\n", ui_on(r->ui, UI_DIM), r->definitions[i], ui_off(r->ui));
 		ui_say(r->ui, "%s%llu samples after %llu to warm up; median and p99 (nearest rank%s) of them. "
 		       "GB is 10^9 bytes.%s\n", ui_on(r->ui, UI_DIM), (unsigned long long)r->cfg->samples,
 		       (unsigned long long)r->cfg->warmups,
 		       r->cfg->samples < 100 ? ": of fewer than 100 the greatest" : "", ui_off(r->ui));
 	}
+	r->definitions = NULL;
 	tell_machine(r);
 }
 
@@ -185,6 +193,7 @@ static void say_row(struct report *r, const struct report_row *k)
 void report_row(void *report, const struct ws_bench_row *row)
 {
 	struct report *r = report;
+	report_open(r);
 	if (!keep_row(r, row))
 		return;
 	const struct report_row *k = &r->rows[r->n - 1];

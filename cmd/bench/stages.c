@@ -12,7 +12,7 @@ struct ws_bench_opts bench_opts(struct bench_job *job)
 {
 	return (struct ws_bench_opts){
 		.samples = (unsigned)job->cfg->samples, .warmups = (unsigned)job->cfg->warmups,
-		.check = job->cfg->check, .sink = { .row = report_row, .ctx = &job->report },
+		.check = job->cfg->check, .sink = { .begin = report_open, .row = report_row, .ctx = &job->report },
 		.log = &job->ui->log, .cancel = &run_cancel,
 	};
 }

@@ -13,8 +13,10 @@
 static const char *const push_definitions[] = {
 	"push: whole jobs as wsync-push makes them; every nanosecond belongs to one phase, and they add up to the",
 	"total. transfer is sending, apply is waiting for the servers' answers after the last byte, verify is what",
-	"--verify asks for. rate is the checkpoint's bytes / median. ratio of transfer: over the rate of reading and",
-	"making the same tensors alone, timed beside it; near 1 means that the wire hides behind the source.", NULL
+	"--verify asks for. rate is the checkpoint's bytes / median. In turns with each job its parts alone: the",
+	"source, which is reading and making the same tensors; the wire, which is the transfer of the same plan with",
+	"all bytes made before, in memory. efficiency is the longer part / the transfer: 1 where the other hides",
+	"behind it wholly. ratio of transfer: its rate over that of its source alone.", NULL
 };
 
 struct whole {
@@ -55,6 +57,20 @@ static int run_whole(struct whole *w, bool alone, struct ws_bench_bound *bound, 
 	return ws_bench_push(&o, &b, w->job->cfg->keep_group, bound, err);
 }
 
+static void say_overlap(struct bench_job *job, const struct ws_bench_bound *b)
+{
+	char source[32], wire[32], transfer[32];
+	ws_format_duration(transfer, sizeof transfer, b->phase_ns[WS_PHASE_TRANSFER]);
+	ws_format_duration(source, sizeof source, b->supply_ns);
+	if (b->wire_ns)
+		ui_say(job->ui, "overlap: source alone %s, wire alone %s, together %s: efficiency %.2f (%.2f..%.2f)\n",
+		       source, ws_format_duration(wire, sizeof wire, b->wire_ns), transfer, b->efficiency.median,
+		       b->efficiency.min, b->efficiency.max);
+	else if (b->supply_ns)
+		ui_say(job->ui, "overlap: source alone %s, transfer %s; the wire alone was not measured: %s\n", source,
+		       transfer, b->why_no_wire);
+}
+
 static void say_bound(struct bench_job *job, const struct ws_bench_bound *b)
 {
 	char total[32], speed[32], wire[32];
@@ -63,7 +79,12 @@ static void say_bound(struct bench_job *job, const struct ws_bench_bound *b)
 		ws_jw_str(w, "bound", b->bound);
 		ws_jw_int(w, "total_ns", b->total_ns);
 		ws_jw_int(w, "supply_ns", b->supply_ns);
+		ws_jw_int(w, "wire_ns", b->wire_ns);
+		ws_jw_str(w, "why_no_wire", b->why_no_wire);
 		ws_jw_double(w, "overlap", b->overlap);
+		ws_jw_double(w, "efficiency", b->efficiency.median);
+		ws_jw_double(w, "efficiency_min", b->efficiency.min);
+		ws_jw_double(w, "efficiency_max", b->efficiency.max);
 		ws_jw_uint(w, "bytes", b->bytes);
 		ws_jw_uint(w, "wire_bytes", b->wire_bytes);
 		ws_jw_uint(w, "buckets", b->buckets);
@@ -75,9 +96,8 @@ static void say_bound(struct bench_job *job, const struct ws_bench_bound *b)
 	       ws_format_duration(total, sizeof total, b->total_ns), b->buckets, b->buckets == 1 ? "" : "s",
 	       ws_format_rate(speed, sizeof speed, b->bytes, b->total_ns),
 	       ws_format_size(wire, sizeof wire, b->wire_bytes));
-	if (b->overlap > 0)
-		ui_say(job->ui, "; its source alone takes %.0f %% of the transfer", b->overlap * 100);
 	ui_say(job->ui, "\n");
+	say_overlap(job, b);
 }
 
 int bench_push(void *ctx, const struct opt_args *args, struct ws_err *err)
@@ -154,6 +174,11 @@ static void total_only(void *ctx, const struct ws_bench_row *row)
 	report_row(to->report, &as);
 }
 
+static void begin_report(void *ctx)
+{
+	report_open(((struct renamed *)ctx)->report);
+}
+
 static int run_choice(struct whole *w, const struct choice *c, struct best *best, struct ws_err *err)
 {
 	struct renamed to = { .report = &w->job->report, .choice = *c };
@@ -165,7 +190,9 @@ static int run_choice(struct whole *w, const struct choice *c, struct best *best
 	const bool quantized = strcmp(c->quantize, "none") != 0;
 	snprintf(to.name, sizeof to.name, "%.20s%s%.20s", c->bucket, quantized ? " " : "",
 	         quantized ? c->quantize : "");
-	o.sink = (struct ws_bench_sink){ .row = total_only, .ctx = &to };
+	o.sink.row = total_only;
+	o.sink.ctx = &to;
+	o.sink.begin = begin_report;
 	if (ws_bench_push(&o, &b, w->job->cfg->keep_group, &bound, err))
 		return -1;
 	if (!best->any || bound.total_ns < best->total_ns)

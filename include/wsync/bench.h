@@ -51,6 +51,9 @@ struct ws_bench_ratio { double median, min, max; };
 bool ws_bench_ratio(const struct ws_bench_row *row, struct ws_bench_ratio *out);
 
 struct ws_bench_sink {
+	/* What is to be measured is there, and the first time of all was taken: rows will follow. May be called
+	 * more than once; may be NULL. */
+	void (*begin)(void *ctx);
 	void (*row)(void *ctx, const struct ws_bench_row *row);
 	void *ctx;
 };
@@ -77,6 +80,7 @@ struct ws_bench_load {
 	const char *const *paths; /* a checkpoint, as for a push */
 	size_t n_paths;
 	const struct ws_transform_opts *transform; /* NULL: tensors as they are */
+	uint64_t bucket_size;     /* 0: 64 MiB */
 	bool cold;                /* the files are dropped from the page cache before each sample */
 	uint64_t most;            /* at most so many bytes, from the first tensor on; 0: all */
 };
@@ -113,23 +117,30 @@ int ws_bench_receive(const char *master, uint16_t port, const char *host, int64_
 
 /* ---- push: the whole job ---- */
 
-/* What bounds a transfer. The parts are measured alone and together, in turns. */
+/* What bounds a transfer. Its parts are measured alone and all of it together, in turns: the source, which
+ * is reading and making the tensors; and the wire, which is the transfer of a push of the same plan whose
+ * bytes were made before and lie in memory. */
 struct ws_bench_push {
 	const struct ws_push_opts *push; /* its sink is not used */
 	const char *const *paths;
 	size_t n_paths;
-	bool alone;                /* measure reading and making alone too, for the efficiency */
+	bool alone;                /* measure the parts too, for the efficiency */
 };
 struct ws_bench_bound {
 	int64_t supply_ns;         /* reading and making the tensors alone; 0: not measured */
+	int64_t wire_ns;           /* the wire alone; 0: not measured, */
+	const char *why_no_wire;   /* and why; NULL: nobody wanted it */
+	/* Of each turn the longer part over the transfer: 1 where the other hides behind it wholly. A median of
+	 * 0: not measured. */
+	struct ws_bench_ratio efficiency;
 	int64_t phase_ns[WS_PHASE_COUNT]; /* medians of whole jobs */
 	int64_t total_ns;
 	uint64_t bytes, wire_bytes;
 	size_t buckets;
 	const char *bound;         /* "source", "wire", "apply", "verify", "control": what took longest */
-	double overlap;            /* supply_ns over the transfer: 1 where the wire hides behind its source; 0: unknown */
+	double overlap;            /* supply_ns over the transfer; 0: unknown */
 };
-/* Rows: total, each phase, the transfer's rate. The group is made anew for each sample unless the push
+/* Rows: total, each phase, each part alone. The group is made anew for each sample unless the push
  * keeps it (stdin of wsync-push): keep. */
 int ws_bench_push(const struct ws_bench_opts *opts, const struct ws_bench_push *b, bool keep,
                   struct ws_bench_bound *out, struct ws_err *err);

@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push.c - whole jobs, taken apart by the phases that they themselves account for, and beside each of
- * them its source read alone. */
+/* push.c - whole jobs, taken apart by the phases that they themselves account for, and in turns with each of
+ * them its parts: the source read and made alone, and the wire alone. */
 #include "load.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { PHASES = WS_PHASE_COUNT };
+enum { PHASES = WS_PHASE_COUNT, PARTS = 3 };
 
 struct whole {
 	const struct ws_bench_opts *opts;
 	const struct ws_bench_push *what;
 	struct ws_push_opts push;
+	struct ws_push_ready ready; /* what the wire alone sends */
+	bool wire;                  /* it can be measured alone */
+	const char *why_no_wire;
 	struct ws_push *kept; /* NULL: each job has a group of its own */
 	struct bench_load load;
-	int64_t *total, *supply, *phases[PHASES];
+	int64_t *total, *supply, *on_wire, *phases[PHASES];
 	struct ws_ev_end end; /* of the last */
 };
 
@@ -32,12 +35,29 @@ static int run_job(struct whole *w, struct ws_ev_end *end, struct ws_err *err)
 	return rc;
 }
 
-static int take_pair(struct whole *w, unsigned at, struct ws_err *err)
+static int take_supply(struct whole *w, unsigned at, struct ws_err *err)
 {
-	if (ws_cancelled(w->opts->cancel))
-		return ws_err_set(err, WS_ECANCELLED, "cancelled");
-	if (w->what->alone && bench_load_run(&w->load, &w->supply[at], err))
+	return w->what->alone ? bench_load_run(&w->load, &w->supply[at], err) : 0;
+}
+
+static int take_wire(struct whole *w, unsigned at, struct ws_err *err)
+{
+	struct ws_ev_end end;
+	if (!w->wire)
+		return 0;
+	w->ready.wanted = true;
+	const int rc = run_job(w, &end, err);
+	w->ready.wanted = false;
+	if (rc)
 		return -1;
+	w->on_wire[at] = end.ns[WS_PHASE_TRANSFER];
+	w->why_no_wire = w->ready.why;
+	w->wire = !w->ready.why;
+	return 0;
+}
+
+static int take_whole(struct whole *w, unsigned at, struct ws_err *err)
+{
 	if (run_job(w, &w->end, err))
 		return -1;
 	w->total[at] = w->end.total_ns;
@@ -46,12 +66,29 @@ static int take_pair(struct whole *w, unsigned at, struct ws_err *err)
 	return 0;
 }
 
+/* Each begins every third turn. */
+static int take_turn(struct whole *w, unsigned i, unsigned at, struct ws_err *err)
+{
+	static int (*const parts[PARTS])(struct whole *, unsigned, struct ws_err *) = { take_whole, take_wire,
+		                                                                        take_supply };
+	for (unsigned k = 0; k < PARTS; k++) {
+		if (ws_cancelled(w->opts->cancel))
+			return ws_err_set(err, WS_ECANCELLED, "cancelled");
+		if (parts[(i + k) % PARTS](w, at, err))
+			return -1;
+	}
+	return 0;
+}
+
 static int take_all(struct whole *w, struct ws_err *err)
 {
 	const struct ws_bench_opts *o = w->opts;
-	for (unsigned i = 0; i < o->warmups + o->samples; i++)
-		if (take_pair(w, i < o->warmups ? 0 : i - o->warmups, err))
+	for (unsigned i = 0; i < o->warmups + o->samples; i++) {
+		if (take_turn(w, i, i < o->warmups ? 0 : i - o->warmups, err))
 			return -1;
+		if (i == 0)
+			bench_begin(o);
+	}
 	return 0;
 }
 
@@ -64,7 +101,15 @@ static int64_t median(const int64_t *ns, size_t n)
 	return sum.median;
 }
 
-/* The transfer goes no faster than its source alone: within a fifth, that is what it waits for. */
+/* The longer part is what the other waits for. Where the wire cannot be had alone, a source that takes four
+ * fifths of the transfer is. */
+static const char *judge_transfer(const struct ws_bench_bound *b)
+{
+	const int64_t transfer = b->phase_ns[WS_PHASE_TRANSFER];
+	const bool source = b->wire_ns ? b->supply_ns > b->wire_ns : b->supply_ns >= transfer / 5 * 4;
+	return b->supply_ns && source ? "source" : "wire";
+}
+
 static const char *judge(const struct ws_bench_bound *b)
 {
 	const int64_t transfer = b->phase_ns[WS_PHASE_TRANSFER], apply = b->phase_ns[WS_PHASE_APPLY];
@@ -74,23 +119,55 @@ static const char *judge(const struct ws_bench_bound *b)
 		return "verify";
 	if (control > transfer && control > apply)
 		return "control";
-	if (apply > transfer)
-		return "apply";
-	return b->supply_ns && b->supply_ns >= transfer / 5 * 4 ? "source" : "wire";
+	return apply > transfer ? "apply" : judge_transfer(b);
+}
+
+/* Of the pairs, as every ratio is. */
+static void rate_overlap(const struct whole *w, struct ws_bench_bound *out)
+{
+	const unsigned n = w->opts->samples;
+	int64_t *longer = calloc(n, sizeof *longer);
+	for (unsigned i = 0; longer && i < n; i++)
+		longer[i] = w->supply[i] > w->on_wire[i] ? w->supply[i] : w->on_wire[i];
+	const struct ws_bench_row row = { .ns = w->phases[WS_PHASE_TRANSFER], .n = n, .against = "its longer part",
+		                          .against_ns = longer };
+	if (longer && !ws_bench_ratio(&row, &out->efficiency))
+		out->efficiency = (struct ws_bench_ratio){ 0 };
+	free(longer);
 }
 
 static void conclude(const struct whole *w, struct ws_bench_bound *out)
 {
 	const unsigned n = w->opts->samples;
 	*out = (struct ws_bench_bound){ .total_ns = median(w->total, n), .bytes = w->end.bytes,
-		                        .wire_bytes = w->end.wire_bytes, .buckets = w->end.buckets };
+		                        .wire_bytes = w->end.wire_bytes, .buckets = w->end.buckets,
+		                        .why_no_wire = w->why_no_wire };
 	for (int i = 0; i < PHASES; i++)
 		out->phase_ns[i] = median(w->phases[i], n);
 	if (w->what->alone)
 		out->supply_ns = median(w->supply, n);
+	if (w->wire) {
+		out->wire_ns = median(w->on_wire, n);
+		rate_overlap(w, out);
+	}
 	out->bound = judge(out);
 	const int64_t transfer = out->phase_ns[WS_PHASE_TRANSFER];
 	out->overlap = transfer > 0 ? (double)out->supply_ns / (double)transfer : 0;
+}
+
+static void tell_phase(const struct whole *w, enum ws_phase phase)
+{
+	const unsigned n = w->opts->samples;
+	struct ws_bench_row row = { .stage = "push", .name = ws_phase_name(phase), .detail = "",
+		                    .ns = w->phases[phase], .n = n, .errors = -1 };
+	if (phase == WS_PHASE_TRANSFER) {
+		row.bytes = w->end.bytes;
+		row.against = w->what->alone ? "its source alone" : NULL;
+		row.against_bytes = w->load.bytes;
+		row.against_ns = w->supply;
+	}
+	if (median(w->phases[phase], n) > 0)
+		bench_tell(w->opts, &row);
 }
 
 static void tell_all(const struct whole *w)
@@ -99,24 +176,28 @@ static void tell_all(const struct whole *w)
 	struct ws_bench_row row = { .stage = "push", .name = "total", .detail = "", .bytes = w->end.bytes,
 		                    .ns = w->total, .n = n, .errors = -1 };
 	bench_tell(w->opts, &row);
-	for (int i = 0; i < PHASES; i++) {
-		row = (struct ws_bench_row){ .stage = "push", .name = ws_phase_name((enum ws_phase)i),
-			                     .detail = "", .ns = w->phases[i], .n = n, .errors = -1 };
-		if (i == WS_PHASE_TRANSFER) {
-			row.bytes = w->end.bytes;
-			row.against = w->what->alone ? "its source alone" : NULL;
-			row.against_bytes = w->load.bytes;
-			row.against_ns = w->supply;
-		}
-		if (median(w->phases[i], n) > 0)
-			bench_tell(w->opts, &row);
+	for (int i = 0; i < PHASES; i++)
+		tell_phase(w, (enum ws_phase)i);
+	row.detail = "alone";
+	if (w->what->alone) {
+		row.name = "source";
+		row.bytes = w->load.bytes;
+		row.ns = w->supply;
+		bench_tell(w->opts, &row);
+	}
+	if (w->wire) {
+		row.name = "wire";
+		row.bytes = w->end.bytes;
+		row.ns = w->on_wire;
+		bench_tell(w->opts, &row);
 	}
 }
 
 static int allocate(struct whole *w, struct ws_err *err)
 {
 	const unsigned n = w->opts->samples;
-	bool all = (w->total = calloc(n, sizeof *w->total)) && (w->supply = calloc(n, sizeof *w->supply));
+	bool all = (w->total = calloc(n, sizeof *w->total)) && (w->supply = calloc(n, sizeof *w->supply)) &&
+	           (w->on_wire = calloc(n, sizeof *w->on_wire));
 	for (int i = 0; all && i < PHASES; i++)
 		all = (w->phases[i] = calloc(n, sizeof *w->phases[i])) != NULL;
 	return all ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
@@ -125,10 +206,13 @@ static int allocate(struct whole *w, struct ws_err *err)
 int ws_bench_push(const struct ws_bench_opts *opts, const struct ws_bench_push *b, bool keep,
                   struct ws_bench_bound *out, struct ws_err *err)
 {
-	struct whole w = { .opts = opts, .what = b, .push = *b->push };
+	struct whole w = { .opts = opts, .what = b, .push = *b->push, .ready = WS_PUSH_READY_INIT,
+		           .wire = b->alone };
 	const struct ws_bench_load load = { .paths = b->paths, .n_paths = b->n_paths,
-		                            .transform = b->push->transform };
+		                            .transform = b->push->transform,
+		                            .bucket_size = b->push->bucket_size };
 	w.push.sink = (struct ws_sink){ 0 };
+	w.push.ready = &w.ready;
 	int rc = allocate(&w, err);
 	if (!rc && b->alone)
 		rc = bench_load_open(&w.load, &load, err);
@@ -142,9 +226,11 @@ int ws_bench_push(const struct ws_bench_opts *opts, const struct ws_bench_push *
 		tell_all(&w);
 	}
 	ws_push_close(w.kept);
+	ws_push_ready_free(&w.ready);
 	bench_load_close(&w.load);
 	free(w.total);
 	free(w.supply);
+	free(w.on_wire);
 	for (int i = 0; i < PHASES; i++)
 		free(w.phases[i]);
 	return rc;

@@ -75,13 +75,18 @@ static int take(const struct bench_timed *t, int64_t *ns, struct ws_err *err)
 	return 0;
 }
 
-/* The order alternates: what the first leaves in a cache helps the other every second time only. */
+/* What the first leaves in a cache helps the other every second time only. */
+bool bench_is_turned(unsigned i)
+{
+	return i % 2;
+}
+
 static int take_pair(const struct bench_timed *t, const struct bench_timed *other, unsigned i, int64_t *ns,
                      int64_t *other_ns, struct ws_err *err)
 {
 	if (!other)
 		return take(t, ns, err);
-	if (i % 2)
+	if (bench_is_turned(i))
 		return take(other, other_ns, err) || take(t, ns, err) ? -1 : 0;
 	return take(t, ns, err) || take(other, other_ns, err) ? -1 : 0;
 }
@@ -95,6 +100,8 @@ static int take_all(const struct ws_bench_opts *o, const struct bench_timed *t,
 			return ws_err_set(err, WS_ECANCELLED, "cancelled");
 		if (take_pair(t, against, i, &ns[at], &against_ns[at], err))
 			return -1;
+		if (i == 0)
+			bench_begin(o);
 	}
 	return 0;
 }
@@ -118,6 +125,12 @@ int bench_measure(const struct ws_bench_opts *o, struct ws_bench_row *row, const
 	free(ns);
 	free(other);
 	return rc;
+}
+
+void bench_begin(const struct ws_bench_opts *o)
+{
+	if (o->sink.begin)
+		o->sink.begin(o->sink.ctx);
 }
 
 void bench_tell(const struct ws_bench_opts *o, const struct ws_bench_row *row)

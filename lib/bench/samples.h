@@ -17,6 +17,9 @@ struct bench_timed {
  * errors are filled in, and it is delivered. */
 int bench_measure(const struct ws_bench_opts *opts, struct ws_bench_row *row, const struct bench_timed *t,
                   const struct bench_timed *against, struct ws_err *err);
+/* Of turn i, from 0 and with the warm-ups: is the reference taken first? */
+bool bench_is_turned(unsigned i);
+void bench_begin(const struct ws_bench_opts *opts);
 void bench_tell(const struct ws_bench_opts *opts, const struct ws_bench_row *row);
 
 #endif

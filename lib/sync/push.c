@@ -3,7 +3,7 @@
  *
  * The books: every nanosecond of a run belongs to exactly one phase, so the phases add up to the
  * total. Clean-up has deadlines of its own, because the run's may be what has passed. */
-#include "push_protocol.h"
+#include "push_ready.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -115,7 +115,7 @@ static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct 
 		return -1;
 	if (p->opts.dry_run)
 		return 0;
-	if (push_prove_before(p, err))
+	if (push_ready_make(p, err) || push_prove_before(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_INIT);
 	if (push_check_ranks_files(p, err) || push_name_group(p, err) || push_record_begin(p, s, err))

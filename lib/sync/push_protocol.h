@@ -17,6 +17,7 @@ struct push_bucket {
 	bool flush; /* as the user wants it of the request that brings this bucket's weights to life */
 	struct ws_payload *payloads;
 	size_t n_payloads;
+	bool ready; /* they are of push_ready.c */
 };
 
 /* Of the functions all but takes and bucket may be NULL: nothing to do. */

@@ -2,10 +2,10 @@
 /* push_state.h - what the files of the push share: push.c (the life of a run), push_open.c (before and
  * after), push_plan.c (what is sent), push_group.c (to whom it is broadcast), push_connect.c (who the
  * endpoints are and what is legal), push_names.c (what the tensors are called), push_fp8.c (who keeps FP8),
- * push_values.c (what tensors are computed from), push_transfer.c (buckets), push_protocol.h (how they get
- * into servers), push_sender.c (turns of several), push_lead.c and push_follow.c (several at once),
- * push_verify.c (hashes), push_ledger.c (what stays written down, and who else may push), push_files.c
- * (descriptors). */
+ * push_values.c (what tensors are computed from), push_transfer.c (buckets), push_ready.c (buckets made
+ * beforehand), push_protocol.h (how they get into servers), push_sender.c (turns of several), push_lead.c
+ * and push_follow.c (several at once), push_verify.c (hashes), push_ledger.c (what stays written down, and
+ * who else may push), push_files.c (descriptors). */
 #ifndef WS_SYNC_PUSH_STATE_H
 #define WS_SYNC_PUSH_STATE_H
 

@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_transfer.c - buckets one after the other, by whatever protocol: while one moves, the transport is
  * told of the next, so that what can be fetched is. */
-#include "push_protocol.h"
+#include "push_ready.h"
+
+#include <stdlib.h>
 
 static int open_bucket(const struct ws_push *p, size_t b, struct push_bucket *k, struct ws_err *err)
 {
 	*k = (struct push_bucket){ .b = b, .last = b + 1 == p->plan->n_buckets };
 	const enum ws_push_flush when = push_flush_when(p);
 	k->flush = when == WS_FLUSH_EVERY || (when == WS_FLUSH_LAST && k->last);
+	k->ready = push_is_ready(p);
+	if (k->ready)
+		return push_ready_bucket(p, b, &k->payloads, &k->n_payloads, err);
 	if (ws_plan_payloads(p->plan, b, &k->payloads, &k->n_payloads, err))
 		return -1;
 	return p->hashes.begun ? ws_plan_payloads_watch(k->payloads, p->hashes.values, err) : 0;
@@ -15,7 +20,10 @@ static int open_bucket(const struct ws_push *p, size_t b, struct push_bucket *k,
 
 static void close_bucket(struct push_bucket *k)
 {
-	ws_plan_payloads_free(k->payloads, k->n_payloads);
+	if (k->ready)
+		free(k->payloads);
+	else
+		ws_plan_payloads_free(k->payloads, k->n_payloads);
 	*k = (struct push_bucket){ 0 };
 }
 

@@ -112,9 +112,16 @@ endpoints_of() { pgrep -P "$1" -x wsync-endpoint || true; }
 	keys
 	figures
 	/usr/bin/python3 -c '
-import json, sys
-rows = {l["name"]: l for l in map(json.loads, sys.stdin) if l["type"] == "measure"}
+import json, statistics, sys
+lines = list(map(json.loads, sys.stdin))
+rows = {l["name"]: l for l in lines if l["type"] == "measure" and l["detail"] is None}
+alone = {l["name"]: l["ns"] for l in lines if l["type"] == "measure" and l["detail"] == "alone"}
+bound = [l for l in lines if l["type"] == "bound"][0]
 total = rows.pop("total")
+pairs = sorted(max(parts) / whole for *parts, whole in zip(alone["source"], alone["wire"], rows["transfer"]["ns"]))
+assert abs(bound["efficiency"] - statistics.median(pairs)) < 1e-6 * pairs[-1], (bound, pairs)
+assert [bound["supply_ns"], bound["wire_ns"]] == [int(statistics.median(alone[k])) for k in ("source", "wire")], bound
+assert bound["why_no_wire"] is None, bound
 for i, whole in enumerate(total["ns"]):
     parts = sum(r["ns"][i] for r in rows.values())
     assert 0.9 * whole <= parts <= whole + 1, (i, parts, whole)' <<<"$out"
@@ -123,6 +130,38 @@ for i, whole in enumerate(total["ns"]):
 	expect_status 0
 	figures
 	[ "$(json '[l["against"] for l in lines if l.get("name") == "transfer"]')" = "[None]" ] || explain "nothing to hold it against"
+	[ "$(json '[(l["supply_ns"], l["wire_ns"], l["efficiency"]) for l in lines if l["type"] == "bound"]')" = "[(0, 0, 0)]" ]
+}
+
+@test "push: the wire alone carries the very weights, by every format, and where it cannot be had says why" {
+	llama m
+	endpoint e --keep memory
+	for how in "--load-format none" "--load-format flattened_bucket --bucket-size 64KiB" "--backend tensor" "--keep-group"; do
+		# shellcheck disable=SC2086
+		try wsync-bench push m -e "$url" $how --samples 2 --warmup 0 --json # the last of them is the wire alone
+		expect_status 0
+		[ "$(json '[l["wire_ns"] > 0 for l in lines if l["type"] == "bound"]')" = "[True]" ] || explain "$how"
+		try wsync-verify weights m -e "$url"
+		expect_status 0
+	done
+	xargs -a m.names -d '\n' /usr/bin/python3 "$repo/tests/peers/mkst.py" --holes m/model.safetensors # zeros
+	try wsync-bench push m --quantize fp8 --block-size 32x32 --keep memory --verify hash --samples 1 --json
+	expect_status 0
+	[ "$(json '[(l["wire_ns"], l["why_no_wire"]) for l in lines if l["type"] == "bound"]')" = \
+		"[(0, 'what is made is hashed while it is sent')]" ] || explain "the wire"
+	try wsync-bench push m --backend disk --samples 1
+	expect_status 0
+	out_has "the wire alone was not measured: the servers read files themselves"
+}
+
+@test "what cannot be measured has no heading" {
+	for what in "push --model none" "load --model none" "load /nowhere" "control -e 127.0.0.1:1" "sweep --model none" \
+		"push --model qwen3-0.6b -e 127.0.0.1:1" "transport --remote 1 --listen 127.0.0.1:$(free_port) --timeout 100ms"; do
+		# shellcheck disable=SC2086
+		try wsync-bench $what
+		[ "$status" != 0 ] || explain "it failed"
+		expect_out ""
+	done
 }
 
 @test "push: to endpoints that are there" {
