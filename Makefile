@@ -199,7 +199,7 @@ $(BUILD)/obj/tests/gpu/kernels/%.o: lib/gpu/kernels/%.cu
 $(BUILD)/tests/gpu/fake_cuda.so: $(call obj,$(FAKE_CUDA_SRCS)) \
 		$(patsubst lib/gpu/kernels/%.cu,$(BUILD)/obj/tests/gpu/kernels/%.o,$(KERNELS))
 $(BUILD)/tests/gpu/fake_nccl.so: $(call obj,tests/gpu/fake_nccl.c tests/gpu/fake_wire_nccl.c)
-$(BUILD)/tests/gpu/fake_cuda_old.so: $(call obj,tests/gpu/fake_cuda.c tests/gpu/fake_stream.c)
+$(BUILD)/tests/gpu/fake_cuda_old.so: $(call obj,$(addprefix tests/gpu/,fake_cuda.c fake_ipc.c fake_stream.c))
 $(BUILD)/tests/gpu/%.so:
 	@mkdir -p $(@D)
 	$(call say,LD,$@)

@@ -45,6 +45,9 @@ struct ws_cuda_device {
 	char bus[16];        /* "0000:1b:00.0" */
 };
 int ws_cuda_device(const struct ws_cuda *c, int ordinal, struct ws_cuda_device *out, struct ws_err *err);
+/* "GPU-8d2f...", as nvidia-smi -L shows it and as CUDA_VISIBLE_DEVICES takes it. Returns text. */
+enum { WS_CUDA_UUID_TEXT = 48 };
+char *ws_cuda_uuid_text(const struct ws_cuda_device *d, char text[WS_CUDA_UUID_TEXT]);
 
 /* ---- one GPU ---- */
 
@@ -63,6 +66,23 @@ void ws_gpu_free(struct ws_gpu *g, ws_devptr p); /* 0 is fine */
 /* Memory of the host that the device copies from and to without the CPU. */
 int ws_gpu_alloc_pinned(struct ws_gpu *g, uint64_t bytes, void **out, struct ws_err *err);
 void ws_gpu_free_pinned(struct ws_gpu *g, void *p); /* NULL is fine */
+
+/* ---- memory of one process read by another, on one machine (CUDA IPC) ---- */
+
+enum { WS_IPC_HANDLE_BYTES = 64 };
+
+/* p is what ws_gpu_alloc gave. The handle is the driver's and says nothing to anybody else; whoever opens it
+ * may write too. Small allocations share blocks of WS_IPC_BLOCK bytes, and a handle opens the whole block: what
+ * is meant for others is allocated in multiples of it, so that nothing else is shown. */
+#define WS_IPC_BLOCK (UINT64_C(2) << 20)
+int ws_gpu_ipc_export(struct ws_gpu *g, ws_devptr p, unsigned char handle[WS_IPC_HANDLE_BYTES],
+                      struct ws_err *err);
+/* Another process's allocation, never our own, from its beginning; held until closed, as often as it was
+ * opened. What happens to it when its owner frees it is not defined: who opens it must be told when not to
+ * read it any longer. */
+int ws_gpu_ipc_open(struct ws_gpu *g, const unsigned char handle[WS_IPC_HANDLE_BYTES], ws_devptr *out,
+                    struct ws_err *err);
+void ws_gpu_ipc_close(struct ws_gpu *g, ws_devptr p); /* 0 is fine */
 
 /* ---- streams: what is asked of one is done in order, later. NULL is the default stream. ---- */
 

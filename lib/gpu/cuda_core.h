@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_core.h - the driver API as a table of functions; with the three files that include this (cuda.c,
- * cuda_memory.c, cuda_stream.c) the only place that sees the toolkit's cuda.h.
+/* cuda_core.h - the driver API as a table of functions; with the four files that include this (cuda.c,
+ * cuda_ipc.c, cuda_memory.c, cuda_stream.c) the only place that sees the toolkit's cuda.h.
  *
  * Symbols are named as the driver exports them, by their versions: a newer cuda.h renames functions to
  * versions that older drivers lack (cuEventElapsedTime_v2), and what we ask for must not depend on the
@@ -34,6 +34,9 @@
 	F(free, "cuMemFree_v2", (CUdeviceptr)) \
 	F(alloc_pinned, "cuMemHostAlloc", (void **, size_t, unsigned)) \
 	F(free_pinned, "cuMemFreeHost", (void *)) \
+	F(ipc_export, "cuIpcGetMemHandle", (CUipcMemHandle *, CUdeviceptr)) \
+	F(ipc_open, "cuIpcOpenMemHandle_v2", (CUdeviceptr *, CUipcMemHandle, unsigned)) \
+	F(ipc_close, "cuIpcCloseMemHandle", (CUdeviceptr)) \
 	F(copy_in, "cuMemcpyHtoDAsync_v2", (CUdeviceptr, const void *, size_t, CUstream)) \
 	F(copy_out, "cuMemcpyDtoHAsync_v2", (void *, CUdeviceptr, size_t, CUstream)) \
 	F(copy, "cuMemcpyDtoDAsync_v2", (CUdeviceptr, CUdeviceptr, size_t, CUstream)) \

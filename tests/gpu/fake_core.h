@@ -38,7 +38,7 @@ void fake_mistake(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* What was made and has not been given back, so that no handle is believed. */
 enum fake_kind {
-	FAKE_DEVICE_MEMORY, FAKE_PINNED_MEMORY, FAKE_STREAM, FAKE_EVENT, FAKE_MODULE, FAKE_FUNCTION
+	FAKE_DEVICE_MEMORY, FAKE_OPENED_MEMORY, FAKE_PINNED_MEMORY, FAKE_STREAM, FAKE_EVENT, FAKE_MODULE, FAKE_FUNCTION
 };
 struct fake_thing {
 	struct fake_thing *next;
@@ -47,12 +47,23 @@ struct fake_thing {
 	size_t bytes;    /* of memory */
 	const struct fake_thing *of; /* of a function: its module, */
 	const void *kernel;          /* and what runs it */
+	int fd;          /* of device memory: the file that it is */
+	unsigned opened; /* how often, of other processes' memory */
+	unsigned char ipc[64]; /* and its handle */
 };
 /* NULL: out of memory. */
 struct fake_thing *fake_make(enum fake_kind kind, uint64_t handle, size_t bytes);
 struct fake_thing *fake_find(enum fake_kind kind, uint64_t handle);
+struct fake_thing *fake_next(const struct fake_thing *t); /* of NULL: the first */
 void fake_unmake(const struct fake_thing *t); /* and what is of it */
 bool fake_is_within(enum fake_kind kind, uint64_t at, size_t bytes);
+
+/* Of the device, our own or another process's that was opened here. */
+bool fake_is_on_device(uint64_t at, size_t bytes);
+
+/* fake_ipc.c: a file that processes can map. NULL: there is none to be had. */
+void *fake_map_new(size_t bytes, int *fd);
+void fake_unmap(void *p, size_t bytes, int fd);
 
 /* fake_stream.c: one piece of work, to be done in its stream's turn. */
 struct fake_work {

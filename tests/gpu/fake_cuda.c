@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fake_cuda.c - a recording double of libcuda.so.1, for error paths and for what is asked of a driver.
  *
- * It is no proof that anything works on a GPU. Device memory is memory of the process, work is done by the
- * CPU, at once or as late as can be (fake_stream.c), and kernels run on the CPU too (host_shim.h says what
- * that is worth). It refuses what the driver API's manual says is refused: calls before cuInit or without a
+ * It is no proof that anything works on a GPU. Device memory is memory of the process, which others can map
+ * (fake_ipc.c), work is done by the CPU, at once or as late as can be (fake_stream.c), and kernels run on the
+ * CPU too (host_shim.h says what that is worth). It refuses what the driver API's manual says is refused: calls before cuInit or without a
  * context, handles and addresses that were not given out, copies beyond an allocation, unknown kernels;
  * and what a driver may not notice it remembers as a mistake. */
 #include "fake_core.h"
@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
@@ -115,7 +114,7 @@ static size_t live(void)
 static bool owns(uint64_t at, size_t bytes)
 {
 	LOCKED;
-	return fake_is_within(FAKE_DEVICE_MEMORY, at, bytes);
+	return fake_is_on_device(at, bytes);
 }
 
 static void call_it(struct fake_work *w)
@@ -254,6 +253,11 @@ struct fake_thing *fake_find(enum fake_kind kind, uint64_t handle)
 	return t;
 }
 
+struct fake_thing *fake_next(const struct fake_thing *t)
+{
+	return t ? t->next : fake.things;
+}
+
 void fake_unmake(const struct fake_thing *t)
 {
 	for (struct fake_thing **at = &fake.things; *at;) {
@@ -274,6 +278,11 @@ bool fake_is_within(enum fake_kind kind, uint64_t at, size_t bytes)
 		    at - t->handle <= t->bytes - bytes)
 			return true;
 	return false;
+}
+
+bool fake_is_on_device(uint64_t at, size_t bytes)
+{
+	return fake_is_within(FAKE_DEVICE_MEMORY, at, bytes) || fake_is_within(FAKE_OPENED_MEMORY, at, bytes);
 }
 
 /* ---- the driver ---- */
@@ -298,6 +307,7 @@ static const struct {
 } errors[] = {
 	{ CUDA_ERROR_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument" },
 	{ CUDA_ERROR_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory" },
+	{ CUDA_ERROR_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context" },
 	{ CUDA_ERROR_NO_BINARY_FOR_GPU, "CUDA_ERROR_NO_BINARY_FOR_GPU",
 	  "no kernel image is available for execution on the device" },
 	{ CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found" },
@@ -433,36 +443,40 @@ EXPORT CUresult cuCtxGetCurrent(CUcontext *context)
 
 /* ---- memory ---- */
 
-/* Pages of large ones come into being when they are touched: a test may have rows gigabytes apart. */
+/* Pages come into being when they are touched: a test may have rows gigabytes apart. */
 static const size_t LARGE = (size_t)8 << 20, ALL = (size_t)80 << 30, LEFT = (size_t)79 << 30;
 
-static void *memory_of_process(size_t bytes)
+static void *new_memory(enum fake_kind kind, size_t bytes, int *fd)
 {
-	if (bytes < LARGE)
+	*fd = -1;
+	if (bytes > LEFT)
+		return NULL;
+	if (kind == FAKE_PINNED_MEMORY)
 		return aligned_alloc(256, (bytes + 255) / 256 * 256);
-	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	return p == MAP_FAILED ? NULL : p;
+	return fake_map_new(bytes, fd);
 }
 
-static void free_memory(void *p, size_t bytes)
+static void free_memory(void *p, size_t bytes, int fd)
 {
-	if (bytes < LARGE)
+	if (fd < 0)
 		free(p);
 	else
-		munmap(p, bytes);
+		fake_unmap(p, bytes, fd);
 }
 
 static CUresult allocate(enum fake_kind kind, size_t bytes, uint64_t *out)
 {
 	if (bytes == 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	void *p = bytes <= LEFT ? memory_of_process(bytes) : NULL;
-	if (!p)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	if (!fake_make(kind, (uintptr_t)p, bytes)) {
-		free_memory(p, bytes);
+	int fd;
+	void *p = new_memory(kind, bytes, &fd);
+	struct fake_thing *t = p ? fake_make(kind, (uintptr_t)p, bytes) : NULL;
+	if (!t) {
+		if (p)
+			free_memory(p, bytes, fd);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
+	t->fd = fd;
 	if (bytes < LARGE)
 		memset(p, 0xa5, bytes);
 	*out = (uintptr_t)p;
@@ -479,7 +493,7 @@ static CUresult deallocate(enum fake_kind kind, uint64_t at, const char *what)
 	if (fake_touches(at, t->bytes))
 		fake_mistake("%s is freed while a copy waits for it", what);
 	fake_finish_all();
-	free_memory((void *)(uintptr_t)at, t->bytes);
+	free_memory((void *)(uintptr_t)at, t->bytes, t->fd);
 	fake_unmake(t);
 	return CUDA_SUCCESS;
 }
@@ -531,7 +545,7 @@ static void copy(struct fake_work *w)
 EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dst, const void *src, size_t bytes, CUstream s)
 {
 	ON_CONTEXT("%zu", bytes);
-	if (!fake_is_within(FAKE_DEVICE_MEMORY, dst, bytes))
+	if (!fake_is_on_device(dst, bytes))
 		return CUDA_ERROR_INVALID_VALUE;
 	const struct fake_work w = { .run = copy, .dst = dst, .src = (uintptr_t)src, .bytes = bytes };
 	CHECKED(fake_do(s, &w));
@@ -543,7 +557,7 @@ EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dst, const void *src, size_t by
 EXPORT CUresult cuMemcpyDtoHAsync_v2(void *dst, CUdeviceptr src, size_t bytes, CUstream s)
 {
 	ON_CONTEXT("%zu", bytes);
-	if (!fake_is_within(FAKE_DEVICE_MEMORY, src, bytes))
+	if (!fake_is_on_device(src, bytes))
 		return CUDA_ERROR_INVALID_VALUE;
 	const struct fake_work w = { .run = copy, .dst = (uintptr_t)dst, .src = src, .bytes = bytes };
 	return fake_do(s, &w);
@@ -552,7 +566,7 @@ EXPORT CUresult cuMemcpyDtoHAsync_v2(void *dst, CUdeviceptr src, size_t bytes, C
 EXPORT CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream s)
 {
 	ON_CONTEXT("%zu", bytes);
-	if (!fake_is_within(FAKE_DEVICE_MEMORY, src, bytes) || !fake_is_within(FAKE_DEVICE_MEMORY, dst, bytes))
+	if (!fake_is_on_device(src, bytes) || !fake_is_on_device(dst, bytes))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (src < dst + bytes && dst < src + bytes)
 		fake_mistake("a copy onto itself");
@@ -568,7 +582,7 @@ static void fill(struct fake_work *w)
 EXPORT CUresult cuMemsetD8Async(CUdeviceptr dst, unsigned char byte, size_t bytes, CUstream s)
 {
 	ON_CONTEXT("%u %zu", byte, bytes);
-	if (!fake_is_within(FAKE_DEVICE_MEMORY, dst, bytes))
+	if (!fake_is_on_device(dst, bytes))
 		return CUDA_ERROR_INVALID_VALUE;
 	const struct fake_work w = { .run = fill, .dst = dst, .byte = byte, .bytes = bytes };
 	return fake_do(s, &w);

@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/types.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -217,7 +219,8 @@ static void every_call_of_the_interface_may_fail(void **state)
 	struct ws_mark *m = NULL, *none = NULL;
 	struct ws_module *mod = NULL;
 	struct ws_kernel *k = NULL;
-	ws_devptr p = 0;
+	ws_devptr p = 0, theirs = 0;
+	unsigned char handle[WS_IPC_HANDLE_BYTES] = "";
 	void *pinned = NULL;
 	uint64_t a, b;
 	int64_t ns;
@@ -238,6 +241,8 @@ static void every_call_of_the_interface_may_fail(void **state)
 	REFUSED(ws_gpu_use(g, &told));
 	REFUSED(ws_gpu_memory(g, &a, &b, &told));
 	REFUSED(ws_gpu_alloc_pinned(g, 4096, &pinned, &told));
+	REFUSED(ws_gpu_ipc_export(g, p, handle, &told));
+	REFUSED(ws_gpu_ipc_open(g, handle, &theirs, &told));
 	REFUSED(ws_stream_new(g, &s, &told));
 	REFUSED(ws_stream_wait(g, NULL, WS_FOREVER, NULL, &told));
 	REFUSED(ws_mark_new(g, &none, &told));
@@ -251,7 +256,7 @@ static void every_call_of_the_interface_may_fail(void **state)
 	REFUSED(ws_gpu_copy(g, p, p, 16, NULL, &told));
 	REFUSED(ws_gpu_fill(g, p, 0, 16, NULL, &told));
 	REFUSED(ws_module_load(g, ws_cuda_image("fp8", &bytes), "fp8", &mod, &told));
-	assert_true(!s && !none && !pinned && !mod && reached);
+	assert_true(!s && !none && !pinned && !mod && !theirs && reached);
 	fake->reset();
 	ON_GPU(ws_module_load(g, ws_cuda_image("fp8", &bytes), "fp8", &mod, &err));
 	assert_int_equal(ws_module_kernel(g, mod, "no_such_kernel", &k, &told), -1);
@@ -387,6 +392,123 @@ static void memory_that_cannot_be_pinned_is_not_the_gpus(void **state)
 	ws_cuda_close(c);
 }
 
+/* ---- memory of other processes ---- */
+
+/* What the function says in a process of its own. */
+static int elsewhere(int (*f)(struct on_gpu *gpu, const unsigned char *handle), struct on_gpu *gpu,
+                     const unsigned char *handle)
+{
+	const pid_t pid = fork();
+	if (pid == 0)
+		_exit(f(gpu, handle));
+	int status = -1;
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static int read_and_write(struct on_gpu *gpu, const unsigned char *handle)
+{
+	struct ws_err told = WS_ERR_INIT;
+	ws_devptr p = 0, again = 0;
+	char host[6] = "";
+	if (ws_gpu_ipc_open(gpu->gpu, handle, &p, &told) || ws_gpu_ipc_open(gpu->gpu, handle, &again, &told))
+		return 1;
+	if (p != again || ws_gpu_copy_out(gpu->gpu, host, p, 6, NULL, &told) || strcmp(host, "bytes") != 0)
+		return 2;
+	if (ws_gpu_copy_out(gpu->gpu, host, p, 4097, NULL, &told) == 0)
+		return 3; /* beyond its end */
+	ws_gpu_ipc_close(gpu->gpu, p);
+	if (ws_gpu_copy_in(gpu->gpu, p, "BYTES", 6, NULL, &told))
+		return 4; /* still open once */
+	ws_gpu_ipc_close(gpu->gpu, p);
+	if (ws_gpu_copy_out(gpu->gpu, host, p, 6, NULL, &told) == 0 || *fake->mistake())
+		return 5;
+	ws_gpu_ipc_close(gpu->gpu, p);
+	if (strcmp(fake->mistake(), "memory is closed that was not opened") != 0)
+		return 6;
+	return 0;
+}
+
+static void memory_is_read_and_written_by_another_process(void **state)
+{
+	(void)state;
+	struct on_gpu gpu;
+	unsigned char handle[WS_IPC_HANDLE_BYTES];
+	char host[6] = "";
+	assert_true(on_gpu_open(&gpu));
+	const ws_devptr p = on_gpu_new(&gpu, 4096);
+	ON_GPU(ws_gpu_copy_in(gpu.gpu, p, "bytes", 6, NULL, &err));
+	ON_GPU(ws_gpu_ipc_export(gpu.gpu, p, handle, &err));
+	assert_int_equal(elsewhere(read_and_write, &gpu, handle), 0);
+	on_gpu_get(&gpu, host, p, 6);
+	assert_string_equal(host, "BYTES");
+	on_gpu_close(&gpu);
+}
+
+static int is_refused(struct on_gpu *gpu, const unsigned char *handle)
+{
+	struct ws_err told = WS_ERR_INIT;
+	ws_devptr p = 0;
+	if (ws_gpu_ipc_open(gpu->gpu, handle, &p, &told) != -1 || p || told.code != WS_EDEVICE)
+		return 1;
+	return strstr(told.msg, "opening another process's memory: CUDA_ERROR_INVALID_VALUE") &&
+	       strstr(told.hint, "--pid=host") ? 0 : 2;
+}
+
+static void handles_of_no_memory_are_refused(void **state)
+{
+	(void)state;
+	struct on_gpu gpu;
+	unsigned char handle[WS_IPC_HANDLE_BYTES], bad[WS_IPC_HANDLE_BYTES] = "";
+	struct ws_err told = WS_ERR_INIT;
+	assert_true(on_gpu_open(&gpu));
+	assert_int_equal(ws_gpu_ipc_export(gpu.gpu, 4096, handle, &told), -1);
+	assert_says(&told, "sharing its memory with other processes: CUDA_ERROR_INVALID_VALUE");
+	ws_devptr p = 0;
+	ON_GPU(ws_gpu_alloc(gpu.gpu, 100, &p, &err));
+	ON_GPU(ws_gpu_ipc_export(gpu.gpu, p, handle, &err));
+	assert_int_equal(elsewhere(is_refused, &gpu, bad), 0);
+	for (size_t i = 0; i < sizeof bad; i += 4) {
+		memcpy(bad, handle, sizeof bad);
+		bad[i] ^= 0x40;
+		assert_int_equal(elsewhere(is_refused, &gpu, bad), 0);
+	}
+	ws_gpu_free(gpu.gpu, p);
+	assert_int_equal(elsewhere(is_refused, &gpu, handle), 0);
+	ON_GPU(ws_gpu_alloc(gpu.gpu, 100, &p, &err)); /* another, with the same descriptor */
+	assert_int_equal(elsewhere(is_refused, &gpu, handle), 0);
+	ws_gpu_free(gpu.gpu, p);
+	on_gpu_close(&gpu);
+}
+
+static void our_own_memory_is_not_opened(void **state)
+{
+	(void)state;
+	struct on_gpu gpu;
+	unsigned char handle[WS_IPC_HANDLE_BYTES];
+	struct ws_err told = WS_ERR_INIT;
+	ws_devptr p = 0;
+	assert_true(on_gpu_open(&gpu));
+	ON_GPU(ws_gpu_ipc_export(gpu.gpu, on_gpu_new(&gpu, 16), handle, &err));
+	assert_int_equal(ws_gpu_ipc_open(gpu.gpu, handle, &p, &told), -1);
+	assert_says(&told, "CUDA_ERROR_INVALID_CONTEXT (201): invalid device context");
+	assert_non_null(strstr(told.hint, "shares itself"));
+	ws_gpu_ipc_close(gpu.gpu, 0);
+	on_gpu_close(&gpu);
+}
+
+static void a_gpu_has_a_name_for_all_processes(void **state)
+{
+	(void)state;
+	struct ws_cuda *c = open_driver();
+	struct ws_cuda_device d;
+	char text[WS_CUDA_UUID_TEXT];
+	ON_GPU(ws_cuda_device(c, 1, &d, &err));
+	d.uuid[0] = 0x0f;
+	assert_string_equal(ws_cuda_uuid_text(&d, text), "GPU-0f414141-4141-4141-4141-414141414141");
+	ws_cuda_close(c);
+}
+
 /* ---- what is asked ---- */
 
 static void a_job_is_one_launch_of_the_right_size(void **state)
@@ -473,6 +595,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(each_thread_has_a_context_of_its_own, begin, end),
 		cmocka_unit_test_setup_teardown(of_nothing_nothing_is_asked, begin, end),
 		cmocka_unit_test_setup_teardown(memory_that_cannot_be_pinned_is_not_the_gpus, begin, end),
+		cmocka_unit_test_setup_teardown(memory_is_read_and_written_by_another_process, begin, end),
+		cmocka_unit_test_setup_teardown(handles_of_no_memory_are_refused, begin, end),
+		cmocka_unit_test_setup_teardown(our_own_memory_is_not_opened, begin, end),
+		cmocka_unit_test_setup_teardown(a_gpu_has_a_name_for_all_processes, begin, end),
 		cmocka_unit_test_setup_teardown(a_job_is_one_launch_of_the_right_size, begin, end),
 		cmocka_unit_test_setup_teardown(a_slice_moves_sixteen_bytes_a_thread_and_a_transpose_goes_by_tiles, begin, end),
 		cmocka_unit_test_setup_teardown(the_library_carries_its_kernels, begin, end),
