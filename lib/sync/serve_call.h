@@ -42,6 +42,8 @@ void ws_serve_finish_update(struct ws_serve_call *c, const struct ws_serve_updat
 bool ws_serve_may_update(struct ws_serve_call *c);
 /* In the scheduler. False, and answered: they were released. */
 bool ws_serve_has_weights(struct ws_serve_call *c);
+/* In the scheduler, where anything is kept. */
+void ws_serve_answer_checksums(struct ws_serve_call *c);
 unsigned ws_serve_tag_count(void);
 const char *ws_serve_tag_name(unsigned i);
 

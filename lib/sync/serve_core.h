@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_core.h - the embedded endpoint itself, and which file does what.
  *
- *   serve.c          life and state machine: who may run while what is paused
+ *   serve.c          life
+ *   serve_state.c    and state machine: who may run while what is paused
  *   serve_http.[ch]  libmicrohttpd: bytes to (method, path, body) and back
  *   serve_routes.c   the table of routes, and what happens to every request (serve_routes.h)
  *   serve_control.c  the routes that report or switch
@@ -17,7 +18,8 @@
  *   serve_openapi.c  routes and fields, as a server tells them
  *   serve_intake.c   what becomes of the tensors of a request (serve_intake.h)
  *   serve_listing.c  the routes that tell what was received or loaded
- *   serve_checker.c  checksums, and the proof that an update writes every parameter
+ *   serve_checksums.c  a checksum of every tensor
+ *   serve_checker.c  the proof that an update writes every parameter
  *   serve_values.c   parameters as numbers
  *   serve_generate*.c, serve_prompts.c, serve_toy*.c  generating, with a toy model (serve_generate.h)
  *   serve_decode.c   JSON bodies to requests, with the servers' defaults and messages (serve_decode.h)
@@ -29,7 +31,7 @@
  *   serve_model*.c   the runtime parameters of a model, and loading into them (serve_model.h)
  *   serve_journal.c  what was asked
  *   serve_fault.c    misbehaviour by appointment
- *   serve_corrupt*.c weights that are not what came (serve_corrupt.h)
+ *   serve_corrupt*.c, serve_victims.c  weights that are not what came (serve_corrupt.h)
  *   serve_wire.c     and on the wire
  *   serve_lineage.c  how servers differ, and how they die (serve_lineage.h)
  *

@@ -1,34 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_corrupt.c - what a corruption does to the tensors of one request.
  *
- * A victim is looked at as a run of bytes in the type of its memory: of the whole tensor, or, at one
- * rank only, of that rank's share without the gaps. What was there is read before the load, what came
- * after it; every corruption is made on these runs, and those that changed are written back. */
+ * What was there is read before the load, what came after it; every corruption is made on these runs of
+ * bytes (serve_victims.h), and those that changed are written back. */
 #include "serve_corrupt.h"
 
 #include "serve_convert.h"
-#include "serve_model.h"
+#include "serve_victims.h"
 
 #include "wsync/str.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct victim {
-	char *name;
-	size_t part;            /* of the layout; without a model SIZE_MAX */
-	enum ws_dtype dtype;
-	uint64_t n;
-	uint8_t *old, *came, *now; /* of n bytes each; NULL: not read yet */
-	bool retyped;           /* to corrupt.as, not only in its numbers */
-};
-
-struct ws_serve_victims {
-	const struct ws_serve_fault *due; /* NULL: they are only remembered */
-	struct victim *items;
-	size_t n;
-};
 
 void ws_serve_corrupt_free(struct ws_serve_victims *v)
 {
@@ -43,100 +27,7 @@ void ws_serve_corrupt_free(struct ws_serve_victims *v)
 	free(v);
 }
 
-/* ---- runs of bytes ---- */
-
-static uint8_t *read_weight(const struct ws_serve *s, struct victim *v)
-{
-	const struct ws_serve_weight *w = ws_serve_weights_find(&s->weights, v->name);
-	v->n = w && w->data ? w->bytes : 0;
-	v->dtype = w ? w->dtype : WS_DTYPE_U8;
-	uint8_t *run = calloc(1, (size_t)v->n + 1);
-	if (run && v->n)
-		memcpy(run, w->data, (size_t)v->n);
-	return run;
-}
-
-/* Of the whole tensor, and of it what that rank has where there is a rank. */
-static uint8_t *read_whole(const struct ws_serve_model *m, const struct victim *v, int rank)
-{
-	const struct ws_part *part = ws_layout_part(m->layout, v->part);
-	const uint64_t bytes = ws_serve_model_part_bytes(m, part);
-	uint8_t *whole = calloc(1, (size_t)bytes + 1);
-	for (unsigned r = 0; whole && r < m->tp; r++) {
-		struct ws_serve_boxes boxes;
-		if (rank >= 0 && r != (unsigned)rank)
-			continue;
-		ws_serve_model_boxes(m, part, r, &boxes);
-		ws_serve_boxes_get(&boxes, 0, whole, (size_t)bytes, ws_serve_model_at(m, part->param, r));
-	}
-	return whole;
-}
-
-static uint8_t *read_run(const struct ws_serve *s, struct victim *v, int rank)
-{
-	const struct ws_serve_model *m = s->model;
-	if (!m)
-		return read_weight(s, v);
-	const struct ws_part *part = ws_layout_part(m->layout, v->part);
-	uint8_t *whole = read_whole(m, v, rank);
-	struct ws_serve_boxes boxes;
-	v->dtype = m->dtypes[part->param];
-	v->n = ws_serve_model_part_bytes(m, part);
-	if (rank < 0 || !whole)
-		return whole;
-	ws_serve_model_boxes(m, part, (unsigned)rank, &boxes);
-	v->n = boxes.bytes;
-	for (uint64_t k = 0; k < v->n; k++) /* never to the left: a box keeps its order */
-		whole[k] = whole[ws_serve_boxes_whole(&boxes, k)];
-	return whole;
-}
-
-static void write_run(struct ws_serve *s, const struct victim *v, int rank)
-{
-	struct ws_serve_model *m = s->model;
-	if (!m) {
-		struct ws_serve_weight *w = ws_serve_weights_find(&s->weights, v->name);
-		memcpy(w->data, v->now, (size_t)v->n);
-		return;
-	}
-	const struct ws_part *part = ws_layout_part(m->layout, v->part);
-	for (unsigned r = 0; r < m->tp; r++) {
-		struct ws_serve_boxes boxes;
-		uint8_t *local = ws_serve_model_at(m, part->param, r);
-		if (rank >= 0 && r != (unsigned)rank)
-			continue;
-		ws_serve_model_boxes(m, part, r, &boxes);
-		for (uint64_t k = 0; rank >= 0 && k < v->n; k++)
-			ws_serve_boxes_put(&boxes, ws_serve_boxes_whole(&boxes, k), v->now + k, 1, local);
-		if (rank < 0)
-			ws_serve_boxes_put(&boxes, 0, v->now, (size_t)v->n, local);
-	}
-}
-
-/* ---- who they are ---- */
-
-static int add(struct ws_serve_victims *v, const char *name, size_t part)
-{
-	struct victim *items = realloc(v->items, (v->n + 1) * sizeof *items);
-	if (!items)
-		return -1;
-	v->items = items;
-	items[v->n] = (struct victim){ .name = strdup(name), .part = part };
-	return items[v->n].name ? (v->n++, 0) : -1;
-}
-
-/* Under a name of the checkpoint or of the server; others are ignored by the loader, too. */
-static int add_parts(struct ws_serve_victims *v, const struct ws_layout *l, const char *name)
-{
-	const struct ws_part *part = ws_layout_find_part(l, name);
-	const struct ws_param *param = part ? NULL : ws_layout_find_param(l, name);
-	if (part)
-		return add(v, part->name, (size_t)(part - ws_layout_part(l, 0)));
-	for (size_t i = 0; param && i < param->n_parts; i++)
-		if (add(v, ws_layout_part(l, param->first + i)->name, param->first + i))
-			return -1;
-	return 0;
-}
+/* ---- before the load ---- */
 
 static bool looks_back(const struct ws_serve_fault *f)
 {
@@ -162,10 +53,8 @@ int ws_serve_corrupt_begin(struct ws_serve *s, const struct ws_serve_fault *faul
 	struct ws_serve_victims *v = calloc(1, sizeof *v);
 	bool ok = v != NULL;
 	for (size_t i = 0; ok && i < n; i++)
-		ok = !(s->model ? add_parts(v, s->model->layout, names[i]) : add(v, names[i], SIZE_MAX));
-	for (size_t i = 0; ok && fault && i < v->n; i++)
-		ok = (v->items[i].old = read_run(s, &v->items[i], fault->corrupt.rank));
-	if (!ok) {
+		ok = !ws_serve_victims_add(v, s, names[i]);
+	if (!ok || (fault && ws_serve_victims_read_old(v, s, fault->corrupt.rank))) {
 		ws_serve_corrupt_free(v);
 		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
 	}
@@ -176,19 +65,19 @@ int ws_serve_corrupt_begin(struct ws_serve *s, const struct ws_serve_fault *faul
 
 /* ---- one tensor ---- */
 
-static uint64_t size_of(const struct victim *v)
+static uint64_t size_of(const struct ws_serve_victim *v)
 {
 	return ws_dtype_bits(v->dtype) / 8;
 }
 
-static void flip(struct victim *v, const struct ws_serve_corrupt *c)
+static void flip(struct ws_serve_victim *v, const struct ws_serve_corrupt *c)
 {
 	const uint64_t at = c->spot == WS_AT_MIDDLE ? v->n / 2 : c->spot == WS_AT_LAST ? v->n - 1 : c->at;
 	v->now[at % v->n] ^= (uint8_t)(1u << c->bit);
 }
 
 /* Zeros behind a vocabulary, which the loader wrote. */
-static bool flip_padding(struct ws_serve *s, const struct victim *v, const struct ws_serve_corrupt *c)
+static bool flip_padding(struct ws_serve *s, const struct ws_serve_victim *v, const struct ws_serve_corrupt *c)
 {
 	struct ws_serve_model *m = s->model;
 	const struct ws_part *part = ws_layout_part(m->layout, v->part);
@@ -204,7 +93,7 @@ static bool flip_padding(struct ws_serve *s, const struct victim *v, const struc
 	return false;
 }
 
-static void rotate(struct victim *v)
+static void rotate(struct ws_serve_victim *v)
 {
 	const uint64_t size = size_of(v);
 	if (v->n <= size)
@@ -213,7 +102,7 @@ static void rotate(struct victim *v)
 	memcpy(v->now, v->came + v->n - size, (size_t)size);
 }
 
-static void truncate_run(struct victim *v, const struct ws_serve_corrupt *c)
+static void truncate_run(struct ws_serve_victim *v, const struct ws_serve_corrupt *c)
 {
 	uint64_t n = c->bytes ? c->bytes : size_of(v);
 	n = n < v->n ? n : v->n;
@@ -221,7 +110,7 @@ static void truncate_run(struct victim *v, const struct ws_serve_corrupt *c)
 }
 
 /* The numbers that the bytes would be; as many of them as there is place for. */
-static void retype(const struct ws_serve *s, struct victim *v, const struct ws_serve_corrupt *c)
+static void retype(const struct ws_serve *s, struct ws_serve_victim *v, const struct ws_serve_corrupt *c)
 {
 	const uint64_t in = ws_dtype_bits(c->as) / 8, out = size_of(v);
 	const uint64_t n = v->n / (in > out ? in : out);
@@ -232,7 +121,7 @@ static void retype(const struct ws_serve *s, struct victim *v, const struct ws_s
 }
 
 /* A tensor keeps its bytes, and has another type: its last dimension is what changes. */
-static void relabel(struct ws_serve *s, const struct victim *v, const struct ws_serve_corrupt *c)
+static void relabel(struct ws_serve *s, const struct ws_serve_victim *v, const struct ws_serve_corrupt *c)
 {
 	if (s->model) {
 		s->model->parts[v->part].came_as = c->as;
@@ -247,7 +136,7 @@ static void relabel(struct ws_serve *s, const struct victim *v, const struct ws_
 
 /* ---- two of them ---- */
 
-static bool same_shape(const struct ws_serve *s, const struct victim *a, const struct victim *b)
+static bool same_shape(const struct ws_serve *s, const struct ws_serve_victim *a, const struct ws_serve_victim *b)
 {
 	if (a == b || a->n != b->n || a->dtype != b->dtype || !memcmp(a->came, b->came, (size_t)a->n))
 		return false;
@@ -261,10 +150,10 @@ static bool same_shape(const struct ws_serve *s, const struct victim *a, const s
 	return x->n_dims == y->n_dims && !memcmp(x->dims, y->dims, x->n_dims * sizeof x->dims[0]);
 }
 
-static bool exchange(const struct ws_serve *s, struct ws_serve_victims *all, struct victim *v, bool both)
+static bool exchange(const struct ws_serve *s, struct ws_serve_victims *all, struct ws_serve_victim *v, bool both)
 {
 	for (size_t i = 0; i < all->n; i++) {
-		struct victim *other = &all->items[i];
+		struct ws_serve_victim *other = &all->items[i];
 		if (!same_shape(s, v, other))
 			continue;
 		memcpy(v->now, other->came, (size_t)v->n);
@@ -282,7 +171,7 @@ static void keep_old(struct ws_serve_victims *all, uint64_t from, uint64_t to)
 {
 	uint64_t at = 0;
 	for (size_t i = 0; i < all->n; at += all->items[i++].n) {
-		struct victim *v = &all->items[i];
+		struct ws_serve_victim *v = &all->items[i];
 		const uint64_t lo = from > at ? from - at : 0;
 		const uint64_t hi = to < at + v->n ? (to > at ? to - at : 0) : v->n;
 		if (lo < hi)
@@ -319,7 +208,7 @@ static void cross(struct ws_serve_victims *all, struct ws_serve_victims *before,
 
 /* ---- doing it ---- */
 
-static bool corrupt_one(struct ws_serve *s, struct ws_serve_victims *all, struct victim *v,
+static bool corrupt_one(struct ws_serve *s, struct ws_serve_victims *all, struct ws_serve_victim *v,
                         const struct ws_serve_corrupt *c, bool *padding)
 {
 	switch (c->how) {
@@ -368,7 +257,7 @@ static void corrupt(struct ws_serve *s, struct ws_serve_victims *all, struct ws_
 		break;
 	}
 	for (size_t i = all->n; i-- > 0 && !done; ) {
-		struct victim *v = &all->items[i];
+		struct ws_serve_victim *v = &all->items[i];
 		if (v->n && ws_glob_match(all->due->tensor, v->name))
 			done = corrupt_one(s, all, v, c, &padding);
 		if (done && padding)
@@ -376,53 +265,18 @@ static void corrupt(struct ws_serve *s, struct ws_serve_victims *all, struct ws_
 	}
 }
 
-/* What was there before the load may have been shorter, or not there at all. */
-static int read_came(const struct ws_serve *s, struct ws_serve_victims *all, int rank)
-{
-	for (size_t i = 0; all && i < all->n; i++) {
-		struct victim *v = &all->items[i];
-		const uint64_t had = v->old ? v->n : 0;
-		free(v->came);
-		free(v->now);
-		v->now = NULL;
-		v->came = read_run(s, v, rank);
-		if (!v->came || !(v->now = malloc((size_t)v->n + 1)))
-			return -1;
-		memcpy(v->now, v->came, (size_t)v->n);
-		uint8_t *old = realloc(v->old, (size_t)v->n + 1);
-		if (!old)
-			return -1;
-		v->old = old;
-		if (v->n > had)
-			memset(old + had, 0, (size_t)(v->n - had));
-	}
-	return 0;
-}
-
 static void write_back(struct ws_serve *s, const struct ws_serve_victims *all,
                        const struct ws_serve_corrupt *c, struct ws_serve_note *note)
 {
 	for (size_t i = 0; all && i < all->n; i++) {
-		const struct victim *v = &all->items[i];
+		const struct ws_serve_victim *v = &all->items[i];
 		const bool changed = memcmp(v->now, v->came, (size_t)v->n) != 0;
 		if (changed)
-			write_run(s, v, c->rank);
+			ws_serve_victim_write(v, s, c->rank);
 		if (v->retyped)
 			relabel(s, v, c);
 		if ((changed || v->retyped) && !note->corrupted[0])
 			snprintf(note->corrupted, sizeof note->corrupted, "%s", v->name);
-	}
-}
-
-/* Only their names are asked for later. */
-static void forget_bytes(struct ws_serve_victims *all)
-{
-	for (size_t i = 0; i < all->n; i++) {
-		struct victim *v = &all->items[i];
-		free(v->old);
-		free(v->came);
-		free(v->now);
-		v->old = v->came = v->now = NULL;
 	}
 }
 
@@ -433,7 +287,8 @@ void ws_serve_corrupt_end(struct ws_serve *s, struct ws_serve_victims *v, struct
 	if (v->due) {
 		const struct ws_serve_corrupt *c = &v->due->corrupt;
 		struct ws_serve_victims *before = looks_back(v->due) ? s->bucket_before : NULL;
-		if (read_came(s, v, c->rank) == 0 && read_came(s, before, c->rank) == 0) {
+		if (ws_serve_victims_read_came(v, s, c->rank) == 0 &&
+		    ws_serve_victims_read_came(before, s, c->rank) == 0) {
 			corrupt(s, v, before, note);
 			write_back(s, v, c, note);
 			write_back(s, before, c, note);
@@ -441,7 +296,7 @@ void ws_serve_corrupt_end(struct ws_serve *s, struct ws_serve_victims *v, struct
 		if (!note->corrupted[0])
 			ws_log(s->opts.log, 1, "fault corrupt: nothing to corrupt in this request");
 	}
-	forget_bytes(v);
+	ws_serve_victims_forget(v); /* only their names are asked for later */
 	ws_serve_corrupt_free(s->bucket_before);
 	s->bucket_before = v;
 }
