@@ -4,25 +4,19 @@
  *
  * The sending has a thread of its own; this one waits for the end meanwhile, which is the only way to
  * learn early that somebody else has failed. */
-#include "push_protocol.h"
+#include "push_talk.h"
 
 #include "gloo_p2p.h"
-#include "senders.h"
 #include "sock.h"
-#include "store.h"
 
-#include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { AGAIN_MS = 20 };
-
 struct follow {
 	struct ws_push *p;
-	struct ws_store_client *store; /* our place among the senders: the first misses us when it closes */
-	struct ws_gloo_kv kv;
+	struct push_talk talk;
 	struct ws_sender_list list;
 	struct ws_share share;
 	struct ws_span *spans;         /* of each stripe */
@@ -39,142 +33,7 @@ static const int64_t SLICE_NS = 200 * WS_NS_PER_MS;
 static const int64_t ASK_NS = 10 * WS_NS_PER_S;    /* the store answers at once */
 static const int64_t EXPLAIN_NS = 5 * WS_NS_PER_S; /* for the first to say why a peer of ours went away */
 
-/* ---- the store ---------------------------------------------------------------------------------- */
-
-static int client_set(void *ctx, const char *key, const void *value, size_t n, ws_deadline until,
-                      struct ws_err *err)
-{
-	return ws_store_client_set(ctx, key, value, n, ws_deadline_min(until, ws_deadline_in(ASK_NS)), err);
-}
-
-/* In slices, because a client's wait knows no cancel flag. */
-static int client_get(void *ctx, const char *key, ws_deadline until, const struct ws_cancel *cancel,
-                      struct ws_buf *value, struct ws_err *err)
-{
-	struct ws_err why = WS_ERR_INIT;
-	int rc;
-	do {
-		why = (struct ws_err)WS_ERR_INIT;
-		rc = ws_store_client_get(ctx, key, ws_deadline_min(until, ws_deadline_in(SLICE_NS)), value, &why);
-		if (rc && ws_cancelled(cancel))
-			return ws_err_set(err, WS_ECANCELLED, "cancelled");
-	} while (rc && why.code == WS_ETIMEOUT && !ws_deadline_passed(until));
-	if (rc && err)
-		*err = why;
-	return rc;
-}
-
-static struct ws_store_client_opts place(const struct ws_push *p)
-{
-	return (struct ws_store_client_opts){ .host = p->opts.master_address, .port = p->opts.master_port };
-}
-
-static void disconnect(struct follow *f)
-{
-	ws_store_disconnect(f->store);
-	f->store = NULL;
-}
-
-static bool connection_lost(const struct ws_err *e)
-{
-	return e->code == WS_EREACH || e->code == WS_EDATA;
-}
-
-static int connect_store(struct follow *f, ws_deadline until, struct ws_err *err)
-{
-	const struct ws_store_client_opts opts = place(f->p);
-	struct ws_err why = WS_ERR_INIT;
-	/* One that goes away while we shake hands is that of an earlier push. */
-	while (ws_store_connect(&opts, until, f->p->opts.cancel, &f->store, &why)) {
-		if (connection_lost(&why) && !ws_deadline_passed(until)) {
-			poll(NULL, 0, AGAIN_MS);
-			continue;
-		}
-		if (err)
-			*err = why;
-		if (why.code == WS_ECANCELLED)
-			return -1;
-		ws_err_wrap(err, "sender 1 was not found");
-		return ws_err_hint(err, "its options are the same but for --sender 1/%u and the endpoints, and "
-		                        "its machine must let others reach --master-port %u",
-		                   f->p->opts.senders, f->p->opts.master_port);
-	}
-	f->kv = (struct ws_gloo_kv){ .ctx = f->store, .set = client_set, .get = client_get };
-	return 0;
-}
-
-/* For the first, so that it says this and not that we went away. */
-static void tell_failure(struct follow *f, const struct ws_err *why)
-{
-	char key[WS_SENDERS_KEY];
-	struct ws_buf text;
-	if (!f->store)
-		return;
-	ws_buf_init(&text, 0);
-	ws_senders_write_end(&text, why);
-	ws_senders_key(key, f->p->opts.sender, "failed");
-	ws_senders_put(&f->kv, key, &text, ws_deadline_in(ASK_NS), NULL);
-	ws_buf_free(&text);
-}
-
-static int tell_list(struct follow *f, struct ws_err *err)
-{
-	char key[WS_SENDERS_KEY];
-	struct ws_buf text;
-	ws_buf_init(&text, 0);
-	ws_senders_write_list(&f->list, &text);
-	ws_senders_key(key, f->list.sender, "list");
-	const int rc = ws_senders_put(&f->kv, key, &text, ws_deadline_in(ASK_NS), err);
-	ws_buf_free(&text);
-	return rc;
-}
-
 /* ---- what is to be sent ------------------------------------------------------------------------- */
-
-/* 0: it ended well; 1: it did not, and *err is why; -1: that is not known, and *err is why not. */
-static int read_end(struct follow *f, ws_deadline until, struct ws_err *err)
-{
-	struct ws_buf text;
-	ws_buf_init(&text, 1 << 20);
-	int rc = ws_senders_get(&f->kv, WS_SENDERS_END, until, f->p->opts.cancel, &text, err);
-	if (rc == 0 && ws_senders_read_end(text.data, text.len, err)) {
-		ws_err_wrap(err, "sender 1");
-		rc = 1;
-	}
-	ws_buf_free(&text);
-	return rc;
-}
-
-/* The end stands there already: it is the store of the push before, and there is another soon. */
-static bool is_over(struct follow *f)
-{
-	const char *const key = WS_SENDERS_END;
-	bool over = false;
-	return ws_store_client_check(f->store, &key, 1, ws_deadline_in(ASK_NS), &over, NULL) == 0 && over;
-}
-
-static int get_share(struct follow *f, struct ws_buf *text, ws_deadline until, struct ws_err *err)
-{
-	char key[WS_SENDERS_KEY];
-	ws_senders_share_key(key, f->p->opts.sender);
-	for (;;) {
-		struct ws_err why = WS_ERR_INIT;
-		if (connect_store(f, until, err))
-			return -1;
-		if (is_over(f))
-			ws_err_set(&why, WS_EREACH, "the one that was found ends an earlier push");
-		else if (tell_list(f, &why) == 0 &&
-		         ws_senders_get(&f->kv, key, until, f->p->opts.cancel, text, &why) == 0)
-			return 0;
-		if (!connection_lost(&why) || ws_deadline_passed(until)) {
-			if (err)
-				*err = why;
-			return why.code == WS_ETIMEOUT ? ws_err_wrap(err, "sender 1 does not say what to send") : -1;
-		}
-		disconnect(f);
-		poll(NULL, 0, AGAIN_MS);
-	}
-}
 
 static int make_transfers(struct follow *f, struct ws_err *err)
 {
@@ -222,9 +81,9 @@ static int learn_share(struct follow *f, struct ws_err *err)
 	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.init_ns));
 	struct ws_buf text;
 	ws_buf_init(&text, 0);
-	int rc = get_share(f, &text, until, err);
+	int rc = push_talk_share(&f->talk, &f->list, until, &text, err);
 	if (rc == 0 && !text.len) /* it gave up instead, or says nothing of why */
-		rc = read_end(f, ws_deadline_in(ASK_NS), err) ? -1 :
+		rc = push_talk_end(&f->talk, ws_deadline_in(ASK_NS), err) ? -1 :
 		     ws_err_set(err, WS_EDATA, "sender 1 wants nothing to be sent, not even nothing");
 	if (rc == 0)
 		rc = ws_share_read(text.data, text.len, &f->list, &f->share, err);
@@ -242,14 +101,17 @@ static int meet(struct follow *f, struct ws_err *err)
 	const struct ws_push *p = f->p;
 	/* The first pauses the endpoints before it asks them to join. */
 	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.init_ns + p->opts.bucket_ns));
-	struct ws_store_client_opts opts = place(p);
+	struct ws_store_client_opts opts = push_talk_place(p);
 	struct ws_store_client *own = NULL;
 	char host[64];
 	struct ws_buf where;
 	ws_buf_init(&where, 1024);
 	opts.no_join = true;
-	int rc = ws_store_connect(&opts, until, &f->stop, &own, err) ||
-	         client_get(own, WS_TRANSPORT_MEETING, until, &f->stop, &where, err) ? -1 : 0;
+	int rc = ws_store_connect(&opts, until, &f->stop, &own, err);
+	if (rc == 0) {
+		const struct ws_gloo_kv kv = push_talk_kv(own);
+		rc = kv.get(kv.ctx, WS_TRANSPORT_MEETING, until, &f->stop, &where, err);
+	}
 	if (rc == 0 && where.len < 2)
 		rc = ws_err_set(err, WS_EDATA, "sender 1 does not say where to meet");
 	/* Spoken as the endpoints speak it: the first tells the layout of their gloo by that. */
@@ -260,7 +122,7 @@ static int meet(struct follow *f, struct ws_err *err)
 	                ws_host_local_toward(opts.host, host, sizeof host, err)))
 		rc = -1;
 	if (rc == 0) {
-		const struct ws_gloo_kv kv = { .ctx = own, .set = client_set, .get = client_get };
+		const struct ws_gloo_kv kv = push_talk_kv(own);
 		const struct ws_gloo_opts o = {
 			.rank = p->opts.sender - 1, .size = f->share.world_size, .prefix = where.data + 1,
 			.layout = opts.epoch == 'A' ? WS_GLOO_G1 : WS_GLOO_G2B, .kv = &kv, .host = host,
@@ -319,7 +181,7 @@ static void tell_batches(struct follow *f)
 static int explain(struct follow *f, const struct ws_err *why, struct ws_err *err)
 {
 	struct ws_err said = WS_ERR_INIT;
-	const bool told = why->code == WS_EDATA && read_end(f, ws_deadline_in(EXPLAIN_NS), &said) == 1;
+	const bool told = why->code == WS_EDATA && push_talk_end(&f->talk, ws_deadline_in(EXPLAIN_NS), &said) == 1;
 	*err = told ? said : *why;
 	return -1;
 }
@@ -336,7 +198,7 @@ static int wait_for_end(struct follow *f, struct ws_err *err)
 	bool running = true;
 	for (;;) {
 		struct ws_err why = WS_ERR_INIT, own = WS_ERR_INIT;
-		const int rc = read_end(f, ws_deadline_min(until, ws_deadline_in(SLICE_NS)), &why);
+		const int rc = push_talk_end(&f->talk, ws_deadline_min(until, ws_deadline_in(SLICE_NS)), &why);
 		tell_batches(f);
 		const bool ended = rc >= 0 || why.code != WS_ETIMEOUT;
 		if (running && (ended || ws_job_over(&f->job))) {
@@ -353,7 +215,7 @@ static int wait_for_end(struct follow *f, struct ws_err *err)
 		if (ended || (!running && ws_deadline_passed(until))) {
 			if (rc < 0 && why.code == WS_ETIMEOUT)
 				ws_err_set(&why, WS_ETIMEOUT, "sender 1 does not say how the push ended");
-			else if (rc < 0 && connection_lost(&why))
+			else if (rc < 0 && push_talk_lost(&why))
 				ws_err_wrap(&why, "sender 1 is gone");
 			if (why.code != WS_OK)
 				*err = why;
@@ -378,24 +240,12 @@ static int run(struct follow *f, struct ws_err *err)
 	push_enter(p, WS_PHASE_TRANSFER);
 	if (!p->opts.dry_run && ws_job_start(&f->job, send_all, f, err))
 		return -1;
-	return p->opts.dry_run ? (read_end(f, last_words(p), err) ? -1 : 0) : wait_for_end(f, err);
-}
-
-static void say_bye(struct follow *f)
-{
-	char key[WS_SENDERS_KEY];
-	struct ws_buf nothing;
-	if (!f->store)
-		return;
-	ws_buf_init(&nothing, 0);
-	ws_senders_key(key, f->p->opts.sender, "bye");
-	ws_senders_put(&f->kv, key, &nothing, ws_deadline_in(ASK_NS), NULL);
-	ws_buf_free(&nothing);
+	return p->opts.dry_run ? (push_talk_end(&f->talk, last_words(p), err) ? -1 : 0) : wait_for_end(f, err);
 }
 
 int push_follow(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
-	struct follow f = { .p = p, .job.fd = -1, .stop = WS_CANCEL_INIT };
+	struct follow f = { .p = p, .talk.p = p, .job.fd = -1, .stop = WS_CANCEL_INIT };
 	p->format = WS_FORMAT_TENSORS;
 	int rc = push_make_plan(p, s, NULL, err);
 	if (rc == 0) {
@@ -403,9 +253,9 @@ int push_follow(struct ws_push *p, const struct ws_push_source *s, struct ws_err
 		rc = ws_cancel_init(&f.stop, err) || ws_job_init(&f.job, err) || run(&f, err) ? -1 : 0;
 	}
 	if (rc)
-		tell_failure(&f, err);
-	say_bye(&f);
-	disconnect(&f);
+		push_talk_failure(&f.talk, err);
+	push_talk_bye(&f.talk);
+	push_talk_disconnect(&f.talk);
 	ws_cancel_set(&f.stop);
 	ws_job_fini(&f.job);
 	ws_gloo_close(f.mesh);

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push_talk.c - a sender's conversation with the first one, as keys and values of its store. */
+#include "push_talk.h"
+
+#include <poll.h>
+#include <string.h>
+
+enum { AGAIN_MS = 20 };
+
+static const int64_t SLICE_NS = 200 * WS_NS_PER_MS;
+static const int64_t ASK_NS = 10 * WS_NS_PER_S; /* the store answers at once */
+
+static int client_set(void *ctx, const char *key, const void *value, size_t n, ws_deadline until,
+                      struct ws_err *err)
+{
+	return ws_store_client_set(ctx, key, value, n, ws_deadline_min(until, ws_deadline_in(ASK_NS)), err);
+}
+
+/* In slices, because a client's wait knows no cancel flag. */
+static int client_get(void *ctx, const char *key, ws_deadline until, const struct ws_cancel *cancel,
+                      struct ws_buf *value, struct ws_err *err)
+{
+	struct ws_err why = WS_ERR_INIT;
+	int rc;
+	do {
+		why = (struct ws_err)WS_ERR_INIT;
+		rc = ws_store_client_get(ctx, key, ws_deadline_min(until, ws_deadline_in(SLICE_NS)), value, &why);
+		if (rc && ws_cancelled(cancel))
+			return ws_err_set(err, WS_ECANCELLED, "cancelled");
+	} while (rc && why.code == WS_ETIMEOUT && !ws_deadline_passed(until));
+	if (rc && err)
+		*err = why;
+	return rc;
+}
+
+struct ws_gloo_kv push_talk_kv(struct ws_store_client *c)
+{
+	return (struct ws_gloo_kv){ .ctx = c, .set = client_set, .get = client_get };
+}
+
+struct ws_store_client_opts push_talk_place(const struct ws_push *p)
+{
+	return (struct ws_store_client_opts){ .host = p->opts.master_address, .port = p->opts.master_port };
+}
+
+void push_talk_disconnect(struct push_talk *t)
+{
+	ws_store_disconnect(t->store);
+	t->store = NULL;
+}
+
+bool push_talk_lost(const struct ws_err *e)
+{
+	return e->code == WS_EREACH || e->code == WS_EDATA;
+}
+
+static int connect_store(struct push_talk *t, ws_deadline until, struct ws_err *err)
+{
+	const struct ws_store_client_opts opts = push_talk_place(t->p);
+	struct ws_err why = WS_ERR_INIT;
+	/* One that goes away while we shake hands is that of an earlier push. */
+	while (ws_store_connect(&opts, until, t->p->opts.cancel, &t->store, &why)) {
+		if (push_talk_lost(&why) && !ws_deadline_passed(until)) {
+			poll(NULL, 0, AGAIN_MS);
+			continue;
+		}
+		if (err)
+			*err = why;
+		if (why.code == WS_ECANCELLED)
+			return -1;
+		ws_err_wrap(err, "sender 1 was not found");
+		return ws_err_hint(err, "its options are the same but for --sender 1/%u and the endpoints, and "
+		                        "its machine must let others reach --master-port %u",
+		                   t->p->opts.senders, t->p->opts.master_port);
+	}
+	t->kv = push_talk_kv(t->store);
+	return 0;
+}
+
+static int tell_list(struct push_talk *t, const struct ws_sender_list *list, struct ws_err *err)
+{
+	char key[WS_SENDERS_KEY];
+	struct ws_buf text;
+	ws_buf_init(&text, 0);
+	ws_senders_write_list(list, &text);
+	ws_senders_key(key, list->sender, "list");
+	const int rc = ws_senders_put(&t->kv, key, &text, ws_deadline_in(ASK_NS), err);
+	ws_buf_free(&text);
+	return rc;
+}
+
+/* The end stands there already: it is the store of the push before, and there is another soon. */
+static bool is_over(const struct push_talk *t)
+{
+	const char *const key = WS_SENDERS_END;
+	bool over = false;
+	return ws_store_client_check(t->store, &key, 1, ws_deadline_in(ASK_NS), &over, NULL) == 0 && over;
+}
+
+int push_talk_share(struct push_talk *t, const struct ws_sender_list *list, ws_deadline until,
+                    struct ws_buf *text, struct ws_err *err)
+{
+	char key[WS_SENDERS_KEY];
+	ws_senders_share_key(key, t->p->opts.sender);
+	for (;;) {
+		struct ws_err why = WS_ERR_INIT;
+		if (connect_store(t, until, err))
+			return -1;
+		if (is_over(t))
+			ws_err_set(&why, WS_EREACH, "the one that was found ends an earlier push");
+		else if (tell_list(t, list, &why) == 0 &&
+		         ws_senders_get(&t->kv, key, until, t->p->opts.cancel, text, &why) == 0)
+			return 0;
+		if (!push_talk_lost(&why) || ws_deadline_passed(until)) {
+			if (err)
+				*err = why;
+			return why.code == WS_ETIMEOUT ? ws_err_wrap(err, "sender 1 does not say what to send") : -1;
+		}
+		push_talk_disconnect(t);
+		poll(NULL, 0, AGAIN_MS);
+	}
+}
+
+int push_talk_end(struct push_talk *t, ws_deadline until, struct ws_err *err)
+{
+	struct ws_buf text;
+	ws_buf_init(&text, 1 << 20);
+	int rc = ws_senders_get(&t->kv, WS_SENDERS_END, until, t->p->opts.cancel, &text, err);
+	if (rc == 0 && ws_senders_read_end(text.data, text.len, err)) {
+		ws_err_wrap(err, "sender 1");
+		rc = 1;
+	}
+	ws_buf_free(&text);
+	return rc;
+}
+
+void push_talk_failure(struct push_talk *t, const struct ws_err *why)
+{
+	char key[WS_SENDERS_KEY];
+	struct ws_buf text;
+	if (!t->store)
+		return;
+	ws_buf_init(&text, 0);
+	ws_senders_write_end(&text, why);
+	ws_senders_key(key, t->p->opts.sender, "failed");
+	ws_senders_put(&t->kv, key, &text, ws_deadline_in(ASK_NS), NULL);
+	ws_buf_free(&text);
+}
+
+void push_talk_bye(struct push_talk *t)
+{
+	char key[WS_SENDERS_KEY];
+	struct ws_buf nothing;
+	if (!t->store)
+		return;
+	ws_buf_init(&nothing, 0);
+	ws_senders_key(key, t->p->opts.sender, "bye");
+	ws_senders_put(&t->kv, key, &nothing, ws_deadline_in(ASK_NS), NULL);
+	ws_buf_free(&nothing);
+}
