@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* feed.c - read, copied, and the slot is free again. */
+/* feed.c - two walks along a list of steps: what is read, and what the stream is told. */
 #include "feed.h"
 
-#include "file.h"
+#include "feed_ring.h"
+#include "feed_steps.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,28 +12,32 @@ int ws_feed_open(struct ws_feed *f, struct ws_gpu *gpu, struct ws_err *err)
 {
 	memset(f, 0, sizeof *f);
 	f->gpu = gpu;
-	if (ws_stream_new(gpu, &f->stream, err))
-		return -1;
-	for (int i = 0; i < WS_FEED_SLOTS; i++)
-		if (ws_gpu_alloc_pinned(gpu, WS_FEED_SLOT, &f->slots[i].memory, err) ||
-		    ws_mark_new(gpu, &f->slots[i].copied, err))
-			return -1;
-	return 0;
+	for (int i = 0; i < WS_FEED_BOXES; i++)
+		f->boxes[i].feed = f;
+	return ws_stream_new(gpu, &f->stream, err) || ws_ring_open(gpu, &f->ring, err) ? -1 : 0;
 }
 
 void ws_feed_close(struct ws_feed *f)
 {
 	if (!f->gpu)
 		return;
+	for (int i = 0; i < WS_FEED_BOXES; i++)
+		ws_feed_drop(&f->boxes[i]);
 	ws_stream_free(f->gpu, f->stream);
-	for (int i = 0; i < WS_FEED_SLOTS; i++) {
-		ws_mark_free(f->gpu, f->slots[i].copied);
-		ws_gpu_free_pinned(f->gpu, f->slots[i].memory);
-	}
+	ws_ring_close(f->ring);
 	for (int i = 0; i < WS_FEED_BOXES; i++)
 		ws_gpu_free(f->gpu, f->boxes[i].at);
 	memset(f, 0, sizeof *f);
 }
+
+void ws_feed_memory(size_t buckets, uint64_t bytes, size_t payloads, uint64_t *gpu, uint64_t *pinned)
+{
+	const uint64_t box = bytes + (uint64_t)payloads * (WS_FEED_ALIGN - 1);
+	*gpu = box * (buckets < WS_FEED_BOXES ? buckets : WS_FEED_BOXES);
+	*pinned = (uint64_t)WS_RING_SLOTS * WS_RING_SLOT;
+}
+
+/* ---- boxes ---- */
 
 struct ws_feed_box *ws_feed_box(struct ws_feed *f, const struct ws_payload *payloads, size_t n)
 {
@@ -52,11 +57,25 @@ struct ws_feed_box *ws_feed_box(struct ws_feed *f, const struct ws_payload *payl
 	return unused;
 }
 
+/* What is being read is let go; the payload that is not here yet begins anew. */
+static void stop_reading(struct ws_feed_box *b)
+{
+	if (b->feed->reading == b) {
+		ws_ring_forget(b->feed->ring);
+		b->feed->reading = NULL;
+	}
+	b->done = (struct ws_feed_at){ .step = b->steps ? ws_feed_steps_find(b->steps, b->loaded) : 0 };
+	b->asked = b->done;
+}
+
 void ws_feed_drop(struct ws_feed_box *b)
 {
+	stop_reading(b);
+	ws_feed_steps_free(b->steps);
+	b->steps = NULL;
 	b->payloads = NULL;
 	b->n_payloads = b->loaded = 0;
-	b->place = 0;
+	b->asked = b->done = (struct ws_feed_at){ 0 };
 }
 
 uint64_t ws_feed_after(uint64_t place, const struct ws_payload *p)
@@ -82,87 +101,115 @@ static int make_room(struct ws_feed *f, struct ws_feed_box *b, struct ws_err *er
 	return 0;
 }
 
-/* A slot's share of a payload: where in which span it goes on. */
-struct cursor {
-	const struct ws_payload *payload;
-	size_t span;
-	uint64_t in_span;
-};
-
-/* Ends early where a span begins that may be on this GPU. */
-static int fill(struct cursor *c, char *to, size_t room, size_t *filled, struct ws_err *err)
+static int prepare(struct ws_feed *f, struct ws_feed_box *b, struct ws_err *err)
 {
-	for (*filled = 0; *filled < room && c->span < c->payload->n_spans;) {
-		const struct ws_span *s = &c->payload->spans[c->span];
-		if (s->place && c->in_span == 0 && *filled)
-			break;
-		const uint64_t left = s->length - c->in_span;
-		const size_t n = left < room - *filled ? (size_t)left : room - *filled;
-		if (s->fd >= 0 ? ws_file_pread(s->fd, "a file of the source", s->offset + c->in_span, to + *filled,
-		                               n, err) :
-		                 s->fill(s->ctx, c->in_span, to + *filled, n, err))
-			return -1;
-		*filled += n;
-		c->in_span += n;
-		if (c->in_span == s->length) {
-			c->span++;
-			c->in_span = 0;
+	return b->steps ? 0 : make_room(f, b, err) ||
+	       ws_feed_steps_make(b->payloads, b->n_payloads, b->at, &b->steps, err) ? -1 : 0;
+}
+
+/* ---- steps ---- */
+
+static size_t piece_at(const struct ws_feed_step *s, uint64_t in)
+{
+	return s->n - in < WS_RING_SLOT ? (size_t)(s->n - in) : WS_RING_SLOT;
+}
+
+static void go_past(struct ws_feed_at *at, const struct ws_feed_step *s, size_t n)
+{
+	at->in += n;
+	if (at->in < s->n)
+		return;
+	at->step++;
+	at->in = 0;
+}
+
+/* As far as there are slots. */
+static int ask_ahead(struct ws_feed *f, struct ws_feed_box *b, struct ws_err *err)
+{
+	for (bool asked = true; asked && b->asked.step < b->steps->n;) {
+		const struct ws_feed_step *s = &b->steps->list[b->asked.step];
+		if (s->kind == WS_FEED_PLACED)
+			break; /* its turn decides whether it is read at all */
+		if (s->kind != WS_FEED_READ) {
+			b->asked.step++;
+			continue;
 		}
+		const size_t n = piece_at(s, b->asked.in);
+		if (ws_ring_ask(f->ring, s->span, s->from + b->asked.in, n, &asked, err))
+			return -1;
+		if (asked)
+			go_past(&b->asked, s, n);
 	}
 	return 0;
 }
 
-static int load_slot(struct ws_feed *f, struct cursor *c, ws_devptr to, size_t *n, ws_deadline until,
-                     const struct ws_cancel *cancel, struct ws_err *err)
+/* Bytes that are on this GPU go from where they are. */
+static int copy_placed(struct ws_feed *f, struct ws_feed_box *b, struct ws_feed_step *s, struct ws_err *err)
 {
-	void *memory = f->slots[f->slot].memory;
-	struct ws_mark *copied = f->slots[f->slot].copied;
-	/* Never set: reached. */
-	if (ws_mark_wait(f->gpu, copied, until, cancel, err) || fill(c, memory, WS_FEED_SLOT, n, err) ||
-	    ws_gpu_copy_in(f->gpu, to, memory, *n, f->stream, err) ||
-	    ws_mark_set(f->gpu, copied, f->stream, err))
+	struct ws_place place;
+	if (s->span->place(s->span->ctx, &place, err))
 		return -1;
-	f->slot = (f->slot + 1) % WS_FEED_SLOTS;
+	if (memcmp(place.gpu, ws_gpu_device(f->gpu)->uuid, sizeof place.gpu) != 0) {
+		s->kind = WS_FEED_READ;
+		return 0;
+	}
+	if (ws_gpu_copy(f->gpu, s->to, place.at + s->from, s->n, f->stream, err))
+		return -1;
+	b->done.step++;
+	b->asked = b->done;
 	return 0;
 }
 
-/* A span that begins here and is on this GPU goes from where it is. *n 0: it does not. */
-static int copy_placed(struct ws_feed *f, struct cursor *c, ws_devptr to, size_t *n, struct ws_err *err)
+static int take_piece(struct ws_feed *f, struct ws_feed_box *b, const struct ws_feed_step *s, ws_deadline until,
+                      const struct ws_cancel *cancel, struct ws_err *err)
 {
-	const struct ws_span *s = &c->payload->spans[c->span];
-	struct ws_place place;
-	*n = 0;
-	if (!s->place || c->in_span)
-		return 0;
-	if (s->place(s->ctx, &place, err))
+	if (ws_ring_waiting(f->ring) == 0)
+		return ws_ring_room(f->ring, until, cancel, err);
+	if (ws_ring_take(f->ring, s->to + b->done.in, f->stream, until, cancel, err))
 		return -1;
-	if (memcmp(place.gpu, ws_gpu_device(f->gpu)->uuid, sizeof place.gpu) != 0)
+	go_past(&b->done, s, piece_at(s, b->done.in));
+	return 0;
+}
+
+/* The next piece of a step, or all of it. */
+static int do_next(struct ws_feed *f, struct ws_feed_box *b, ws_deadline until, const struct ws_cancel *cancel,
+                   struct ws_err *err)
+{
+	struct ws_feed_step *s = &b->steps->list[b->done.step];
+	switch (s->kind) {
+	case WS_FEED_READ:
+		return take_piece(f, b, s, until, cancel, err);
+	case WS_FEED_PLACED:
+		return copy_placed(f, b, s, err);
+	case WS_FEED_END:
+		b->loaded++;
+		b->done.step++;
 		return 0;
-	if (ws_gpu_copy(f->gpu, to, place.at, s->length, f->stream, err))
-		return -1;
-	*n = s->length;
-	c->span++;
+	}
+	return 0;
+}
+
+static int load(struct ws_feed *f, struct ws_feed_box *b, ws_deadline until, const struct ws_cancel *cancel,
+                struct ws_err *err)
+{
+	const size_t wanted = b->loaded + 1;
+	while (b->loaded < wanted) {
+		if (ws_cancelled(cancel))
+			return ws_err_set(err, WS_ECANCELLED, "reading was cancelled");
+		if (ask_ahead(f, b, err) || do_next(f, b, until, cancel, err))
+			return -1;
+	}
 	return 0;
 }
 
 int ws_feed_load(struct ws_feed *f, struct ws_feed_box *b, ws_deadline until, const struct ws_cancel *cancel,
                  struct ws_err *err)
 {
-	const struct ws_payload *p = &b->payloads[b->loaded];
-	struct cursor c = { .payload = p };
-	if (b->loaded == 0 && make_room(f, b, err))
-		return -1;
-	for (uint64_t done = 0; done < p->length;) {
-		const ws_devptr to = b->at + b->place + done;
-		size_t n;
-		if (ws_cancelled(cancel))
-			return ws_err_set(err, WS_ECANCELLED, "reading was cancelled");
-		if (copy_placed(f, &c, to, &n, err) ||
-		    (n == 0 && load_slot(f, &c, to, &n, until, cancel, err)))
-			return -1;
-		done += n;
-	}
-	b->place = ws_feed_after(b->place, p);
-	b->loaded++;
-	return 0;
+	if (f->reading && f->reading != b)
+		stop_reading(f->reading);
+	f->reading = b;
+	if (prepare(f, b, err) == 0 && load(f, b, until, cancel, err) == 0)
+		return 0;
+	stop_reading(b);
+	return -1;
 }

@@ -178,9 +178,7 @@ static int nccl_check(const struct ws_transport_gpu *gpu, struct ws_err *err)
 
 static void nccl_memory(size_t buckets, uint64_t bytes, size_t payloads, uint64_t *gpu, uint64_t *pinned)
 {
-	const uint64_t box = bytes + (uint64_t)payloads * (WS_FEED_ALIGN - 1);
-	*gpu = box * (buckets < WS_FEED_BOXES ? buckets : WS_FEED_BOXES);
-	*pinned = (uint64_t)WS_FEED_SLOTS * WS_FEED_SLOT;
+	ws_feed_memory(buckets, bytes, payloads, gpu, pinned);
 }
 
 /* ---- feeding ahead ---- */

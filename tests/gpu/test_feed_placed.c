@@ -4,6 +4,7 @@
 #include "on_gpu.h"
 
 #include "feed.h"
+#include "feed_ring.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +14,7 @@
 
 #include <cmocka.h>
 
-enum { PIECE = WS_FEED_SLOT + 4097, PIECES = 5, SMALL = 77 };
+enum { PIECE = WS_RING_SLOT + 4097, PIECES = 5, SMALL = 77 };
 
 static struct on_gpu on;
 

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* feed_ring.c - the slots go round: free, asked for, being read, read, being copied, free again. */
+#include "feed_ring.h"
+
+#include "file.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static const int64_t LOOK_NS = 10 * WS_NS_PER_MS; /* how often a wait looks whether it was cancelled */
+
+enum state { FREE, ASKED, READING, READ, FAILED };
+
+struct slot {
+	char *memory;
+	struct ws_mark *copied; /* of the owner; never set: reached */
+	enum state state;
+	struct ws_span span;
+	uint64_t at;
+	size_t n;
+	struct ws_err err;
+};
+
+struct ws_ring {
+	struct ws_gpu *gpu;
+	void *memory;           /* of all slots */
+	pthread_mutex_t lock;   /* of the slots' states and of what follows */
+	pthread_cond_t work, done;
+	struct slot slots[WS_RING_SLOTS];
+	unsigned first, n;      /* asked for and not taken: n of them, in order */
+	bool filling;           /* a span that is made is being filled */
+	bool stop;
+	pthread_t readers[WS_RING_READERS];
+	unsigned n_readers;
+};
+
+static struct slot *slot_of(struct ws_ring *r, unsigned i)
+{
+	return &r->slots[(r->first + i) % WS_RING_SLOTS];
+}
+
+/* ---- readers ---- */
+
+static int read_slot(struct slot *s)
+{
+	return s->span.fd >= 0 ? ws_file_pread(s->span.fd, "a file of the source", s->span.offset + s->at,
+	                                       s->memory, s->n, &s->err) :
+	                         s->span.fill(s->span.ctx, s->at, s->memory, s->n, &s->err);
+}
+
+/* The oldest that may be read now. Behind one that failed nothing is begun, what is before it is. */
+static struct slot *find_work(struct ws_ring *r)
+{
+	bool filling = r->filling;
+	for (unsigned i = 0; i < r->n; i++) {
+		struct slot *s = slot_of(r, i);
+		const bool made = s->span.fd < 0;
+		if (s->state == ASKED && !(made && filling))
+			return s;
+		if (s->state == FAILED)
+			break;
+		filling = filling || (made && s->state == ASKED);
+	}
+	return NULL;
+}
+
+static void *read_slots(void *arg)
+{
+	struct ws_ring *r = arg;
+	pthread_mutex_lock(&r->lock);
+	while (!r->stop) {
+		struct slot *s = find_work(r);
+		if (!s) {
+			pthread_cond_wait(&r->work, &r->lock);
+			continue;
+		}
+		const bool made = s->span.fd < 0;
+		s->state = READING;
+		r->filling = r->filling || made;
+		pthread_mutex_unlock(&r->lock);
+		const int rc = read_slot(s);
+		pthread_mutex_lock(&r->lock);
+		s->state = rc ? FAILED : READ;
+		if (made) {
+			r->filling = false;
+			pthread_cond_signal(&r->work); /* the next one may begin */
+		}
+		pthread_cond_broadcast(&r->done);
+	}
+	pthread_mutex_unlock(&r->lock);
+	return NULL;
+}
+
+/* One more of them where there is more to do than they can. Fewer will do, none will not. */
+static int start_reader(struct ws_ring *r, struct ws_err *err)
+{
+	const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+	const unsigned most = processors < 2 ? 2 : processors > WS_RING_READERS ? WS_RING_READERS :
+	                                                                          (unsigned)processors;
+	sigset_t all, old;
+	if (r->n_readers >= most || r->n_readers > r->n)
+		return 0;
+	/* Signals belong to the thread that knows what to do about them. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &old);
+	const int rc = pthread_create(&r->readers[r->n_readers], NULL, read_slots, r);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	r->n_readers += rc == 0;
+	if (r->n_readers)
+		return 0;
+	errno = rc;
+	return ws_err_errno(err, "start a thread");
+}
+
+/* ---- the owner ---- */
+
+static int set_up_slots(struct ws_ring *r, struct ws_err *err)
+{
+	if (ws_gpu_alloc_pinned(r->gpu, (uint64_t)WS_RING_SLOTS * WS_RING_SLOT, &r->memory, err))
+		return -1;
+	for (int i = 0; i < WS_RING_SLOTS; i++) {
+		r->slots[i].memory = (char *)r->memory + (size_t)i * WS_RING_SLOT;
+		if (ws_mark_new(r->gpu, &r->slots[i].copied, err))
+			return -1;
+	}
+	return 0;
+}
+
+int ws_ring_open(struct ws_gpu *gpu, struct ws_ring **out, struct ws_err *err)
+{
+	struct ws_ring *r = calloc(1, sizeof *r);
+	if (!r)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	pthread_condattr_t monotonic;
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_mutex_init(&r->lock, NULL);
+	pthread_cond_init(&r->work, NULL);
+	pthread_cond_init(&r->done, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+	r->gpu = gpu;
+	if (set_up_slots(r, err)) {
+		ws_ring_close(r);
+		return -1;
+	}
+	*out = r;
+	return 0;
+}
+
+void ws_ring_close(struct ws_ring *r)
+{
+	if (!r)
+		return;
+	ws_ring_forget(r);
+	pthread_mutex_lock(&r->lock);
+	r->stop = true;
+	pthread_cond_broadcast(&r->work);
+	pthread_mutex_unlock(&r->lock);
+	for (unsigned i = 0; i < r->n_readers; i++)
+		pthread_join(r->readers[i], NULL);
+	for (int i = 0; i < WS_RING_SLOTS; i++)
+		ws_mark_free(r->gpu, r->slots[i].copied);
+	ws_gpu_free_pinned(r->gpu, r->memory);
+	pthread_cond_destroy(&r->done);
+	pthread_cond_destroy(&r->work);
+	pthread_mutex_destroy(&r->lock);
+	free(r);
+}
+
+unsigned ws_ring_waiting(const struct ws_ring *r)
+{
+	return r->n; /* which only the owner changes */
+}
+
+int ws_ring_room(struct ws_ring *r, ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
+{
+	return r->n == WS_RING_SLOTS ? 0 : ws_mark_wait(r->gpu, slot_of(r, r->n)->copied, until, cancel, err);
+}
+
+int ws_ring_ask(struct ws_ring *r, const struct ws_span *span, uint64_t at, size_t n, bool *asked,
+                struct ws_err *err)
+{
+	struct slot *s = slot_of(r, r->n);
+	*asked = false;
+	if (r->n == WS_RING_SLOTS)
+		return 0;
+	if (ws_mark_reached(r->gpu, s->copied, asked, err))
+		return -1;
+	if (!*asked)
+		return 0;
+	*asked = false;
+	if (start_reader(r, err))
+		return -1;
+	pthread_mutex_lock(&r->lock);
+	s->state = ASKED;
+	s->span = *span;
+	s->at = at;
+	s->n = n;
+	s->err = (struct ws_err)WS_ERR_INIT;
+	r->n++;
+	pthread_cond_signal(&r->work);
+	pthread_mutex_unlock(&r->lock);
+	*asked = true;
+	return 0;
+}
+
+static int wait_a_little(struct ws_ring *r, ws_deadline until, const struct ws_cancel *cancel,
+                         struct ws_err *err)
+{
+	const int64_t ns = ws_deadline_min(until, ws_deadline_in(LOOK_NS));
+	const struct timespec at = { .tv_sec = ns / WS_NS_PER_S, .tv_nsec = ns % WS_NS_PER_S };
+	if (ws_cancelled(cancel))
+		return ws_err_set(err, WS_ECANCELLED, "reading was cancelled");
+	if (ws_deadline_passed(until))
+		return ws_err_set(err, WS_ETIMEOUT, "reading took too long");
+	pthread_cond_timedwait(&r->done, &r->lock, &at);
+	return 0;
+}
+
+static int wait_until_read(struct ws_ring *r, const struct slot *s, ws_deadline until,
+                           const struct ws_cancel *cancel, struct ws_err *err)
+{
+	int rc = 0;
+	pthread_mutex_lock(&r->lock);
+	while (rc == 0 && s->state != READ && s->state != FAILED)
+		rc = wait_a_little(r, until, cancel, err);
+	if (rc == 0 && s->state == FAILED) {
+		if (err)
+			*err = s->err;
+		rc = -1;
+	}
+	pthread_mutex_unlock(&r->lock);
+	return rc;
+}
+
+int ws_ring_take(struct ws_ring *r, ws_devptr dst, struct ws_stream *stream, ws_deadline until,
+                 const struct ws_cancel *cancel, struct ws_err *err)
+{
+	struct slot *s = slot_of(r, 0);
+	if (wait_until_read(r, s, until, cancel, err) ||
+	    ws_gpu_copy_in(r->gpu, dst, s->memory, s->n, stream, err) ||
+	    ws_mark_set(r->gpu, s->copied, stream, err))
+		return -1;
+	pthread_mutex_lock(&r->lock);
+	s->state = FREE;
+	r->first = (r->first + 1) % WS_RING_SLOTS;
+	r->n--;
+	pthread_mutex_unlock(&r->lock);
+	return 0;
+}
+
+void ws_ring_forget(struct ws_ring *r)
+{
+	pthread_mutex_lock(&r->lock);
+	const unsigned n = r->n;
+	r->n = 0; /* nothing more is begun */
+	for (unsigned i = 0; i < n; i++) {
+		while (slot_of(r, i)->state == READING)
+			pthread_cond_wait(&r->done, &r->lock);
+		slot_of(r, i)->state = FREE;
+	}
+	pthread_mutex_unlock(&r->lock);
+}

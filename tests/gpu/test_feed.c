@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Payloads into memory of a GPU on the double of libcuda: that several threads read them and their bytes
+ * are in order, what happens to whoever fails, waits too long or is cancelled. */
+#include "on_gpu.h"
+
+#include "feed.h"
+#include "feed_ring.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { PAYLOADS = 9, SPANS = 3, LARGE = 3 * WS_RING_SLOT + 77 };
+
+static struct on_gpu gpu;
+static const struct fake_cuda *cuda;
+static int file = -1;
+static struct ws_payload payloads[PAYLOADS];
+static struct ws_span spans[PAYLOADS][SPANS];
+
+/* ---- bytes ---- */
+
+static uint8_t byte_of(uint64_t seed, uint64_t at)
+{
+	return (uint8_t)((at * 0x9e3779b97f4a7c15u + seed * 0x12345671) >> 56);
+}
+
+/* Who makes bytes sees whether he is asked in order, by one thread at a time; from byte `bad` of span number
+ * bad_seed on he has none, and at it he may be slow. */
+static struct {
+	_Atomic int inside;
+	_Atomic bool together, out_of_order;
+	uint64_t seed, next;
+	uint64_t bad_seed, bad;
+	_Atomic bool slow;
+} maker;
+
+static int make(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err *err)
+{
+	const uint64_t seed = (uintptr_t)ctx;
+	if (atomic_fetch_add(&maker.inside, 1))
+		maker.together = true;
+	if (at && (seed != maker.seed || at != maker.next))
+		maker.out_of_order = true;
+	maker.seed = seed;
+	maker.next = at + n;
+	while (maker.slow)
+		usleep(1000);
+	for (size_t i = 0; i < n; i++)
+		((uint8_t *)dst)[i] = byte_of(seed, at + i);
+	atomic_fetch_sub(&maker.inside, 1);
+	if (seed == maker.bad_seed && at + n > maker.bad)
+		return ws_err_set(err, WS_EINPUT, "span %d has none at %d", (int)seed, (int)maker.bad);
+	return 0;
+}
+
+/* Spans of a file and of a maker in turn, of all lengths. */
+static void set_up_payloads(void)
+{
+	static const uint64_t lengths[PAYLOADS] = { 1000, 1, 0, LARGE, 255, 256, 257, LARGE, 3 };
+	for (size_t i = 0; i < PAYLOADS; i++) {
+		uint64_t left = lengths[i];
+		size_t n = 0;
+		for (; left && n < SPANS; n++) {
+			const uint64_t some = n + 1 < SPANS ? (left + 1) / 2 : left;
+			const bool made = (i + n) % 2;
+			spans[i][n] = (struct ws_span){ .length = some, .fd = made ? -1 : file,
+				                        .offset = made ? 0 : i * 1000 + n, .fill = make,
+				                        .ctx = (void *)(uintptr_t)(i * SPANS + n) };
+			left -= some;
+		}
+		payloads[i] = (struct ws_payload){ lengths[i], spans[i], n };
+	}
+}
+
+static bool is_there(struct ws_feed *f, const struct ws_feed_box *b, size_t i)
+{
+	uint64_t place = 0;
+	for (size_t k = 0; k < i; k++)
+		place = ws_feed_after(place, &payloads[k]);
+	ON_GPU(ws_stream_wait(gpu.gpu, f->stream, WS_FOREVER, NULL, &err));
+	const uint8_t *at = (const uint8_t *)(uintptr_t)(b->at + place);
+	for (size_t n = 0; n < payloads[i].n_spans; n++) {
+		const struct ws_span *s = &spans[i][n];
+		for (uint64_t j = 0; j < s->length; j++)
+			if (*at++ != (s->fd >= 0 ? byte_of(4711, s->offset + j) : byte_of((uintptr_t)s->ctx, j)))
+				return false;
+	}
+	return true;
+}
+
+/* ---- one feed ---- */
+
+static struct ws_feed feed;
+static struct ws_feed_box *box;
+
+static int begin(void **state)
+{
+	(void)state;
+	cuda->reset();
+	memset(&maker, 0, sizeof maker);
+	maker.bad_seed = UINT64_MAX;
+	set_up_payloads();
+	ON_GPU(ws_feed_open(&feed, gpu.gpu, &err));
+	box = ws_feed_box(&feed, payloads, PAYLOADS);
+	return 0;
+}
+
+static int end(void **state)
+{
+	(void)state;
+	ws_feed_close(&feed);
+	return maker.together || maker.out_of_order ? -1 : 0;
+}
+
+static int load_all(struct ws_err *err)
+{
+	while (box->loaded < PAYLOADS)
+		if (ws_feed_load(&feed, box, ws_deadline_in(20 * WS_NS_PER_S), NULL, err))
+			return -1;
+	return 0;
+}
+
+static void assert_all_there(void)
+{
+	for (size_t i = 0; i < PAYLOADS; i++)
+		assert_true(is_there(&feed, box, i));
+}
+
+/* ---- tests ---- */
+
+static void all_bytes_arrive_whoever_reads_them(void **state)
+{
+	(void)state;
+	for (int late = 0; late < 2; late++) {
+		cuda->defer(late);
+		ON_GPU(load_all(&err));
+		assert_all_there();
+		ws_feed_drop(box);
+		assert_ptr_equal(ws_feed_box(&feed, payloads, PAYLOADS), box);
+	}
+}
+
+static void each_payload_is_whole_when_it_is_said_to_be(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < PAYLOADS; i++) {
+		ON_GPU(ws_feed_load(&feed, box, WS_FOREVER, NULL, &err));
+		assert_int_equal(box->loaded, i + 1);
+		assert_true(is_there(&feed, box, i));
+	}
+}
+
+static void the_first_that_fails_is_told_and_tried_again(void **state)
+{
+	(void)state;
+	struct ws_err told = WS_ERR_INIT;
+	maker.bad_seed = 3 * SPANS; /* payload 3 begins with a span that is made */
+	maker.bad = WS_RING_SLOT;
+	spans[3][1].offset = UINT64_C(1) << 40; /* and what follows cannot be read either */
+	assert_int_equal(load_all(&told), -1);
+	assert_int_equal(told.code, WS_EINPUT);
+	assert_int_equal(box->loaded, 3);
+	maker.bad_seed = UINT64_MAX;
+	assert_int_equal(load_all(&told), -1);
+	assert_non_null(strstr(told.msg, "a file of the source"));
+	assert_int_equal(box->loaded, 3);
+	spans[3][1].offset = 3 * 1000 + 1;
+	ON_GPU(load_all(&err));
+	assert_all_there();
+}
+
+/* Somebody else changes his mind at some moment. */
+static struct ws_cancel enough;
+
+static void *cancel_soon(void *arg)
+{
+	usleep((useconds_t)(uintptr_t)arg);
+	ws_cancel_set(&enough);
+	maker.slow = false;
+	return NULL;
+}
+
+static void it_may_be_cancelled_at_any_moment(void **state)
+{
+	(void)state;
+	unsigned cancelled = 0;
+	for (uintptr_t us = 1; us < 200000; us = us * 3 / 2 + 1) {
+		struct ws_err told = WS_ERR_INIT;
+		pthread_t other;
+		enough = (struct ws_cancel)WS_CANCEL_INIT;
+		maker.slow = us % 2;
+		assert_int_equal(pthread_create(&other, NULL, cancel_soon, (void *)us), 0);
+		int rc = 0;
+		while (rc == 0 && box->loaded < PAYLOADS)
+			rc = ws_feed_load(&feed, box, WS_FOREVER, &enough, &told);
+		pthread_join(other, NULL);
+		assert_int_equal(told.code, rc ? WS_ECANCELLED : WS_OK);
+		cancelled += rc != 0;
+		ws_feed_drop(box);
+		memset(spans, 0, sizeof spans); /* nobody looks at them any more */
+		set_up_payloads();
+		box = ws_feed_box(&feed, payloads, PAYLOADS);
+	}
+	assert_true(cancelled > 0);
+	ON_GPU(load_all(&err));
+	assert_all_there();
+}
+
+/* As long as it is read, its bytes are borrowed: so it ends when the reader does, and says why. */
+static void a_slow_reader_ends_after_the_deadline(void **state)
+{
+	(void)state;
+	struct ws_err told = WS_ERR_INIT;
+	pthread_t other;
+	enough = (struct ws_cancel)WS_CANCEL_INIT;
+	maker.slow = true;
+	assert_int_equal(pthread_create(&other, NULL, cancel_soon, (void *)(uintptr_t)200000), 0);
+	int rc = 0;
+	while (rc == 0)
+		rc = ws_feed_load(&feed, box, ws_deadline_in(WS_NS_PER_S / 20), NULL, &told);
+	pthread_join(other, NULL);
+	assert_int_equal(told.code, WS_ETIMEOUT);
+	assert_string_equal(told.msg, "reading took too long");
+	ON_GPU(load_all(&err));
+	assert_all_there();
+}
+
+static void another_box_takes_the_ring_over(void **state)
+{
+	(void)state;
+	struct ws_payload other = { LARGE, &(struct ws_span){ .length = LARGE, .fd = file }, 1 };
+	ON_GPU(ws_feed_load(&feed, box, WS_FOREVER, NULL, &err));
+	struct ws_feed_box *second = ws_feed_box(&feed, &other, 1);
+	assert_ptr_not_equal(second, box);
+	assert_null(ws_feed_box(&feed, &payloads[3], 1));
+	ON_GPU(ws_feed_load(&feed, second, WS_FOREVER, NULL, &err));
+	ON_GPU(load_all(&err));
+	assert_all_there();
+	const uint8_t *at = (const uint8_t *)(uintptr_t)second->at;
+	for (uint64_t j = 0; j < LARGE; j++)
+		assert_true(at[j] == byte_of(4711, j));
+}
+
+static void no_more_memory_is_taken_than_was_said(void **state)
+{
+	(void)state;
+	uint64_t most = 0, pinned = 0, bytes = 0, box_bytes = 0, host = 0;
+	unsigned long long n;
+	for (size_t i = 0; i < PAYLOADS; i++)
+		bytes += payloads[i].length;
+	ws_feed_memory(2, bytes, PAYLOADS, &most, &pinned);
+	ON_GPU(load_all(&err));
+	const char *record = cuda->record();
+	for (const char *p = record; (p = strstr(p, "cuMemAlloc_v2 ")); p++)
+		box_bytes += sscanf(p, "cuMemAlloc_v2 %llu", &n) == 1 ? n : 0;
+	for (const char *p = record; (p = strstr(p, "cuMemHostAlloc ")); p++)
+		host += sscanf(p, "cuMemHostAlloc %llu", &n) == 1 ? n : 0;
+	assert_true(2 * box_bytes <= most && box_bytes >= bytes);
+	assert_true(host == pinned);
+}
+
+static void every_call_of_the_driver_may_fail(void **state)
+{
+	(void)state;
+	unsigned n = 0;
+	for (int rc = -1; rc; n++) {
+		struct ws_err told = WS_ERR_INIT;
+		ws_feed_close(&feed);
+		cuda->reset();
+		set_up_payloads();
+		cuda->refuse("", n, 700);
+		rc = ws_feed_open(&feed, gpu.gpu, &told);
+		if (rc == 0) {
+			box = ws_feed_box(&feed, payloads, PAYLOADS);
+			rc = load_all(&told);
+		}
+		assert_int_equal(told.code, rc ? WS_EDEVICE : WS_OK);
+	}
+	assert_true(n > 40);
+	cuda->reset();
+	assert_all_there();
+}
+
+int main(void)
+{
+#define ON_FEED(test) cmocka_unit_test_setup_teardown(test, begin, end)
+	const struct CMUnitTest tests[] = {
+		ON_FEED(all_bytes_arrive_whoever_reads_them),
+		ON_FEED(each_payload_is_whole_when_it_is_said_to_be),
+		ON_FEED(the_first_that_fails_is_told_and_tried_again),
+		ON_FEED(a_slow_reader_ends_after_the_deadline),
+		ON_FEED(it_may_be_cancelled_at_any_moment),
+		ON_FEED(another_box_takes_the_ring_over),
+		ON_FEED(no_more_memory_is_taken_than_was_said),
+		ON_FEED(every_call_of_the_driver_may_fail),
+	};
+	unsetenv("WSYNC_TEST_CUDA");
+	if (!on_gpu_open(&gpu))
+		return 0;
+	void *library = dlopen(on_gpu_library(), RTLD_NOW | RTLD_LOCAL);
+	cuda = library ? dlsym(library, "fake_cuda") : NULL;
+	if (!cuda)
+		return 1;
+	FILE *f = tmpfile();
+	for (uint64_t i = 0; i < LARGE + 100000; i++)
+		putc(byte_of(4711, i), f);
+	fflush(f);
+	file = fileno(f);
+	const int rc = cmocka_run_group_tests(tests, NULL, NULL);
+	fclose(f);
+	on_gpu_close(&gpu);
+	return rc;
+}
