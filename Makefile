@@ -128,12 +128,12 @@ say = @printf '  %-5s %s\n' $(1) $(2)
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .PHONY: all lib programs tests-build help deps check check-asan check-clang check-gpu check-run \
-        demo bench soak fuzz man lint format install uninstall clean bless
+        gpu-programs gpu-kit demo bench soak fuzz man lint format install uninstall clean bless
 
 all: programs $(if $(HAVE_SCDOC),man) ## build the library, the programs and the man pages
 
 ifneq ($(MISSING),)
-ifneq ($(filter-out help deps check check-asan check-clang check-gpu demo bench soak lint format uninstall clean,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out help deps check check-asan check-clang check-gpu gpu-kit demo bench soak lint format uninstall clean,$(or $(MAKECMDGOALS),all)),)
 $(shell tests/setup.sh -n build)
 $(error missing: $(MISSING))
 endif
@@ -288,10 +288,17 @@ check-clang: ## the whole suite built with clang
 	@tests/setup.sh
 	@$(MAKE) --no-print-directory check-run BUILD=build/clang CC=clang
 
-check-gpu: ## kernels against the CPU, and their speed, where there is a GPU (else it says that there is none)
-	@tests/setup.sh
-	@$(MAKE) --no-print-directory programs $(GPU_TESTS) $(FAKES)
-	@BUILD=$(BUILD) tests/gpu/check.sh
+gpu-programs: $(GPU_TESTS) $(FAKES)
+
+check-gpu: ## kernels, NCCL and speed on the GPU that is here (else each test says that there is none)
+	@tests/setup.sh gpu
+	@$(MAKE) --no-print-directory programs gpu-programs
+	@BUILD=$(BUILD) tests/gpu/check.py
+
+gpu-kit: ## build/gpu-kit: check-gpu for a machine that has a GPU, Python and nothing else
+	@tests/setup.sh gpu
+	@$(MAKE) --no-print-directory programs gpu-programs
+	+@BUILD=$(BUILD) tests/gpu/kit.sh
 
 bless: tests-build ## rewrite the golden files of the command-line tests
 	$(Q)BUILD=$(BUILD) JOBS=$(JOBS) BLESS=1 tests/run tests/cli/*.bats

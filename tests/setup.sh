@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs what wsync needs on Debian and Ubuntu: tests/setup.sh [-n] [build|check].
+# Installs what wsync needs on Debian and Ubuntu: tests/setup.sh [-n] [build|gpu|check].
 # Root and sudo install by apt; anybody else is shown the one command, and so is everybody with -n.
 # Quiet when nothing is missing.
 set -euo pipefail
@@ -11,8 +11,12 @@ what=${1:-check}
 build=(gcc make pkg-config libcurl4-openssl-dev libcjson-dev libxxhash-dev libmicrohttpd-dev)
 check=(clang libcmocka-dev bats perl scdoc man-db python3 python3-torch python3-numpy curl
        mmdebstrap uidmap procps iproute2 mandoc bash-completion zsh fish gnuplot-nox)
-packages=("${build[@]}")
-[ "$what" = build ] || packages+=("${check[@]}")
+gpu=(libcmocka-dev python3)
+case $what in
+build) packages=("${build[@]}") ;;
+gpu)   packages=("${build[@]}" "${gpu[@]}") ;;
+*)     packages=("${build[@]}" "${check[@]}") ;;
+esac
 
 # Other systems have other names for these; what is missing shows when it is needed.
 if ! command -v apt-get dpkg-query >/dev/null; then

@@ -1,25 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""wsync-push --backend nccl into endpoints of a real torch, all ranks on the GPU that is here.
-
-NCCL takes one rank of a GPU; that the ranks are told to be on different machines (NCCL_HOSTID) gets around
-that, and makes them speak through sockets. WSYNC_TEST_PYTHON names an interpreter whose torch has CUDA
-(python3), whose NCCL wsync-push then loads too. With WSYNC_TEST_DEVICE=cpu the same cases run over gloo,
-for trying the cases themselves where there is no GPU.
-"""
+"""wsync-push --backend nccl into endpoints of a real torch, all ranks on the GPU that is here (on_torch.py)."""
 import os
 import signal
-import subprocess
 import sys
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "peers"))
-import lib  # noqa: E402
-import mkst  # noqa: E402
+import on_torch
+from on_torch import ON_CPU, OVER, lib
+import mkst
 
-PYTHON = os.environ.get("WSYNC_TEST_PYTHON", "python3")
-DEVICE = os.environ.get("WSYNC_TEST_DEVICE", "cuda:0")
-OVER = ["--backend", "gloo"] if DEVICE == "cpu" else ["--backend", "nccl", "--nccl-from", PYTHON]
 PLAIN = [("embed.weight", "F32", (2000, 300)), ("layers.0.w", "F32", (513, 1025)),
          ("layers.1.q", "U8", (3, 100003)), ("layers.1.h", "F16", (513, 77)),
          ("layers.1.i", "I64", (31, 3)), ("odd", "U8", (13,)), ("one", "U8", (1,)), ("s", "F32", ())]
@@ -29,7 +19,6 @@ FLOAT8 = [("a.weight", "F8_E4M3", (1000, 77)), ("a.weight_scale_inv", "F32", (8,
           ("b.weight", "F8_E4M3", (33, 3)), ("b.weight_scale_inv", "F32", (1, 1)), ("b.bias", "BF16", (33,))]
 FLAT = ("--load-format", "flattened_bucket", "--bucket-size", "1MiB")
 EACH = ("--load-format", "none", "--bucket-size", "1MiB")
-LEGAL = "torch.cuda.is_available() and torch.cuda.device_count() > 0"
 
 suite = lib.Suite(900)
 
@@ -61,13 +50,13 @@ def lazy_each(fix):
 @suite.case("bfloat16 and pairs of FP8, flattened")
 def small_types(fix):
     check(fix.lazy.choose(2), "bfloat", BFLOAT, *FLAT)
-    if DEVICE != "cpu":  # whose torch may be too old for them
+    if not ON_CPU:  # whose torch may be too old for them
         check(fix.lazy.choose(1), "float8", FLOAT8, *FLAT)
 
 
 @suite.case("bfloat16 and pairs of FP8, one by one")
 def small_types_each(fix):
-    if DEVICE == "cpu":
+    if ON_CPU:
         raise lib.Skip("gloo broadcasts none of them")
     check(fix.lazy.choose(2), "bfloat", BFLOAT, *EACH)
     check(fix.lazy.choose(1), "float8", FLOAT8, *EACH)
@@ -81,7 +70,7 @@ def big(fix):
 
 @suite.case("eager servers, which join while they are invited")
 def eager(fix):
-    if DEVICE == "cpu":
+    if ON_CPU:
         raise lib.Skip("only NCCL has them")
     peers = fix.receivers([1, 2], "--eager")
     check(peers.endpoints, "plain", PLAIN, *FLAT)
@@ -105,7 +94,8 @@ def session(fix):
 @suite.case("a peer that dies ends the push in seconds, and says so")
 def death(fix):
     peers = fix.receivers([1, 2])
-    path = make("big", [("w%d" % i, "F32", (1 << 16, 1024)) for i in range(16)])
+    path = lib.scratch("holes.safetensors")
+    mkst.write(path, [("w%d" % i, "F32", (1 << 16, 1024)) for i in range(16)], holes=True)
     push = lib.Running(peers.endpoints, [path], *OVER, "--bucket-size", "256MiB", "--bucket-timeout", "60")
     lib.await_true(lambda: "/update_weights_from_distributed" in peers.endpoints[0].steps(), 120, "a bucket")
     time.sleep(0.3)
@@ -118,7 +108,7 @@ def death(fix):
 
 @suite.case("two ranks of one GPU are refused without the trick")
 def one_gpu(fix):
-    if DEVICE == "cpu":
+    if ON_CPU:
         raise lib.Skip("only NCCL minds")
     peers = fix.receivers([1])
     os.environ["NCCL_HOSTID"] = "receiver-%d" % peers.endpoints[0].ranks[0]
@@ -133,16 +123,10 @@ def one_gpu(fix):
 
 class Fixture:
     def __init__(self):
-        torch = "import torch; assert " + ("True" if DEVICE == "cpu" else LEGAL)
-        if subprocess.run([PYTHON, "-c", torch], capture_output=True, check=False).returncode:
-            raise lib.Skip("%s has no torch with a GPU; WSYNC_TEST_PYTHON names one that has" % PYTHON)
-        os.environ.update(NCCL_HOSTID="sender", NCCL_CUMEM_ENABLE="0", NCCL_NVLS_ENABLE="0",
-                          GLOO_SOCKET_IFNAME=os.environ.get("GLOO_SOCKET_IFNAME", "lo"))
+        on_torch.begin()
         self.lazy = self.receivers([1, 2])
 
-    @staticmethod
-    def receivers(tps, *options):
-        return lib.Receivers("any", tps, options=("--device", DEVICE) + options, python=PYTHON)
+    receivers = staticmethod(on_torch.receivers)
 
 
 sys.exit(suite.main(Fixture))

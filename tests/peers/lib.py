@@ -65,10 +65,12 @@ def await_true(question, seconds, what):
 CHILDREN = []
 
 
+DIE_TOO = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+
+
 def start(argv, env=None, **how):
-    """Popen whose child dies with this process."""
-    child = subprocess.Popen(["setpriv", "--pdeathsig", "KILL"] + argv,
-                             env=dict(os.environ, **env) if env else None, **how)
+    """Popen whose child dies with this process, where there is a setpriv."""
+    child = subprocess.Popen(DIE_TOO + argv, env=dict(os.environ, **env) if env else None, **how)
     CHILDREN.append(child)
     return child
 
@@ -135,7 +137,8 @@ class Receivers:
         self.child = start(argv, env, stdout=subprocess.PIPE, stderr=self.err)
         lines, ready = Lines(self.child.stdout), []
         while len(ready) < len(tps):
-            line = lines.next(1200 if not ready else ready_seconds)  # the first may make the root
+            # The first may make the root; and a first import of torch with CUDA reads gigabytes.
+            line = lines.next(max(ready_seconds, 1200 if not python else 300) if not ready else ready_seconds)
             if line is None:
                 self.give_up()
             ready.append(line)
@@ -304,6 +307,21 @@ def check_held(endpoints, expected):
                     e.url, rank, name, got.get(name), expected.get(name))
 
 
+def show_logs(since):
+    """The ends of what the receivers, and the libraries in them, have written of late: scratch files *.err."""
+    ago = time.time() - (time.monotonic() - since)
+    for name in sorted(os.listdir(SCRATCH)):
+        path = scratch(name)
+        if not name.endswith(".err") or os.path.getmtime(path) < ago:
+            continue
+        with open(path, encoding="utf-8", errors="replace") as f:
+            lines = f.read().splitlines()
+        if lines:
+            print("# ---- the end of %s" % name)
+        for line in lines[-30:]:
+            print("#   " + line, flush=True)
+
+
 class Suite:
     """Cases in the order of their definition, reported as TAP; `seconds` bounds all of them."""
 
@@ -344,5 +362,6 @@ class Suite:
             print("not ok %d - %s" % (i, title), flush=True)
             for line in ("%s: %s" % (type(e).__name__, e)).split("\n"):
                 print("# " + line, flush=True)
+            show_logs(began)
             return False
         return True

@@ -1,0 +1,304 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""check.py - every test that wants a GPU, as one stream of TAP and one report: what `make check-gpu` runs.
+
+Runs where there is Python 3 and nothing else, from the tree or from a kit (tests/gpu/kit.sh). Without a GPU
+every test says so, as a skip, and that is no failure. The report, RESULTS.md, is written anew after each
+program, so that a run which is ended half-way leaves what it had; beside it lies the whole output, log.txt.
+
+WSYNC_TEST_CUDA names another libcuda, WSYNC_TEST_PYTHON an interpreter whose torch has CUDA (python3).
+"""
+import argparse
+import contextlib
+import glob
+import json
+import os
+import platform
+import queue
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TREE = os.path.dirname(os.path.dirname(HERE))
+BUILD = os.path.join(TREE, os.environ.get("BUILD", "build"))
+PYTHON = os.environ.get("WSYNC_TEST_PYTHON", "python3")
+CUDA = os.environ.get("WSYNC_TEST_CUDA") or "libcuda.so.1"
+RESULT = re.compile(r"(not )?ok\b *\d* *-? *(.*)")
+PLAN = re.compile(r"1\.\.(\d+)(?: *# *SKIP *(.*))?")
+TORCH = """
+import json, platform, torch
+nccl = torch.cuda.is_available() and torch.cuda.nccl.version()
+print(json.dumps({"Python": platform.python_version(), "torch": torch.__version__, "torch's CUDA": torch.version.cuda,
+                  "torch's NCCL": ".".join(map(str, nccl)) if nccl else None}))
+"""
+
+
+# ---- what this machine is ----
+
+def said_by(argv, seconds):
+    """What a program prints, or None."""
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds,
+                              check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def ask_driver():
+    """The driver's own words, in a process of its own: a driver may do anything."""
+    code = ("import ctypes, sys\n"
+            "c = ctypes.CDLL(sys.argv[1])\n"
+            "n, v, name = ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(256)\n"
+            "assert c.cuInit(0) == 0 and c.cuDeviceGetCount(ctypes.byref(n)) == 0 and n.value\n"
+            "c.cuDriverGetVersion(ctypes.byref(v)), c.cuDeviceGetName(name, 256, 0)\n"
+            "print(name.value.decode(), '|', '%d.%d' % (v.value // 1000, v.value % 1000 // 10), '|', n.value)\n")
+    text = said_by([sys.executable, "-c", code, CUDA], 60)
+    return [part.strip() for part in text.split("|")] if text and text.count("|") == 2 else None
+
+
+def machine():
+    """What a report must say of it: (name, value) pairs."""
+    facts, gpu = [], ask_driver()
+    facts.append(("GPU", "%s (%s in all)" % (gpu[0], gpu[2]) if gpu else "none that %s would give" % CUDA))
+    if gpu:
+        facts.append(("CUDA of the driver", gpu[1]))
+        smi = said_by(["nvidia-smi", "--query-gpu=driver_version,memory.total,compute_cap", "--format=csv,noheader"],
+                      30)
+        facts.append(("driver, memory, capability", smi.split("\n")[0] if smi else "nvidia-smi does not say"))
+    torch = said_by([PYTHON, "-c", TORCH], 180)
+    if torch:
+        facts += [(k, v or "none") for k, v in json.loads(torch.split("\n")[-1]).items()]
+    else:
+        facts.append(("torch", "none in " + PYTHON))
+    with contextlib.suppress(OSError):
+        with open("/proc/cpuinfo", encoding="utf-8") as f:
+            names = [line.split(":")[1].strip() for line in f if line.startswith("model name")]
+        facts.append(("CPU", "%d x %s" % (len(names), names[0])))
+    facts.append(("kernel, libc", "%s, %s" % (platform.release(), " ".join(platform.libc_ver()))))
+    facts.append(("wsync", made_of() or "of no known commit"))
+    return [(k, "".join(c if c.isprintable() else "?" for c in v)) for k, v in facts]
+
+
+def made_of():
+    try:
+        with open(os.path.join(TREE, "KIT"), encoding="utf-8") as f:
+            return f.read().strip()
+    except OSError:
+        return said_by(["git", "-C", TREE, "describe", "--always", "--dirty"], 20)
+
+
+# ---- one program ----
+
+class Program:
+    """A test program, and what it said."""
+
+    def __init__(self, path):
+        self.path, self.name = path, os.path.basename(path)
+        self.cases = []            # (outcome, title, reason), outcome of passed, failed, skipped
+        self.notes, self.output = [], []
+        self.planned, self.seconds = None, 0.0
+
+    def count(self, outcome):
+        return sum(1 for case in self.cases if case[0] == outcome)
+
+    def take(self, line):
+        """A line of its output; True if it was a result."""
+        self.output.append(line)
+        plan, result = PLAN.fullmatch(line), RESULT.fullmatch(line)
+        if plan:
+            self.planned = int(plan.group(1))
+            if self.planned == 0:
+                self.cases.append(("skipped", "all of it", plan.group(2) or "no reason told"))
+            return self.planned == 0
+        if not result:
+            if line.startswith("# ") and not line.startswith("# ok"):
+                self.notes.append(line[2:])
+            return False
+        name, _, directive = result.group(2).partition("#")
+        skip = re.match(r"\s*SKIP\S*\s*(.*)", directive, re.I)
+        outcome = "failed" if result.group(1) else "skipped" if skip else "passed"
+        self.cases.append((outcome, name.strip(), skip.group(1) if skip else ""))
+        return True
+
+    def end(self, status, ran_out):
+        """None, or why the program itself is a failure beside its cases."""
+        if ran_out:
+            return "it was ended after %d s" % self.seconds
+        if status < 0:
+            return "it died of %s" % signal.Signals(-status).name
+        if self.planned is None:
+            return "exit %d, and no plan" % status
+        if self.planned and len(self.cases) != self.planned:
+            return "exit %d after %d of %d cases" % (status, len(self.cases), self.planned)
+        if status and not self.count("failed"):
+            return "exit %d" % status
+        return None
+
+
+def lines_of(child):
+    """A queue of (is_error, line) from both pipes; (None, None) at the end of each."""
+    lines = queue.Queue()
+
+    def pump(pipe, is_error):
+        for line in pipe:
+            lines.put((is_error, line.rstrip("\n")))
+        lines.put((None, None))
+    for pipe, is_error in ((child.stdout, False), (child.stderr, True)):
+        threading.Thread(target=pump, args=(pipe, is_error), daemon=True).start()
+    return lines
+
+
+def end_group(child):
+    """What it started ends with it."""
+    for sig, seconds in ((signal.SIGTERM, 5), (signal.SIGKILL, 10)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, sig)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(seconds)
+
+
+def run(program, seconds, each):
+    """each() is called with every result as it comes."""
+    argv = [sys.executable, "-u", program.path] if program.path.endswith(".py") else [program.path]
+    env = dict(os.environ, BUILD=os.path.relpath(BUILD, TREE), WSYNC_TEST_CUDA=CUDA, WSYNC_TEST_PYTHON=PYTHON,
+               CMOCKA_MESSAGE_OUTPUT="TAP", PYTHONDONTWRITEBYTECODE="1")
+    began = time.monotonic()
+    try:
+        child = subprocess.Popen(argv, env=env, cwd=TREE, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True)
+    except OSError as e:
+        return "it cannot be started: %s" % e.strerror
+    lines, open_pipes, ran_out = lines_of(child), 2, False
+    while open_pipes:
+        left = began + seconds - time.monotonic()
+        try:
+            is_error, line = lines.get(timeout=max(left, 0))
+        except queue.Empty:
+            ran_out = True
+            break
+        if line is None:
+            open_pipes -= 1
+        elif is_error:
+            program.output.append(line)
+        elif program.take(line) or line.startswith("#"):
+            each(line)
+    program.seconds = time.monotonic() - began
+    end_group(child)
+    return program.end(child.returncode, ran_out)
+
+
+# ---- the report ----
+
+def cell(text):
+    return " ".join(text.replace("|", "\\|").split())
+
+
+def title(facts):
+    if dict(facts)["GPU"].startswith("none"):
+        return "# Results without a GPU"
+    return "# Results on a double of libcuda" if "fake_cuda" in CUDA else "# Results on a GPU"
+
+
+def report(facts, programs, when):
+    """RESULTS.md of this run."""
+    total = {o: sum(p.count(o) for p in programs) for o in ("passed", "failed", "skipped")}
+    out = [title(facts), "",
+           "%s, by `make check-gpu`: %d passed, %d failed, %d skipped." % (
+               when, total["passed"], total["failed"], total["skipped"]), "",
+           "| | |", "|---|---|"]
+    out += ["| %s | %s |" % (k, cell(v)) for k, v in facts]
+    out += ["", "## Tests", "", "| test | outcome |", "|---|---|"]
+    for p in programs:
+        counts = ", ".join("%d %s" % (p.count(o), o) for o in ("passed", "failed", "skipped") if p.count(o))
+        out.append("| `%s` | %s, %.1f s |" % (p.name, counts or "nothing", p.seconds))
+    for outcome, head in (("failed", "Failed"), ("skipped", "Skipped")):
+        some = ["- `%s`: %s%s" % (p.name, title, ": " + why if why else "")
+                for p in programs for o, title, why in p.cases if o == outcome]
+        out += ["", "## " + head, ""] + some if some else []
+    speeds = [(p.name, p.notes) for p in programs if p.notes and p.name.startswith("bench_")]
+    for name, notes in speeds:
+        out += ["", "## What `%s` printed" % name, "", "```"] + notes + ["```"]
+    return "\n".join(out) + "\n"
+
+
+def keep(folder, name, text):
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, name)
+    with open(path + ".part", "w", encoding="utf-8") as f:
+        f.write(text)
+    os.replace(path + ".part", path)
+
+
+# ---- all of them ----
+
+def find(names):
+    """The programs in the order of their worth to a run that is ended early: kernels, NCCL, speed."""
+    found = [p for pattern in ("test_*_gpu", "bench_*") for p in sorted(glob.glob(os.path.join(BUILD, "tests/gpu", pattern)))
+             if os.access(p, os.X_OK) and not p.endswith((".o", ".d"))]
+    found += sorted(glob.glob(os.path.join(HERE, "test_*.py"))) + sorted(glob.glob(os.path.join(HERE, "bench_*.py")))
+    found.sort(key=lambda p: os.path.basename(p).startswith("bench_"))
+    return [Program(p) for p in found
+            if not names or any(os.path.basename(p).startswith(n) for n in names)]
+
+
+def main():
+    p = argparse.ArgumentParser(description="every test that wants a GPU; see the head of this file")
+    p.add_argument("names", nargs="*", metavar="NAME", help="only programs whose names begin so")
+    p.add_argument("--out", default=os.environ.get("OUT") or os.path.join(BUILD, "gpu-results"),
+                   help="where RESULTS.md and log.txt go ($OUT, or build/gpu-results)")
+    p.add_argument("--seconds", type=float, default=3000, help="end after that many; what is left is skipped")
+    p.add_argument("--each", type=float, default=1000, help="and each program after that many")
+    p.add_argument("--list", action="store_true", help="only name the programs")
+    args = p.parse_args()
+    programs = find(args.names)
+    if args.list:
+        print("\n".join(program.name for program in programs))
+        return 0
+    until, when = time.monotonic() + args.seconds, time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+    facts = machine()
+    for fact in facts:
+        print("# %s: %s" % fact)
+    number, log = 0, []
+    for i, program in enumerate(programs):
+        print("# %s" % program.name, flush=True)
+
+        def each(line, program=program):
+            nonlocal number
+            if line.startswith("#"):
+                print(line, flush=True)
+                return
+            number += 1
+            outcome, title, why = program.cases[-1]
+            print("%sok %d - %s: %s%s" % ("not " if outcome == "failed" else "", number, program.name, title,
+                                          " # SKIP " + why if outcome == "skipped" else ""), flush=True)
+        left = until - time.monotonic()
+        if left < 5:
+            program.cases.append(("skipped", "all of it", "no time is left"))
+            each("")
+            continue
+        why = run(program, min(left, args.each), each)
+        if why:
+            program.cases.append(("failed", "the program ends well", why))
+            each("")
+            print("# " + why)
+        if program.count("failed"):
+            for line in program.output[-60:]:
+                print("#   " + line)
+        log += ["==== %s" % program.name] + program.output + [why or "", ""]
+        keep(args.out, "RESULTS.md", report(facts, programs[:i + 1], when))
+        keep(args.out, "log.txt", "\n".join(log))
+    print("1..%d" % number)
+    total = [sum(program.count(o) for program in programs) for o in ("passed", "failed", "skipped")]
+    keep(args.out, "RESULTS.md", report(facts, programs, when))
+    print("# the report is %s" % os.path.join(args.out, "RESULTS.md"))
+    print("%d passed, %d failed, %d skipped" % tuple(total), flush=True)
+    return 1 if total[1] or not sum(total) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

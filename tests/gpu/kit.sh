@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Puts together build/gpu-kit: `make check-gpu` for a machine that has a GPU, Python and nothing else.
+# `make gpu-kit` runs this when everything is built; CC is needed again, to link.
+#
+# Its folders are the tree's, so that the tests find each other as they do here. The programs are linked
+# once more, to look for libraries beside themselves; LD_LIBRARY_PATH would reach the Pythons that they
+# start, whose libraries are others. libc stays behind, with all that belongs to it: the driver and torch
+# bring threads and memory of the machine's own.
+set -euo pipefail
+build=${BUILD:-build}
+kit=$build/gpu-kit
+rm -rf "$kit"
+mkdir -p "$kit/build/lib" "$kit/cmd"
+
+for made in obj gen libwsync.a; do ln -s "$PWD/$build/$made" "$kit/build/$made"; done
+# shellcheck disable=SC2016  # for make and for the loader
+"${MAKE:-make}" --no-print-directory BUILD="$kit/build" programs gpu-programs \
+    LDFLAGS="${LDFLAGS-} -s -Wl,--disable-new-dtags,-rpath,'\$\$ORIGIN/../lib:\$\$ORIGIN/../../lib'"
+find "$kit/build" -maxdepth 1 -type l -delete
+
+of_libc='^(ld-linux.*|lib(c|m|dl|rt|pthread|resolv|util|anl|nsl|mvec|BrokenLocale))\.so'
+find "$kit/build" -type f -perm -u+x -exec ldd {} + | awk '$2 == "=>" && $3 ~ /^\// { print $1, $3 }' | sort -u |
+while read -r name path; do
+    [[ $name =~ $of_libc ]] || install -m 644 "$path" "$kit/build/lib/$name"
+done
+
+for dir in tests/gpu tests/peers tests/cli; do
+    mkdir -p "$kit/$dir"
+    cp -p "$dir"/*.py "$kit/$dir"
+done
+[ ! -d cmd/python ] || cp -Rp cmd/python "$kit/cmd"
+rm -rf "$kit"/*/*/__pycache__
+cat >"$kit/check.sh" <<'EOS'
+#!/bin/sh
+# Every test that wants a GPU; --help says more. The last line counts, $OUT/RESULTS.md is the report.
+exec "${PYTHON:-python3}" "$(dirname "$0")/tests/gpu/check.py" "$@"
+EOS
+chmod +x "$kit/check.sh"
+# The oldest libc that it runs on is the newest whose symbols it asks for.
+libc=$(find "$kit/build" -type f -exec objdump -T {} + 2>/dev/null | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)
+echo "$(git describe --always --dirty 2>/dev/null || echo 0.1.0), a kit for $(uname -m) and glibc ${libc#GLIBC_}" >"$kit/KIT"
+printf '%s: %s, %s\n' "$kit" "$(du -sh "$kit" | cut -f 1)" "$(cat "$kit/KIT")"
