@@ -78,6 +78,9 @@ void ws_http_watch(struct ws_http *h, const struct ws_http_watch *watch); /* cop
 /* Every call in flight, its ns, sent, stage and address being as of now. */
 void ws_http_each(struct ws_http *h, void (*see)(void *ctx, const struct ws_http_call *call), void *ctx);
 
+/* The port of a URL that names none, 80 or 443; 0: it names one, or is no URL. */
+unsigned ws_http_assumed_port(const char *url);
+
 /* Reads a key file: first line, blanks trimmed; empty, longer than 4096 bytes or with control
  * characters is WS_EINPUT. `secret` is the caller's to free. A file readable by others is reported
  * through *loose. */

@@ -13,6 +13,15 @@ bool ws_http_was_sent_before(const struct ws_http_flight *f, CURLcode code)
 	       (code == CURLE_COULDNT_CONNECT && n && f->body_at == n);
 }
 
+static int hint_at_connecting(const struct ws_http_flight *f, const char *otherwise, struct ws_err *err)
+{
+	const unsigned port = ws_http_assumed_port(f->call->url);
+	if (port)
+		return ws_err_hint(err, "no port is given, so this was port %u: inference servers listen on 30000 "
+		                        "unless they are told otherwise", port);
+	return otherwise ? ws_err_hint(err, "%s", otherwise) : -1;
+}
+
 static int explain_timeout(const struct ws_http_flight *f, struct ws_err *err)
 {
 	const struct ws_http_call *call = f->call;
@@ -24,8 +33,9 @@ static int explain_timeout(const struct ws_http_flight *f, struct ws_err *err)
 		return ws_err_set(err, WS_ETIMEOUT, "%s %s: no complete answer after %s",
 		                  call->method, call->url, took);
 	/* The call's own deadline is "out of time", the limit for connecting "not reached". */
-	return ws_err_set(err, ws_deadline_passed(call->until) ? WS_ETIMEOUT : WS_EREACH,
-	                  "%s %s: no connection after %s", call->method, call->url, took);
+	ws_err_set(err, ws_deadline_passed(call->until) ? WS_ETIMEOUT : WS_EREACH,
+	           "%s %s: no connection after %s", call->method, call->url, took);
+	return hint_at_connecting(f, NULL, err);
 }
 
 static int explain_connect(const struct ws_http_flight *f, struct ws_err *err)
@@ -35,7 +45,7 @@ static int explain_connect(const struct ws_http_flight *f, struct ws_err *err)
 	curl_easy_getinfo(f->easy, CURLINFO_OS_ERRNO, &number);
 	ws_err_set(err, WS_EREACH, "%s %s: cannot connect%s%s", call->method, call->url,
 	           number > 0 ? ": " : "", number > 0 ? strerror((int)number) : "");
-	return ws_err_hint(err, "is the server running, and is this its address and port?");
+	return hint_at_connecting(f, "is the server running, and is this its address and port?", err);
 }
 
 /* The connection broke after the request, or a part of it, had left. */

@@ -14,6 +14,7 @@
 #include "wsync/version.h"
 
 #include <arpa/inet.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_IDLE_S = 3 };
@@ -113,6 +114,20 @@ static bool names_loopback(const char *url)
 	const char *localhost = "localhost";
 	const size_t m = strlen(localhost);
 	return n >= m && !strcasecmp(name + n - m, localhost) && (n == m || name[n - m - 1] == '.');
+}
+
+unsigned ws_http_assumed_port(const char *url)
+{
+	CURLU *u = curl_url();
+	char *port = NULL;
+	unsigned assumed = 0;
+	if (u && !curl_url_set(u, CURLUPART_URL, url, 0) &&
+	    curl_url_get(u, CURLUPART_PORT, &port, 0) == CURLUE_NO_PORT &&
+	    !curl_url_get(u, CURLUPART_PORT, &port, CURLU_DEFAULT_PORT))
+		assumed = (unsigned)strtoul(port, NULL, 10);
+	curl_free(port);
+	curl_url_cleanup(u);
+	return assumed;
 }
 
 static long limit_ms(int64_t ns)

@@ -70,10 +70,20 @@ static int ask(struct probe *p, struct ws_err *err)
 	return ws_endpoint_run(p->http, p->calls, n, p->cancel, err);
 }
 
+static void doubt(const char *url, struct ws_err *err)
+{
+	const unsigned port = ws_http_assumed_port(url);
+	if (port)
+		ws_err_hint(err, "is this an SGLang server? no port is given, so port %u was asked; theirs is 30000 "
+		                 "unless they are told otherwise", port);
+	else
+		ws_err_hint(err, "is this an SGLang server, and is this its port?");
+}
+
 static int refuse_strange(int question, const struct ws_endpoint_info *info, struct ws_err *err)
 {
 	ws_err_set(err, WS_EREFUSED, "GET %s: the answer is no JSON object", paths[question]);
-	ws_err_hint(err, "is this an SGLang server, and is this its port?");
+	doubt(info->url, err);
 	return ws_err_where(err, NULL, info->url);
 }
 
@@ -83,7 +93,7 @@ static int read_server_info(struct ws_endpoint_call *call, struct ws_endpoint_in
 	const struct ws_json *root;
 	if (ws_endpoint_reply(call, &root, NULL, 0, err)) {
 		if (err->native == 404)
-			ws_err_hint(err, "is this an SGLang server, and is this its port?");
+			doubt(info->url, err);
 		return -1;
 	}
 	if (ws_json_type(root) != WS_JSON_OBJECT)

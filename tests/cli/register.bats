@@ -54,6 +54,16 @@ print(eval(sys.argv[1], {"r": json.load(open(sys.argv[2]))}))' "$1" "$XDG_STATE_
 	[ "$(registry 'r["endpoints"][0]["world_size"]')" = 8 ]
 }
 
+@test "an endpoint without a port is asked at port 80, and the hint says so" {
+	(: </dev/tcp/127.0.0.1/80) 2>/dev/null && skip "something listens on port 80 here"
+	try wsync-register add 127.0.0.1
+	expect_status 4
+	err_has "GET http://127.0.0.1/server_info: cannot connect: Connection refused"
+	err_has "hint: no port is given, so this was port 80: inference servers listen on 30000 unless"
+	try wsync-register add "127.0.0.1:$(free_port)"
+	err_lacks "no port is given"
+}
+
 @test "of several endpoints all are added or none" {
 	engine a 2 qwen3
 	try wsync-register add "$url" "127.0.0.1:$(free_port)"

@@ -200,6 +200,16 @@ static void a_refused_connection_is_not_reached(void **state)
 	assert_int_equal(call->status, 0);
 }
 
+static void the_port_of_a_url_without_one_is_known(void **state)
+{
+	(void)state;
+	assert_int_equal(ws_http_assumed_port("http://gpu7/server_info"), 80);
+	assert_int_equal(ws_http_assumed_port("https://[::1]"), 443);
+	assert_int_equal(ws_http_assumed_port("http://gpu7:80/"), 0);
+	assert_int_equal(ws_http_assumed_port("http://[::1]:30000/x"), 0);
+	assert_int_equal(ws_http_assumed_port("http://"), 0);
+}
+
 static void other_schemes_and_user_names_are_refused(void **state)
 {
 	(void)state;
@@ -417,6 +427,7 @@ int main(void)
 		CASE(a_get_is_repeated_when_an_idle_connection_had_died),
 		CASE(broken_answers_say_what_broke),
 		CASE(a_refused_connection_is_not_reached),
+		cmocka_unit_test(the_port_of_a_url_without_one_is_known),
 		CASE(other_schemes_and_user_names_are_refused),
 		CASE(a_call_ends_at_its_deadline),
 		CASE(redirects_are_not_followed),
