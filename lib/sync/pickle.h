@@ -32,6 +32,27 @@ struct ws_pickle_tensor {
 
 enum { WS_PICKLE_MOST = 1 << 30 }; /* bytes of the tensors of one bucket */
 
+/* Bytes that lie in memory of a GPU instead, which whoever unpickles this opens (CUDA IPC). The tensor then is
+ *
+ *   R(torch.Tensor, (n,), (1,), 0, torch.storage.TypedStorage, torch.uint8, device, handle, n, at, False,
+ *     b"", 0, 64 zeros, False)
+ *
+ *   R        sglang.srt.utils.patch_torch _rebuild_cuda_tensor_modified where the device is a UUID, a str, else
+ *            torch.multiprocessing.reductions rebuild_cuda_tensor, for which it is an int
+ *   handle   version 1, 'c' for cudaMalloc, and the driver's 64 bytes, which stand for an allocation
+ *   at       of the n bytes in it
+ *   b"", 0   no counter of readers, which torch forgives; who owns the memory must learn otherwise
+ *            when it is not read any longer
+ *   False    no event to wait for: the bytes are there */
+struct ws_pickle_cuda {
+	const unsigned char *handle; /* 64 bytes */
+	uint64_t at;
+	const char *uuid;            /* as torch writes it, without "GPU-"; NULL: an ordinal */
+	unsigned ordinal;            /* of the GPU as the reader counts them */
+};
+void ws_pickle_cuda(struct ws_buf *out, const struct ws_pickle_cuda *where,
+                    const struct ws_pickle_tensor *tensors, size_t n, uint64_t bytes);
+
 /* Between the two the caller appends exactly that many bytes, those of the tensors in their order. Errors
  * are collected in the buffer. */
 void ws_pickle_begin(struct ws_buf *out, uint32_t bytes);

@@ -29,6 +29,14 @@ static void put_int(struct ws_buf *out, int64_t v)
 	}
 }
 
+/* At most 255. */
+static void put_bytes(struct ws_buf *out, const void *bytes, size_t n)
+{
+	ws_buf_putc(out, 'C');
+	ws_buf_putc(out, (char)n);
+	ws_buf_add(out, bytes, n);
+}
+
 static void put_str(struct ws_buf *out, const char *s)
 {
 	const size_t n = strlen(s);
@@ -111,15 +119,10 @@ static void put_metadata(struct ws_buf *out, const struct ws_pickle_tensor *t, u
 	ws_buf_puts(out, "ub");
 }
 
-void ws_pickle_end(struct ws_buf *out, const struct ws_pickle_tensor *tensors, size_t n, uint32_t bytes)
+/* The rest of the bucket, behind its tensor. */
+static void put_listing(struct ws_buf *out, const struct ws_pickle_tensor *tensors, size_t n)
 {
 	uint64_t at = 0;
-	ws_buf_puts(out, "\x85R");
-	put_int(out, 0);
-	put_int(out, bytes);
-	ws_buf_putc(out, '\x85');
-	put_int(out, 1);
-	ws_buf_puts(out, "\x85\x89" "ccollections\nOrderedDict\n)RtR");
 	put_str(out, "metadata");
 	/* Two that every tensor needs are remembered, and dropped from the stack. */
 	ws_buf_add(out, "csglang.srt.weight_sync.tensor_bucket\nFlattenedTensorMetadata\nq\x00" "0", 65);
@@ -130,4 +133,63 @@ void ws_pickle_end(struct ws_buf *out, const struct ws_pickle_tensor *tensors, s
 		at += tensors[i].bytes;
 	}
 	ws_buf_puts(out, "eu.");
+}
+
+void ws_pickle_end(struct ws_buf *out, const struct ws_pickle_tensor *tensors, size_t n, uint32_t bytes)
+{
+	ws_buf_puts(out, "\x85R");
+	put_int(out, 0);
+	put_int(out, bytes);
+	ws_buf_putc(out, '\x85');
+	put_int(out, 1);
+	ws_buf_puts(out, "\x85\x89" "ccollections\nOrderedDict\n)RtR");
+	put_listing(out, tensors, n);
+}
+
+/* ---- one whose bytes are on a GPU ---- */
+
+enum { HANDLE = 64, HANDLE_VERSION = 1, HANDLE_CUDA_MALLOC = 'c' };
+
+static void put_device(struct ws_buf *out, const struct ws_pickle_cuda *where)
+{
+	if (where->uuid)
+		put_str(out, where->uuid);
+	else
+		put_int(out, where->ordinal);
+}
+
+static void put_rebuild(struct ws_buf *out, const struct ws_pickle_cuda *where)
+{
+	if (where->uuid)
+		ws_buf_puts(out, "csglang.srt.utils.patch_torch\n_rebuild_cuda_tensor_modified\n");
+	else
+		ws_buf_puts(out, "ctorch.multiprocessing.reductions\nrebuild_cuda_tensor\n");
+}
+
+void ws_pickle_cuda(struct ws_buf *out, const struct ws_pickle_cuda *where,
+                    const struct ws_pickle_tensor *tensors, size_t n, uint64_t bytes)
+{
+	static const char no_event[HANDLE];
+	char handle[2 + HANDLE] = { HANDLE_VERSION, HANDLE_CUDA_MALLOC };
+	memcpy(handle + 2, where->handle, HANDLE);
+	ws_buf_puts(out, "\x80\x03}(");
+	put_str(out, "flattened_tensor");
+	put_rebuild(out, where);
+	ws_buf_puts(out, "(ctorch\nTensor\n");
+	put_int(out, (int64_t)bytes);
+	ws_buf_putc(out, '\x85');
+	put_int(out, 1);
+	ws_buf_putc(out, '\x85');
+	put_int(out, 0);
+	ws_buf_puts(out, "ctorch.storage\nTypedStorage\nctorch\nuint8\n");
+	put_device(out, where);
+	put_bytes(out, handle, sizeof handle);
+	put_int(out, (int64_t)bytes);
+	put_int(out, (int64_t)where->at);
+	ws_buf_putc(out, '\x89');
+	put_bytes(out, "", 0);
+	put_int(out, 0);
+	put_bytes(out, no_event, sizeof no_event);
+	ws_buf_puts(out, "\x89tR");
+	put_listing(out, tensors, n);
 }

@@ -3,7 +3,9 @@
 
 This file is two programs: the test, and with an argument the peer, which tests/peers/python.sh runs
 with some torch. The peer unpickles with an allow-list as servers do, with a stand-in for the one class
-that is theirs, and compares every tensor byte by byte.
+that is theirs, and compares every tensor byte by byte. Of pickles whose bytes are on a GPU torch's own
+function that rebuilds the tensor runs too; only where it would open the handle a stand-in is asked, which
+checks the arguments as torch's C code does.
 """
 import io
 import os
@@ -14,9 +16,11 @@ import types
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ALLOWED = ("builtins.", "collections.", "copyreg.", "functools.", "itertools.", "operator.", "types.", "weakref.",
-           "torch.", "sglang.srt.weight_sync.tensor_bucket.")
+           "torch.", "sglang.srt.weight_sync.tensor_bucket.", "sglang.srt.utils.")
 DENIED = {("builtins", "eval"), ("builtins", "exec"), ("builtins", "compile")}
 MODULE = "sglang.srt.weight_sync.tensor_bucket"
+PATCH = "sglang.srt.utils.patch_torch"
+UUID = "8d2f0c1a-4c7e-0b11-a0f3-5e0d6c7b8a99"
 
 
 class Guarded(pickle.Unpickler):
@@ -27,11 +31,12 @@ class Guarded(pickle.Unpickler):
 
 
 def stand_in():
-    """The server's module, with its one class: attributes and nothing else."""
-    path = ""
-    for part in MODULE.split("."):
-        path = path + "." + part if path else part
-        sys.modules[path] = types.ModuleType(path)
+    """The server's modules, with one class: attributes and nothing else."""
+    for name in MODULE, PATCH:
+        path = ""
+        for part in name.split("."):
+            path = path + "." + part if path else part
+            sys.modules.setdefault(path, types.ModuleType(path))
     metadata = type("FlattenedTensorMetadata", (), {"__module__": MODULE})
     sys.modules[MODULE].FlattenedTensorMetadata = metadata
     return metadata
@@ -56,7 +61,7 @@ def lines(wanted):
 
 
 def ask(tool, what, data):
-    return subprocess.run([tool, what], input=data, stdout=subprocess.PIPE, timeout=60, check=True).stdout
+    return subprocess.run([tool, *what.split()], input=data, stdout=subprocess.PIPE, timeout=60, check=True).stdout
 
 
 def raw(torch, x):
@@ -65,7 +70,12 @@ def raw(torch, x):
 
 def torch_reads_ours(torch, tool, metadata):
     wanted = tensors(torch)
-    made = Guarded(io.BytesIO(ask(tool, "write", lines(wanted)))).load()
+    check_bucket(torch, metadata, wanted, Guarded(io.BytesIO(ask(tool, "write", lines(wanted)))).load())
+    made = Guarded(io.BytesIO(ask(tool, "write", b""))).load()  # what is sent when all has been
+    assert made["flattened_tensor"].numel() == 0 and made["metadata"] == []
+
+
+def check_bucket(torch, metadata, wanted, made):
     assert sorted(made) == ["flattened_tensor", "metadata"]
     flat = made["flattened_tensor"]
     assert flat.dtype == torch.uint8 and flat.dim() == 1 and flat.is_contiguous()
@@ -79,6 +89,53 @@ def torch_reads_ours(torch, tool, metadata):
         assert raw(torch, x) == expected[at:m.end_idx], name
         at = m.end_idx
     assert at == flat.numel() and len(made["metadata"]) == len(wanted)
+
+
+class Opened:
+    """Where torch would open the handle: the arguments as its C code wants them, and bytes for them."""
+
+    def __init__(self, torch):
+        self.torch, self.calls = torch, []
+        torch.cuda._lazy_init = lambda: None
+        torch.storage.TypedStorage._new_shared_cuda = classmethod(lambda _cls, *args: self(*args))
+
+    def __call__(self, *args):
+        kinds = (int, bytes, int, int, bytes, int, bytes, bool)
+        assert len(args) == len(kinds) and all(type(a) is k for a, k in zip(args, kinds)), args
+        self.calls.append(args)
+        handle, size, event = args[1], args[2], args[6]
+        assert handle == b"\x01c" + bytes(range(64)) and event == bytes(64), args
+        return self.torch.tensor(list(pattern(size)), dtype=self.torch.uint8).storage()
+
+
+def torch_opens_ours(torch, tool, metadata):
+    """By a number, which torch's own function takes."""
+    wanted, opened = tensors(torch), Opened(torch)
+    made = Guarded(io.BytesIO(ask(tool, "cuda 3 8589934592", lines(wanted)))).load()
+    check_bucket(torch, metadata, wanted, made)
+    (device, _, size, at, counter, counter_at, _, event_sync), = opened.calls
+    assert (device, at, counter, counter_at, event_sync) == (3, 1 << 33, b"", 0, False), opened.calls
+    assert size == made["flattened_tensor"].numel()
+
+
+def torch_opens_ours_by_uuid(torch, tool, metadata):
+    """By what is the same in every process, which the servers' stand-in for it takes."""
+    from torch.multiprocessing import reductions
+    wanted, opened, seen = tensors(torch), Opened(torch), []
+
+    def rebuild(*args):
+        seen.append(args)
+        assert args[6] == UUID
+        return reductions.rebuild_cuda_tensor(*args[:6], 1, *args[7:])
+
+    sys.modules[PATCH]._rebuild_cuda_tensor_modified = rebuild
+    made = Guarded(io.BytesIO(ask(tool, "cuda %s 512" % UUID, lines(wanted)))).load()
+    check_bucket(torch, metadata, wanted, made)
+    (args,), n = seen, made["flattened_tensor"].numel()
+    assert [type(a) for a in args[6:]] == [str, bytes, int, int, bool, bytes, int, bytes, bool], args
+    assert args[:6] == (torch.Tensor, (n,), (1,), 0, torch.storage.TypedStorage, torch.uint8), args
+    assert args[8:] == (n, 512, False, b"", 0, bytes(64), False) and len(args) == 15, args
+    assert opened.calls[0][0] == 1
 
 
 def bucket(torch, metadata, wanted):
@@ -127,6 +184,8 @@ def peer(tool):
     import torch
     metadata = stand_in()
     cases = ((torch_reads_ours, "torch %s reads ours to the bit"), (we_read_torchs, "we read that of torch %s"),
+             (torch_opens_ours, "torch %s rebuilds what is on a GPU, by its number"),
+             (torch_opens_ours_by_uuid, "and servers do with torch %s, by its UUID"),
              (nothing_is_called, "what else is named is refused, beside torch %s"))
     for case, title in cases:
         try:
@@ -141,13 +200,13 @@ def main():
     if not os.path.exists(tool):
         print("1..0 # SKIP pickletool is not built")
         return 0
-    print("1..6")
+    print("1..10")
     bad = 0
     for version in ("1.13", "2.6"):
         argv = ["setpriv", "--pdeathsig", "KILL", os.path.join(HERE, "python.sh"), version, __file__, tool]
         done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=600)
         if done.returncode == 77:
-            for _ in range(3):
+            for _ in range(5):
                 print("ok # SKIP " + done.stderr.strip().split("\n")[-1])
             continue
         sys.stdout.write(done.stdout)

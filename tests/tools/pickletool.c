@@ -3,6 +3,8 @@
  *
  *   pickletool write < LINES > PICKLE   lines "NAME DTYPE DIM,DIM..." ("-": none); byte i of all
  *                                       tensors is (i * 131 + i / 251) modulo 256
+ *   pickletool cuda DEVICE AT < LINES > PICKLE   the same whose bytes are on a GPU: a UUID, or a number; byte i
+ *                                       of the handle is i
  *   pickletool read < PICKLE            the same lines, each with the XXH3 of its bytes */
 #include "hash.h"
 #include "pickle.h"
@@ -34,21 +36,49 @@ static size_t read_lines(void)
 	return n;
 }
 
+static uint64_t bytes_of(size_t n)
+{
+	uint64_t bytes = 0;
+	for (size_t i = 0; i < n; i++)
+		bytes += tensors[i].bytes;
+	return bytes;
+}
+
+static int print(struct ws_buf *out)
+{
+	const int rc = out->failed || fwrite(out->data, 1, out->len, stdout) != out->len;
+	ws_buf_free(out);
+	return rc;
+}
+
+static int write_cuda(const char *device, const char *at)
+{
+	unsigned char handle[64];
+	const size_t n = read_lines();
+	const bool is_number = strlen(device) < 4;
+	const struct ws_pickle_cuda where = {
+		.handle = handle, .at = strtoull(at, NULL, 10), .uuid = is_number ? NULL : device,
+		.ordinal = (unsigned)strtoul(device, NULL, 10),
+	};
+	struct ws_buf out;
+	for (unsigned i = 0; i < sizeof handle; i++)
+		handle[i] = (unsigned char)i;
+	ws_buf_init(&out, 0);
+	ws_pickle_cuda(&out, &where, tensors, n, bytes_of(n));
+	return print(&out);
+}
+
 static int write_pickle(void)
 {
 	const size_t n = read_lines();
-	uint64_t bytes = 0;
+	const uint64_t bytes = bytes_of(n);
 	struct ws_buf out;
-	for (size_t i = 0; i < n; i++)
-		bytes += tensors[i].bytes;
 	ws_buf_init(&out, 0);
 	ws_pickle_begin(&out, (uint32_t)bytes);
 	for (uint64_t i = 0; i < bytes; i++)
 		ws_buf_putc(&out, (char)(i * 131 + i / 251));
 	ws_pickle_end(&out, tensors, n, (uint32_t)bytes);
-	const int rc = out.failed || fwrite(out.data, 1, out.len, stdout) != out.len;
-	ws_buf_free(&out);
-	return rc;
+	return print(&out);
 }
 
 static int read_pickle(void)
@@ -80,5 +110,7 @@ static int read_pickle(void)
 
 int main(int argc, char **argv)
 {
+	if (argc == 4 && strcmp(argv[1], "cuda") == 0)
+		return write_cuda(argv[2], argv[3]);
 	return argc > 1 && strcmp(argv[1], "read") == 0 ? read_pickle() : write_pickle();
 }
