@@ -232,8 +232,21 @@ static void warn_when_open(const struct ws_gateway *g)
 		             "ask for a key with --require-key-file");
 }
 
+/* What no push could be made with is said now, and not to each request. */
+static int try_push(const struct ws_push_opts *opts, struct ws_err *err)
+{
+	struct ws_push_opts dry = *opts;
+	struct ws_push *p = NULL;
+	dry.dry_run = true; /* whom to push to is not known yet */
+	const int rc = ws_push_open(&dry, &p, err);
+	ws_push_close(p);
+	return rc;
+}
+
 int ws_gateway_start(const struct ws_gateway_opts *opts, struct ws_gateway **out, struct ws_err *err)
 {
+	if (try_push(&opts->push, err))
+		return -1;
 	struct ws_gateway *g = calloc(1, sizeof *g);
 	if (!g)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
