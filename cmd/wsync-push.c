@@ -2,6 +2,7 @@
 /* wsync-push.c - options in, one library call, events out. */
 #include "main.h"
 #include "naming.h"
+#include "push/tracing.h"
 #include "pushing.h"
 #include "run.h"
 #include "targets.h"
@@ -25,6 +26,7 @@ static struct {
 	struct opt_list endpoints, include, exclude;
 	struct pushing pushing;
 	const char *pool, *weight_version, *asleep, *prove_flush, *lock, *lock_key_file;
+	struct tracing tracing;
 	unsigned sender, senders;
 	unsigned verify;
 	bool from_stdin, dry_run;
@@ -85,6 +87,8 @@ static const struct opt opts[] = {
 	OPT_DURATION(0, "connect-timeout", &cfg.connect_ns, "to reach the servers (10s)"),
 	OPT_PUSHING_TIMES(&cfg.pushing),
 	OPT_DURATION('t', "timeout", &cfg.timeout_ns, "for the whole push (none)"),
+	OPT_GROUP("What it leaves behind"),
+	OPT_STRING(0, "trace", "FILE", &cfg.tracing.file, "write what ran when: Chrome trace events, for Perfetto and chrome://tracing"),
 	OPT_COMMON(&cfg.common),
 	OPT_PROGRESS(&cfg.common),
 	OPT_END,
@@ -125,6 +129,7 @@ static int push_once(struct ws_push *p, const struct opt_args *args, struct ui *
 	const int rc = ws_push_run(p, &source, &end, err);
 	ws_push_finish(p, &end);
 	end.source = NULL;
+	tracing_write(&cfg.tracing, ui);
 	emit_end(ui, WS_EV_END, &end);
 	return rc;
 }
@@ -183,6 +188,7 @@ static int push_lines(struct ws_push *p, struct ui *ui, struct ws_err *err)
 		ws_err_set(err, WS_ECANCELLED, "cancelled after %zu sources", sum.n_results);
 	sum.ok = err->code == WS_OK;
 	sum.err = sum.ok ? NULL : err;
+	tracing_write(&cfg.tracing, ui);
 	emit_end(ui, WS_EV_END, &sum);
 	return sum.ok ? 0 : -1;
 }
@@ -198,7 +204,7 @@ static int find_again(struct again *a, struct ws_push_opts *o, struct ws_err *er
 {
 	static const char *const but[] = { "endpoint", "pool", "registry", "stdin", "dry-run",
 		                           "weight-version", "group-name", "state-dir", "json",
-		                           "quiet", "verbose", "color", "progress", NULL };
+		                           "quiet", "verbose", "color", "progress", "trace", NULL };
 	if (opt_repeat(&program, command_line.argc, command_line.argv, but, &a->words, &a->n, err))
 		return -1;
 	if (!getcwd(a->directory, sizeof a->directory))
@@ -244,7 +250,7 @@ static int push(const struct opt_args *args, const struct targets *targets, stru
 		.list_tensors = cfg.dry_run || cfg.common.verbose > 0, .api_key = targets->api_key,
 		.connect_ns = cfg.connect_ns,
 		.timeout_ns = cfg.timeout_ns == WS_FOREVER ? 0 : cfg.timeout_ns,
-		.sink = ui->sink, .log = &ui->log, .cancel = &run_cancel,
+		.sink = ui->sink, .log = &ui->log, .trace = cfg.tracing.trace, .cancel = &run_cancel,
 	};
 	struct ws_push *p = NULL;
 	struct again again = { 0 };
@@ -289,13 +295,16 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 	/* Of several senders of one group only the first speaks with endpoints. */
 	const bool follows = cfg.sender > 1 && !cfg.lock && cfg.pushing.protocol == WS_PROTOCOL_EP_SCATTER;
 	struct targets targets = { 0 };
-	const int rc = follows ? targets_read_key(&targets, &cfg.common, ui, err) :
-	               targets_find(&targets, &cfg.endpoints, cfg.pool, &cfg.common, optional, ui, err);
+	int rc = tracing_begin(&cfg.tracing, err);
+	if (rc == 0)
+		rc = follows ? targets_read_key(&targets, &cfg.common, ui, err) :
+		     targets_find(&targets, &cfg.endpoints, cfg.pool, &cfg.common, optional, ui, err);
 	if (rc == 0) {
 		emit_start(ui, targets.n);
 		push(args, &targets, ui, err);
 	}
 	targets_free(&targets);
+	tracing_end(&cfg.tracing, ui);
 }
 
 int main(int argc, char **argv)

@@ -16,6 +16,7 @@
 #include "wsync/lineage.h"
 #include "wsync/listing.h"
 #include "wsync/log.h"
+#include "wsync/trace.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -44,6 +45,7 @@ struct ws_client_opts {
 	const char *api_key;      /* sent as "Authorization: Bearer ..."; NULL: none; copied */
 	int64_t connect_ns;       /* 0: 10 s */
 	const struct ws_log *log; /* borrowed */
+	struct ws_trace *trace;   /* of the requests; borrowed; NULL: none */
 };
 
 int ws_client_open(const struct ws_client_opts *opts, struct ws_http **out, struct ws_err *err);

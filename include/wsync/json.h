@@ -32,6 +32,7 @@ void ws_jw_str(struct ws_jw *w, const char *key, const char *value); /* NULL val
 void ws_jw_strn(struct ws_jw *w, const char *key, const char *value, size_t len);
 void ws_jw_int(struct ws_jw *w, const char *key, int64_t value);
 void ws_jw_uint(struct ws_jw *w, const char *key, uint64_t value);
+void ws_jw_thousandths(struct ws_jw *w, const char *key, int64_t value); /* of it: 1234 is 1.234 */
 void ws_jw_double(struct ws_jw *w, const char *key, double value); /* NaN, inf: null; nine
                                                                      * digits, of a float all */
 void ws_jw_bool(struct ws_jw *w, const char *key, bool value);

@@ -16,6 +16,7 @@
 #include "wsync/err.h"
 #include "wsync/event.h"
 #include "wsync/log.h"
+#include "wsync/trace.h"
 #include "wsync/transform.h"
 
 #include <stdbool.h>
@@ -131,6 +132,7 @@ struct ws_push_opts {
 	int64_t timeout_ns;         /* of one run; 0: none */
 	struct ws_sink sink;
 	const struct ws_log *log;
+	struct ws_trace *trace;     /* what ran when is recorded there; NULL: nowhere */
 	const struct ws_cancel *cancel;
 };
 

@@ -8,6 +8,7 @@
 
 #include "wsync/dtype.h"
 #include "wsync/err.h"
+#include "wsync/trace.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -35,6 +36,8 @@ struct ws_tensor {
 int ws_source_open(const char *const *paths, size_t n_paths, struct ws_source **out,
                    struct ws_err *err);
 void ws_source_close(struct ws_source *s); /* NULL is fine */
+/* Reads of 64 KiB and more are spans of it from now on, as long as the source is open. */
+void ws_source_trace(struct ws_source *s, struct ws_trace *trace);
 
 /* Tensors in the order of their bytes: file by file, by offset inside a file. */
 size_t ws_source_count(const struct ws_source *s);

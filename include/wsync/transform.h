@@ -13,6 +13,7 @@
 
 #include "wsync/catalog.h"
 #include "wsync/config.h"
+#include "wsync/trace.h"
 
 #include <stdbool.h>
 
@@ -61,6 +62,7 @@ struct ws_transform_opts {
 	const struct ws_layout *layout;   /* to follow adapters into fused bases; NULL */
 	unsigned threads;                 /* 0: one for each processor, at most 8 */
 	uint64_t scratch;                 /* bytes; 0: 128 MiB, at least 16 MiB; never more is held */
+	struct ws_trace *trace;           /* of tiles and what is read for them; NULL: none */
 	bool trust_values;                /* a push does not look for NaN before it pauses the servers */
 };
 

@@ -284,6 +284,13 @@ void ws_jw_uint(struct ws_jw *w, const char *key, uint64_t value)
 }
 
 /* Nine digits tell any two floats apart, but read as a double they are another number. */
+void ws_jw_thousandths(struct ws_jw *w, const char *key, int64_t value)
+{
+	member(w, key);
+	ws_buf_printf(w->out, "%s%lld.%03lld", value < 0 ? "-" : "", llabs((long long)value / 1000),
+	              llabs((long long)value % 1000));
+}
+
 void ws_jw_double(struct ws_jw *w, const char *key, double value)
 {
 	char text[32];

@@ -20,7 +20,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CHUNK = 256 << 10 }; /* hashing: stays in the second-level cache */
+enum {
+	CHUNK = 256 << 10, /* hashing: stays in the second-level cache */
+	TRACED = 64 << 10
+};
 
 struct part {
 	char *name;
@@ -39,6 +42,7 @@ struct ws_source {
 	size_t n_parts;
 	struct ws_stream *streams; /* of a synthetic source, one for each tensor; else NULL */
 	char *config_dir;
+	struct ws_trace *trace;    /* NULL: none */
 };
 
 static int no_memory(struct ws_err *err, const char *what)
@@ -291,6 +295,17 @@ static const struct ws_stream *stream_of(const struct ws_source *s, const struct
 	return &s->streams[t - s->tensors];
 }
 
+void ws_source_trace(struct ws_source *s, struct ws_trace *trace)
+{
+	s->trace = trace;
+}
+
+static uint64_t begin_span(const struct ws_source *s, const struct ws_tensor *t, const char *file, size_t n)
+{
+	const struct ws_trace_what read = { .row = WS_TRACE_READ, .name = t->name, .about = file };
+	return s->trace && n >= TRACED ? ws_trace_begin(s->trace, &read) : 0;
+}
+
 int ws_source_read(const struct ws_source *s, const struct ws_tensor *t, uint64_t at, void *dst,
                    size_t n, struct ws_err *err)
 {
@@ -300,9 +315,10 @@ int ws_source_read(const struct ws_source *s, const struct ws_tensor *t, uint64_
 		return 0;
 	}
 	const struct part *part = &s->parts[t->file];
-	if (ws_file_pread(part->fd, part->name, t->offset + at, dst, n, err))
-		return ws_err_wrap(err, "tensor '%s'", ws_quote(t->name).text);
-	return 0;
+	const uint64_t span = begin_span(s, t, part->name, n);
+	const int rc = ws_file_pread(part->fd, part->name, t->offset + at, dst, n, err);
+	ws_trace_end(s->trace, span, &(struct ws_trace_end){ .bytes = n, .unfinished = rc != 0 });
+	return rc ? ws_err_wrap(err, "tensor '%s'", ws_quote(t->name).text) : 0;
 }
 
 int ws_source_hash(const struct ws_source *s, const struct ws_tensor *t, uint64_t *hash,

@@ -18,6 +18,7 @@
 #include "wsync/clock.h"
 #include "wsync/err.h"
 #include "wsync/log.h"
+#include "wsync/trace.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -58,6 +59,7 @@ struct ws_gloo_opts {
 	size_t ring_bytes;          /* buffer for bytes that come from no file; 0: 32 MiB */
 	const struct ws_log *log;   /* borrowed */
 	struct ws_gloo_watch *watch; /* borrowed until ws_gloo_close; NULL: nobody looks */
+	struct ws_trace *trace;     /* likewise: what is sent to each rank is a span; NULL: none */
 };
 
 /* Publishes our address, waits for every other rank's, connects where that is our part, and returns

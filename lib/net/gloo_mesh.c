@@ -279,7 +279,7 @@ struct ws_gloo *ws_gloo_new(const struct ws_gloo_opts *o, struct ws_err *err)
 		return NULL;
 	}
 	*g = (struct ws_gloo){ .rank = o->rank, .size = o->size, .layout = o->layout,
-	                       .watch = o->watch,
+	                       .watch = o->watch, .trace = o->trace,
 	                       .ring_bytes = o->ring_bytes ? o->ring_bytes : (size_t)32 << 20,
 	                       .log = o->log, .peers = peers, .listener = -1, .epoll = -1,
 	                       .wake = -1 };

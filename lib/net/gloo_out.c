@@ -319,3 +319,25 @@ void ws_gloo_out_explain(const struct ws_gloo_out *o, const struct ws_gloo_sourc
 	else
 		ws_buf_printf(text, "not ready for item %zu (no RECV_READY)", o->item);
 }
+
+/* ---- the trace ---- */
+
+void ws_gloo_out_trace(struct ws_gloo *g, struct ws_gloo_out *o)
+{
+	char of[32];
+	if (!g->trace)
+		return;
+	snprintf(of, sizeof of, "rank %u", o->peer->rank);
+	o->traced = ws_trace_begin(g->trace, &(struct ws_trace_what){ .row = WS_TRACE_WIRE, .of = of });
+}
+
+void ws_gloo_out_traced(struct ws_gloo *g, struct ws_gloo_out *o, const struct ws_gloo_source *s, bool now)
+{
+	const bool done = o->traced && ws_gloo_out_done(o, s);
+	if (!o->traced || !(done || now))
+		return;
+	ws_trace_end(g->trace, o->traced,
+	             &(struct ws_trace_end){ .bytes = o->sent, .unfinished = !done,
+	                                     .why = !done && o->peer->gone ? o->peer->why.msg : NULL });
+	o->traced = 0;
+}

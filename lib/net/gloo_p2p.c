@@ -210,6 +210,7 @@ static int step_lane(struct lane *l, bool *done, struct ws_err *err)
 			*err = l->peer->why;
 		return -1;
 	}
+	ws_gloo_out_traced(x->g, &l->out, &l->source, false);
 	*done = *done && l->n_complete == l->n_recv && ws_gloo_out_done(&l->out, &l->source);
 	return 0;
 }
@@ -288,6 +289,9 @@ static void share_out(struct exchange *x)
 	}
 	for (unsigned r = 0; r < x->g->size; r++)
 		x->lanes[r].send -= x->lanes[r].source.n_items;
+	for (unsigned r = 0; r < x->g->size; r++)
+		if (x->lanes[r].source.n_items)
+			ws_gloo_out_trace(x->g, &x->lanes[r].out);
 }
 
 static int check(const struct ws_gloo *g, const struct ws_gloo_transfer *t, size_t n,
@@ -319,8 +323,10 @@ int ws_gloo_exchange(struct ws_gloo *g, const struct ws_gloo_transfer *transfers
 		share_out(&x);
 		rc = run(&x, err);
 	}
-	for (unsigned r = 0; x.lanes && r < g->size; r++)
+	for (unsigned r = 0; x.lanes && r < g->size; r++) {
+		ws_gloo_out_traced(g, &x.lanes[r].out, &x.lanes[r].source, true);
 		free(x.lanes[r].tile);
+	}
 	free(x.lanes);
 	free(x.places);
 	free(x.scratch);

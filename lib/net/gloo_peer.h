@@ -68,6 +68,7 @@ struct ws_gloo {
 	size_t ring_bytes;
 	const struct ws_log *log;
 	struct ws_gloo_watch *watch;    /* NULL: nobody looks */
+	struct ws_trace *trace;         /* NULL: none */
 	struct ws_gloo_address address; /* ours; G1: with the port of no peer in particular */
 	struct ws_gloo_peer *peers;     /* by rank; our own entry is unused */
 	int listener;                   /* G2b */

@@ -24,6 +24,7 @@ enum {
 	FINISH_STALL_S = 1,
 	FINISH_SLICE_MS = 20,
 	FILE_SLOW_MS = 20,
+	STARVED_MS = 1,    /* that a trace shows */
 };
 
 struct sending {
@@ -39,6 +40,7 @@ struct sending {
 	struct ws_err loss;           /* the first one */
 	uint64_t sent_before;
 	int64_t starved_since, starved_ns; /* since: 0 not at the moment */
+	int64_t starving_since;            /* likewise, of the turns before too */
 	bool lost[32];
 	struct ws_gloo_out out[32];
 };
@@ -217,15 +219,30 @@ static bool is_starving(struct sending *s)
 	return any;
 }
 
+static void trace_starved(struct sending *s, const char *name, int64_t since, int64_t least_ms)
+{
+	struct ws_trace *t = s->g->trace;
+	if (t && ws_now_ns() - since > least_ms * WS_NS_PER_MS)
+		ws_trace_end(t, ws_trace_begin(t, &(struct ws_trace_what){ .row = WS_TRACE_STARVED, .name = name,
+		                                                           .since = since }), NULL);
+}
+
 /* began: when the children were served. A socket never holds that up, only a file that is not in memory. */
 static void time_the_source(struct sending *s, int64_t began)
 {
 	const int64_t now = ws_now_ns();
 	if (now - began > FILE_SLOW_MS * WS_NS_PER_MS)
 		s->starved_ns += now - began;
+	trace_starved(s, "a file is read", began, FILE_SLOW_MS);
 	if (s->starved_since)
 		s->starved_ns += now - s->starved_since;
 	s->starved_since = is_starving(s) ? now : 0;
+	if (s->starving_since && !s->starved_since) {
+		trace_starved(s, "bytes are made", s->starving_since, STARVED_MS);
+		s->starving_since = 0;
+	} else if (!s->starving_since) {
+		s->starving_since = s->starved_since;
+	}
 	atomic_store_explicit(&s->g->watch->starved_ns, s->starved_ns, memory_order_relaxed);
 }
 
@@ -254,6 +271,7 @@ static int step(struct sending *s, bool *done, struct ws_err *err)
 	for (unsigned i = 0; i < s->n_out; i++) {
 		if (serve_child(s, i, err))
 			return -1;
+		ws_gloo_out_traced(s->g, &s->out[i], &s->source, s->lost[i]);
 		*done = *done && (s->lost[i] || ws_gloo_out_done(&s->out[i], &s->source));
 	}
 	keep_books(s);
@@ -340,10 +358,14 @@ int ws_gloo_send(struct ws_gloo *g, const struct ws_payload *items, size_t n, ws
 	s->n_out = ws_gloo_children(g->size, g->rank, g->rank, children);
 	for (unsigned i = 0; i < s->n_out; i++)
 		s->out[i] = (struct ws_gloo_out){ .peer = &g->peers[children[i]], .index = i };
+	for (unsigned i = 0; i < s->n_out; i++)
+		ws_gloo_out_trace(g, &s->out[i]);
 	int rc = start_producer(s, err);
 	if (rc == 0)
 		rc = run(s, err);
 	stop_producer(s);
+	for (unsigned i = 0; i < s->n_out; i++)
+		ws_gloo_out_traced(g, &s->out[i], &s->source, true);
 	free(s);
 	return rc;
 }

@@ -43,6 +43,7 @@ int ws_http_open(const struct ws_http_opts *opts, struct ws_http **out, struct w
 	h->connect_ns = opts->connect_ns > 0 ? opts->connect_ns : 10 * WS_NS_PER_S;
 	h->max_reply = opts->max_reply ? opts->max_reply : (size_t)64 << 20;
 	h->log = opts->log;
+	h->trace = opts->trace;
 	/* By itself libcurl keeps four times as many idle connections as there are requests in flight: as the
 	 * last of a hundred answers comes in, that closes those of the others, one after the other. */
 	curl_multi_setopt(h->multi, CURLMOPT_MAXCONNECTS, (long)MAX_KEPT);
@@ -143,6 +144,7 @@ int ws_http_start(struct ws_http *h, struct ws_http_call *call, struct ws_err *e
 		return ws_err_set(err, WS_ESYSTEM, "libcurl: %s", curl_multi_strerror(m));
 	}
 	link_flight(h, f);
+	ws_http_trace_begin(f);
 	log_text(h->log, "sending", call->body, call->body_len);
 	return 0;
 }
@@ -158,6 +160,7 @@ void ws_http_drop(struct ws_http *h, struct ws_http_call *call)
 	struct ws_http_flight *f = call->priv;
 	if (!f)
 		return;
+	ws_http_trace_end(f, true);
 	unlink_flight(f, CURLE_OK);
 	ws_err_set(&call->err, WS_ECANCELLED, "%s %s: dropped", call->method, call->url);
 	tell_ended(h, call);
@@ -201,6 +204,7 @@ static void finish(struct ws_http_flight *f, CURLcode code)
 		ws_http_explain(f, code, &call->err);
 		call->err.native = (int)code;
 	}
+	ws_http_trace_end(f, false);
 	unlink_flight(f, code);
 	call->done = true;
 	ws_format_duration(took, sizeof took, call->ns);

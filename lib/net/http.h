@@ -13,6 +13,7 @@
 #include "wsync/clock.h"
 #include "wsync/err.h"
 #include "wsync/log.h"
+#include "wsync/trace.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,6 +29,7 @@ struct ws_http_opts {
 	int64_t connect_ns;         /* limit for connecting; 0: 10 s */
 	size_t max_reply;           /* bytes; 0: 64 MiB */
 	const struct ws_log *log;   /* borrowed; bodies are logged at level 2, keys never */
+	struct ws_trace *trace;     /* borrowed; NULL: none. A request is a span, without its query */
 };
 
 int ws_http_open(const struct ws_http_opts *opts, struct ws_http **out, struct ws_err *err);

@@ -3,7 +3,8 @@
  *
  *   http.c          the calls in flight, and waiting for them
  *   http_request.c  what a call asks of libcurl: headers, body, limits
- *   http_explain.c  how a call ended, in a sentence */
+ *   http_explain.c  how a call ended, in a sentence
+ *   http_trace.c    and in a trace */
 #ifndef WS_NET_HTTP_CORE_H
 #define WS_NET_HTTP_CORE_H
 
@@ -18,6 +19,7 @@ struct ws_http {
 	int64_t connect_ns;
 	size_t max_reply;
 	const struct ws_log *log;
+	struct ws_trace *trace;
 	struct ws_http_flight *flights;
 	struct ws_http_watch watch;
 };
@@ -29,6 +31,7 @@ struct ws_http_flight {
 	CURL *easy;
 	size_t body_at;             /* bytes of the body that libcurl took */
 	int64_t start_ns;
+	uint64_t span;              /* of the trace */
 	struct ws_http_flight *prev, *next;
 	char reason[CURL_ERROR_SIZE];
 };
@@ -44,5 +47,9 @@ void ws_http_prepare(struct ws_http_flight *f);
 bool ws_http_was_sent_before(const struct ws_http_flight *f, CURLcode code);
 /* Why a call failed. Returns -1. */
 int ws_http_explain(const struct ws_http_flight *f, CURLcode code, struct ws_err *err);
+
+void ws_http_trace_begin(struct ws_http_flight *f);
+/* How it ended is in its call, unless it was dropped. */
+void ws_http_trace_end(const struct ws_http_flight *f, bool dropped);
 
 #endif

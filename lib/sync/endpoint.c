@@ -11,6 +11,7 @@ int ws_client_open(const struct ws_client_opts *opts, struct ws_http **out, stru
 {
 	const struct ws_http_opts http = {
 		.api_key = opts->api_key, .connect_ns = opts->connect_ns, .log = opts->log,
+		.trace = opts->trace,
 	};
 	return ws_http_open(&http, out, err);
 }

@@ -37,6 +37,16 @@ void ws_feed_memory(size_t buckets, uint64_t bytes, size_t payloads, uint64_t *g
 	*pinned = (uint64_t)WS_RING_SLOTS * WS_RING_SLOT;
 }
 
+void ws_feed_trace(struct ws_feed *f, struct ws_trace *trace)
+{
+	ws_ring_trace(f->ring, trace);
+}
+
+void ws_feed_notice(struct ws_feed *f)
+{
+	ws_ring_notice(f->ring);
+}
+
 /* ---- boxes ---- */
 
 struct ws_feed_box *ws_feed_box(struct ws_feed *f, const struct ws_payload *payloads, size_t n)

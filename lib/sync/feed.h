@@ -12,6 +12,7 @@
 
 #include "cuda.h"
 #include "payload.h"
+#include "wsync/trace.h"
 
 enum { WS_FEED_BOXES = 2, WS_FEED_ALIGN = 256 };
 
@@ -49,6 +50,11 @@ void ws_feed_close(struct ws_feed *f);
 /* The most memory of the GPU and pinned memory that it takes, for so many buckets of at most so many bytes
  * and payloads. */
 void ws_feed_memory(size_t buckets, uint64_t bytes, size_t payloads, uint64_t *gpu, uint64_t *pinned);
+
+/* What is read and copied from now on are spans of it; NULL: of none. */
+void ws_feed_trace(struct ws_feed *f, struct ws_trace *trace);
+/* For the trace: which copies are over by now. Any thread with the GPU current. */
+void ws_feed_notice(struct ws_feed *f);
 
 /* The box that has these payloads, or a free one that will. */
 struct ws_feed_box *ws_feed_box(struct ws_feed *f, const struct ws_payload *payloads, size_t n);

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -24,6 +25,9 @@ struct slot {
 	uint64_t at;
 	size_t n;
 	struct ws_err err;
+	/* For the trace: when a copy of so many bytes was asked for, whose end was not noticed yet; 0: none. */
+	_Atomic int64_t copying;
+	_Atomic uint64_t copied_bytes;
 };
 
 struct ws_ring {
@@ -37,6 +41,8 @@ struct ws_ring {
 	bool stop;
 	pthread_t readers[WS_RING_READERS];
 	unsigned n_readers;
+	struct ws_trace *trace; /* NULL: none */
+	_Atomic int64_t noticed; /* when the end of a copy was last */
 };
 
 static struct slot *slot_of(struct ws_ring *r, unsigned i)
@@ -46,11 +52,21 @@ static struct slot *slot_of(struct ws_ring *r, unsigned i)
 
 /* ---- readers ---- */
 
-static int read_slot(struct slot *s)
+static int fill_slot(struct slot *s)
 {
 	return s->span.fd >= 0 ? ws_file_pread(s->span.fd, "a file of the source", s->span.offset + s->at,
 	                                       s->memory, s->n, &s->err) :
 	                         s->span.fill(s->span.ctx, s->at, s->memory, s->n, &s->err);
+}
+
+static int read_slot(struct ws_ring *r, struct slot *s)
+{
+	const struct ws_trace_what read = { .row = WS_TRACE_READ,
+		                            .name = s->span.fd >= 0 ? "into pinned memory" : "what is made" };
+	const uint64_t span = ws_trace_begin(r->trace, &read);
+	const int rc = fill_slot(s);
+	ws_trace_end(r->trace, span, &(struct ws_trace_end){ .bytes = s->n, .unfinished = rc != 0 });
+	return rc;
 }
 
 /* The oldest that may be read now. Behind one that failed nothing is begun, what is before it is. */
@@ -83,7 +99,7 @@ static void *read_slots(void *arg)
 		s->state = READING;
 		r->filling = r->filling || made;
 		pthread_mutex_unlock(&r->lock);
-		const int rc = read_slot(s);
+		const int rc = read_slot(r, s);
 		pthread_mutex_lock(&r->lock);
 		s->state = rc ? FAILED : READ;
 		if (made) {
@@ -242,10 +258,15 @@ int ws_ring_take(struct ws_ring *r, ws_devptr dst, struct ws_stream *stream, ws_
                  const struct ws_cancel *cancel, struct ws_err *err)
 {
 	struct slot *s = slot_of(r, 0);
-	if (wait_until_read(r, s, until, cancel, err) ||
-	    ws_gpu_copy_in(r->gpu, dst, s->memory, s->n, stream, err) ||
+	ws_ring_notice(r);
+	if (wait_until_read(r, s, until, cancel, err))
+		return -1;
+	const int64_t asked = ws_now_ns();
+	if (ws_gpu_copy_in(r->gpu, dst, s->memory, s->n, stream, err) ||
 	    ws_mark_set(r->gpu, s->copied, stream, err))
 		return -1;
+	atomic_store(&s->copied_bytes, s->n);
+	atomic_store(&s->copying, asked);
 	pthread_mutex_lock(&r->lock);
 	s->state = FREE;
 	r->first = (r->first + 1) % WS_RING_SLOTS;
@@ -265,4 +286,33 @@ void ws_ring_forget(struct ws_ring *r)
 		slot_of(r, i)->state = FREE;
 	}
 	pthread_mutex_unlock(&r->lock);
+}
+
+/* ---- the trace ---- */
+
+void ws_ring_trace(struct ws_ring *r, struct ws_trace *trace)
+{
+	r->trace = trace;
+}
+
+/* Copies are asked of one stream, one after the other. */
+static void trace_copy(struct ws_ring *r, int64_t asked, uint64_t bytes)
+{
+	const int64_t before = atomic_load(&r->noticed), now = ws_now_ns();
+	const struct ws_trace_what copy = { .row = WS_TRACE_COPY, .since = asked > before ? asked : before };
+	ws_trace_end(r->trace, ws_trace_begin(r->trace, &copy), &(struct ws_trace_end){ .bytes = bytes, .at = now });
+	atomic_store(&r->noticed, now);
+}
+
+void ws_ring_notice(struct ws_ring *r)
+{
+	for (int i = 0; r->trace && i < WS_RING_SLOTS; i++) {
+		struct slot *s = &r->slots[i];
+		int64_t asked = atomic_load(&s->copying);
+		const uint64_t bytes = atomic_load(&s->copied_bytes);
+		bool reached = false;
+		if (asked && ws_mark_reached(r->gpu, s->copied, &reached, NULL) == 0 && reached &&
+		    atomic_compare_exchange_strong(&s->copying, &asked, 0))
+			trace_copy(r, asked, bytes);
+	}
 }

@@ -10,6 +10,7 @@
 
 #include "cuda.h"
 #include "payload.h"
+#include "wsync/trace.h"
 
 enum { WS_RING_SLOTS = 16, WS_RING_SLOT = 4 << 20, WS_RING_READERS = 8 };
 
@@ -31,5 +32,9 @@ int ws_ring_take(struct ws_ring *r, ws_devptr dst, struct ws_stream *s, ws_deadl
                  const struct ws_cancel *cancel, struct ws_err *err);
 /* Forgets what was asked for and not taken; afterwards nobody reads the spans any more. */
 void ws_ring_forget(struct ws_ring *r);
+
+void ws_ring_trace(struct ws_ring *r, struct ws_trace *trace); /* NULL: none */
+/* For the trace: which copies are over. Any thread with the GPU current. */
+void ws_ring_notice(struct ws_ring *r);
 
 #endif

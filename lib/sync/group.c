@@ -132,7 +132,8 @@ static int open_transport(struct ws_group *g, ws_deadline until, struct ws_err *
 	const struct ws_transport_opts opts = { .world_size = g->world_size, .senders = g->opts.senders,
 		                                .host = g->literal,
 		                                .store = g->store, .group = g->name,
-		                                .gpu = g->opts.gpu, .log = g->opts.log };
+		                                .gpu = g->opts.gpu, .log = g->opts.log,
+		                                .trace = g->opts.trace };
 	return g->opts.ops->open(&opts, until, &g->transport, err);
 }
 

@@ -31,6 +31,7 @@ struct ws_group_opts {
 	bool own_requests;                  /* ws_group_open only binds the store: see ws_group_join */
 	const struct ws_log *log;
 	const struct ws_cancel *cancel;
+	struct ws_trace *trace;             /* borrowed; NULL: none */
 	struct ws_explain *explain;         /* told of what ws_group_together waits for; NULL: nobody is */
 };
 

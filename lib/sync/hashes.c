@@ -16,6 +16,16 @@ static const int64_t PROGRESS_NS = 100 * WS_NS_PER_MS;
 
 /* ---- hashing ---- */
 
+static int hash_one(struct ws_hashes *h, size_t i, struct ws_err *err)
+{
+	const struct ws_plan_tensor *t = &h->plan->tensors[i];
+	const struct ws_trace_what hash = { .row = WS_TRACE_VERIFY, .name = "hash", .about = t->name };
+	const uint64_t span = ws_trace_begin(h->trace, &hash);
+	const int rc = ws_plan_hash(h->plan, i, &h->values[i], err);
+	ws_trace_end(h->trace, span, &(struct ws_trace_end){ .bytes = t->bytes, .unfinished = rc != 0 });
+	return rc;
+}
+
 static int hash_some(void *arg, struct ws_err *err)
 {
 	struct ws_hashes *h = arg;
@@ -27,7 +37,7 @@ static int hash_some(void *arg, struct ws_err *err)
 			return ws_err_set(err, WS_ECANCELLED, "hashing was cancelled");
 		if (h->but_made && h->plan->tensors[i].recipe == WS_RECIPE_MAKE)
 			continue;
-		if (ws_plan_hash(h->plan, i, &h->values[i], err)) {
+		if (hash_one(h, i, err)) {
 			ws_cancel_set(&h->stop);
 			return -1;
 		}
@@ -81,9 +91,9 @@ static unsigned choose_threads(unsigned asked, size_t n_tensors)
 }
 
 int ws_hashes_begin(struct ws_hashes *h, const struct ws_plan *plan, unsigned threads, bool but_made,
-                    struct ws_err *err)
+                    struct ws_trace *trace, struct ws_err *err)
 {
-	*h = (struct ws_hashes){ .plan = plan, .begun = true, .but_made = but_made,
+	*h = (struct ws_hashes){ .plan = plan, .begun = true, .but_made = but_made, .trace = trace,
 		                 .threads = choose_threads(threads, plan->n_tensors),
 		                 .stop = WS_CANCEL_INIT, .job = { .fd = -1 } };
 	h->values = calloc(plan->n_tensors, sizeof *h->values);

@@ -9,6 +9,7 @@
 #include "wsync/endpoint.h"
 #include "wsync/event.h"
 #include "wsync/plan.h"
+#include "wsync/trace.h"
 
 enum { WS_HASHES_MAX_THREADS = 16 };
 
@@ -21,15 +22,17 @@ struct ws_hashes {
 	bool but_made;
 	size_t next;          /* atomic: the tensor to take next */
 	uint64_t bytes;       /* atomic: hashed so far */
+	struct ws_trace *trace;
 	struct ws_cancel stop;
 	struct ws_job job;
 	bool begun;
 };
 
 /* The plan is borrowed until the end. threads 0: one for each processor, at most 8. but_made: whoever
- * sends the plan puts the hashes of what is made into values meanwhile (ws_plan_payloads_watch). */
+ * sends the plan puts the hashes of what is made into values meanwhile (ws_plan_payloads_watch). trace (NULL:
+ * none) gets a span for each tensor. */
 int ws_hashes_begin(struct ws_hashes *h, const struct ws_plan *plan, unsigned threads, bool but_made,
-                    struct ws_err *err);
+                    struct ws_trace *trace, struct ws_err *err);
 /* Keeps http going meanwhile. progress (or the function in it) may be NULL. */
 int ws_hashes_wait(struct ws_hashes *h, struct ws_http *http, ws_deadline until,
                    const struct ws_cancel *cancel, const struct ws_sink *progress, struct ws_err *err);

@@ -23,6 +23,7 @@ void push_enter(struct ws_push *p, enum ws_phase phase)
 	p->ns[p->phase] += now - p->phase_since;
 	p->phase = phase;
 	p->phase_since = now;
+	push_trace_phase(p);
 	push_hang_phase(p);
 }
 
@@ -173,6 +174,7 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 	}
 	p->source = s;
 	push_name_source(p, s);
+	push_trace_run(p);
 }
 
 void push_forget_run(struct ws_push *p)
@@ -252,6 +254,7 @@ static void fill_result(struct ws_push *p, struct ws_ev_end *r)
 static void note_failure(struct ws_push *p, struct ws_err *err)
 {
 	ws_err_where(err, ws_phase_name(p->phase), NULL);
+	p->phase_why = err->msg;
 	ws_explain_failed(p->explain, err);
 	push_hash_end(p);
 	push_values_end(p);
@@ -336,6 +339,7 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 	r.err = rc ? &p->failure : NULL;
 	memcpy(r.ns, p->ns, sizeof r.ns);
 	r.total_ns = ws_now_ns() - p->run_since;
+	push_trace_over(p, &r);
 	push_forget_run(p);
 	if (result)
 		*result = r;

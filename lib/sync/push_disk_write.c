@@ -53,6 +53,7 @@ static int tick(void *ctx, uint64_t bytes, struct ws_err *err)
 static int write_bucket(struct ws_push *p, size_t b, struct ws_err *err)
 {
 	const int64_t start = ws_now_ns();
+	const uint64_t posted = p->posted;
 	struct push_bucket k = { .b = b };
 	p->bucket = b;
 	if (ws_plan_payloads(p->plan, b, &k.payloads, &k.n_payloads, err))
@@ -61,11 +62,20 @@ static int write_bucket(struct ws_push *p, size_t b, struct ws_err *err)
 	if (rc == 0)
 		rc = ws_plan_file_write(p->plan, b, k.payloads, k.n_payloads, p->disk->store.tmp, tick, p, err);
 	ws_plan_payloads_free(k.payloads, k.n_payloads);
+	push_trace_posted(p, "disk", b, start, p->posted - posted);
 	if (rc == 0) {
 		const struct push_moved m = { .over = true, .ns = ws_now_ns() - start,
 			                      .wire_ns = ws_now_ns() - start };
 		push_moved_emit(p, &k, &m);
 	}
+	return rc;
+}
+
+static int trace_bucket(struct ws_push *p, size_t b, struct ws_err *err)
+{
+	const uint64_t span = push_trace_bucket(p, b, p->plan->n_buckets);
+	const int rc = write_bucket(p, b, err);
+	push_trace_bucket_end(p, span, p->plan->buckets[b].bytes, rc, err);
 	return rc;
 }
 
@@ -242,7 +252,7 @@ int push_disk_write(struct ws_push *p, struct ws_err *err)
 	    ws_disk_room(d->dir, d->bytes, err))
 		return -1;
 	for (size_t b = 0; b < p->plan->n_buckets; b++)
-		if (write_bucket(p, b, err))
+		if (trace_bucket(p, b, err))
 			return -1;
 	return ws_plan_index_write(p->plan, d->store.tmp, err) || write_config(p, err) ||
 	       copy_others(p, err) || ws_disk_publish(&d->store, &note, &d->name, err) ? -1 : 0;

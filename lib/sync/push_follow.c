@@ -126,7 +126,7 @@ static int meet(struct follow *f, struct ws_err *err)
 		const struct ws_gloo_opts o = {
 			.rank = p->opts.sender - 1, .size = f->share.world_size, .prefix = where.data + 1,
 			.layout = opts.epoch == 'A' ? WS_GLOO_G1 : WS_GLOO_G2B, .kv = &kv, .host = host,
-			.log = p->opts.log,
+			.log = p->opts.log, .trace = p->opts.trace,
 		};
 		rc = ws_gloo_open(&o, until, &f->stop, &f->mesh, err);
 	}

@@ -50,6 +50,7 @@ int push_init_group(struct ws_push *p, struct ws_err *err)
 		.log = p->opts.log,
 		.cancel = p->opts.cancel,
 		.explain = p->explain,
+		.trace = p->opts.trace,
 	};
 	if (ws_group_open(&opts, ws_deadline_min(p->until, ws_deadline_in(p->opts.init_ns)), &p->group,
 	                  err)) {

@@ -42,6 +42,7 @@ int push_move(struct ws_push *p, struct push_request *r, const struct push_bucke
 	*m = (struct push_moved){ .over = true, .wire = w.wire, .ns = ws_now_ns() - start,
 		                  .wire_ns = w.wire_ns };
 	/* From the last byte taken to the last answer the servers load what they got. */
+	push_trace_apply(p, k->b, start + m->wire_ns);
 	p->ns[WS_PHASE_APPLY] += m->ns - m->wire_ns;
 	p->ns[WS_PHASE_TRANSFER] -= m->ns - m->wire_ns;
 	if (rc) /* a deadline's sentence has it already */

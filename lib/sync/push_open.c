@@ -181,7 +181,7 @@ int ws_push_open(const struct ws_push_opts *opts, struct ws_push **out, struct w
 	if (!p)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	const struct ws_client_opts copts = { .api_key = opts->api_key, .connect_ns = opts->connect_ns,
-		                              .log = opts->log };
+		                              .log = opts->log, .trace = opts->trace };
 	if (take_opts(p, opts, err) || check_transport(p, err) || ws_client_open(&copts, &p->http, err) ||
 	    push_hang_open(p, err)) {
 		ws_push_close(p);
@@ -196,7 +196,10 @@ void ws_push_finish(struct ws_push *p, struct ws_ev_end *result)
 	if (!p->group)
 		return;
 	const int64_t start = ws_now_ns();
+	const struct ws_trace_what destroy = { .row = WS_TRACE_PHASES, .name = ws_phase_name(WS_PHASE_DESTROY) };
+	const uint64_t span = ws_trace_begin(p->opts.trace, &destroy);
 	push_drop_group(p);
+	ws_trace_end(p->opts.trace, span, NULL);
 	if (!result)
 		return;
 	result->ns[WS_PHASE_DESTROY] += ws_now_ns() - start;

@@ -35,10 +35,13 @@ int push_make_plan(struct ws_push *p, const struct ws_push_source *s, const char
 	};
 	if (p->opts.transform)
 		transform = *p->opts.transform;
+	transform.trace = p->opts.trace;
 	if (p->server && !transform.quant)
 		transform.quant = ws_config_quant(p->server);
 	if (ws_input_open(&input, &p->input, err))
 		return -1;
+	for (size_t i = 0; i < p->input.n_sources; i++)
+		ws_source_trace(p->input.sources[i], p->opts.trace);
 	return ws_plan_make(p->input.catalog, &opts, &p->plan, err);
 }
 

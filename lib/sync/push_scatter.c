@@ -347,6 +347,7 @@ static int move_batch(struct ws_push *p, size_t k, struct batch *b, struct ws_er
 		                 .watch = push_lead_watch, .tick = push_moved_tick, .ctx = p };
 	const int rc = ws_group_together(&w, err);
 	const int64_t ns = ws_now_ns() - start;
+	push_trace_apply(p, k, start + w.wire_ns);
 	p->ns[WS_PHASE_APPLY] += ns - w.wire_ns;
 	p->ns[WS_PHASE_TRANSFER] -= ns - w.wire_ns;
 	if (rc || last)
@@ -367,8 +368,11 @@ static int transfer(struct ws_push *p, struct ws_err *err)
 		struct batch b = { 0 };
 		p->bucket = k;
 		rc = push_sender_still(p, err) || open_batch(p, k, &b, err) ? -1 : 0;
-		if (rc == 0)
+		if (rc == 0) {
+			const uint64_t span = push_trace_bucket(p, k, p->scatter->n_batches);
 			rc = move_batch(p, k, &b, err);
+			push_trace_bucket_end(p, span, b.bytes, rc, err);
+		}
 		close_batch(p, &b);
 	}
 	return rc;

@@ -4,8 +4,8 @@
  * endpoints are and what is legal), push_names.c (what the tensors are called), push_fp8.c (who keeps FP8),
  * push_values.c (what tensors are computed from), push_transfer.c (buckets), push_ready.c (buckets made
  * beforehand), push_protocol.h (how they get into servers), push_sender.c (turns of several), push_lead.c
- * and push_follow.c (several at once), push_verify.c (hashes), push_ledger.c (what stays written down, and
- * who else may push), push_files.c (descriptors). */
+ * and push_follow.c (several at once), push_verify.c (hashes), push_trace.c (when what ran), push_ledger.c
+ * (what stays written down, and who else may push), push_files.c (descriptors). */
 #ifndef WS_SYNC_PUSH_STATE_H
 #define WS_SYNC_PUSH_STATE_H
 
@@ -80,6 +80,8 @@ struct ws_push {
 	ws_deadline until;                 /* of the run */
 	enum ws_phase phase;
 	int64_t phase_since, run_since;
+	uint64_t run_span, phase_span;     /* of the trace */
+	const char *phase_why;             /* the phase at hand has failed; NULL */
 	int64_t transfer_since;
 	uint64_t progress_base;            /* of the transport when the transfer began */
 	uint64_t sent_base;                /* likewise, when the run began */
@@ -145,6 +147,17 @@ void push_warn(struct ws_push *p, const char *url, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 /* Collects the endpoints that pass into urls/index; returns how many. */
 size_t push_select(struct ws_push *p, bool (*wanted)(const struct push_endpoint *));
+
+/* push_trace.c */
+void push_trace_run(struct ws_push *p);   /* begins, */
+void push_trace_phase(struct ws_push *p); /* has come to a phase, */
+void push_trace_over(struct ws_push *p, const struct ws_ev_end *r); /* and is over */
+/* Bucket or batch b of n, until its end: a span, with which the trace is told where the push is. */
+uint64_t push_trace_bucket(struct ws_push *p, size_t b, size_t n);
+void push_trace_bucket_end(struct ws_push *p, uint64_t span, uint64_t bytes, int rc, const struct ws_err *err);
+/* What is over now and began then: servers loaded what they got; bytes left that no data plane sent. */
+void push_trace_apply(struct ws_push *p, size_t b, int64_t since);
+void push_trace_posted(struct ws_push *p, const char *of, size_t b, int64_t since, uint64_t bytes);
 
 /* push_hang.c */
 int push_hang_open(struct ws_push *p, struct ws_err *err);

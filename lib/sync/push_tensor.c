@@ -163,6 +163,7 @@ static int post_bucket(struct ws_push *p, const struct push_bucket *k, struct ws
 	struct push_request r;
 	int rc = push_request_open(p, &r, "/update_weights_from_tensor", err) ||
 	         write_body(p, &r.w, k, err) ? -1 : 0;
+	const int64_t asked = ws_now_ns();
 	if (rc == 0) {
 		r.changes = true;
 		rc = push_request_ask(p, &r, NULL, until, p->opts.cancel, err);
@@ -171,7 +172,9 @@ static int post_bucket(struct ws_push *p, const struct push_bucket *k, struct ws
 	}
 	if (rc == 0) {
 		const struct push_moved m = { .over = true, .ns = ws_now_ns() - start };
-		p->posted += p->plan->buckets[k->b].bytes * p->opts.n_endpoints * ranks_of(p);
+		const uint64_t bytes = p->plan->buckets[k->b].bytes * p->opts.n_endpoints * ranks_of(p);
+		p->posted += bytes;
+		push_trace_posted(p, "requests", k->b, asked, bytes);
 		push_moved_emit(p, k, &m);
 	}
 	push_request_close(p, &r);

@@ -27,6 +27,14 @@ static void close_bucket(struct push_bucket *k)
 	*k = (struct push_bucket){ 0 };
 }
 
+static int move_bucket(struct ws_push *p, const struct push_bucket *k, struct ws_err *err)
+{
+	const uint64_t span = push_trace_bucket(p, k->b, p->plan->n_buckets);
+	const int rc = p->protocol->bucket(p, k, err);
+	push_trace_bucket_end(p, span, p->plan->buckets[k->b].bytes, rc, err);
+	return rc;
+}
+
 static int move_all(struct ws_push *p, struct ws_err *err)
 {
 	struct ws_transport *t = p->group ? ws_group_transport(p->group) : NULL;
@@ -44,7 +52,7 @@ static int move_all(struct ws_push *p, struct ws_err *err)
 		if (rc == 0)
 			rc = push_sender_still(p, err);
 		if (rc == 0)
-			rc = p->protocol->bucket(p, &now, err);
+			rc = move_bucket(p, &now, err);
 		close_bucket(&now);
 	}
 	if (next.payloads && stages)

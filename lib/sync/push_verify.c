@@ -15,7 +15,7 @@ int push_hash_begin(struct ws_push *p, struct ws_err *err)
 {
 	/* One thread: the transfer needs the others. */
 	return p->opts.verify == WS_VERIFY_HASH && !p->hashes.begun ?
-	       ws_hashes_begin(&p->hashes, p->plan, 1, !p->protocol->transfer || p->disk, err) : 0;
+	       ws_hashes_begin(&p->hashes, p->plan, 1, !p->protocol->transfer || p->disk, p->opts.trace, err) : 0;
 }
 
 void push_hash_end(struct ws_push *p)

@@ -14,6 +14,7 @@
 #include "wsync/err.h"
 #include "wsync/hang.h"
 #include "wsync/log.h"
+#include "wsync/trace.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,6 +35,7 @@ struct ws_transport_opts {
 	const char *group;         /* the group's name; borrowed likewise */
 	struct ws_transport_gpu gpu;
 	const struct ws_log *log;
+	struct ws_trace *trace;    /* borrowed; NULL: none */
 };
 
 /* Of several senders: set in the store as soon as the receivers have published. The epoch of their store

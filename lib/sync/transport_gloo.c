@@ -75,6 +75,7 @@ static int join(void *arg, struct ws_err *err)
 		.host = g->host,
 		.log = g->opts.log,
 		.watch = &g->watch,
+		.trace = g->opts.trace,
 	};
 	return ws_gloo_open(&opts, g->until, &g->stop, &g->mesh, err);
 }

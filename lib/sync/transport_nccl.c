@@ -155,6 +155,7 @@ static int nccl_open(const struct ws_transport_opts *opts, ws_deadline until, st
 	    open_device(n, &opts->gpu, err) || open_marks(n, err) || ws_feed_open(&n->feed, n->gpu, err) ||
 	    ws_nccl_id_new(n->nccl, &n->id, err) || publish(n, err))
 		goto fail;
+	ws_feed_trace(&n->feed, opts->trace);
 	ws_log(opts->log, 1, "nccl: %s on GPU %d (%s), from %s", ws_nccl_version_text(n->nccl), opts->gpu.device,
 	       ws_gpu_device(n->gpu)->name, ws_nccl_path(n->nccl));
 	if (ws_job_start(&n->job, join, n, err))
@@ -247,6 +248,7 @@ static int wait_done(struct nccl *n, struct ws_mark *done, struct ws_err *err)
 		bool reached = false, ready;
 		if (ws_mark_reached(n->gpu, done, &reached, err))
 			return -1;
+		ws_feed_notice(&n->feed);
 		if (reached)
 			return 0;
 		if (ws_comm_ready(n->comm, &ready, err))
@@ -319,7 +321,12 @@ static int send_all(void *arg, struct ws_err *err)
 	await_feeding_ahead(n);
 	drop_boxes_but(n, n->now.payloads);
 	struct ws_feed_box *box = ws_feed_box(&n->feed, n->now.payloads, n->now.n);
+	const uint64_t before = atomic_load(&n->sent);
+	const uint64_t span = ws_trace_begin(n->opts.trace, &(struct ws_trace_what){ .row = WS_TRACE_WIRE,
+	                                                                             .of = "to all ranks" });
 	const int rc = send_box(n, box, err);
+	ws_trace_end(n->opts.trace, span, &(struct ws_trace_end){ .bytes = atomic_load(&n->sent) - before,
+	                                                          .unfinished = rc != 0 });
 	ws_feed_drop(box);
 	return rc ? -1 : ws_comm_ready(n->comm, &ready, err);
 }

@@ -139,7 +139,7 @@ static int compare_checksums(struct verify *v, struct ws_err *err)
 	const size_t n = verify_select(v, WS_MEANS_CHECKSUMS);
 	if (!n)
 		return 0;
-	int rc = ws_hashes_begin(&h, v->plan, v->opts->threads, false, err);
+	int rc = ws_hashes_begin(&h, v->plan, v->opts->threads, false, NULL, err);
 	if (!rc)
 		rc = ws_hashes_wait(&h, v->http, v->until, v->opts->cancel, &v->opts->sink, err);
 	for (size_t k = 0; !rc && k < n; k++)

@@ -226,6 +226,7 @@ int ws_product_init(struct ws_product *p, struct ws_err *err)
 		.dry = true, .hold = hold, .drop = drop, .make = ws_product_check }, p };
 	p->sums = (struct ws_product_part){ { .bytes = (uint64_t)p->n_bands, .tile = units_of_check(p),
 		.dry = true, .make = ws_product_check_sums }, p };
+	p->out.tiled.name = p->scales.tiled.name = p->check.tiled.name = p->sums.tiled.name = w->name;
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_mutex_init(&p->scan, NULL);

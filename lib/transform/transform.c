@@ -371,6 +371,7 @@ int ws_transform_make(const struct ws_catalog *in, const struct ws_transform_opt
 		ws_transform_free(t);
 		return -1;
 	}
+	ws_works_trace(t->works, opts->trace);
 	*out = t;
 	return 0;
 }

@@ -74,6 +74,11 @@ void ws_works_free(struct ws_works *w)
 	free(w);
 }
 
+void ws_works_trace(struct ws_works *w, struct ws_trace *trace)
+{
+	w->trace = trace;
+}
+
 /* No tile takes more memory than the largest is long (ws_tilemem_room). */
 size_t ws_works_tile(const struct ws_works *w)
 {

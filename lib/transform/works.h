@@ -14,6 +14,7 @@
 
 #include "wsync/buf.h"
 #include "wsync/err.h"
+#include "wsync/trace.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -42,6 +43,7 @@ bool ws_desk_unwanted(const struct ws_desk *b);
 struct ws_tiled {
 	uint64_t bytes;  /* > 0 */
 	uint64_t tile;   /* bytes of every tile but the last; > 0, at most ws_works_tile() unless dry */
+	const char *name; /* for a trace; NULL */
 	bool dry;        /* nothing is kept of it: dst is NULL, and bytes are a mere count */
 	/* Any thread. */
 	int (*make)(const struct ws_tiled *t, uint64_t at, void *dst, size_t n, struct ws_desk *desk,
@@ -56,6 +58,8 @@ struct ws_tiled {
 int ws_works_new(unsigned threads, uint64_t scratch, struct ws_works **out, struct ws_err *err);
 /* Ends the threads after the tile that they are at. No reader may be left; NULL is fine. */
 void ws_works_free(struct ws_works *w);
+/* Each tile is a span, on a row of its thread. Before the first run. */
+void ws_works_trace(struct ws_works *w, struct ws_trace *trace);
 size_t ws_works_tile(const struct ws_works *w);  /* most bytes of a tile */
 size_t ws_works_desk(const struct ws_works *w); /* bytes of a desk */
 size_t ws_works_buf(const struct ws_works *w);   /* most bytes of a desk's buf */

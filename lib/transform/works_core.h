@@ -57,6 +57,7 @@ struct ws_works {
 	uint64_t held, desked, kept;     /* in use */
 	uint64_t scratch, peak, made;
 	struct ws_tilemem spares;         /* within the store too */
+	struct ws_trace *trace;          /* NULL: none */
 	bool starved; /* a tile that is waited for found no room */
 	bool stop;
 };

@@ -4,6 +4,8 @@
 
 #include <assert.h>
 #include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { SHELF_PART = 6 };
@@ -90,6 +92,21 @@ static void note_failure(struct ws_run *r, size_t tile, const struct ws_err *err
 	}
 }
 
+static int make_bytes(struct ws_works *w, struct ws_desk *desk, const struct ws_tiled *item, uint64_t at,
+                      void *bytes, size_t n, struct ws_err *err)
+{
+	char of[32];
+	if (!w->trace)
+		return item->make(item, at, bytes, n, desk, err);
+	snprintf(of, sizeof of, "thread %td", desk - w->desks + 1);
+	const struct ws_trace_what tile = { .row = WS_TRACE_TRANSFORM, .of = of, .about = item->name,
+		                            .name = item->dry ? "look at values" : "make" };
+	const uint64_t span = ws_trace_begin(w->trace, &tile);
+	const int rc = item->make(item, at, bytes, n, desk, err);
+	ws_trace_end(w->trace, span, &(struct ws_trace_end){ .bytes = item->dry ? 0 : n, .unfinished = rc != 0 });
+	return rc;
+}
+
 /* Called and returns with the lock held. */
 static void make_tile(struct ws_works *w, struct ws_desk *desk, struct ws_run *r, size_t i)
 {
@@ -114,10 +131,9 @@ static void make_tile(struct ws_works *w, struct ws_desk *desk, struct ws_run *r
 		bytes = ws_tilemem_new(t->room);
 	desk->used = 0;
 	desk->unwanted = &r->ended;
-	const int rc = !item->dry && !bytes
-	                       ? ws_err_set(&err, WS_ESYSTEM, "out of memory")
-	                       : item->make(item, at, bytes, (size_t)(left < item->tile ? left : item->tile),
-	                                    desk, &err);
+	const size_t n = (size_t)(left < item->tile ? left : item->tile);
+	const int rc = !item->dry && !bytes ? ws_err_set(&err, WS_ESYSTEM, "out of memory")
+	                                    : make_bytes(w, desk, item, at, bytes, n, &err);
 	pthread_mutex_lock(&w->lock);
 	w->made++;
 	r->n_making--;

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tracing.h"
+
+#include "wsync/output.h"
+
+int tracing_begin(struct tracing *t, struct ws_err *err)
+{
+	if (!t->file)
+		return 0;
+	return ws_output_check(t->file, err) ? ws_err_wrap(err, "--trace") : ws_trace_open(0, &t->trace, err);
+}
+
+void tracing_write(struct tracing *t, struct ui *ui)
+{
+	struct ws_err why = WS_ERR_INIT;
+	struct ws_buf text;
+	if (!t->trace || t->written)
+		return;
+	t->written = true;
+	ws_buf_init(&text, 0);
+	if (ws_trace_write(t->trace, ui->program, &text, &why) || ws_output_write(t->file, &text, &why))
+		ui_warn(ui, NULL, "--trace: %s", why.msg);
+	ws_buf_free(&text);
+}
+
+void tracing_end(struct tracing *t, struct ui *ui)
+{
+	tracing_write(t, ui);
+	ws_trace_close(t->trace);
+	t->trace = NULL;
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* output.c - see output.h. A device or a pipe is refused: a rename would put a file in its place. */
+#include "wsync/output.h"
+
+#include "file.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Where the bytes go at last, and before; both to free. */
+static int find_paths(const char *path, char **target, char **tmp, struct ws_err *err)
+{
+	struct stat st;
+	*tmp = NULL;
+	*target = realpath(path, NULL);
+	if (!*target && errno == ENOENT)
+		*target = strdup(path); /* a new one, or its directory is missing */
+	if (!*target)
+		return ws_err_errno(err, "write %s", path);
+	if (stat(*target, &st) == 0 && !S_ISREG(st.st_mode))
+		return ws_err_set(err, WS_ESYSTEM, "write %s: %s", path,
+		                  S_ISDIR(st.st_mode) ? "it is a directory" : "not a regular file");
+	if (asprintf(tmp, "%s.%d.tmp", *target, (int)getpid()) < 0) {
+		*tmp = NULL;
+		return ws_err_set(err, WS_ESYSTEM, "write %s: out of memory", path);
+	}
+	unlink(*tmp); /* of a process that died, and had our number */
+	return 0;
+}
+
+int ws_output_check(const char *path, struct ws_err *err)
+{
+	static const struct ws_buf nothing = { 0 };
+	char *target = NULL, *tmp = NULL;
+	if (!*path)
+		return ws_err_set(err, WS_EUSAGE, "the name of the file is empty");
+	if (strcmp(path, "-") == 0) {
+		ws_err_set(err, WS_EUSAGE, "'-' is no file: standard output has lines of its own");
+		return ws_err_hint(err, "name a file, \"./-\" if it is to be called that");
+	}
+	int rc = find_paths(path, &target, &tmp, err);
+	if (rc == 0)
+		rc = ws_file_make(tmp, ws_buf_str(&nothing), 0, err);
+	if (rc == 0)
+		unlink(tmp);
+	free(target);
+	free(tmp);
+	return rc;
+}
+
+int ws_output_write(const char *path, const struct ws_buf *bytes, struct ws_err *err)
+{
+	char *target = NULL, *tmp = NULL;
+	int rc = find_paths(path, &target, &tmp, err);
+	if (rc == 0)
+		rc = ws_file_make(tmp, ws_buf_str(bytes), bytes->len, err);
+	if (rc == 0 && rename(tmp, target)) {
+		rc = ws_err_errno(err, "replace %s", path);
+		unlink(tmp);
+	}
+	free(target);
+	free(tmp);
+	return rc;
+}
