@@ -5,7 +5,7 @@
 #include "main.h"
 
 static struct ctl_config cfg = {
-	.connect_ns = 10 * WS_NS_PER_S, .timeout_ns = 60 * WS_NS_PER_S, .wait_ns = 60 * WS_NS_PER_S,
+	.connect_ns = 10 * WS_NS_PER_S, .timeout_ns = CTL_NO_TIMEOUT, .wait_ns = 60 * WS_NS_PER_S,
 };
 
 static const char *const mode_names[] = { "abort", "retract", "in_place", NULL };
@@ -34,7 +34,7 @@ static const struct opt opts[] = {
 	OPT_REGISTRY(&cfg.common),
 	OPT_API_KEY_FILE(&cfg.common),
 	OPT_DURATION(0, "connect-timeout", &cfg.connect_ns, "to connect (10s)"),
-	OPT_DURATION('t', "timeout", &cfg.timeout_ns, "for the answers (60s)"),
+	OPT_DURATION('t', "timeout", &cfg.timeout_ns, "for the answers (60s); for all of repair --again (none)"),
 	OPT_GROUP_FOR("What they are", "info pause sleep wake"),
 	OPT_LINEAGE(&cfg.lineage),
 	OPT_GROUP_FOR("Pausing", "pause"),
@@ -77,7 +77,11 @@ static const struct opt_program program = {
 
 static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 {
-	struct ctl_job job = { .cfg = &cfg, .ui = ui };
+	struct ctl_job job = { .cfg = &cfg, .ui = ui, .until = WS_FOREVER };
+	if (cfg.timeout_ns == CTL_NO_TIMEOUT)
+		cfg.timeout_ns = 60 * WS_NS_PER_S;
+	else
+		job.until = ws_deadline_in(cfg.timeout_ns);
 	ui_begin(ui);
 	/* The endpoints of a repair are the recorded ones. */
 	const bool all = args->command->run == ctl_repair && !cfg.endpoints.n && !cfg.pool;

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
@@ -19,6 +20,7 @@
 extern char **environ;
 
 enum { FIXED_WORDS = 16 };
+static const int64_t GRACE_NS = 10 * WS_NS_PER_S; /* to end when its deadline has passed */
 
 struct line {
 	char program[4096];
@@ -48,9 +50,20 @@ static int find_program(char *path, size_t n, struct ws_err *err)
 	return 0;
 }
 
-static int make_line(struct line *l, const struct ws_ledger_record *rec, const struct ctl_config *cfg,
-                     const struct ui *ui, const char *const *urls, size_t n, struct ws_err *err)
+/* The last of an option's values counts: behind those that were recorded. */
+static void add_timeout(struct line *l, ws_deadline until)
 {
+	char ms[32];
+	if (until == WS_FOREVER)
+		return;
+	snprintf(ms, sizeof ms, "%" PRId64 "ms", ws_deadline_left(until) / WS_NS_PER_MS + 1);
+	add(l, "--timeout=", ms);
+}
+
+static int make_line(struct line *l, const struct ctl_job *job, const struct ws_ledger_record *rec,
+                     const char *const *urls, size_t n, struct ws_err *err)
+{
+	const struct ctl_config *cfg = job->cfg;
 	*l = (struct line){ 0 };
 	if (find_program(l->program, sizeof l->program, err))
 		return -1;
@@ -72,7 +85,8 @@ static int make_line(struct line *l, const struct ws_ledger_record *rec, const s
 	if (key)
 		add(l, "--api-key-file=", key);
 	free(key);
-	if (ui->json || ui->quiet)
+	add_timeout(l, job->until);
+	if (job->ui->json || job->ui->quiet)
 		add(l, "--quiet", "");
 	add(l, "--", "");
 	for (size_t i = 0; i < rec->n_sources; i++)
@@ -100,22 +114,26 @@ static int spawn(const struct line *l, const char *directory, bool mute, pid_t *
 	return errno ? ws_err_errno(err, "run %s in %s", l->program, directory) : 0;
 }
 
-/* Our own signal is passed on once; the push then ends within seconds, and so do we. */
-static int wait_for(pid_t pid, int *status)
+/* Our own signal is passed on once; the push then ends within seconds, and so do we. At its deadline it
+ * ends by itself. */
+static int wait_for(pid_t pid, ws_deadline until, int *status)
 {
 	struct pollfd p = { .fd = ws_cancel_fd(&run_cancel), .events = POLLIN };
+	const ws_deadline end = until == WS_FOREVER ? until : until + GRACE_NS;
 	bool told = false;
 	pid_t got;
 	while ((got = waitpid(pid, status, WNOHANG)) == 0 || (got < 0 && errno == EINTR)) {
 		if (ws_cancelled(&run_cancel) && !told)
 			told = kill(pid, SIGTERM) == 0;
+		if (ws_deadline_passed(end))
+			kill(pid, SIGKILL);
 		poll(&p, told ? 0 : 1, 20);
 	}
 	return got == pid ? 0 : -1;
 }
 
-int again_run(const struct ws_ledger_record *rec, const struct ctl_config *cfg, const struct ui *ui,
-              const char *const *urls, size_t n, int *status, struct ws_err *err)
+int again_run(const struct ctl_job *job, const struct ws_ledger_record *rec, const char *const *urls,
+              size_t n, int *status, struct ws_err *err)
 {
 	struct line l = { 0 };
 	pid_t pid = 0;
@@ -124,16 +142,18 @@ int again_run(const struct ws_ledger_record *rec, const struct ctl_config *cfg, 
 		return ws_err_set(err, WS_EINPUT, "process %lld was no wsync-push: it cannot be repeated from "
 		                  "here", (long long)rec->process.pid);
 	run_flush();
-	int rc = make_line(&l, rec, cfg, ui, urls, n, err);
+	int rc = make_line(&l, job, rec, urls, n, err);
 	if (!rc)
-		rc = spawn(&l, rec->directory, ui->json, &pid, err);
-	if (!rc && wait_for(pid, &how))
+		rc = spawn(&l, rec->directory, job->ui->json, &pid, err);
+	if (!rc && wait_for(pid, job->until, &how))
 		rc = ws_err_errno(err, "wait for wsync-push");
 	free_line(&l);
 	if (rc)
 		return -1;
 	if (WIFSIGNALED(how) && ws_cancelled(&run_cancel))
 		return ws_err_set(err, WS_ECANCELLED, "cancelled");
+	if (WIFSIGNALED(how) && ws_deadline_passed(job->until))
+		return ws_err_set(err, WS_ETIMEOUT, "wsync-push did not end at its deadline, and was killed");
 	if (WIFSIGNALED(how))
 		return ws_err_set(err, WS_ESYSTEM, "wsync-push was killed by signal %d", WTERMSIG(how));
 	*status = WEXITSTATUS(how);

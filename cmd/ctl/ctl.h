@@ -10,6 +10,8 @@
 
 #include "wsync/endpoint.h"
 
+enum { CTL_NO_TIMEOUT = -1 }; /* none was given */
+
 struct ctl_config {
 	struct opt_common common;
 	struct opt_list endpoints;
@@ -30,6 +32,7 @@ struct ctl_job {
 	struct ui *ui;
 	struct targets to; /* of a repair: none where all are meant */
 	struct ws_http *http;
+	ws_deadline until; /* of --timeout; without it WS_FOREVER */
 };
 
 /* The commands: ctx is a ctl_job. */

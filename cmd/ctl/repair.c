@@ -186,6 +186,7 @@ static int repair_one(struct repairs *r, struct ws_ledger_entry *e, struct ws_re
 	const struct ws_repair_opts opts = {
 		.http = r->job->http, .state_dir = r->state_dir, .dry_run = cfg->dry_run,
 		.resume_partial = cfg->resume_partial, .timeout_ns = cfg->timeout_ns,
+		.until = cfg->again ? r->job->until : WS_FOREVER,
 		.cancel = &run_cancel,
 	};
 	const int rc = ws_ledger_repair(e, &opts, answers, err);
@@ -250,6 +251,25 @@ static bool lacks(const struct ws_ledger_record *rec, const struct ws_repair_ans
 	                                    strcmp(a->weight_version, rec->weight_version) != 0);
 }
 
+/* Who was not pushed to, because it could not be asked before. */
+static int check_missed(const struct ws_ledger_record *rec, const struct ws_repair_answer *answers,
+                        struct ws_err *err)
+{
+	for (size_t k = 0; k < rec->n_endpoints; k++) {
+		const struct ws_repair_answer *a = &answers[k];
+		if (!a->err.code || !lacks(rec, a))
+			continue;
+		*err = a->err;
+		if (a->state == WS_PARTIAL && !a->busy) {
+			err->code = WS_EPARTIAL;
+			ws_err_wrap(err, "%s: holds a mixture of old and new weights, and was not pushed to again",
+			            rec->endpoints[k].url);
+		}
+		return -1;
+	}
+	return 0;
+}
+
 /* To those that do not have the new weights and could be reached. */
 static int push_again(struct repairs *r, size_t i, struct ws_err *err)
 {
@@ -264,12 +284,16 @@ static int push_again(struct repairs *r, size_t i, struct ws_err *err)
 		if (lacks(rec, &r->answers[i][k]) && !r->answers[i][k].err.code)
 			urls[n++] = rec->endpoints[k].url;
 	int rc = 0;
-	if (n)
-		rc = again_run(rec, r->job->cfg, r->job->ui, urls, n, &status, err);
+	if (n && ws_deadline_passed(r->job->until))
+		rc = ws_err_set(err, WS_ETIMEOUT, "no time is left to push %s again", source_of(rec));
+	else if (n)
+		rc = again_run(r->job, rec, urls, n, &status, err);
 	if (n && !rc)
 		put_again(r->job->ui, e, status);
 	if (!rc && status)
 		rc = ws_err_set(err, (enum ws_code)status, "pushing %s again failed", source_of(rec));
+	if (!rc)
+		rc = check_missed(rec, r->answers[i], err);
 	free(urls);
 	return rc;
 }

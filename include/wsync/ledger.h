@@ -99,6 +99,7 @@ struct ws_repair_opts {
 	bool dry_run;             /* ask, and change nothing */
 	bool resume_partial;      /* also those that hold a mixture */
 	int64_t timeout_ns;       /* of each request; 0: 10 s */
+	ws_deadline until;        /* of all of them; 0: none */
 	const struct ws_cancel *cancel;
 };
 

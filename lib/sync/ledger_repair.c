@@ -43,7 +43,9 @@ static size_t choose(struct repair *r, wanted_fn *wanted)
 
 static ws_deadline patience(const struct repair *r)
 {
-	return ws_deadline_in(r->opts->timeout_ns > 0 ? r->opts->timeout_ns : 10 * WS_NS_PER_S);
+	const struct ws_repair_opts *o = r->opts;
+	return ws_deadline_min(ws_deadline_in(o->timeout_ns > 0 ? o->timeout_ns : 10 * WS_NS_PER_S),
+	                       o->until ? o->until : WS_FOREVER);
 }
 
 /* ---- who may be spoken to ----------------------------------------------------------------------- */

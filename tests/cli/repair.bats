@@ -15,8 +15,8 @@ endpoint() { # NAME OPTIONS...: sets $url
 expect_json() { local got; got=$(json "$1"); [ "$got" = "$2" ] || explain "expected $1 = $2, got $got"; }
 
 # Leaves a record: a push of which one endpoint refuses the second bucket, and stays paused.
-leave() {
-	endpoint "$1" --fault refuse:update_weights_from_distributed:2
+leave() { # NAME OPTIONS...
+	endpoint "$1" --fault refuse:update_weights_from_distributed:2 "${@:2}"
 	status=0
 	try wsync-push small.safetensors -e "$url" --bucket-size 8KiB --on-partial pause --weight-version 7
 	expect_status 5
@@ -49,6 +49,23 @@ leave() {
 	expect_json '[(l["ok"], l["exit"]) for l in lines if l["type"] == "again"]' "[(True, 0)]"
 	try wsync-ctl version -e "$url"
 	expect_out 7
+	try wsync-ctl repair
+	expect_out "nothing to repair"
+}
+
+@test "--timeout bounds a repair and the pushes that it repeats" {
+	leave one --fault hang:update_weights_from_distributed:3
+	local began=$SECONDS
+	TRY_SECONDS=30 try wsync-ctl repair --again --timeout 3s --json
+	expect_status 10
+	((SECONDS - began < 12)) || explain "it took $((SECONDS - began)) s"
+	expect_json '[(l["ok"], l["exit"]) for l in lines if l["type"] == "again"]' "[(False, 10)]"
+	compgen -G "state/wsync/pushes/*.json"
+	try wsync-ctl repair --again --timeout 0
+	[ "$status" = 10 ] || expect_status 9 # as far as it came
+	compgen -G "state/wsync/pushes/*.json"
+	TRY_SECONDS=30 try wsync-ctl repair --again --timeout 30s
+	expect_status 0
 	try wsync-ctl repair
 	expect_out "nothing to repair"
 }
@@ -103,6 +120,9 @@ leave() {
 	wait "$pid" || true
 	try wsync-ctl repair
 	expect_status 9
+	try wsync-ctl repair --again
+	expect_status 9
+	err_has "was not pushed to again: "
 	sed -i 's/"state":"partial"/"state":"untouched"/' "${records[0]}"
 	try wsync-ctl repair
 	expect_status 4
