@@ -42,10 +42,10 @@ static uint64_t free_memory(void)
 static const char *why_not(const struct ws_push *p)
 {
 	const uint64_t room = free_memory();
-	if (p->protocol->transfer)
-		return "this protocol moves no buckets";
 	if (p->protocol->prepare)
 		return "the servers read files themselves";
+	if (p->protocol->transfer)
+		return "this protocol moves no buckets";
 	if (p->opts.verify == WS_VERIFY_HASH && p->input.transform)
 		return "what is made is hashed while it is sent";
 	if (room && p->plan->bytes + SPARE > room)
