@@ -8,6 +8,8 @@
 
 /* Indexes are the values of the library's enums, and of local.c. */
 static const char *const verifies[] = { "names", "hash", "none", NULL };
+static const char *const devices[] = { "cpu", "gpu", NULL };
+static const char *const places[] = { "host", "gpu", NULL };
 static const char *const keeps[] = { "none", "hash", "memory", NULL };
 
 static struct bench_config cfg = {
@@ -39,6 +41,7 @@ static const struct opt opts[] = {
 	OPT_FLAG(0, "check", &cfg.check, "look at what was made or received, outside the timed part"),
 	OPT_GROUP_FOR("Kernels", "kernels"),
 	OPT_SIZE(0, "size", &cfg.size, "bytes of a kernel's input (256MiB)"),
+	OPT_CHOICE(0, "on", devices, &cfg.on, "whose kernels (cpu)"),
 	OPT_GROUP_FOR("The source", "load push sweep plan"),
 	OPT_STRING(0, "model", "NAME", &cfg.model, "as synthetic:NAME, the shapes of a known model"),
 	OPT_GROUP_FOR("Changed on its way", "load push sweep plan"),
@@ -46,6 +49,10 @@ static const struct opt opts[] = {
 	OPT_GROUP_FOR("Loading", "load"),
 	OPT_FLAG(0, "cold", &cfg.cold, "drop the files from the page cache before each sample"),
 	OPT_SIZE(0, "most", &cfg.most, "read about so many bytes of it (all)"),
+	OPT_CHOICE(0, "to", places, &cfg.to, "into memory of this process, or on into that of a GPU (host)"),
+	OPT_GROUP_FOR("GPU", "kernels load transport push sweep"),
+	OPT_UINT(0, "gpu", "N", 0, 255, &cfg.pushing.gpu, "that is measured, or that nccl sends from (0)"),
+	OPT_PUSHING_NCCL(&cfg.pushing),
 	OPT_GROUP_FOR("Endpoints", "control push sweep"),
 	OPT_LIST('e', "endpoint", "URL", &cfg.endpoints, "this endpoint, whose weights a push replaces; repeatable (default: --local)"),
 	OPT_STRING(0, "pool", "NAME", &cfg.pool, "of the registry's endpoints those in this pool"),
@@ -67,8 +74,10 @@ static const struct opt opts[] = {
 	OPT_SIZE(0, "min-size", &cfg.least_size, "of a bucket (1MiB)"),
 	OPT_SIZE(0, "max-size", &cfg.greatest_size, "of a bucket (256MiB)"),
 	OPT_UINT(0, "factor", "N", 2, 1024, &cfg.factor, "from one size to the next (4)"),
+	OPT_GROUP_FOR("Data plane", "transport push sweep"),
+	OPT_PUSHING_BACKEND(&cfg.pushing),
 	OPT_GROUP_FOR("Pushing", "push sweep plan"),
-	OPT_PUSHING(&cfg.pushing),
+	OPT_PUSHING_REST(&cfg.pushing),
 	OPT_GROUP_FOR("How a push is measured", "push sweep"),
 	OPT_PUSHING_TIMES(&cfg.pushing),
 	OPT_CHOICE(0, "verify", verifies, &cfg.verify, "as of wsync-push (names)"),

@@ -87,6 +87,7 @@ _wsync_options() {
 		--bucket-timeout=ANY --timeout=ANY -t=ANY" ;;
 	wsync-bench) echo "
 		--samples=ANY --warmup=ANY --csv --plot=FILE --check --size=64MiB|256MiB|1GiB
+		--on=cpu|gpu --to=host|gpu
 		--model=qwen3-0.6b|qwen3-8b|qwen3-30b-a3b|qwen3-235b-a22b|deepseek-v3 --cold --most=ANY
 		--quantize=none|fp8|fp8-tensor --block-size=128x128|64x64 --skip-modules=ANY
 		--scale-rule=xorl|slime --ue8m0 --unpack --lora=FILE --lora-rounding=fold|two-step

@@ -217,6 +217,8 @@ __wsync bench -l plot -r -F -d 'draw the rows'
 __wsync bench -l check -d 'look at what was made or received'
 __wsync bench -l size -x -a '64MiB 256MiB 1GiB' -d "bytes of a kernel's input"
 __wsync bench -l model -x -a 'qwen3-0.6b qwen3-8b qwen3-30b-a3b qwen3-235b-a22b deepseek-v3' -d 'shapes of a known model'
+__wsync bench -l on -x -a 'cpu gpu' -d 'whose kernels'
+__wsync bench -l to -x -a 'host gpu' -d 'into memory of this process, or of a GPU'
 __wsync bench -l cold -d 'drop the files from the page cache first'
 __wsync bench -l most -x -d 'read about so many bytes'
 __wsync bench -s e -l endpoint -x -a '(__wsync_urls)' -d 'measure this endpoint'

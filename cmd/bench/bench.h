@@ -23,6 +23,7 @@ struct bench_config {
 	uint64_t least_size, greatest_size, factor, receivers, remote; /* transport */
 	uint64_t local, tp;                    /* endpoints of our own */
 	unsigned keep, verify;
+	unsigned on, to;                       /* kernels: a CPU, or a GPU; load: this process, or a GPU */
 	struct opt_list buckets, formats, quantize; /* sweep */
 	uint64_t senders, replicas;            /* plan */
 	double link, source_rate, make_rate, apply_rate;
@@ -50,6 +51,8 @@ struct report {
 	size_t n;
 	const char *const *definitions; /* NULL: there are none, or they were told */
 	double load;             /* of the machine, before the first sample */
+	bool has_gpu;            /* and a GPU of it: */
+	struct ws_bench_machine machine;
 	bool headed, failed;     /* the table has its head; out of memory */
 	int64_t errors;          /* of all rows that were looked at */
 };
@@ -92,7 +95,14 @@ struct bench_job {
 	struct local local;
 	const char *const *urls; /* of either */
 	size_t n_urls;
+	struct ws_bench_gpu gpu;
+	char nccl_path[WS_BENCH_NCCL_PATH]; /* of --nccl-from */
 };
+
+/* ---- gpu.c ---- */
+/* job->gpu, as the options say, and the report told what it is; nccl: with the NCCL to load. */
+int bench_find_gpu(struct bench_job *job, bool nccl, struct ws_err *err);
+void bench_find_driver(char *text, size_t n); /* the version of the kernel's driver; "": it has none */
 
 struct ws_bench_opts bench_opts(struct bench_job *job);
 /* The endpoints given, else --local ones of our own. */

@@ -32,12 +32,41 @@ static void find_processor(char *name, size_t n)
 		fclose(f);
 }
 
+static void put_gpu(struct ws_jw *w, const struct ws_bench_machine *m, const char *driver)
+{
+	char text[32];
+	ws_jw_str(w, "gpu", m->gpu);
+	ws_jw_uint(w, "gpus", m->gpus);
+	snprintf(text, sizeof text, "%d.%d", m->major, m->minor);
+	ws_jw_str(w, "compute_capability", text);
+	ws_jw_int(w, "multiprocessors", m->multiprocessors);
+	ws_jw_uint(w, "gpu_memory", m->memory);
+	snprintf(text, sizeof text, "%d.%d", m->cuda / 1000, m->cuda % 1000 / 10);
+	ws_jw_str(w, "cuda", text);
+	ws_jw_str(w, "driver", *driver ? driver : NULL);
+	ws_jw_str(w, "nccl", *m->nccl ? m->nccl : NULL);
+	ws_jw_str(w, "nccl_path", *m->nccl ? m->nccl_path : NULL);
+}
+
+static void say_gpu(struct report *r, const struct ws_bench_machine *m, const char *driver)
+{
+	char size[32];
+	ui_say(r->ui, "%s, sm_%d%d, %d multiprocessors, %s; %s%s%sCUDA %d.%d", m->gpu, m->major, m->minor,
+	       m->multiprocessors, ws_format_size(size, sizeof size, m->memory), *driver ? "driver " : "", driver,
+	       *driver ? ", " : "", m->cuda / 1000, m->cuda % 1000 / 10);
+	if (*m->nccl)
+		ui_say(r->ui, ", NCCL %s (%s)", m->nccl, m->nccl_path);
+	ui_say(r->ui, "\n");
+}
+
 static void tell_machine(struct report *r)
 {
 	struct utsname u = { 0 };
-	char processor[128];
+	char processor[128], driver[64] = "";
 	uname(&u);
 	find_processor(processor, sizeof processor);
+	if (r->has_gpu)
+		bench_find_driver(driver, sizeof driver);
 	const long n = sysconf(_SC_NPROCESSORS_ONLN);
 	struct ws_jw *w = ui_line(r->ui, "machine");
 	if (w) {
@@ -47,11 +76,15 @@ static void tell_machine(struct report *r)
 		ws_jw_str(w, "system", u.sysname);
 		ws_jw_str(w, "release", u.release);
 		ws_jw_double(w, "load", r->load);
+		if (r->has_gpu)
+			put_gpu(w, &r->machine, driver);
 		ui_line_end(r->ui);
 	}
 	if (!r->cfg->csv)
 		ui_say(r->ui, "wsync %s on %ld x %s, %s %s, load %.1f\n", ws_version(), n, processor, u.sysname,
 		       u.release, r->load);
+	if (!r->cfg->csv && r->has_gpu)
+		say_gpu(r, &r->machine, driver);
 	fflush(stdout); /* the first row may take long */
 }
 

@@ -60,11 +60,20 @@ int bench_kernels(void *ctx, const struct opt_args *args, struct ws_err *err)
 		"that is read or written, once (of memcpy twice its size); rate is bytes / median. Memory is touched",
 		"and warm. ratio is the rate over that of a memcpy which was timed beside it.", NULL
 	};
+	static const char *const on_gpu[] = {
+		"kernels --on gpu: what a push does to numbers on a GPU, in its memory and by its clock; a time is that of",
+		"four launches in a row / 4. bytes are those that must move: each that is read or written, once (of a copy",
+		"twice its size); rate is bytes / median. ratio is the rate over that of a copy from device to device of the",
+		"same matrix, timed beside it.", NULL
+	};
 	(void)args;
 	struct bench_job *job = ctx;
 	const struct ws_bench_opts o = bench_opts(job);
-	report_begin(&job->report, definitions);
-	return ws_bench_kernels(&o, job->cfg->size, err);
+	if (job->cfg->on && bench_find_gpu(job, false, err))
+		return -1;
+	report_begin(&job->report, job->cfg->on ? on_gpu : definitions);
+	return job->cfg->on ? ws_bench_kernels_gpu(&o, &job->gpu, job->cfg->size, err)
+	                    : ws_bench_kernels(&o, job->cfg->size, err);
 }
 
 /* ---- load ---------------------------------------------------------------------------------------- */
@@ -76,18 +85,29 @@ int bench_load(void *ctx, const struct opt_args *args, struct ws_err *err)
 		"bytes of the tensors as they would be sent / median. Opening and planning are not in it. ratio is the",
 		"rate over that of read(2) of the same files, timed beside it.", NULL
 	};
+	static const char *const to_gpu[] = {
+		"load --to gpu: a source through a buffer of this process, in one thread (ratio: over read(2) of the same",
+		"files); as many bytes of pinned memory copied to the GPU, in pieces of 16 MiB until the last has arrived;",
+		"the source to the GPU as a push that sends from there brings it (ratio: over that copy). rate is the bytes",
+		"of the tensors as they would be sent / median. Each ratio is of times taken in turns.", NULL
+	};
 	struct bench_job *job = ctx;
 	const struct ws_transform_opts transform = transforming_opts(&job->cfg->transforming);
 	const struct ws_bench_opts o = bench_opts(job);
 	const char **paths = calloc(args->n + 1, sizeof *paths);
 	char synthetic[256];
 	struct ws_bench_load load = { .paths = paths, .cold = job->cfg->cold, .most = job->cfg->most,
-		                      .transform = ws_transform_wanted(&transform) ? &transform : NULL };
+		                      .transform = ws_transform_wanted(&transform) ? &transform : NULL,
+		                      .to = job->cfg->to ? &job->gpu : NULL };
+	/* Few borders between buckets, as a push has them. */
+	load.bucket_size = load.to && !load.most ? UINT64_C(256) << 20 : 0;
 	int rc = paths ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
 	if (!rc)
 		rc = bench_source(job, args, paths, &load.n_paths, synthetic, sizeof synthetic, err);
+	if (!rc && load.to)
+		rc = bench_find_gpu(job, false, err);
 	if (!rc) {
-		report_begin(&job->report, definitions);
+		report_begin(&job->report, load.to ? to_gpu : definitions);
 		rc = ws_bench_load(&o, &load, err);
 	}
 	free(paths);

@@ -45,6 +45,12 @@ static int open_whole(struct whole *w, struct bench_job *job, const struct opt_a
 		.log = &job->ui->log, .cancel = &run_cancel,
 	};
 	pushing_apply(&cfg->pushing, &w->push);
+	if (cfg->pushing.backend == WS_BACKEND_NCCL) {
+		if (bench_find_gpu(job, true, err))
+			return -1;
+		w->push.nccl_library = job->gpu.nccl;
+		w->push.nccl_from = NULL; /* has been asked */
+	}
 	/* Endpoints of our own need no record of what became of them. */
 	return job->local.n ? 0 : pushing_find_state(&cfg->pushing, w->state, &w->push, job->ui, err);
 }

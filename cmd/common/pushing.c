@@ -22,6 +22,13 @@ static void agree_with_servers(void)
 	setenv("NCCL_NVLS_ENABLE", "0", 0);
 }
 
+const char *pushing_nccl(const struct pushing *p)
+{
+	const char *const usual = getenv("WSYNC_NCCL_LIB");
+	agree_with_servers();
+	return !p->nccl_lib && !p->nccl_from && usual && usual[0] ? usual : p->nccl_lib;
+}
+
 void pushing_apply(const struct pushing *p, struct ws_push_opts *opts)
 {
 	opts->backend = p->backend;
@@ -33,13 +40,7 @@ void pushing_apply(const struct pushing *p, struct ws_push_opts *opts)
 	opts->on_partial = p->partial;
 	opts->lineage = p->lineage;
 	opts->nccl_from = p->nccl_from;
-	opts->nccl_library = p->nccl_lib;
-	if (p->backend == WS_BACKEND_NCCL) {
-		const char *const usual = getenv("WSYNC_NCCL_LIB");
-		agree_with_servers();
-		if (!p->nccl_lib && !p->nccl_from && usual && usual[0])
-			opts->nccl_library = usual;
-	}
+	opts->nccl_library = p->backend == WS_BACKEND_NCCL ? pushing_nccl(p) : p->nccl_lib;
 	opts->gpu = (unsigned)p->gpu;
 	opts->disk_dir = p->disk_dir;
 	opts->disk_path = p->disk_path;

@@ -25,13 +25,18 @@ extern const char *const pushing_two_phases[];
 extern const char *const pushing_flushes[], *const pushing_pauses[], *const pushing_partials[];
 
 #define OPT_PUSHING(p) \
-	OPT_CHOICE(0, "backend", pushing_backends, &(p)->backend, \
-		"the data plane (auto: gloo; nccl: from a GPU of this machine; tensor: none, for small models; disk: files that servers can read)"), \
+	OPT_PUSHING_BACKEND(p), \
 	OPT_UINT(0, "gpu", "N", 0, 255, &(p)->gpu, "the GPU that nccl sends from (0)"), \
+	OPT_PUSHING_NCCL(p), OPT_PUSHING_REST(p)
+#define OPT_PUSHING_BACKEND(p) \
+	OPT_CHOICE(0, "backend", pushing_backends, &(p)->backend, \
+		"the data plane (auto: gloo; nccl: from a GPU of this machine; tensor: none, for small models; disk: files that servers can read)")
+#define OPT_PUSHING_NCCL(p) \
 	OPT_STRING(0, "nccl-lib", "FILE", &(p)->nccl_lib, \
 		"the servers' own libnccl.so.2 (default: $WSYNC_NCCL_LIB, else found)"), \
 	OPT_STRING(0, "nccl-from", "PYTHON", &(p)->nccl_from, \
-		"or that of the torch of this interpreter or virtual environment"), \
+		"or that of the torch of this interpreter or virtual environment")
+#define OPT_PUSHING_REST(p) \
 	OPT_STRING(0, "disk-dir", "DIR", &(p)->disk_dir, \
 		"of disk: write what is sent there first, as a checkpoint (default: the servers load SOURCE)"), \
 	OPT_STRING(0, "disk-path", "PATH", &(p)->disk_path, \
@@ -62,6 +67,9 @@ extern const char *const pushing_flushes[], *const pushing_pauses[], *const push
 	OPT_DURATION(0, "bucket-timeout", &(p)->bucket_ns, "for one bucket, pause or flush (10m)"), \
 	OPT_DURATION(0, "lock-wait", &(p)->lock_wait_ns, "for another push at the same server to end (0: refuse at once)")
 
+/* The NCCL to load, as the options or the environment say; NULL: where it usually is, or as nccl_from says.
+ * Sets for it what inference servers set for theirs. */
+const char *pushing_nccl(const struct pushing *p);
 /* Only what these options say; the rest of *opts is the caller's. */
 void pushing_apply(const struct pushing *p, struct ws_push_opts *opts);
 /* The state directory: path, of PUSHING_PATH bytes, outlives the push. Without a place for one there is

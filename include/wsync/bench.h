@@ -68,11 +68,39 @@ struct ws_bench_opts {
 
 enum { WS_BENCH_SAMPLES_MAX = 100000 };
 
+/* ---- GPUs ---- */
+
+/* Zeros: the first one, and libraries where the loader finds them. */
+struct ws_bench_gpu {
+	unsigned device;
+	const char *driver; /* libcuda */
+	const char *nccl;   /* libnccl; NULL: where it usually is */
+};
+struct ws_bench_machine {
+	char gpu[128];             /* its name, printable */
+	unsigned gpus;             /* of the machine */
+	int major, minor;          /* compute capability */
+	int multiprocessors;
+	uint64_t memory;           /* bytes */
+	int cuda;                  /* that the driver has: 13000 is 13.0 */
+	char nccl[32], nccl_path[4096]; /* "2.28.9", and its file */
+};
+/* WS_EDEVICE where there is none. nccl: load that too. */
+int ws_bench_machine(const struct ws_bench_gpu *which, bool nccl, struct ws_bench_machine *out, struct ws_err *err);
+/* The libnccl.so.2 that the torch of this Python loads. */
+enum { WS_BENCH_NCCL_PATH = 4096 };
+int ws_bench_find_nccl(const char *python, int64_t timeout_ns, const struct ws_cancel *cancel,
+                       char path[WS_BENCH_NCCL_PATH], struct ws_err *err);
+
 /* ---- kernels: what a push does to numbers, in memory, on one thread ---- */
 
 /* size: bytes of a kernel's input. Every kernel is held against memcpy of as many. What counts are the bytes
  * that must move, each that is read or written, once: of memcpy twice its size. check: SIMD against the plain C of the same definition. */
 int ws_bench_kernels(const struct ws_bench_opts *opts, uint64_t size, struct ws_err *err);
+/* The same of a GPU, in its own memory and by its own clock, held against its own copy of as many bytes.
+ * check: against the CPU. */
+int ws_bench_kernels_gpu(const struct ws_bench_opts *opts, const struct ws_bench_gpu *on, uint64_t size,
+                         struct ws_err *err);
 
 /* ---- load: a source into this process ---- */
 
@@ -82,10 +110,12 @@ struct ws_bench_load {
 	const struct ws_transform_opts *transform; /* NULL: tensors as they are */
 	uint64_t bucket_size;     /* 0: 64 MiB */
 	bool cold;                /* the files are dropped from the page cache before each sample */
+	const struct ws_bench_gpu *to; /* on into the memory of a GPU; NULL: into that of this process */
 	uint64_t most;            /* at most so many bytes, from the first tensor on; 0: all */
 };
 /* Every tensor read once, in the order of a push, through a buffer; held against read(2) of the same
- * files, where there are files. */
+ * files, where there are files. To a GPU: as many bytes of pinned memory copied there; and every tensor
+ * into its memory, as a push that sends from there brings it, held against that copy. */
 int ws_bench_load(const struct ws_bench_opts *opts, const struct ws_bench_load *load, struct ws_err *err);
 
 /* ---- control: requests ---- */

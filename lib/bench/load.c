@@ -83,6 +83,16 @@ void bench_load_drop_caches(const struct bench_load *l)
 		posix_fadvise(l->files[i], 0, 0, POSIX_FADV_DONTNEED);
 }
 
+const char *bench_load_name(const struct bench_load *l)
+{
+	return l->input.transform ? "read and made" : "read";
+}
+
+const char *bench_load_cache(const struct bench_load *l)
+{
+	return l->cold ? "page cache empty" : "page cache warm";
+}
+
 /* ---- what is timed ------------------------------------------------------------------------------- */
 
 static int take_span(struct bench_load *l, const struct ws_span *s, struct ws_err *err)
@@ -97,19 +107,15 @@ static int take_span(struct bench_load *l, const struct ws_span *s, struct ws_er
 	return 0;
 }
 
-struct bucket {
-	struct ws_payload *payloads;
-	size_t n;
-};
-
-static int open_bucket(const struct bench_load *l, size_t b, struct bucket *k, struct ws_err *err)
+static int open_bucket(const struct bench_load *l, size_t b, struct bench_bucket *k, struct ws_err *err)
 {
-	*k = (struct bucket){ 0 };
+	*k = (struct bench_bucket){ 0 };
 	return b < l->n_buckets ? ws_plan_payloads(l->plan, b, &k->payloads, &k->n, err) : 0;
 }
 
-static int take_bucket(struct bench_load *l, const struct bucket *k, struct ws_err *err)
+static int take_bucket(void *load, const struct bench_bucket *k, struct ws_err *err)
 {
+	struct bench_load *l = load;
 	int rc = 0;
 	for (size_t i = 0; i < k->n && !rc; i++)
 		for (size_t s = 0; s < k->payloads[i].n_spans && !rc; s++)
@@ -118,9 +124,9 @@ static int take_bucket(struct bench_load *l, const struct bucket *k, struct ws_e
 }
 
 /* While one bucket is taken the next one is begun, as by a push: what makes tensors goes on meanwhile. */
-static int take_buckets(struct bench_load *l, struct ws_err *err)
+int bench_load_each(struct bench_load *l, bench_load_take *take, struct ws_err *err)
 {
-	struct bucket now, next;
+	struct bench_bucket now, next;
 	int rc = open_bucket(l, 0, &next, err);
 	for (size_t b = 0; b < l->n_buckets && !rc; b++) {
 		now = next;
@@ -128,7 +134,7 @@ static int take_buckets(struct bench_load *l, struct ws_err *err)
 		if (!rc && ws_cancelled(l->cancel))
 			rc = ws_err_set(err, WS_ECANCELLED, "cancelled");
 		if (!rc)
-			rc = take_bucket(l, &now, err);
+			rc = take(l, &now, err);
 		ws_plan_payloads_free(now.payloads, now.n);
 	}
 	ws_plan_payloads_free(next.payloads, next.n);
@@ -141,7 +147,7 @@ int bench_load_run(void *ctx, int64_t *ns, struct ws_err *err)
 	if (l->cold)
 		bench_load_drop_caches(l);
 	const int64_t since = ws_now_ns();
-	if (take_buckets(l, err))
+	if (bench_load_each(l, take_bucket, err))
 		return -1;
 	*ns = ws_now_ns() - since;
 	return 0;
@@ -170,24 +176,28 @@ static int read_files(void *ctx, int64_t *ns, struct ws_err *err)
 	return 0;
 }
 
+static int to_host(const struct ws_bench_opts *opts, struct bench_load *l, struct ws_err *err)
+{
+	struct ws_bench_row row = {
+		.stage = "load", .name = bench_load_name(l), .detail = bench_load_cache(l), .bytes = l->bytes,
+		.against = l->n_files ? "read(2)" : NULL,
+		.against_bytes = l->file_bytes < l->bytes ? l->file_bytes : l->bytes,
+	};
+	const struct bench_timed take = { .run = bench_load_run, .ctx = l };
+	const struct bench_timed plain = { .run = read_files, .ctx = l };
+	return bench_measure(opts, &row, &take, l->n_files ? &plain : NULL, err);
+}
+
 int ws_bench_load(const struct ws_bench_opts *opts, const struct ws_bench_load *load, struct ws_err *err)
 {
 	struct bench_load l;
 	int rc = bench_load_open(&l, load, err);
-	if (!rc) {
-		l.cold = load->cold;
-		l.cancel = opts->cancel;
-		const bool made = l.input.transform != NULL;
-		struct ws_bench_row row = {
-			.stage = "load", .name = made ? "read and made" : "read",
-			.detail = load->cold ? "page cache empty" : "page cache warm", .bytes = l.bytes,
-			.against = l.n_files ? "read(2)" : NULL,
-			.against_bytes = l.file_bytes < l.bytes ? l.file_bytes : l.bytes,
-		};
-		const struct bench_timed take = { .run = bench_load_run, .ctx = &l };
-		const struct bench_timed plain = { .run = read_files, .ctx = &l };
-		rc = bench_measure(opts, &row, &take, l.n_files ? &plain : NULL, err);
-	}
+	l.cold = load->cold;
+	l.cancel = opts->cancel;
+	if (!rc)
+		rc = to_host(opts, &l, err);
+	if (!rc && load->to)
+		rc = bench_load_gpu(opts, &l, load->to, err);
 	bench_load_close(&l);
 	return rc;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* load.h - a source that is read again and again, for load.c and for push.c. */
+/* load.h - a source that is read again and again, for load.c, load_gpu.c and push.c. */
 #ifndef WS_BENCH_LOAD_H
 #define WS_BENCH_LOAD_H
 
@@ -17,6 +17,7 @@ struct bench_load {
 	size_t n_files;
 	char *buffer;
 	bool cold;
+	void *gpu;           /* load_gpu.c's */
 	const struct ws_cancel *cancel;
 };
 
@@ -25,5 +26,19 @@ int bench_load_open(struct bench_load *l, const struct ws_bench_load *what, stru
 void bench_load_close(struct bench_load *l);
 int bench_load_run(void *load, int64_t *ns, struct ws_err *err); /* as of struct bench_timed */
 void bench_load_drop_caches(const struct bench_load *l);
+const char *bench_load_name(const struct bench_load *l); /* "read", "read and made" */
+const char *bench_load_cache(const struct bench_load *l);
+
+struct bench_bucket {
+	struct ws_payload *payloads;
+	size_t n;
+};
+typedef int bench_load_take(void *load, const struct bench_bucket *k, struct ws_err *err);
+/* Every bucket in turn, the next one begun. */
+int bench_load_each(struct bench_load *l, bench_load_take *take, struct ws_err *err);
+
+/* load_gpu.c: two more rows */
+int bench_load_gpu(const struct ws_bench_opts *opts, struct bench_load *l, const struct ws_bench_gpu *to,
+                   struct ws_err *err);
 
 #endif
