@@ -16,6 +16,7 @@
 #include "wsync/endpoint.h"
 #include "wsync/err.h"
 #include "wsync/event.h"
+#include "wsync/process.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,20 +25,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-struct ws_process {
-	int64_t pid;
-	uint64_t start_ticks;     /* since boot; 0: not known */
-	char boot_id[40];
-	char pid_namespace[32];
-	char host[65];
-};
-
-enum ws_process_fate {
-	WS_PROCESS_DEAD,
-	WS_PROCESS_ALIVE,
-	WS_PROCESS_ELSEWHERE      /* on another machine or in another container: not to be seen from here */
-};
 
 /* What it may be in the middle of, where it refuses every other update. */
 enum ws_ledger_middle {

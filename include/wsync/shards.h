@@ -31,6 +31,9 @@ struct ws_shards {
 /* Headers are read by several threads. tp 0: as the manifest says. ep 0: likewise, else 1. */
 int ws_shards_open(const char *const *paths, size_t n_paths, unsigned tp, unsigned ep,
                    struct ws_shards *out, struct ws_err *err);
+/* Likewise, of sources that are opened so: a path of each rank may be cuda-ipc:MANIFEST.json. */
+int ws_shards_open_with(const struct ws_source_opts *opts, const char *const *paths, size_t n_paths,
+                        unsigned tp, unsigned ep, struct ws_shards *out, struct ws_err *err);
 void ws_shards_close(struct ws_shards *s); /* NULL and all zero are fine */
 
 #ifdef __cplusplus

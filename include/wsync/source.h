@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* source.h - where tensors come from: safetensors files, checkpoints, synthetic models.
+/* source.h - where tensors come from: safetensors files, checkpoints, synthetic models, memory of GPUs.
  *
  * Opening reads headers only; tensor bytes are touched when somebody asks for them. A source is
  * read-only after it was opened and may be used from several threads. */
@@ -8,6 +8,7 @@
 
 #include "wsync/dtype.h"
 #include "wsync/err.h"
+#include "wsync/memory.h"
 #include "wsync/trace.h"
 
 #include <stddef.h>
@@ -26,7 +27,8 @@ struct ws_tensor {
 	int64_t dims[WS_MAX_DIMS];
 	uint64_t bytes;    /* raw size; 0 for a tensor with a zero dimension */
 	uint32_t file;     /* index of ws_source_file_name; 0 for synthetic ones */
-	uint64_t offset;   /* of the first byte in that file; for synthetic ones the stream position */
+	uint64_t offset;   /* of the first byte in that file; for synthetic ones the stream position, for
+	                    * those in memory their place when all allocations are laid one behind the other */
 };
 
 /* Each path is a .safetensors file, a model.safetensors.index.json, a directory with one of them (a
@@ -35,6 +37,13 @@ struct ws_tensor {
  * file is WS_EINPUT with a sentence naming the file, the tensor and the byte. */
 int ws_source_open(const char *const *paths, size_t n_paths, struct ws_source **out,
                    struct ws_err *err);
+
+struct ws_source_opts {
+	/* What opens cuda-ipc:MANIFEST.json (memory.h), which may be a path among others then; NULL: nothing. */
+	const struct ws_memory_ops *memory;
+};
+int ws_source_open_with(const struct ws_source_opts *opts, const char *const *paths, size_t n_paths,
+                        struct ws_source **out, struct ws_err *err);
 void ws_source_close(struct ws_source *s); /* NULL is fine */
 /* Reads of 64 KiB and more are spans of it from now on, as long as the source is open. */
 void ws_source_trace(struct ws_source *s, struct ws_trace *trace);
@@ -49,15 +58,21 @@ size_t ws_source_file_count(const struct ws_source *s);
 const char *ws_source_file_name(const struct ws_source *s, size_t i);
 /* The __metadata__ of a file: pairs in the file's order; NULL past the end. */
 const char *ws_source_metadata(const struct ws_source *s, size_t file, size_t i, const char **value);
-/* Directory holding config.json for this source, or NULL. */
+/* Directory holding config.json for this source, or the file that a manifest names, or NULL. */
 const char *ws_source_config_dir(const struct ws_source *s);
 
 /* Copies bytes [at, at+n) of a tensor to dst. A file that shrank since is WS_EINPUT, never SIGBUS. */
 int ws_source_read(const struct ws_source *s, const struct ws_tensor *t, uint64_t at, void *dst,
                    size_t n, struct ws_err *err);
+/* Bytes that were read are what they were: the processes whose memory it is still have it. Of files and
+ * synthetic models nothing is asked. WS_EINPUT names who is gone. */
+int ws_source_check(const struct ws_source *s, struct ws_err *err);
 /* XXH3-64 of the raw bytes. */
 int ws_source_hash(const struct ws_source *s, const struct ws_tensor *t, uint64_t *hash,
                    struct ws_err *err);
+
+/* Pinned memory that reading it takes: nothing but where a GPU has it. */
+uint64_t ws_source_pinned(const struct ws_source *s);
 
 /* Names of the synthetic models, NULL past the end. */
 const char *ws_synthetic_name(size_t i);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "files.h"
 
+#include "region.h"
+
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -190,6 +192,17 @@ static int note_config(struct ws_file_list *list, const char *dir, struct ws_err
 	return 0;
 }
 
+/* A manifest of memory stays as it was named; the model's config may lie beside it, too. */
+static int add_memory(struct ws_file_list *list, const char *path, struct ws_err *err)
+{
+	char *dir = directory_of(ws_memory_path(path));
+	int rc = dir ? add_path(list, strdup(path), err) : no_memory(err, path);
+	if (rc == 0)
+		rc = note_config(list, dir, err);
+	free(dir);
+	return rc;
+}
+
 int ws_files_add(struct ws_file_list *list, const char *path, struct ws_err *err)
 {
 	struct stat st;
@@ -197,6 +210,8 @@ int ws_files_add(struct ws_file_list *list, const char *path, struct ws_err *err
 		ws_err_set(err, WS_EUSAGE, "the name of a checkpoint is empty");
 		return ws_err_hint(err, "is a variable of the shell not set?");
 	}
+	if (ws_memory_path(path))
+		return add_memory(list, path, err);
 	/* What is not there is said by whoever opens it. */
 	const bool directory = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 	char *dir = directory ? strdup(path) : directory_of(path);

@@ -15,6 +15,8 @@ struct fill {
 	const struct ws_item *item;
 	size_t first, n; /* pieces of a view; first: of all made items in this bucket */
 	size_t tensor;   /* of the plan */
+	struct ws_span whole; /* of a run of memory: the tensor's, */
+	uint64_t skip;        /* and where in it the run begins */
 };
 
 /* What is allocated with the payloads, which come last. */
@@ -46,6 +48,21 @@ static int fill_from_view(void *ctx, uint64_t at, void *dst, size_t n, struct ws
 {
 	const struct fill *f = ctx;
 	return ws_tiles_read(f->bundle->tiles, f->item, f->first, f->n, at, dst, n, err);
+}
+
+static int fill_from_run(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err *err)
+{
+	const struct fill *f = ctx;
+	return f->whole.fill(f->whole.ctx, f->skip + at, dst, n, err);
+}
+
+static int place_of_run(void *ctx, struct ws_place *out, struct ws_err *err)
+{
+	const struct fill *f = ctx;
+	if (f->whole.place(f->whole.ctx, out, err))
+		return -1;
+	out->at += f->skip;
+	return 0;
 }
 
 /* Payloads are asked for from the first byte to the last, without gaps. */
@@ -96,7 +113,8 @@ static int add_span(struct building *x, const struct ws_span *span)
 	return 0;
 }
 
-static int add_fill(struct building *x, struct fill fill, ws_fill_fn *fn, uint64_t length)
+/* span: its length and how it is filled. */
+static int add_fill(struct building *x, struct fill fill, struct ws_span span)
 {
 	struct bundle *b = x->bundle;
 	struct fill *f = malloc(sizeof *f);
@@ -106,7 +124,9 @@ static int add_fill(struct building *x, struct fill fill, ws_fill_fn *fn, uint64
 	f->bundle = b;
 	f->next = b->fills;
 	b->fills = f;
-	return add_span(x, &(struct ws_span){ .length = length, .fd = -1, .fill = fn, .ctx = f });
+	span.fd = -1;
+	span.ctx = f;
+	return add_span(x, &span);
 }
 
 static int add_gathered(struct building *x, const struct ws_stretch *s)
@@ -115,7 +135,14 @@ static int add_gathered(struct building *x, const struct ws_stretch *s)
 	if (!b->tiles)
 		b->tiles = ws_tiles_new();
 	return b->tiles ? add_fill(x, (struct fill){ .item = s->item, .first = s->first, .n = s->n },
-	                           fill_from_view, s->length) : -1;
+	                           (struct ws_span){ .length = s->length, .fill = fill_from_view }) : -1;
+}
+
+static int add_run(struct building *x, const struct ws_stretch *s, const struct ws_span *whole)
+{
+	return add_fill(x, (struct fill){ .whole = *whole, .skip = s->at },
+	                (struct ws_span){ .length = s->length, .fill = fill_from_run,
+	                                  .place = place_of_run });
 }
 
 static int add_made(struct building *x, const struct ws_item *item)
@@ -123,7 +150,7 @@ static int add_made(struct building *x, const struct ws_item *item)
 	struct bundle *b = x->bundle;
 	b->makers[b->n_makers] = item->maker;
 	return add_fill(x, (struct fill){ .item = item, .first = b->n_makers++, .tensor = x->tensor },
-	                fill_from_maker, item->bytes);
+	                (struct ws_span){ .length = item->bytes, .fill = fill_from_maker });
 }
 
 static int add_stretch(void *ctx, const struct ws_stretch *s)
@@ -132,6 +159,8 @@ static int add_stretch(void *ctx, const struct ws_stretch *s)
 	if (!s->piece)
 		return add_gathered(ctx, s);
 	ws_source_span(s->piece->source, s->piece->from, &span);
+	if (span.fd < 0)
+		return add_run(ctx, s, &span);
 	span.offset += s->at;
 	span.length = s->length;
 	return add_span(ctx, &span);

@@ -14,7 +14,6 @@
 #include "file.h"
 #include "names.h"
 #include "scan.h"
-#include "wsync/str.h"
 
 #include <endian.h>
 #include <stdbool.h>
@@ -46,33 +45,6 @@ static ull here(struct reader *r)
 	return r->scan.base + r->scan.at;
 }
 
-/* Room for one more; the new pointer, NULL: out of memory. */
-static void *grow(void *old, size_t n, size_t *cap, size_t element)
-{
-	if (n < *cap)
-		return old;
-	const size_t more = *cap ? *cap * 2 : 64;
-	void *p = reallocarray(old, more, element);
-	if (p)
-		*cap = more;
-	return p;
-}
-
-static int check_name(struct reader *r, const char *name, ull at)
-{
-	char clean[WS_MAX_NAME + 1];
-	const size_t len = strlen(name);
-	if (len == 0)
-		return ws_scan_refuse(&r->scan, "the name at byte %llu is empty", at);
-	if (len > WS_MAX_NAME)
-		return ws_scan_refuse(&r->scan, "the name at byte %llu is longer than %d bytes", at,
-		                      WS_MAX_NAME);
-	if (strcmp(ws_printable(clean, sizeof clean, name, len), name) != 0)
-		return ws_scan_refuse(&r->scan, "the name at byte %llu has a control character",
-		                      at);
-	return 0;
-}
-
 static int read_dtype(struct reader *r, struct ws_tensor *t)
 {
 	char *name;
@@ -85,20 +57,7 @@ static int read_dtype(struct reader *r, struct ws_tensor *t)
 
 static int read_shape(struct reader *r, struct ws_tensor *t)
 {
-	size_t n = 0;
-	int more;
-	if (ws_scan_open(&r->scan, '[', "shape"))
-		return -1;
-	while ((more = ws_scan_next(&r->scan, ']', &n)) > 0) {
-		uint64_t dim;
-		if (n > WS_MAX_DIMS)
-			return ws_scan_refuse(&r->scan, "more than %d dimensions", WS_MAX_DIMS);
-		if (ws_scan_uint(&r->scan, "shape", &dim))
-			return -1;
-		t->dims[n - 1] = (int64_t)dim;
-	}
-	t->n_dims = (unsigned)n;
-	return more;
+	return ws_entry_shape(&r->scan, t);
 }
 
 /* Both offsets are kept relative to the data until all is known to fit. */
@@ -168,7 +127,7 @@ static int read_tensor(struct reader *r, const char *name, ull name_at)
 	struct ws_tensor t = { .name = name };
 	uint64_t want;
 	r->scan.tensor = name;
-	if (check_name(r, name, name_at))
+	if (ws_entry_name(&r->scan, name, name_at))
 		return -1;
 	const ull at = here(r);
 	if (ws_scan_peek(&r->scan) != '{')
@@ -183,7 +142,7 @@ static int read_tensor(struct reader *r, const char *name, ull name_at)
 	if (want != t.bytes)
 		return ws_scan_refuse(&r->scan, "has %llu bytes of data where its dtype and shape "
 		                      "need %llu", (ull)t.bytes, (ull)want);
-	void *p = grow(st->tensors, st->n_tensors, &r->tensors_cap, sizeof t);
+	void *p = ws_entry_grow(st->tensors, st->n_tensors, &r->tensors_cap, sizeof t);
 	if (!p)
 		return no_memory(r->scan.path, r->scan.err);
 	st->tensors = p;
@@ -207,7 +166,7 @@ static int read_metadata(struct reader *r)
 		if (ws_scan_key(&r->scan, &key) ||
 		    ws_scan_string(&r->scan, "value in __metadata__", &value))
 			return -1;
-		void *p = grow(st->metadata, st->n_metadata, &r->metadata_cap,
+		void *p = ws_entry_grow(st->metadata, st->n_metadata, &r->metadata_cap,
 		               sizeof *st->metadata);
 		if (!p)
 			return no_memory(r->scan.path, r->scan.err);

@@ -3,9 +3,8 @@
 #ifndef WS_MODEL_SAFETENSORS_H
 #define WS_MODEL_SAFETENSORS_H
 
+#include "entry.h"
 #include "wsync/source.h"
-
-enum { WS_MAX_NAME = 4096 }; /* bytes of a tensor's name */
 
 struct ws_pair {
 	const char *key, *value;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wsync/shards.h"
 
+#include "region.h"
 #include "shards.h"
 
 #include <ctype.h>
@@ -79,7 +80,8 @@ static int check_order(const char *const *paths, size_t n, struct ws_err *err)
 
 static int list_paths(const char *const *paths, size_t n, struct ws_shard_list *list, struct ws_err *err)
 {
-	if (n == 1 && ends_with(paths[0], ".json") && !ends_with(paths[0], ".safetensors.index.json"))
+	if (n == 1 && ends_with(paths[0], ".json") && !ends_with(paths[0], ".safetensors.index.json") &&
+	    !ws_memory_path(paths[0]))
 		return ws_shard_manifest(paths[0], list, err);
 	if (list->tp == 0)
 		return ws_err_set(err, WS_EUSAGE, "how many ranks saved it is not said");
@@ -120,6 +122,7 @@ static int check_distinct(const struct ws_shard_list *list, struct ws_err *err)
 
 struct opening {
 	const struct ws_shard_list *list;
+	const struct ws_source_opts *opts;
 	struct ws_source **sources;
 	atomic_size_t next;
 	atomic_bool failed;
@@ -135,7 +138,7 @@ static void *open_some(void *arg)
 	while (!atomic_load(&o->failed) && (r = atomic_fetch_add(&o->next, 1)) < o->list->tp) {
 		const struct ws_list *paths = &o->list->ranks[r];
 		struct ws_err err = WS_ERR_INIT;
-		if (ws_source_open(paths->items, paths->n, &o->sources[r], &err) == 0)
+		if (ws_source_open_with(o->opts, paths->items, paths->n, &o->sources[r], &err) == 0)
 			continue;
 		atomic_store(&o->failed, true);
 		pthread_mutex_lock(&o->lock);
@@ -149,9 +152,10 @@ static void *open_some(void *arg)
 }
 
 /* A thread that cannot be had is done without. */
-static int open_all(const struct ws_shard_list *list, struct ws_source **sources, struct ws_err *err)
+static int open_all(const struct ws_shard_list *list, const struct ws_source_opts *opts,
+                    struct ws_source **sources, struct ws_err *err)
 {
-	struct opening o = { .list = list, .sources = sources, .bad = SIZE_MAX, .err = WS_ERR_INIT };
+	struct opening o = { .list = list, .opts = opts, .sources = sources, .bad = SIZE_MAX, .err = WS_ERR_INIT };
 	pthread_t threads[THREADS];
 	size_t n = 0;
 	pthread_mutex_init(&o.lock, NULL);
@@ -183,7 +187,8 @@ static int find_config(const char *dir, char **out, struct ws_err *err)
 	return 0;
 }
 
-static int open_list(const struct ws_shard_list *list, struct ws_shards *out, struct ws_err *err)
+static int open_list(const struct ws_shard_list *list, const struct ws_source_opts *opts,
+                     struct ws_shards *out, struct ws_err *err)
 {
 	out->tp = list->tp;
 	out->ep = list->ep ? list->ep : 1;
@@ -191,11 +196,17 @@ static int open_list(const struct ws_shard_list *list, struct ws_shards *out, st
 	if (!out->sources)
 		return ws_err_set(err, WS_ESYSTEM, "shards: out of memory");
 	out->n = list->tp;
-	return find_config(list->dir, &out->config_dir, err) || open_all(list, out->sources, err) ? -1 : 0;
+	return find_config(list->dir, &out->config_dir, err) || open_all(list, opts, out->sources, err) ? -1 : 0;
 }
 
 int ws_shards_open(const char *const *paths, size_t n_paths, unsigned tp, unsigned ep,
                    struct ws_shards *out, struct ws_err *err)
+{
+	return ws_shards_open_with(&(struct ws_source_opts){ 0 }, paths, n_paths, tp, ep, out, err);
+}
+
+int ws_shards_open_with(const struct ws_source_opts *opts, const char *const *paths, size_t n_paths,
+                        unsigned tp, unsigned ep, struct ws_shards *out, struct ws_err *err)
 {
 	struct ws_shard_list list = { .tp = tp, .ep = ep };
 	*out = (struct ws_shards){ 0 };
@@ -205,7 +216,7 @@ int ws_shards_open(const char *const *paths, size_t n_paths, unsigned tp, unsign
 	if (rc == 0)
 		rc = check_distinct(&list, err);
 	if (rc == 0)
-		rc = open_list(&list, out, err);
+		rc = open_list(&list, opts, out, err);
 	ws_arena_free(&list.arena);
 	if (rc)
 		ws_shards_close(out);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* source.c - many files, one list of tensors.
+/* source.c - many files, or what processes export of their memory: one list of tensors.
  *
  * Files are read with pread(2) and never mapped: a trainer may overwrite a checkpoint while we send
  * it, and a mapping of a file that was cut short ends in SIGBUS instead of in a sentence. */
@@ -10,7 +10,7 @@
 #include "files.h"
 #include "hash.h"
 #include "names.h"
-#include "safetensors.h"
+#include "region.h"
 #include "synthetic.h"
 
 #include <assert.h>
@@ -31,9 +31,12 @@ struct part {
 	struct ws_pair *metadata;
 	size_t n_metadata;
 	char *text; /* holds the names of its tensors and its metadata */
+	struct ws_exported *exported; /* it is memory, and no file */
+	size_t first; /* of its tensors */
 };
 
 struct ws_source {
+	const struct ws_memory_ops *memory; /* NULL: of files only */
 	struct ws_tensor *tensors;
 	size_t n_tensors;
 	uint64_t bytes;
@@ -58,6 +61,7 @@ static int append(struct ws_source *s, struct ws_safetensors *st, struct ws_err 
 	if (!p)
 		return no_memory(err, part->name);
 	s->tensors = p;
+	part->first = s->n_tensors;
 	for (size_t i = 0; i < st->n_tensors; i++) {
 		struct ws_tensor *t = &s->tensors[s->n_tensors++];
 		*t = st->tensors[i];
@@ -89,17 +93,35 @@ static int explain_open(const char *name, struct ws_err *err)
 	return -1;
 }
 
+static int open_file(struct part *part, struct ws_safetensors *st, struct ws_err *err)
+{
+	uint64_t size;
+	part->fd = ws_file_open(part->name, &size, err);
+	if (part->fd < 0)
+		return explain_open(part->name, err);
+	return ws_safetensors_read(part->fd, part->name, size, st, err);
+}
+
+/* The config that a process names for its weights goes before one that lies beside a file. */
+static int open_memory(struct ws_source *s, struct part *part, struct ws_safetensors *st, struct ws_err *err)
+{
+	char *config;
+	if (ws_exported_open(part->name, s->memory, &part->exported, st, &config, err))
+		return -1;
+	if (s->config_dir)
+		free(config);
+	else
+		s->config_dir = config;
+	return 0;
+}
+
 /* Takes name. The part belongs to the source even when reading it fails. */
 static int open_part(struct ws_source *s, char *name, struct ws_err *err)
 {
 	struct part *part = &s->parts[s->n_parts++];
 	struct ws_safetensors st = WS_SAFETENSORS_INIT;
-	uint64_t size;
 	*part = (struct part){ .name = name, .fd = -1 };
-	part->fd = ws_file_open(name, &size, err);
-	if (part->fd < 0)
-		return explain_open(name, err);
-	int rc = ws_safetensors_read(part->fd, name, size, &st, err);
+	int rc = ws_memory_path(name) ? open_memory(s, part, &st, err) : open_file(part, &st, err);
 	if (rc == 0)
 		rc = append(s, &st, err);
 	ws_safetensors_free(&st);
@@ -171,8 +193,10 @@ static int open_files(struct ws_source *s, const char *const *paths, size_t n, s
 		rc = build_names(s, err);
 	for (size_t i = 0; i < list.n_indices && rc == 0; i++)
 		rc = check_index(s, &list.indices[i], list.first_of_index[i], err);
-	s->config_dir = list.config_dir;
-	list.config_dir = NULL;
+	if (!s->config_dir) {
+		s->config_dir = list.config_dir;
+		list.config_dir = NULL;
+	}
 	ws_files_free(&list);
 	return rc;
 }
@@ -207,6 +231,12 @@ static const char *synthetic_spec(const char *path)
 int ws_source_open(const char *const *paths, size_t n_paths, struct ws_source **out,
                    struct ws_err *err)
 {
+	return ws_source_open_with(&(struct ws_source_opts){ 0 }, paths, n_paths, out, err);
+}
+
+int ws_source_open_with(const struct ws_source_opts *opts, const char *const *paths, size_t n_paths,
+                        struct ws_source **out, struct ws_err *err)
+{
 	if (n_paths == 0)
 		return ws_err_set(err, WS_EUSAGE, "no checkpoint was named");
 	for (size_t i = 0; i < n_paths; i++)
@@ -216,6 +246,7 @@ int ws_source_open(const char *const *paths, size_t n_paths, struct ws_source **
 	struct ws_source *s = calloc(1, sizeof *s);
 	if (!s)
 		return no_memory(err, paths[0]);
+	s->memory = opts->memory;
 	const char *spec = synthetic_spec(paths[0]);
 	if (spec ? open_synthetic(s, paths[0], spec, err) : open_files(s, paths, n_paths, err)) {
 		ws_source_close(s);
@@ -234,6 +265,7 @@ void ws_source_close(struct ws_source *s)
 	for (size_t i = 0; i < s->n_parts; i++) {
 		if (s->parts[i].fd >= 0)
 			close(s->parts[i].fd);
+		ws_exported_close(s->parts[i].exported);
 		free(s->parts[i].name);
 		free(s->parts[i].metadata);
 		free(s->parts[i].text);
@@ -306,6 +338,12 @@ static uint64_t begin_span(const struct ws_source *s, const struct ws_tensor *t,
 	return s->trace && n >= TRACED ? ws_trace_begin(s->trace, &read) : 0;
 }
 
+static const struct ws_region *region_of(const struct part *part, const struct ws_source *s,
+                                         const struct ws_tensor *t)
+{
+	return &part->exported->regions[(size_t)(t - s->tensors) - part->first];
+}
+
 int ws_source_read(const struct ws_source *s, const struct ws_tensor *t, uint64_t at, void *dst,
                    size_t n, struct ws_err *err)
 {
@@ -316,7 +354,8 @@ int ws_source_read(const struct ws_source *s, const struct ws_tensor *t, uint64_
 	}
 	const struct part *part = &s->parts[t->file];
 	const uint64_t span = begin_span(s, t, part->name, n);
-	const int rc = ws_file_pread(part->fd, part->name, t->offset + at, dst, n, err);
+	const int rc = part->exported ? ws_region_read(region_of(part, s, t), at, dst, n, err) :
+	                                ws_file_pread(part->fd, part->name, t->offset + at, dst, n, err);
 	ws_trace_end(s->trace, span, &(struct ws_trace_end){ .bytes = n, .unfinished = rc != 0 });
 	return rc ? ws_err_wrap(err, "tensor '%s'", ws_quote(t->name).text) : 0;
 }
@@ -354,8 +393,29 @@ void ws_source_span(const struct ws_source *s, const struct ws_tensor *t, struct
 	if (s->streams) {
 		span->fill = fill_from_stream;
 		span->ctx = (void *)(uintptr_t)stream_of(s, t);
+		return;
+	}
+	const struct part *part = &s->parts[t->file];
+	if (part->exported) {
+		ws_region_span(region_of(part, s, t), span);
 	} else {
-		span->fd = s->parts[t->file].fd;
+		span->fd = part->fd;
 		span->offset = t->offset;
 	}
+}
+
+int ws_source_check(const struct ws_source *s, struct ws_err *err)
+{
+	for (size_t i = 0; i < s->n_parts; i++)
+		if (s->parts[i].exported && ws_exported_check(s->parts[i].exported, err))
+			return -1;
+	return 0;
+}
+
+uint64_t ws_source_pinned(const struct ws_source *s)
+{
+	uint64_t bytes = 0;
+	for (size_t i = 0; i < s->n_parts; i++)
+		bytes += s->parts[i].exported ? s->memory->pinned_bytes : 0;
+	return bytes;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* view.c - from strides to runs of files.
+/* view.c - from strides to runs of files, or of the memory of a GPU.
  *
  * For each index of the axes outside the concatenation, each piece contributes one slab; a slab is a
  * number of equal runs. */
@@ -45,11 +45,12 @@ static int64_t find_run(const struct walk *w, const struct ws_piece *p, unsigned
 	return run;
 }
 
-static bool in_file(const struct ws_piece *p)
+/* Its bytes lie somewhere, in a file or on a GPU, and can be sent from there. */
+static bool lies_there(const struct ws_piece *p)
 {
 	struct ws_span span;
 	ws_source_span(p->source, p->from, &span);
-	return span.fd >= 0;
+	return span.fd >= 0 || span.place;
 }
 
 /* Are the piece's runs worth a span each? */
@@ -59,7 +60,7 @@ static bool is_filed(const struct walk *w, const struct ws_piece *p)
 	const int64_t run = find_run(w, p, &axis);
 	if (run * w->size < RUN_MIN && (axis > w->axis || product(w->item->dims, 0, w->axis) > 1))
 		return false;
-	return in_file(p);
+	return lies_there(p);
 }
 
 static int run(const struct walk *w, const struct ws_piece *p, uint64_t at, int64_t n)

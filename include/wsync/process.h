@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* process.h - which process wrote something down. */
+#ifndef WSYNC_PROCESS_H
+#define WSYNC_PROCESS_H
+
+#include <stdint.h>
+
+/* A number alone is given to another process sooner or later; with the rest of this it is one process of
+ * all machines. */
+struct ws_process {
+	int64_t pid;
+	uint64_t start_ticks;     /* since boot; 0: not known */
+	char boot_id[40];
+	char pid_namespace[32];
+	char host[65];
+};
+
+enum ws_process_fate {
+	WS_PROCESS_DEAD,
+	WS_PROCESS_ALIVE,
+	WS_PROCESS_ELSEWHERE      /* on another machine or in another container: not to be seen from here */
+};
+
+#endif

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* manifest.c - what a trainer exports of its GPU memory (wsync-manifest(5), cmd/python/wsync_manifest.py):
+ *
+ *   {"version": 1,                                 first of all
+ *    "process": {"pid": N, "start": TICKS, "boot_id": "...", "pid_namespace": "pid:[N]", "host": "..."},
+ *    "devices": [{"uuid": "GPU-8d2f...", "ordinal": 0}, ...],
+ *    "allocations": [{"device": 0, "handle": "128 hex digits", "bytes": N}, ...],
+ *    "tensors": {"NAME": {"dtype": "bfloat16", "shape": [2, 3], "allocation": 0, "offset": BYTES}, ...},
+ *    "config": "DIR or config.json",               optional; from the manifest's directory
+ *    "metadata": {"key": "value", ...}}            optional
+ *
+ * Every tensor is dense and row-major. Empty ones may leave out where they are. Unknown fields are refused,
+ * as one that matters would be of another version. */
+#include "manifest_fields.h"
+
+#include "file.h"
+#include "names.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_TEXT = 256 << 20 };
+
+typedef unsigned long long ull;
+
+static int no_memory(const struct ws_manifest_reader *r)
+{
+	return ws_err_set(r->scan.err, WS_ESYSTEM, "%s: out of memory", r->scan.path);
+}
+
+static int check_allocations(struct ws_manifest_reader *r)
+{
+	struct ws_manifest *m = r->m;
+	uint64_t base = 0;
+	for (size_t i = 0; i < m->n_allocations; i++) {
+		struct ws_manifest_allocation *a = &m->allocations[i];
+		if (a->device >= m->n_devices)
+			return ws_scan_refuse(&r->scan, "allocation %zu is on device %llu, and there are %zu", i,
+			                      (ull)a->device, m->n_devices);
+		a->base = base;
+		base += a->bytes;
+	}
+	return 0;
+}
+
+static int by_handle(const void *a, const void *b)
+{
+	const struct ws_manifest_allocation *const *x = a, *const *y = b;
+	return memcmp((*x)->handle, (*y)->handle, sizeof (*x)->handle);
+}
+
+/* One that is listed twice would be opened twice, and tensors in it overlap unseen. */
+static int check_handles(struct ws_manifest_reader *r)
+{
+	const struct ws_manifest *m = r->m;
+	const struct ws_manifest_allocation **sorted = calloc(m->n_allocations + 1, sizeof *sorted);
+	int rc = sorted ? 0 : no_memory(r);
+	for (size_t i = 0; rc == 0 && i < m->n_allocations; i++)
+		sorted[i] = &m->allocations[i];
+	if (rc == 0)
+		qsort(sorted, m->n_allocations, sizeof *sorted, by_handle);
+	for (size_t i = 1; rc == 0 && i < m->n_allocations; i++)
+		if (by_handle(&sorted[i - 1], &sorted[i]) == 0)
+			rc = ws_scan_refuse(&r->scan, "allocations %td and %td have the same handle",
+			                    sorted[i - 1] - m->allocations, sorted[i] - m->allocations);
+	free(sorted);
+	return rc;
+}
+
+/* Offsets become those over all allocations. */
+static int check_places(struct ws_manifest_reader *r)
+{
+	struct ws_manifest *m = r->m;
+	for (size_t i = 0; i < m->list.n_tensors; i++) {
+		struct ws_tensor *t = &m->list.tensors[i];
+		r->scan.tensor = t->name;
+		if (t->bytes == 0) {
+			t->offset = 0;
+			continue;
+		}
+		if (r->of[i] >= m->n_allocations)
+			return ws_scan_refuse(&r->scan, "lies in allocation %llu, and there are %zu",
+			                      (ull)r->of[i], m->n_allocations);
+		const struct ws_manifest_allocation *a = &m->allocations[r->of[i]];
+		if (t->bytes > a->bytes || t->offset > a->bytes - t->bytes)
+			return ws_scan_refuse(&r->scan, "has %llu bytes at %llu of allocation %llu, which has %llu",
+			                      (ull)t->bytes, (ull)t->offset, (ull)r->of[i], (ull)a->bytes);
+		t->offset += a->base;
+	}
+	r->scan.tensor = NULL;
+	return 0;
+}
+
+static int by_place(const void *a, const void *b)
+{
+	const struct ws_tensor *x = a, *y = b;
+	if (x->offset != y->offset)
+		return x->offset < y->offset ? -1 : 1;
+	if (x->bytes != y->bytes)
+		return x->bytes < y->bytes ? -1 : 1;
+	return strcmp(x->name, y->name);
+}
+
+/* Weights that are tied are the same bytes twice. Two tensors that share a part of theirs have an offset
+ * that is wrong, such as one counted in elements. */
+static int check_apart(struct ws_manifest_reader *r)
+{
+	const struct ws_tensor *before = NULL;
+	for (size_t i = 0; i < r->m->list.n_tensors; i++) {
+		const struct ws_tensor *t = &r->m->list.tensors[i];
+		const bool tied = before && before->offset == t->offset && before->bytes == t->bytes;
+		r->scan.tensor = t->name;
+		if (before && !tied && t->offset - before->offset < before->bytes)
+			return ws_scan_refuse(&r->scan, "shares a part of its bytes with tensor '%s'",
+			                      ws_quote(before->name).text);
+		before = t->bytes ? t : before;
+	}
+	r->scan.tensor = NULL;
+	return 0;
+}
+
+static int check_twice(struct ws_manifest_reader *r)
+{
+	const struct ws_safetensors *list = &r->m->list;
+	struct ws_names names = { 0 };
+	size_t twice[2];
+	const int rc = ws_names_init(&names, list->tensors, sizeof *list->tensors, list->n_tensors, twice,
+	                             r->scan.err);
+	if (rc > 0)
+		ws_scan_refuse(&r->scan, "tensor '%s' is listed twice",
+		               ws_quote(list->tensors[twice[0]].name).text);
+	ws_names_fini(&names);
+	return rc ? -1 : 0;
+}
+
+static int check_all(struct ws_manifest_reader *r)
+{
+	struct ws_safetensors *list = &r->m->list;
+	if (check_allocations(r) || check_handles(r) || check_places(r))
+		return -1;
+	if (list->n_tensors)
+		qsort(list->tensors, list->n_tensors, sizeof *list->tensors, by_place);
+	return check_apart(r) || check_twice(r) ? -1 : 0;
+}
+
+/* Takes text. */
+static int judge(char *text, size_t len, const char *path, struct ws_manifest *out, struct ws_err *err)
+{
+	struct ws_manifest m = { .list = { .text = text } };
+	struct ws_manifest_reader r = { .scan = { .text = text, .len = len, .path = path, .err = err }, .m = &m };
+	const int rc = ws_manifest_fields(&r) || check_all(&r) ? -1 : 0;
+	free(r.of);
+	if (rc)
+		ws_manifest_free(&m);
+	else
+		*out = m;
+	return rc;
+}
+
+int ws_manifest_read(const char *path, struct ws_manifest *out, struct ws_err *err)
+{
+	struct ws_buf text;
+	ws_buf_init(&text, MAX_TEXT);
+	if (ws_file_read(path, &text, err)) {
+		ws_buf_free(&text);
+		return -1;
+	}
+	return judge(text.data, text.len, path, out, err);
+}
+
+int ws_manifest_parse(const char *text, size_t len, const char *path, struct ws_manifest *out,
+                      struct ws_err *err)
+{
+	char *copy = malloc(len + 1);
+	if (!copy)
+		return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", path);
+	if (len)
+		memcpy(copy, text, len);
+	return judge(copy, len, path, out, err);
+}
+
+void ws_manifest_free(struct ws_manifest *m)
+{
+	if (!m)
+		return;
+	free(m->devices);
+	free(m->allocations);
+	ws_safetensors_free(&m->list);
+	*m = (struct ws_manifest)WS_MANIFEST_INIT;
+}
+
+size_t ws_manifest_find(const struct ws_manifest *m, uint64_t offset)
+{
+	size_t low = 0, high = m->n_allocations;
+	while (high - low > 1) {
+		const size_t middle = low + (high - low) / 2;
+		if (m->allocations[middle].base <= offset)
+			low = middle;
+		else
+			high = middle;
+	}
+	return low;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* region.h - the part of a source that lies in another process's memory, tensor by tensor. */
+#ifndef WS_MODEL_REGION_H
+#define WS_MODEL_REGION_H
+
+#include "memory.h"
+
+/* What follows "cuda-ipc:"; NULL: this is no such path. */
+const char *ws_memory_path(const char *path);
+
+struct ws_region {
+	const struct ws_exported *of;
+	size_t allocation;
+	uint64_t offset;
+};
+
+struct ws_exported {
+	const struct ws_memory_ops *ops;
+	struct ws_loan *memory;
+	struct ws_manifest manifest;
+	struct ws_region *regions; /* of the tensors that were listed */
+};
+
+/* name: with the prefix. ops NULL: refused. The manifest's list is given to *list, whose tensors are in the
+ * order of the regions; *config: its config's path, to free, or NULL. */
+int ws_exported_open(const char *name, const struct ws_memory_ops *ops, struct ws_exported **out,
+                     struct ws_safetensors *list, char **config, struct ws_err *err);
+void ws_exported_close(struct ws_exported *x); /* NULL is fine */
+int ws_exported_check(const struct ws_exported *x, struct ws_err *err);
+
+int ws_region_read(const struct ws_region *r, uint64_t at, void *dst, size_t n, struct ws_err *err);
+/* Its fill and its place, which borrow the region. */
+void ws_region_span(const struct ws_region *r, struct ws_span *span);
+
+#endif
