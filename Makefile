@@ -351,6 +351,8 @@ install: all ## install under PREFIX (/usr/local), in the root DESTDIR
 		ln -sf wsync.fish $(DESTDIR)$(datadir)/fish/vendor_completions.d/$$p.fish; done
 	install -m 644 completions/_wsync $(DESTDIR)$(datadir)/zsh/site-functions/_wsync
 	install -m 644 completions/wsync.fish $(DESTDIR)$(datadir)/fish/vendor_completions.d/wsync.fish
+	install -d $(DESTDIR)$(datadir)/wsync/python
+	install -m 644 cmd/python/wsync_manifest.py $(DESTDIR)$(datadir)/wsync/python
 
 uninstall: ## remove what install put there
 	for p in $(basename $(notdir $(filter %.c,$(EVERYTHING)))); do rm -f $(DESTDIR)$(bindir)/$$p \
@@ -362,6 +364,7 @@ uninstall: ## remove what install put there
 	rm -f $(DESTDIR)$(datadir)/bash-completion/completions/wsync \
 		$(DESTDIR)$(datadir)/zsh/site-functions/_wsync \
 		$(DESTDIR)$(datadir)/fish/vendor_completions.d/wsync.fish
+	rm -rf $(DESTDIR)$(datadir)/wsync
 
 clean: ## remove build/
 	rm -rf build

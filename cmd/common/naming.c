@@ -43,5 +43,5 @@ struct ws_input_opts naming_input(const struct naming *n, const struct opt_args 
 {
 	return (struct ws_input_opts){ .paths = args->v, .n_paths = args->n, .map = n->map,
 		                       .config = n->config, .sharded_tp = n->sharded_tp,
-		                       .sharded_ep = n->sharded_ep };
+		                       .sharded_ep = n->sharded_ep, .memory = &ws_memory_cuda };
 }

@@ -61,7 +61,7 @@ static void text_plan(struct ui *ui, const struct ws_ev_plan *p)
 		printf("%s%s%s\n", p->disk_path, p->disk_bytes ? ", about " : "",
 		       p->disk_bytes ? ws_format_size(bytes, NUM, p->disk_bytes) : "");
 	}
-	if (!p->dry_run || !p->gpu_bytes)
+	if (!p->dry_run || !(p->gpu_bytes || p->pinned_bytes))
 		return;
 	ui_head(ui, UI_PLAIN, "memory");
 	printf("at most %s of the GPU, %s pinned\n", ws_format_size(bytes, NUM, p->gpu_bytes),

@@ -24,8 +24,9 @@ static int print_source(struct list_job *job, const struct ws_source *s, struct 
 
 int list_source(struct list_job *job, const struct opt_args *args, struct ws_err *err)
 {
+	const struct ws_source_opts opts = { .memory = &ws_memory_cuda };
 	struct ws_source *s = NULL;
-	if (ws_source_open(args->v, args->n, &s, err))
+	if (ws_source_open_with(&opts, args->v, args->n, &s, err))
 		return -1;
 	int rc = tensors_start(&job->list, ws_source_count(s), err);
 	for (size_t i = 0; rc == 0 && i < ws_source_count(s); i++) {

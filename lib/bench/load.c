@@ -55,6 +55,7 @@ int bench_load_open(struct bench_load *l, const struct ws_bench_load *what, stru
 	if (what->transform)
 		transform = *what->transform;
 	const struct ws_input_opts input = { .paths = what->paths, .n_paths = what->n_paths,
+		                             .memory = &ws_memory_cuda,
 		                             .transform = what->transform ? &transform : NULL };
 	const struct ws_plan_opts plan = { .bucket_size = what->bucket_size ? what->bucket_size : BUCKET,
 		                           .format = WS_FORMAT_FLATTENED };

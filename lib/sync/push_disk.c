@@ -77,6 +77,8 @@ static const char *why_not(const struct ws_push *p, char *dst, size_t n)
 		return "several sources are one checkpoint only here";
 	if (strncmp(p->source->paths[0], "synthetic:", 10) == 0)
 		return "it is made up";
+	if (ws_source_pinned(p->input.sources[0]))
+		return "it is memory of a GPU";
 	if (stat(p->source->paths[0], &st) || !S_ISDIR(st.st_mode))
 		return "it is a file, and servers load directories";
 	if (!changed)

@@ -30,7 +30,7 @@ int push_make_plan(struct ws_push *p, const struct ws_push_source *s, const char
 	const struct ws_input_opts input = {
 		.paths = s->paths, .n_paths = s->n_paths, .map = p->opts.map, .config = p->opts.config,
 		.fallback = fallback,
-		.sharded_tp = p->opts.sharded_tp, .sharded_ep = p->opts.sharded_ep,
+		.sharded_tp = p->opts.sharded_tp, .sharded_ep = p->opts.sharded_ep, .memory = &ws_memory_cuda,
 		.transform = p->opts.transform ? &transform : NULL,
 	};
 	if (p->opts.transform)
@@ -75,6 +75,8 @@ static void tell_memory(const struct ws_push *p, struct ws_ev_plan *ev)
 	}
 	if (p->transport->memory)
 		p->transport->memory(p->plan->n_buckets, bytes, payloads, &ev->gpu_bytes, &ev->pinned_bytes);
+	for (size_t i = 0; i < p->input.n_sources; i++)
+		ev->pinned_bytes += ws_source_pinned(p->input.sources[i]);
 }
 
 void push_emit_plan(struct ws_push *p)

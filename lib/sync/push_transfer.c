@@ -61,15 +61,33 @@ static int move_all(struct ws_push *p, struct ws_err *err)
 	return rc;
 }
 
-int push_transfer(struct ws_push *p, struct ws_err *err)
+static int move(struct ws_push *p, struct ws_err *err)
 {
 	const struct ws_transport *t = p->group ? ws_group_transport(p->group) : NULL;
 	const struct push_protocol *how = p->protocol;
-	p->transfer_since = ws_now_ns();
 	if (how->transfer)
 		return how->transfer(p, err);
 	p->progress_base = t ? t->ops->progress(t) : 0;
 	if (how->begin && how->begin(p, err))
 		return -1;
 	return move_all(p, err) || (how->end && how->end(p, err)) ? -1 : 0;
+}
+
+/* Who had the weights in its memory when the first byte was read may have ended before the last one was, and
+ * then nobody knows what the endpoints were sent. */
+static int check_sources(struct ws_push *p, struct ws_err *err)
+{
+	int rc = 0;
+	for (size_t i = 0; i < p->input.n_sources && rc == 0; i++)
+		rc = ws_source_check(p->input.sources[i], err);
+	for (size_t i = 0; i < p->opts.n_endpoints && rc; i++)
+		if (p->endpoints[i].state == WS_COMMITTED)
+			p->endpoints[i].state = WS_PARTIAL;
+	return rc;
+}
+
+int push_transfer(struct ws_push *p, struct ws_err *err)
+{
+	p->transfer_since = ws_now_ns();
+	return move(p, err) || check_sources(p, err) ? -1 : 0;
 }

@@ -8,6 +8,8 @@
  * "cache_invalidation_mode": "none". */
 #include "serve_gateway.h"
 
+#include "region.h"
+
 #include "wsync/str.h"
 
 #include <limits.h>
@@ -110,9 +112,11 @@ static bool lies_in(const char *path, const char *root)
 	return strncmp(path, root, n) == 0 && (path[n] == 0 || path[n] == '/' || (n && root[n - 1] == '/'));
 }
 
+/* Of memory of a GPU, its manifest. */
 static int check_root(const struct ws_gateway *g, const char *path, struct ws_err *err)
 {
-	char *real = realpath(path, NULL);
+	const char *manifest = ws_memory_path(path);
+	char *real = realpath(manifest ? manifest : path, NULL);
 	bool good = false;
 	for (size_t i = 0; real && !good && i < g->opts.n_roots; i++) {
 		char *root = realpath(g->opts.roots[i], NULL);

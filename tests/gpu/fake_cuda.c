@@ -420,7 +420,10 @@ EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
 	}
 	if (--fake.retained[device] == 0 && device_of(current) == device && fake.rc == CUDA_SUCCESS)
 		fake_mistake("a context that is current is destroyed");
-	if (fake.retained[device] == 0 && fake.things)
+	unsigned left = 0; /* what is here may be another device's */
+	for (int i = 0; i < MOST_DEVICES; i++)
+		left += fake.retained[i];
+	if (left == 0 && fake.things)
 		fake_mistake("a context is destroyed with something in it");
 	return CUDA_SUCCESS;
 }
@@ -438,6 +441,14 @@ EXPORT CUresult cuCtxGetCurrent(CUcontext *context)
 {
 	CALLED("%s", "");
 	*context = current;
+	return CUDA_SUCCESS;
+}
+
+/* Ours never asks, but who shares memory with us does. */
+EXPORT CUresult cuCtxGetDevice(CUdevice *device)
+{
+	ON_CONTEXT("%s", "");
+	*device = device_of(current);
 	return CUDA_SUCCESS;
 }
 

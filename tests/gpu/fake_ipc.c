@@ -92,6 +92,17 @@ static const struct fake_thing *allocation_of(uint64_t at)
 	return t;
 }
 
+EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr p)
+{
+	ON_CONTEXT("%s", "");
+	const struct fake_thing *t = allocation_of(p);
+	if (!t)
+		return CUDA_ERROR_NOT_FOUND;
+	*base = (CUdeviceptr)t->handle;
+	*bytes = t->bytes;
+	return CUDA_SUCCESS;
+}
+
 EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr p)
 {
 	ON_CONTEXT("%s", "");

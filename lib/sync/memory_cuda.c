@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* memory_cuda.c - sources in the memory of another process's GPUs: is the process there, are its GPUs, and
+ * then the bytes (window.c).
+ *
+ * CUDA keeps nobody from reading memory that its owner has freed or that went with him: whether the process
+ * still is the one that wrote the manifest is asked before anything is opened and as long as bytes are read.
+ * Whether it has changed the weights meanwhile, nobody can see. */
+#include "wsync/memory.h"
+
+#include "memory.h"
+#include "process.h"
+#include "window.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct ws_loan {
+	const struct ws_manifest *manifest;
+	char *path;
+	struct ws_cuda *cuda;
+	int *ordinals;
+	struct ws_window *window;
+};
+
+/* ---- is it there? ---- */
+
+static int check(struct ws_loan *mem, struct ws_err *err)
+{
+	const struct ws_process *writer = &mem->manifest->process;
+	struct ws_process here;
+	ws_process_self(&here);
+	if (strcmp(writer->boot_id, here.boot_id) != 0 && strcmp(writer->host, here.host) != 0) {
+		ws_err_set(err, WS_EINPUT, "%s was written on %s, and this is %s", mem->path, writer->host,
+		           here.host);
+		return ws_err_hint(err, "memory of a GPU can be read on its own machine only");
+	}
+	/* In another container it cannot be seen; the driver then says what it can. */
+	if (ws_process_fate(writer) != WS_PROCESS_DEAD)
+		return 0;
+	ws_err_set(err, WS_EINPUT, "the process that wrote %s (pid %lld) has ended: its memory is gone", mem->path,
+	           (long long)writer->pid);
+	return ws_err_hint(err, "a trainer has to live, and to keep what it exported, until the push has ended");
+}
+
+static int look(void *ctx, struct ws_err *err)
+{
+	return check(ctx, err);
+}
+
+static int find_device(struct ws_loan *mem, size_t i, struct ws_err *err)
+{
+	const struct ws_manifest_device *wanted = &mem->manifest->devices[i];
+	struct ws_cuda_device d;
+	for (int k = 0; k < ws_cuda_count(mem->cuda); k++) {
+		if (ws_cuda_device(mem->cuda, k, &d, err))
+			return -1;
+		if (memcmp(d.uuid, wanted->uuid, sizeof d.uuid) == 0) {
+			mem->ordinals[i] = k;
+			return 0;
+		}
+	}
+	ws_err_set(err, WS_EDEVICE, "%s: its memory is on GPU %s, which is not among the %d that are here", mem->path,
+	           wanted->name, ws_cuda_count(mem->cuda));
+	return ws_err_hint(err, "nvidia-smi -L lists them; CUDA_VISIBLE_DEVICES may hide it");
+}
+
+static int find_devices(struct ws_loan *mem, struct ws_err *err)
+{
+	if (ws_cuda_open(NULL, &mem->cuda, err))
+		return ws_err_wrap(err, "%s", mem->path);
+	for (size_t i = 0; i < mem->manifest->n_devices; i++)
+		if (find_device(mem, i, err))
+			return -1;
+	return 0;
+}
+
+/* ---- the calls ---- */
+
+static void memory_close(struct ws_loan *mem)
+{
+	if (!mem)
+		return;
+	ws_window_close(mem->window);
+	ws_cuda_close(mem->cuda);
+	free(mem->ordinals);
+	free(mem->path);
+	free(mem);
+}
+
+static int memory_open(const struct ws_manifest *m, const char *path, struct ws_loan **out, struct ws_err *err)
+{
+	struct ws_loan *mem = calloc(1, sizeof *mem);
+	if (mem) {
+		mem->manifest = m;
+		mem->path = strdup(path);
+		mem->ordinals = calloc(m->n_devices + 1, sizeof *mem->ordinals);
+	}
+	if (!mem || !mem->path || !mem->ordinals) {
+		memory_close(mem);
+		return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", path);
+	}
+	int rc = check(mem, err) || find_devices(mem, err) ? -1 : 0;
+	if (rc == 0) {
+		const struct ws_window_opts opts = { .manifest = m, .cuda = mem->cuda, .ordinals = mem->ordinals,
+			                             .look = look, .ctx = mem };
+		rc = ws_window_open(&opts, &mem->window, err);
+	}
+	if (rc)
+		memory_close(mem);
+	else
+		*out = mem;
+	return rc;
+}
+
+static int memory_read(struct ws_loan *mem, size_t allocation, uint64_t at, void *dst, size_t n,
+                       struct ws_err *err)
+{
+	return ws_window_read(mem->window, allocation, at, dst, n, err);
+}
+
+static int memory_place(struct ws_loan *mem, size_t allocation, uint64_t at, struct ws_place *out,
+                        struct ws_err *err)
+{
+	const struct ws_manifest *m = mem->manifest;
+	ws_devptr address;
+	if (ws_window_address(mem->window, allocation, &address, err))
+		return -1;
+	memcpy(out->gpu, m->devices[m->allocations[allocation].device].uuid, sizeof out->gpu);
+	out->at = address + at;
+	return 0;
+}
+
+const struct ws_memory_ops ws_memory_cuda = {
+	.open = memory_open,
+	.read = memory_read,
+	.place = memory_place,
+	.check = check,
+	.close = memory_close,
+	.pinned_bytes = (uint64_t)WS_WINDOW_PIECES * WS_WINDOW_PIECE,
+};

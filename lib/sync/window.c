@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "window.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { AHEAD = 2 };
+static const int64_t PATIENCE_NS = 60 * WS_NS_PER_S, LOOK_NS = WS_NS_PER_S / 20;
+
+enum state { EMPTY, ASKED, LOADED };
+
+struct piece {
+	void *memory;       /* pinned; NULL: not yet */
+	size_t allocation;
+	uint64_t number;    /* bytes from number * WS_WINDOW_PIECE */
+	enum state state;
+	unsigned readers;   /* it stays as long as there are any */
+	uint64_t used;      /* when, by the count of all uses */
+};
+
+struct device {
+	struct ws_gpu *gpu;
+	struct ws_stream *stream;
+};
+
+struct ws_window {
+	struct ws_window_opts opts;
+	struct device *devices;
+	ws_devptr *addresses;     /* of the allocations; 0: not opened */
+	struct piece pieces[WS_WINDOW_PIECES];
+	uint64_t uses;
+	size_t errand;            /* an allocation to open, and 1; 0: none */
+	int64_t looked_ns;
+	pthread_mutex_t lock;     /* guards all of it, but what the thread alone changes while it loads */
+	pthread_cond_t asked, done;
+	pthread_t thread;
+	bool running, ending, failed;
+	struct ws_err err;
+};
+
+/* ---- the thread: with the GPUs, without the lock ---- */
+
+static int open_device(struct ws_window *w, size_t i, struct ws_err *err)
+{
+	struct device *d = &w->devices[i];
+	if (!d->gpu && ws_gpu_open(w->opts.cuda, w->opts.ordinals[i], &d->gpu, err))
+		return -1;
+	return ws_gpu_use(d->gpu, err) || (!d->stream && ws_stream_new(d->gpu, &d->stream, err)) ? -1 : 0;
+}
+
+static int look(struct ws_window *w, struct ws_err *err)
+{
+	const int64_t now = ws_now_ns();
+	if (w->looked_ns && now - w->looked_ns < LOOK_NS)
+		return 0;
+	w->looked_ns = now;
+	return w->opts.look(w->opts.ctx, err);
+}
+
+/* A handle is opened once: what fails because its process is gone is said so. */
+static int open_allocation(struct ws_window *w, size_t i, ws_devptr *out, struct ws_err *err)
+{
+	const struct ws_manifest_allocation *a = &w->opts.manifest->allocations[i];
+	if (open_device(w, (size_t)a->device, err))
+		return -1;
+	*out = w->addresses[i];
+	if (*out || ws_gpu_ipc_open(w->devices[a->device].gpu, a->handle, out, err) == 0)
+		return 0;
+	w->opts.look(w->opts.ctx, err);
+	return -1;
+}
+
+static int load(struct ws_window *w, struct piece *p, ws_devptr *opened, struct ws_err *err)
+{
+	const struct ws_manifest_allocation *a = &w->opts.manifest->allocations[p->allocation];
+	const uint64_t from = p->number * WS_WINDOW_PIECE;
+	const uint64_t n = a->bytes - from < WS_WINDOW_PIECE ? a->bytes - from : WS_WINDOW_PIECE;
+	if (open_allocation(w, p->allocation, opened, err))
+		return -1;
+	struct device *d = &w->devices[a->device];
+	if (!p->memory && ws_gpu_alloc_pinned(d->gpu, WS_WINDOW_PIECE, &p->memory, err))
+		return -1;
+	return ws_gpu_copy_out(d->gpu, p->memory, *opened + from, n, d->stream, err) ||
+	       ws_stream_wait(d->gpu, d->stream, ws_deadline_in(PATIENCE_NS), NULL, err) || look(w, err) ? -1 : 0;
+}
+
+/* What somebody waits for goes before what somebody may want. */
+static struct piece *find_asked(struct ws_window *w)
+{
+	struct piece *found = NULL;
+	for (size_t i = 0; i < WS_WINDOW_PIECES; i++) {
+		struct piece *p = &w->pieces[i];
+		if (p->state != ASKED)
+			continue;
+		if (!found || (p->readers && !found->readers) ||
+		    (!p->readers == !found->readers && p->used < found->used))
+			found = p;
+	}
+	return found;
+}
+
+/* With the lock, which is let go meanwhile. */
+static void serve(struct ws_window *w, struct piece *p)
+{
+	const size_t allocation = w->errand ? w->errand - 1 : p->allocation;
+	const bool errand = w->errand != 0;
+	ws_devptr opened = 0;
+	struct ws_err err = WS_ERR_INIT;
+	pthread_mutex_unlock(&w->lock);
+	const int rc = errand ? open_allocation(w, allocation, &opened, &err) : load(w, p, &opened, &err);
+	pthread_mutex_lock(&w->lock);
+	if (opened)
+		w->addresses[allocation] = opened;
+	if (errand)
+		w->errand = 0;
+	else
+		p->state = rc ? EMPTY : LOADED;
+	if (rc) {
+		w->failed = true;
+		w->err = err;
+	}
+	pthread_cond_broadcast(&w->done);
+}
+
+static void give_back(struct ws_window *w)
+{
+	const struct ws_manifest *m = w->opts.manifest;
+	for (size_t i = 0; i < m->n_devices; i++) {
+		struct device *d = &w->devices[i];
+		if (!d->gpu)
+			continue;
+		ws_gpu_use(d->gpu, NULL); /* where it fails, what is here is given back all the same */
+		for (size_t k = 0; k < m->n_allocations; k++)
+			if (m->allocations[k].device == i)
+				ws_gpu_ipc_close(d->gpu, w->addresses[k]);
+		ws_stream_free(d->gpu, d->stream);
+	}
+	for (size_t i = 0; i < WS_WINDOW_PIECES; i++)
+		for (size_t k = 0; k < m->n_devices && w->pieces[i].memory; k++)
+			if (w->devices[k].gpu) { /* of any */
+				ws_gpu_free_pinned(w->devices[k].gpu, w->pieces[i].memory);
+				w->pieces[i].memory = NULL;
+			}
+	for (size_t i = m->n_devices; i-- > 0;)
+		ws_gpu_close(w->devices[i].gpu);
+}
+
+static void *work(void *arg)
+{
+	struct ws_window *w = arg;
+	pthread_mutex_lock(&w->lock);
+	while (!w->ending) {
+		struct piece *p = find_asked(w);
+		if (!w->failed && (w->errand || p))
+			serve(w, p);
+		else
+			pthread_cond_wait(&w->asked, &w->lock);
+	}
+	pthread_mutex_unlock(&w->lock);
+	give_back(w);
+	return NULL;
+}
+
+/* ---- everybody else: with the lock ---- */
+
+static int start(struct ws_window *w, struct ws_err *err)
+{
+	if (w->running)
+		return 0;
+	const int rc = pthread_create(&w->thread, NULL, work, w);
+	if (rc)
+		return ws_err_set(err, WS_ESYSTEM, "reading memory of a GPU: no thread: %s", strerror(rc));
+	w->running = true;
+	return 0;
+}
+
+/* For the thread to have done something. */
+static int wait_a_while(struct ws_window *w, int64_t until_ns, struct ws_err *err)
+{
+	const struct timespec t = { .tv_sec = until_ns / WS_NS_PER_S, .tv_nsec = until_ns % WS_NS_PER_S };
+	if (w->failed) {
+		if (err)
+			*err = w->err;
+		return -1;
+	}
+	pthread_cond_signal(&w->asked);
+	if (pthread_cond_timedwait(&w->done, &w->lock, &t) && ws_now_ns() >= until_ns)
+		return ws_err_set(err, WS_ETIMEOUT, "reading memory of a GPU took longer than %lld s",
+		                  (long long)(PATIENCE_NS / WS_NS_PER_S));
+	return 0;
+}
+
+static struct piece *find(struct ws_window *w, size_t allocation, uint64_t number)
+{
+	for (size_t i = 0; i < WS_WINDOW_PIECES; i++) {
+		struct piece *p = &w->pieces[i];
+		if (p->state != EMPTY && p->allocation == allocation && p->number == number)
+			return p;
+	}
+	return NULL;
+}
+
+/* In the place of what has not been used for longest; NULL: all are being used. */
+static struct piece *ask(struct ws_window *w, size_t allocation, uint64_t number)
+{
+	struct piece *oldest = NULL;
+	for (size_t i = 0; i < WS_WINDOW_PIECES; i++) {
+		struct piece *p = &w->pieces[i];
+		if (p->state != ASKED && !p->readers && (!oldest || p->used < oldest->used))
+			oldest = p;
+	}
+	if (oldest) {
+		oldest->allocation = allocation;
+		oldest->number = number;
+		oldest->state = ASKED;
+		oldest->used = ++w->uses;
+	}
+	return oldest;
+}
+
+static void ask_ahead(struct ws_window *w, size_t allocation, uint64_t number)
+{
+	const uint64_t bytes = w->opts.manifest->allocations[allocation].bytes;
+	for (uint64_t k = number + 1; k <= number + AHEAD && k * WS_WINDOW_PIECE < bytes; k++)
+		if (!find(w, allocation, k) && !ask(w, allocation, k))
+			break;
+	pthread_cond_signal(&w->asked);
+}
+
+static struct piece *find_or_ask(struct ws_window *w, size_t allocation, uint64_t number)
+{
+	struct piece *p = find(w, allocation, number);
+	return p ? p : ask(w, allocation, number);
+}
+
+/* Held by this reader, and loaded. */
+static struct piece *take(struct ws_window *w, size_t allocation, uint64_t number, struct ws_err *err)
+{
+	const int64_t until_ns = ws_now_ns() + PATIENCE_NS;
+	struct piece *p = NULL;
+	for (;;) {
+		if (!p && (p = find_or_ask(w, allocation, number)))
+			p->readers++;
+		if (p && p->state == LOADED)
+			break;
+		if (wait_a_while(w, until_ns, err)) {
+			if (p)
+				p->readers--;
+			return NULL;
+		}
+	}
+	p->used = ++w->uses;
+	ask_ahead(w, allocation, number);
+	return p;
+}
+
+int ws_window_read(struct ws_window *w, size_t allocation, uint64_t at, void *dst, size_t n, struct ws_err *err)
+{
+	uint8_t *to = dst;
+	pthread_mutex_lock(&w->lock);
+	int rc = start(w, err);
+	while (n > 0 && rc == 0) {
+		const size_t within = (size_t)(at % WS_WINDOW_PIECE);
+		const size_t some = n < WS_WINDOW_PIECE - within ? n : WS_WINDOW_PIECE - within;
+		struct piece *p = take(w, allocation, at / WS_WINDOW_PIECE, err);
+		rc = p ? 0 : -1;
+		if (p) {
+			pthread_mutex_unlock(&w->lock);
+			memcpy(to, (const uint8_t *)p->memory + within, some);
+			pthread_mutex_lock(&w->lock);
+			if (--p->readers == 0)
+				pthread_cond_broadcast(&w->done); /* to whoever found no place */
+		}
+		to += some;
+		at += some;
+		n -= some;
+	}
+	pthread_mutex_unlock(&w->lock);
+	return rc;
+}
+
+int ws_window_address(struct ws_window *w, size_t allocation, ws_devptr *out, struct ws_err *err)
+{
+	const int64_t until_ns = ws_now_ns() + PATIENCE_NS;
+	pthread_mutex_lock(&w->lock);
+	int rc = start(w, err);
+	while (rc == 0 && !w->addresses[allocation]) {
+		if (!w->errand)
+			w->errand = allocation + 1;
+		rc = wait_a_while(w, until_ns, err);
+	}
+	if (rc == 0)
+		*out = w->addresses[allocation];
+	pthread_mutex_unlock(&w->lock);
+	return rc;
+}
+
+/* ---- opening and closing ---- */
+
+int ws_window_open(const struct ws_window_opts *opts, struct ws_window **out, struct ws_err *err)
+{
+	pthread_condattr_t monotonic;
+	struct ws_window *w = calloc(1, sizeof *w);
+	if (w) {
+		w->opts = *opts;
+		w->devices = calloc(opts->manifest->n_devices + 1, sizeof *w->devices);
+		w->addresses = calloc(opts->manifest->n_allocations + 1, sizeof *w->addresses);
+	}
+	if (!w || !w->devices || !w->addresses) {
+		if (w) {
+			free(w->devices);
+			free(w->addresses);
+		}
+		free(w);
+		return ws_err_set(err, WS_ESYSTEM, "reading memory of a GPU: out of memory");
+	}
+	pthread_mutex_init(&w->lock, NULL);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&w->asked, &monotonic);
+	pthread_cond_init(&w->done, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+	*out = w;
+	return 0;
+}
+
+void ws_window_close(struct ws_window *w)
+{
+	if (!w)
+		return;
+	pthread_mutex_lock(&w->lock);
+	w->ending = true;
+	pthread_cond_signal(&w->asked);
+	pthread_mutex_unlock(&w->lock);
+	if (w->running)
+		pthread_join(w->thread, NULL);
+	pthread_cond_destroy(&w->done);
+	pthread_cond_destroy(&w->asked);
+	pthread_mutex_destroy(&w->lock);
+	free(w->addresses);
+	free(w->devices);
+	free(w);
+}

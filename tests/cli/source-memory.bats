@@ -1,0 +1,176 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# cuda-ipc:MANIFEST.json as a source: weights out of the memory of another process, on the double of libcuda
+# that lends its memory between processes. What a GPU adds, test_manifest_torch.py tries.
+load helpers
+
+prepare() {
+	[ -e "$build/tests/gpu/fake_cuda.so" ] || skip "built without CUDA"
+	mkdir lib
+	ln -s "$build/tests/gpu/fake_cuda.so" lib/libcuda.so.1
+	llama ckpt
+	export LD_LIBRARY_PATH=$scratch/lib PYTHONDONTWRITEBYTECODE=1
+}
+
+# trainer NAME SOURCE OPTION...: exports to NAME.json, and lives; its process is in $pid.
+trainer() {
+	start "$1" /usr/bin/python3 "$repo/tests/cli/exporter.py" "$2" "$1.json" "${@:3}"
+	eventually 20 grep -q ready "$scratch/$1.out"
+}
+
+# Its process is gone, and not only told to go.
+end_trainer() { kill "$pid" && wait "$pid" || true; }
+
+# The names and hashes of a source, in the order of the names.
+hashes() {
+	try wsync-list-weights --hash --json "$@"
+	expect_status 0
+	json 'sorted((l["name"], l["dtype"], l["shape"], l["hash"]) for l in lines if l["type"] == "tensor")'
+}
+
+@test "the weights of another process are listed with the bytes they have" {
+	safetensors odd.safetensors a:BF16:700,999 b:F32:1000 c:U8:9000000 empty:F16:0,4 one:F32:
+	trainer m odd.safetensors
+	[ "$(hashes cuda-ipc:m.json)" = "$(hashes odd.safetensors)" ] || explain "other bytes"
+	try wsync-list-weights cuda-ipc:m.json --json
+	json '[l["file"] for l in lines if l["type"] == "tensor"][0]' | grep -qx cuda-ipc:m.json
+	[ "$(stat -c %a m.json)" = 600 ]
+}
+
+@test "they are pushed, named by the trainer's config, and hash the same at the endpoint" {
+	trainer m ckpt/model.safetensors --config ckpt
+	endpoint ep
+	try wsync-push cuda-ipc:m.json -e "$url" --verify hash --bucket-size 40KiB
+	expect_status 0
+	out_has 'verified by hash'
+	try wsync-verify weights ckpt -e "$url"
+	expect_status 0
+	try wsync-verify weights cuda-ipc:m.json -e "$url"
+	expect_status 0
+	try wsync-verify names cuda-ipc:m.json --config ckpt
+	expect_status 0
+}
+
+@test "quantized on their way, they are what a checkpoint becomes" {
+	/usr/bin/python3 "$repo/tests/cli/scaled_model.py" m >/dev/null # numbers, and not any bytes
+	trainer m m/bf16/model.safetensors --config m/bf16
+	endpoint ep
+	try wsync-push cuda-ipc:m.json -e "$url" --quantize fp8 --block-size 16x16 --verify hash
+	expect_status 0
+	try wsync-verify weights m/bf16 -e "$url" --quantize fp8 --block-size 16x16
+	expect_status 0
+}
+
+@test "they are written to a disk, and through the body of a request" {
+	trainer m ckpt/model.safetensors --config ckpt
+	endpoint ep
+	try wsync-push cuda-ipc:m.json -e "$url" --backend disk --disk-dir out --verify hash
+	expect_status 0
+	try wsync-push cuda-ipc:m.json -e "$url" --backend disk
+	expect_status 2
+	err_has 'as it lies there: it is memory of a GPU'
+	try wsync-push cuda-ipc:m.json -e "$url" --backend tensor --verify hash
+	expect_status 0
+}
+
+@test "on the GPU that sends they are copied without the host" {
+	ln -s "$build/tests/gpu/fake_cuda.so" lib/fake_cuda.so # where the other looks for it
+	ln -s "$build/tests/gpu/fake_nccl.so" lib/libnccl.so.2
+	trainer m ckpt/model.safetensors --config ckpt
+	local yes='200:{"success":true,"message":"yes"}'
+	canned server '/server_info=200:{"tp_size":1,"dtype":"bfloat16","version":"0.5.9"}' '/model_info=200:{}' \
+		'/flush_cache=200:ok' '/pause_generation=200:{"status":"ok"}' '/continue_generation=200:{"status":"ok"}' \
+		"/init_weights_update_group=$yes" "/update_weights_from_distributed=$yes" "/destroy_weights_update_group=$yes"
+	for gpu in 0 1; do
+		try wsync-push cuda-ipc:m.json -e "$url" --backend nccl --gpu "$gpu" --verify none --json
+		expect_status 0
+		[ "$(json 'lines[-1]["bytes"]')" = 180864 ] || explain "other bytes"
+	done
+}
+
+@test "weights that are tied are one memory under two names" {
+	trainer m ckpt/model.safetensors --tied model.norm.weight=tied.weight
+	try wsync-list-weights --hash --json cuda-ipc:m.json
+	expect_status 0
+	[ "$(json 'len({l["hash"] for l in lines if l.get("name") in ("model.norm.weight", "tied.weight")})')" = 1 ]
+}
+
+@test "what ranks export one by one is joined like their files" {
+	safetensors r0.safetensors model.norm.weight:BF16:64 lm_head.weight:BF16:64,64
+	safetensors r1.safetensors model.norm.weight:BF16:64 lm_head.weight:BF16:64,64
+	trainer x r0.safetensors
+	trainer y r1.safetensors --device 1
+	[ "$(hashes --as-sent --config ckpt --sharded tp=2 cuda-ipc:x.json cuda-ipc:y.json)" = \
+		"$(hashes --as-sent --config ckpt --sharded tp=2 r0.safetensors r1.safetensors)" ] || explain "joined otherwise"
+}
+
+@test "memory and files may be one checkpoint together" {
+	safetensors extra.safetensors extra:F32:5
+	trainer a ckpt/model.safetensors
+	trainer b ckpt/model.safetensors --device 1
+	try wsync-list-weights cuda-ipc:a.json extra.safetensors
+	expect_status 0
+	out_has '22 tensors'
+	try wsync-list-weights cuda-ipc:a.json cuda-ipc:b.json
+	expect_status 3
+	err_has 'is in both cuda-ipc:a.json and cuda-ipc:b.json'
+}
+
+@test "a trainer that has ended is told before anything is opened" {
+	trainer m ckpt/model.safetensors
+	local trainer=$pid
+	end_trainer
+	try env LD_LIBRARY_PATH= wsync-push -n cuda-ipc:m.json
+	expect_status 3
+	err_has "the process that wrote m.json (pid $trainer) has ended: its memory is gone"
+	# Its number in another process's hands.
+	sed -i "s/\"pid\": $trainer/\"pid\": $$/" m.json
+	try wsync-push -n cuda-ipc:m.json
+	expect_status 3
+	err_has "(pid $$) has ended"
+}
+
+@test "another machine's memory is not to be had" {
+	trainer m ckpt/model.safetensors
+	sed -E -i 's/"boot_id": "[^"]*"/"boot_id": "x"/; s/"host": "[^"]*"/"host": "gpu7"/' m.json
+	try wsync-push -n cuda-ipc:m.json
+	expect_status 3
+	err_has 'm.json was written on gpu7, and this is'
+}
+
+@test "a driver, a GPU or memory that is not there is named" {
+	trainer m ckpt/model.safetensors
+	try env LD_LIBRARY_PATH= wsync-push -n cuda-ipc:m.json
+	expect_status 7
+	err_has 'm.json: the CUDA driver cannot be loaded'
+	sed 's/GPU-40404040/GPU-11111111/' m.json >other.json
+	try wsync-push -n cuda-ipc:other.json
+	expect_status 7
+	err_has 'other.json: its memory is on GPU GPU-11111111-4040-4040-4040-404040404040, which is not among the 2'
+	trainer gone ckpt/model.safetensors --free
+	try wsync-list-weights --hash cuda-ipc:gone.json
+	expect_status 7
+	err_has "opening another process's memory"
+	try wsync-push -n cuda-ipc:nowhere.json
+	expect_status 3
+	try wsync-push -n cuda-ipc:ckpt/model.safetensors
+	expect_status 3
+	err_has 'a manifest'
+}
+
+@test "memory that cannot be shared is refused by the trainer's side" {
+	start m /usr/bin/python3 "$repo/tests/cli/exporter.py" ckpt/model.safetensors m.json --refuse
+	wait "$pid" && false
+	grep -q 'model.embed_tokens.weight: .*: set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False' m.err
+	[ ! -e m.json ]
+}
+
+@test "memory is a source where a user names it, and nowhere else" {
+	trainer m ckpt/model.safetensors
+	endpoint ep
+	try curl -sS -X POST "$url/update_weights_from_disk" -H 'content-type: application/json' \
+		-d "{\"model_path\": \"cuda-ipc:$scratch/m.json\"}"
+	out_has '"success":false'
+	try wsync-push ckpt -n --lora cuda-ipc:m.json
+	[ "$status" != 0 ]
+}
