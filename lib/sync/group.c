@@ -268,6 +268,26 @@ static bool would_not(const struct ws_err *said)
 	       !strstr(said->msg, "does not exist");
 }
 
+static void look(void *ctx, const struct ws_http_call *call)
+{
+	(void)ctx;
+	(void)call;
+}
+
+/* Until the requests are with the servers, or with a network that takes its time. */
+static void send_off(const struct ws_group *g, const struct ws_endpoint_call *calls)
+{
+	const ws_deadline until = ws_deadline_in(200 * WS_NS_PER_MS);
+	for (bool sent = false; !sent && !ws_deadline_passed(until);) {
+		if (ws_http_wait(g->opts.http, ws_deadline_in(WS_NS_PER_MS), NULL, -1, NULL) < 0)
+			return;
+		ws_http_each(g->opts.http, look, NULL); /* so that their stages are told */
+		sent = true;
+		for (size_t i = 0; i < g->opts.n_members; i++)
+			sent = sent && (!g->joined[i] || calls[i].http.done || calls[i].http.stage >= WS_HTTP_SENT);
+	}
+}
+
 /* Destroying is asked of the servers while our own side goes down: a side that waits for the other
  * may wait for ever. */
 static void leave(struct ws_group *g, bool *lost, ws_deadline until)
@@ -292,6 +312,7 @@ static void leave(struct ws_group *g, bool *lost, ws_deadline until)
 		                      "/destroy_weights_update_group", &body,
 		                      lost && lost[i] ? soon : until, NULL))
 			g->joined[i] = false;
+	send_off(g, calls);
 	if (g->transport)
 		g->transport->ops->close(g->transport);
 	g->transport = NULL;

@@ -24,7 +24,7 @@ static const int64_t LATECOMER_GRACE_NS = 10 * WS_NS_PER_S;
 /* The same for somebody who pressed Ctrl-C and waits. */
 static const int64_t CANCELLED_GRACE_NS = 3 * WS_NS_PER_S;
 /* A vanished endpoint does not end the broadcast to the others as long as bytes move. (No group forms
- * without it: that is given up at once.) */
+ * without it: that is given up at once, and so is a lazy server's that was never in it.) */
 static const int64_t STALL_NS = 5 * WS_NS_PER_S;
 
 enum { SAYING_MS = 100 };
@@ -134,6 +134,29 @@ static void collect_wire(struct duo *d, int64_t start)
 		break_off(d, &e);
 }
 
+/* A peer has left: the data plane may be about to say what for. */
+static void await_reason(struct duo *d, int64_t start)
+{
+	struct pollfd soon = { .fd = d->t->ops->fd(d->t), .events = POLLIN };
+	if (d->moving && d->t->ops->knows_why && poll(&soon, 1, SAYING_MS) == 1)
+		collect_wire(d, start);
+}
+
+/* A lazy server joins with the first bucket; one that vanishes before keeps all from joining. */
+static bool lost_before_it_joined(const struct duo *d)
+{
+	const struct ws_together *w = d->w;
+	for (size_t i = 0; i < w->n; i++) {
+		struct ws_transport_sight sight = { .link = WS_HANG_LINKED };
+		int64_t starved_ns;
+		if (w->errs[i].code == WS_EREACH && d->t->ops->look)
+			d->t->ops->look(d->t, w->group->opts.members[i].rank_offset, &sight, &starved_ns);
+		if (sight.link == WS_HANG_APART)
+			return true;
+	}
+	return false;
+}
+
 static void watch_wire(struct duo *d, int64_t start)
 {
 	struct ws_err e = WS_ERR_INIT;
@@ -141,6 +164,7 @@ static void watch_wire(struct duo *d, int64_t start)
 	 * the store is closed. */
 	if (!d->broken && ((d->w->watch && d->w->watch(d->w->ctx, &e)) ||
 	                   (d->w->joining && ws_store_trouble(d->w->group->store, &e)))) {
+		await_reason(d, start);
 		break_off(d, &e);
 		if (d->moving)
 			d->t->ops->abort(d->t);
@@ -155,7 +179,7 @@ static void watch_wire(struct duo *d, int64_t start)
 		d->moved_ns = ws_now_ns();
 		ws_explain_moved(d->w->group->opts.explain);
 	}
-	if (d->lost && (d->w->joining || ws_now_ns() - d->moved_ns > STALL_NS)) {
+	if (d->lost && (d->w->joining || ws_now_ns() - d->moved_ns > STALL_NS || lost_before_it_joined(d))) {
 		d->gave_up = true;
 		d->t->ops->abort(d->t);
 	}
@@ -375,7 +399,10 @@ static int run_together(struct ws_together *w, struct ws_err *err)
 int ws_group_together(struct ws_together *w, struct ws_err *err)
 {
 	ws_explain_begin(w->group->opts.explain, w);
+	struct ws_transport *t = w->group->transport;
 	const int rc = run_together(w, err);
 	ws_explain_end(w->group->opts.explain);
+	if (rc) /* of no more use, and leaving it in peace would wait for whoever hangs */
+		t->ops->abort(t);
 	return rc;
 }

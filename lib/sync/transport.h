@@ -60,6 +60,7 @@ struct ws_transport_sight {
 
 struct ws_transport_ops {
 	const char *name; /* "gloo": ours, and what /init_weights_update_group is told */
+	bool knows_why;    /* what makes a peer leave shows here too, in better words */
 	int64_t settle_ns; /* what receivers need between the last broadcast and the group's end */
 	/* Could it be opened on this machine? Asked before anybody is spoken to. May be NULL: yes. */
 	int (*check)(const struct ws_transport_gpu *gpu, struct ws_err *err);

@@ -436,6 +436,7 @@ static void nccl_close(struct ws_transport *t)
 
 const struct ws_transport_ops ws_transport_nccl = {
 	.name = "nccl",
+	.knows_why = true,
 	.check = nccl_check,
 	.memory = nccl_memory,
 	.open = nccl_open,
