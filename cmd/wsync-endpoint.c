@@ -4,6 +4,7 @@
  *
  * It runs until a signal ends it. "ready" is printed when requests are answered. */
 #include "main.h"
+#include "nccl.h"
 #include "run.h"
 
 #include "wsync/cancel.h"
@@ -13,11 +14,15 @@
 
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 static const char *const keep_names[] = { "memory", "hash", "none", NULL };
 static const char *const saver_names[] = { "none", "drop", "backup", NULL };
+/* In the order of the library's enums. */
+static const char *const backend_names[] = { "gloo", "nccl", NULL };
+static const char *const nccl_init_names[] = { "auto", "lazy", "eager", NULL };
 static const char *const torch_names[] = { "2.6", "1.13", NULL };
 /* In the order of enum ws_serve_lineage. */
 static const char *const lineage_names[] = { "lenient", "sglang-0.4", "sglang-0.5", "sglang-2026",
@@ -26,9 +31,10 @@ static const char *const lineage_names[] = { "lenient", "sglang-0.4", "sglang-0.
 struct config {
 	struct opt_common common;
 	const char *listen, *model, *model_path, *served_model_name, *dtype, *quantization;
-	uint64_t tp, ep, busy;
-	unsigned keep, torch, lineage, saver;
-	bool restart, routed;
+	const char *nccl_lib, *nccl_from;
+	uint64_t tp, ep, busy, gpu;
+	unsigned keep, torch, lineage, saver, backend, nccl_init;
+	bool restart, routed, shared_gpu;
 	int64_t init_ns, receive_ns, ready_ns, complete_ns, slow_ns;
 	struct opt_list faults;
 	bool checksums;
@@ -55,6 +61,17 @@ static const struct opt opts[] = {
 	{ OPT_ROW(OPT_KIND_CHOICE, 0, "lineage", "NAME", "have the routes of this server, and die of what "
 	          "kills it: lenient, sglang-0.4, sglang-0.5, sglang-2026, xorl-legacy, xorl, session, "
 	          "slime (lenient)"), .choices = lineage_names, .out.choice = &cfg.lineage },
+	OPT_CHOICE(0, "backend", backend_names, &cfg.backend,
+	           "nccl: on GPUs, where it receives over NCCL what is sent over NCCL (gloo)"),
+	OPT_UINT(0, "gpu", "N", 0, 255, &cfg.gpu, "that of rank 0; each other rank has the next one (0)"),
+	OPT_FLAG(0, "shared-gpu", &cfg.shared_gpu,
+	         "another process's rank is on it too: for NCCL this is another machine"),
+	OPT_CHOICE(0, "nccl-init", nccl_init_names, &cfg.nccl_init,
+	           "join with the first bucket (lazy), or while the group is made (auto: as the lineage)"),
+	OPT_STRING(0, "nccl-lib", "FILE", &cfg.nccl_lib,
+	           "libnccl.so.2, the same version as its peers' (default: $WSYNC_NCCL_LIB, else found)"),
+	OPT_STRING(0, "nccl-from", "PYTHON", &cfg.nccl_from,
+	           "or that of the torch of this interpreter or virtual environment"),
 	OPT_CHOICE(0, "keep", keep_names, &cfg.keep, "what stays of received weights (memory)"),
 	OPT_CHOICE(0, "torch", torch_names, &cfg.torch, "speak and refuse like this release of torch (2.6)"),
 	OPT_FLAG(0, "checksums", &cfg.checksums,
@@ -103,8 +120,9 @@ static const struct opt_program program = {
 	         "drop and die strike when half the bytes have. wire/store, wire/connect and wire/payload "
 	         "are steps that can fail like routes. "
 	         "GET /wsync/journal tells what was asked, in order.",
-	.examples = { "wsync-endpoint --tp 2 --keep hash", "wsync-endpoint --lineage xorl",
+	.examples = { "wsync-endpoint --tp 2 --lineage xorl",
 		      "wsync-endpoint --model qwen3-0.6b/ --tp 4",
+		      "wsync-endpoint --backend nccl --nccl-from /venv",
 		      "wsync-endpoint --fault drop:update_weights_from_distributed:3" },
 	.opts = opts,
 };
@@ -205,6 +223,30 @@ static void wait_a_moment(void)
 	poll(&p, 1, ms);
 }
 
+/* NCCL takes two ranks of what it believes to be two machines, and speaks through sockets between them. */
+static void be_another_machine(void)
+{
+	char name[64];
+	snprintf(name, sizeof name, "wsync-endpoint-%ld", (long)getpid());
+	setenv("NCCL_HOSTID", name, 0);
+}
+
+static const char *prepare_nccl(void)
+{
+	if (cfg.shared_gpu)
+		be_another_machine();
+	return nccl_prepare(cfg.nccl_lib, cfg.nccl_from);
+}
+
+static int check_usage(const struct opt_args *args)
+{
+	const bool nccl = cfg.backend == WS_SERVE_NCCL;
+	(void)args;
+	if (!nccl && (cfg.nccl_lib || cfg.nccl_from || cfg.shared_gpu || cfg.nccl_init))
+		return opt_usage(&program, "--shared-gpu, --nccl-init, --nccl-lib and --nccl-from are for --backend nccl");
+	return OPT_GO;
+}
+
 static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 {
 	char url[320];
@@ -214,6 +256,8 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 		.listen = cfg.listen, .lineage = (enum ws_serve_lineage)cfg.lineage,
 		.tp = (unsigned)cfg.tp, .ep = (unsigned)cfg.ep,
 		.model = cfg.model, .keep = (enum ws_serve_keep)cfg.keep,
+		.backend = (enum ws_serve_backend)cfg.backend, .gpu = (unsigned)cfg.gpu,
+		.nccl_init = (enum ws_serve_nccl_init)cfg.nccl_init, .nccl_from = cfg.nccl_from,
 		.torch = (enum ws_serve_torch)cfg.torch, .faults = cfg.faults.items,
 		.n_faults = cfg.faults.n, .checksums = cfg.checksums, .busy = (unsigned)cfg.busy,
 		.api_key_file = run_api_key_file(cfg.common.api_key_file), .model_path = cfg.model_path,
@@ -224,6 +268,8 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 		.ready_ns = cfg.ready_ns, .complete_ns = cfg.complete_ns, .slow_ns = cfg.slow_ns,
 		.log = &ui->log, .warn = say_warning, .die = cfg.restart ? NULL : die, .crash = crash,
 	};
+	if (o.backend == WS_SERVE_NCCL)
+		o.nccl_library = prepare_nccl();
 	while (live(&o, ui, url, sizeof url, err) && err->code == WS_ECRASHED && cfg.restart) {
 		ui_warn(ui, NULL, "%s: starting anew", err->msg);
 		*err = (struct ws_err)WS_ERR_INIT;
@@ -237,5 +283,5 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 
 int main(int argc, char **argv)
 {
-	return main_run(&(struct main_program){ &program, &cfg.common, NULL, run }, argc, argv);
+	return main_run(&(struct main_program){ &program, &cfg.common, check_usage, run }, argc, argv);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pushing.h"
 
+#include "nccl.h"
 #include "run.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* Indexes are the values of the library's enums. */
@@ -15,18 +15,9 @@ const char *const pushing_flushes[] = { "last", "never", "every", NULL };
 const char *const pushing_pauses[] = { "abort", "retract", "in_place", "none", NULL };
 const char *const pushing_partials[] = { "resume", "pause", NULL };
 
-/* What inference servers set in their processes, and all ranks of a communicator should agree about. */
-static void agree_with_servers(void)
-{
-	setenv("NCCL_CUMEM_ENABLE", "0", 0);
-	setenv("NCCL_NVLS_ENABLE", "0", 0);
-}
-
 const char *pushing_nccl(const struct pushing *p)
 {
-	const char *const usual = getenv("WSYNC_NCCL_LIB");
-	agree_with_servers();
-	return !p->nccl_lib && !p->nccl_from && usual && usual[0] ? usual : p->nccl_lib;
+	return nccl_prepare(p->nccl_lib, p->nccl_from);
 }
 
 void pushing_apply(const struct pushing *p, struct ws_push_opts *opts)

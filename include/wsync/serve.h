@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve.h - an embedded inference endpoint: it speaks the weight-update protocol of SGLang's servers
- * and of their relatives on the CPU, keeps what it receives, and can misbehave on request.
+ * and of their relatives, keeps what it receives, and can misbehave on request.
  *
  * It is the peer of the tests and the target of the demo, and a conformance server for people who
  * write trainers: routes, fields, defaults, status codes and the order of side effects are those of
@@ -48,6 +48,17 @@ enum ws_serve_lineage {
 	WS_SERVE_N_LINEAGES
 };
 
+enum ws_serve_backend {
+	WS_SERVE_GLOO,
+	WS_SERVE_NCCL  /* that too, into its GPUs, and from there to host memory */
+};
+
+enum ws_serve_nccl_init {
+	WS_SERVE_NCCL_AUTO,  /* as servers of the lineage */
+	WS_SERVE_NCCL_LAZY,  /* joins when a first bucket is announced */
+	WS_SERVE_NCCL_EAGER  /* joins while the group is made */
+};
+
 /* Zero is the default. Strings are borrowed until ws_serve_start returns. */
 struct ws_serve_opts {
 	const char *listen;       /* "HOST:PORT", "[::1]:PORT"; NULL: 127.0.0.1:30000; port 0: any */
@@ -57,6 +68,11 @@ struct ws_serve_opts {
 	enum ws_serve_keep keep;
 	const char *model;        /* a directory with config.json, or that file; NULL: none */
 	enum ws_serve_torch torch;
+	enum ws_serve_backend backend;
+	unsigned gpu;             /* of rank 0; each other rank has the next one */
+	enum ws_serve_nccl_init nccl_init;
+	const char *nccl_library; /* libnccl.so.2: a path, or a name for the loader; NULL: where it usually is */
+	const char *nccl_from;    /* or that of this Python, a program or a virtual environment; NULL: none */
 	const char *const *faults; /* "KIND:ROUTE:K[:WHAT]", see ws_serve_start */
 	size_t n_faults;
 	bool checksums;           /* /weights_checker reports them, whatever the lineage */

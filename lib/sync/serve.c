@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve.c - the life of the endpoint. */
 #include "serve_corrupt.h"
+#include "serve_gpu.h"
 #include "serve_group.h"
 #include "serve_lineage.h"
 #include "serve_model.h"
@@ -63,6 +64,7 @@ static int copy_texts(struct ws_serve *s, const struct ws_serve_opts *o, struct 
 	s->opts.listen = s->opts.model = s->opts.model_path = s->opts.served_model_name = NULL;
 	s->opts.dtype = s->opts.quantization = s->opts.api_key_file = NULL;
 	s->opts.faults = NULL;
+	s->opts.nccl_library = s->opts.nccl_from = NULL;
 	return 0;
 }
 
@@ -138,7 +140,7 @@ int ws_serve_new(const struct ws_serve_opts *opts, struct ws_serve **out, struct
 	s->created = (int64_t)time(NULL);
 	if (ws_serve_parse_listen(opts->listen ? opts->listen : "127.0.0.1:30000", s->host, &s->port, err) ||
 	    open_model(s, opts, err) || copy_texts(s, opts, err) || parse_faults(s, opts, err) ||
-	    read_key(s, opts, err)) {
+	    read_key(s, opts, err) || ws_serve_gpus_open(s, opts, err)) {
 		ws_serve_stop(s);
 		return -1;
 	}
@@ -236,6 +238,7 @@ void ws_serve_stop(struct ws_serve *s)
 		s->groups = g->next;
 		ws_serve_group_free(g);
 	}
+	ws_serve_gpus_close(s);
 	ws_serve_weights_fini(&s->weights);
 	ws_serve_snapshot_free(s->snapshot);
 	ws_serve_model_close(s->model);

@@ -27,6 +27,7 @@
  *   serve_scatter*.c the route that takes shares from many trainers, point to point
  *   serve_group.c    groups, and all of their ranks at once (serve_group.h)
  *   serve_ranks.c    tensor-parallel ranks: store client, gloo mesh, receiving
+ *   serve_gpu.c, serve_nccl.c  those of a NCCL group, and what they receive on GPUs (serve_gpu.h)
  *   serve_weights.c  what was received, where there is no model
  *   serve_model*.c   the runtime parameters of a model, and loading into them (serve_model.h)
  *   serve_journal.c  what was asked
@@ -62,6 +63,7 @@ struct ws_serve_group;          /* serve_group.h */
 struct ws_serve_model;          /* serve_model.h */
 struct ws_serve_snapshot;       /* serve_checker.c */
 struct ws_serve_prepared;       /* serve_two_phase.c */
+struct ws_serve_gpus;           /* serve_gpu.h */
 
 enum { WS_SERVE_MAX_TP = 64, WS_SERVE_MAX_WORLD = 4096 };
 
@@ -81,6 +83,7 @@ struct ws_serve {
 	int64_t started_ns;
 	int64_t created;           /* seconds since 1970, for /v1/models */
 	struct ws_serve_http *http; /* NULL: driven through ws_serve_handle */
+	struct ws_serve_gpus *gpus; /* NULL: none are wanted */
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed;    /* any of the following */

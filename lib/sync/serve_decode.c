@@ -69,9 +69,10 @@ int ws_serve_check_init(const struct ws_serve *s, const struct ws_serve_init *in
 	if (check_text("master_address", in->address, 255, err) ||
 	    check_text("group_name", in->group, 200, err))
 		return -1;
-	if (strcmp(in->backend, "nccl") == 0)
+	const bool nccl = strcmp(in->backend, "nccl") == 0;
+	if (nccl && s->opts.backend != WS_SERVE_NCCL)
 		return ws_err_set(err, WS_EINPUT, "Distributed package doesn't have NCCL built in");
-	if (strcmp(in->backend, "gloo") != 0)
+	if (!nccl && strcmp(in->backend, "gloo") != 0)
 		return ws_err_set(err, WS_EINPUT, "Invalid backend: '%.40s'", in->backend);
 	if (in->rank_offset + s->opts.tp > in->world_size)
 		return ws_err_set(err, WS_EINPUT, "rank_offset %u and %u tensor-parallel ranks exceed "
@@ -209,7 +210,24 @@ static bool gloo_has(enum ws_serve_torch torch, enum ws_dtype dtype)
 	}
 }
 
-static int check_slot(const struct ws_serve *s, bool flattened, struct ws_serve_slot *slot,
+/* torch has no type of NCCL for the others. FP8 goes as bytes. */
+static bool nccl_has(enum ws_dtype dtype)
+{
+	return dtype != WS_DTYPE_I16 && dtype != WS_DTYPE_U16 && dtype != WS_DTYPE_U32 && dtype != WS_DTYPE_U64;
+}
+
+static int check_broadcast(const struct ws_serve *s, bool nccl, const struct ws_serve_slot *slot,
+                           struct ws_err *err)
+{
+	if (nccl && !nccl_has(slot->dtype))
+		return ws_err_set(err, WS_EINPUT, "Input tensor data type is not supported for NCCL process group: "
+		                  "%.40s", slot->dtype_name);
+	if (!nccl && !gloo_has(s->opts.torch, slot->dtype))
+		return ws_err_set(err, WS_EINPUT, "Invalid scalar type");
+	return 0;
+}
+
+static int check_slot(const struct ws_serve *s, const struct ws_serve_update *u, struct ws_serve_slot *slot,
                       struct ws_err *err)
 {
 	if (!ws_dtype_from_torch(slot->dtype_name, &slot->dtype) ||
@@ -224,9 +242,7 @@ static int check_slot(const struct ws_serve *s, bool flattened, struct ws_serve_
 	if (!ws_dtype_bytes(slot->dtype, slot->n_dims, slot->dims, &slot->bytes))
 		return ws_err_set(err, WS_EINPUT, "Storage size calculation overflowed for '%.200s'",
 		                  slot->name);
-	if (!flattened && !gloo_has(s->opts.torch, slot->dtype))
-		return ws_err_set(err, WS_EINPUT, "Invalid scalar type");
-	return 0;
+	return u->flattened || u->from_files ? 0 : check_broadcast(s, u->nccl, slot, err);
 }
 
 static int compare_names(const void *a, const void *b)
@@ -254,7 +270,7 @@ int ws_serve_check_update(const struct ws_serve *s, struct ws_serve_update *u, s
 {
 	u->bytes = 0;
 	for (size_t i = 0; i < u->n; i++) {
-		if (check_slot(s, u->flattened || u->from_files, &u->slots[i], err))
+		if (check_slot(s, u, &u->slots[i], err))
 			return -1;
 		/* Each term is below 2^62. */
 		if (u->bytes + u->slots[i].bytes >= UINT64_C(1) << 62)

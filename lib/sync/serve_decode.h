@@ -24,6 +24,7 @@ struct ws_serve_init {
 struct ws_serve_update {
 	const char *group, *version, *load_format; /* the latter two may be NULL */
 	bool flush, abort_all, flattened, free_kv_cache;
+	bool nccl;                  /* other types than over gloo */
 	bool from_files;            /* no broadcast limits the types, and each lies by itself */
 	bool staged;                /* every rank's bytes are compared, whatever is kept of them */
 	struct ws_serve_slot *slots;

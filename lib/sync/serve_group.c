@@ -4,7 +4,7 @@
  * An operation runs one thread per rank and ends when all have ended. The first rank that fails
  * aborts the others, which would otherwise wait for bytes that nobody forwards; a group in which
  * something failed stays useless until it is destroyed, as torch's groups do. */
-#include "serve_rank.h"
+#include "serve_gpu.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -139,6 +139,7 @@ struct ws_serve_group *ws_serve_group_new(struct ws_serve *s, const struct ws_se
 	g->rank_offset = in->rank_offset;
 	g->world_size = in->world_size;
 	g->tp = s->opts.tp;
+	g->nccl = strcmp(in->backend, "nccl") == 0;
 	for (unsigned i = 0; i < g->tp; i++) {
 		g->ranks[i].group = g;
 		g->ranks[i].tp_rank = i;
@@ -170,6 +171,8 @@ void ws_serve_group_free(struct ws_serve_group *g)
 {
 	if (!g)
 		return;
+	if (g->nccl)
+		ws_serve_nccl_leave(g);
 	for (unsigned i = 0; i < g->tp; i++) {
 		ws_gloo_close(g->ranks[i].gloo); /* before the client, which it may still use */
 		ws_store_disconnect(g->ranks[i].client);

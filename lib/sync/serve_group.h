@@ -16,6 +16,7 @@ struct ws_serve_group {
 	char *name, *address;
 	uint16_t port;
 	unsigned rank_offset, world_size, tp;
+	bool nccl;                /* else gloo */
 	struct ws_cancel cancel;  /* set: the group is of no more use */
 	unsigned holders;         /* like busy under the lock */
 	bool busy;

@@ -16,6 +16,7 @@ struct ws_serve_rank {
 	struct ws_store_client *client; /* published under the lock of the endpoint */
 	struct ws_gloo *gloo;           /* likewise */
 	struct ws_gloo_kv kv;           /* the client, as gloo sees it */
+	struct ws_serve_nccl *nccl;     /* instead of gloo */
 	char prefix[512];
 
 	/* of the operation in work */
@@ -49,6 +50,7 @@ int ws_serve_group_work(struct ws_serve_group *g,
 /* Faults of the wire, serve_wire.c. 0: nothing more happens now. */
 int ws_serve_spoil_store(struct ws_serve_rank *r, struct ws_err *err);
 int ws_serve_spoil_joining(struct ws_serve_rank *r, enum ws_serve_fault_kind kind, struct ws_err *err);
+/* What an endpoint does in the middle of things: waits (0), or ends in one way or another. */
 int ws_serve_strike(struct ws_serve_rank *r, enum ws_serve_fault_kind kind, struct ws_err *err);
 
 /* A group moves one thing at a time. -1: it is of no more use. */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_ranks.c - what the tensor-parallel ranks of a group do: each a real rank of the gloo mesh, with
- * a store connection of its own, as the scheduler processes of a server have.
+/* serve_ranks.c - what the tensor-parallel ranks of a group do: each a real rank of the gloo mesh or of the
+ * NCCL communicator, with a store connection of its own, as the scheduler processes of a server have.
  *
  * Bytes go where they belong in one pass: rank 0 receives into the tensors' memory, or, with a model,
  * every rank into its share of the parameters; every rank that hashes does so piece by piece as the
  * pieces come. */
-#include "serve_rank.h"
+#include "serve_gpu.h"
 
 #include "sock.h"
 #include "wsync/str.h"
@@ -82,6 +82,8 @@ static int join(struct ws_serve_rank *r, struct ws_err *err)
 	         g->serve->opts.torch == WS_TORCH_1_13 ? "/%s/%s/0/" : "/%s/%s//cpu//0/", g->name, g->name);
 	if ((first && ws_serve_spoil_store(r, err)) || connect_store(r, err))
 		return -1;
+	if (g->nccl)
+		return ws_serve_nccl_join(r, err);
 	const enum ws_serve_fault_kind fault =
 		first ? ws_serve_wire_fault(g->serve, WS_WIRE_CONNECT) : WS_FAULT_NONE;
 	if (fault != WS_FAULT_NONE && fault != WS_FAULT_DROP && ws_serve_spoil_joining(r, fault, err))
@@ -102,16 +104,23 @@ int ws_serve_group_join(struct ws_serve_group *g, ws_deadline until, struct ws_e
 
 /* ---- receiving ---- */
 
-static bool strikes_midway(enum ws_serve_fault_kind kind)
+/* NCCL's bytes are not ours to spoil: there these two are as a drop. */
+static bool spoils_bytes(enum ws_serve_fault_kind kind)
 {
+	return kind == WS_FAULT_GARBAGE || kind == WS_FAULT_WRONG_LENGTH;
+}
+
+static bool strikes_midway(const struct ws_serve_rank *r)
+{
+	const enum ws_serve_fault_kind kind = r->update->fault;
 	return kind == WS_FAULT_DROP || kind == WS_FAULT_DIE || kind == WS_FAULT_HANG ||
-	       kind == WS_FAULT_SLOW;
+	       kind == WS_FAULT_SLOW || (r->group->nccl && spoils_bytes(kind));
 }
 
 static bool fault_due(const struct ws_serve_rank *r)
 {
 	return r->tp_rank == 0 && !r->struck && r->received >= r->update->bytes / 2 &&
-	       strikes_midway(r->update->fault);
+	       strikes_midway(r);
 }
 
 static int strike(struct ws_serve_rank *r, struct ws_err *err)
@@ -182,7 +191,7 @@ static size_t fill_sinks(struct ws_serve_rank *r, struct ws_gloo_sink *sinks)
 	const bool memory = r->tp_rank == 0 && u->n && u->slots[0].data;
 	const bool whole = memory && u->flattened && in_one_piece(u);
 	r->copies = memory && u->flattened && !whole;
-	const bool looks = r->hashes || r->copies || u->load || strikes_midway(u->fault);
+	const bool looks = r->hashes || r->copies || u->load || (strikes_midway(r) && !r->group->nccl);
 	const size_t n = u->flattened ? 1 : u->n;
 	for (size_t i = 0; i < n; i++)
 		sinks[i] = (struct ws_gloo_sink){
@@ -191,6 +200,32 @@ static size_t fill_sinks(struct ws_serve_rank *r, struct ws_gloo_sink *sinks)
 			.take = looks ? take : NULL, .ctx = r,
 		};
 	return n;
+}
+
+/* A broadcast is all or nothing: it strikes before the one that brings the byte in the middle. */
+static size_t find_strike(struct ws_serve_rank *r, const struct ws_gloo_sink *sinks, size_t n)
+{
+	uint64_t before = 0;
+	if (r->tp_rank || !strikes_midway(r))
+		return SIZE_MAX;
+	r->struck = true;
+	for (size_t i = 0; i < n; i++) {
+		before += sinks[i].length;
+		if (before >= r->update->bytes / 2 + 1 || i + 1 == n)
+			return i;
+	}
+	return SIZE_MAX;
+}
+
+static int receive_over_gloo(struct ws_serve_rank *r, struct ws_gloo_sink *sinks, size_t n, struct ws_err *err)
+{
+	const struct ws_serve_update *u = r->update;
+	const struct ws_serve_group *g = r->group;
+	if (u->fault == WS_FAULT_WRONG_LENGTH && n && r->tp_rank == 0)
+		sinks[n - 1].length++; /* a sender that does not mind is found out before it is stored */
+	if (u->fault == WS_FAULT_GARBAGE && r->tp_rank == 0)
+		ws_gloo_spoil(r->gloo, ws_gloo_parent(g->world_size, 0, g->rank_offset));
+	return ws_gloo_recv(r->gloo, 0, sinks, n, r->until, &g->cancel, err);
 }
 
 static int receive(struct ws_serve_rank *r, struct ws_err *err)
@@ -205,13 +240,9 @@ static int receive(struct ws_serve_rank *r, struct ws_err *err)
 		ws_hash_reset(r->hash);
 	r->struck = false;
 	const size_t n = fill_sinks(r, sinks);
-	if (u->fault == WS_FAULT_WRONG_LENGTH && n && r->tp_rank == 0)
-		sinks[n - 1].length++; /* a sender that does not mind is found out before it is stored */
-	if (u->fault == WS_FAULT_GARBAGE && r->tp_rank == 0)
-		ws_gloo_spoil(r->gloo, ws_gloo_parent(r->group->world_size, 0,
-		                                      r->group->rank_offset));
 	finish_slots(r);
-	int rc = ws_gloo_recv(r->gloo, 0, sinks, n, r->until, &r->group->cancel, err);
+	int rc = r->group->nccl ? ws_serve_nccl_receive(r, sinks, n, find_strike(r, sinks, n), err) :
+	                          receive_over_gloo(r, sinks, n, err);
 	if (rc == 0 && fault_due(r))
 		rc = strike(r, err); /* an update without bytes shows take nothing */
 	free(sinks);

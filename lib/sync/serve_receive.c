@@ -64,6 +64,7 @@ static void receive(struct ws_serve_call *c, struct ws_serve_stage *st)
 		                "pause_generation first.");
 		return;
 	}
+	all->nccl = g->nccl;
 	int rc = check_types(all, &err);
 	if (rc == 0)
 		rc = ws_serve_check_buckets(s, &st->buckets, &err);

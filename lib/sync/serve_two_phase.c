@@ -49,6 +49,7 @@ static void announce(struct ws_serve_prepared *p, bool done)
 static int receive_all(struct ws_serve_prepared *p, struct ws_err *err)
 {
 	struct ws_serve *s = p->serve;
+	p->stage.buckets.all.nccl = p->group->nccl;
 	if (ws_serve_check_buckets(s, &p->stage.buckets, err) || ws_serve_stage_allocate(s, &p->stage, err))
 		return -1;
 	announce(p, false);

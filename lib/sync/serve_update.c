@@ -157,6 +157,7 @@ static void update(struct ws_serve_call *c, struct ws_serve_update *u)
 		                "pause_generation first.");
 		return;
 	}
+	u->nccl = g->nccl;
 	int rc = ws_serve_check_update(s, u, &err);
 	ws_serve_note_update(&c->note, u);
 	if (rc == 0)

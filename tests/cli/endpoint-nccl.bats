@@ -1,0 +1,336 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# wsync-push --backend nccl into wsync-endpoint --backend nccl, whole programs: bytes that arrive, and each way
+# in which a peer can fail, with its exit code, its sentence, its deadline, and nobody left paused.
+#
+# On doubles of libcuda and libnccl, which move bytes between processes and prove nothing about NCCL. With
+# WSYNC_TEST_CUDA (a libcuda.so.1, which a GPU stands behind; WSYNC_NCCL_LIB names a libnccl.so.2) the same on
+# the real ones, all ranks on one GPU, but for the cases that only a double can be told.
+load helpers
+
+prepare() {
+	[ -e "$build/tests/gpu/fake_cuda.so" ] || skip "built without CUDA"
+	mkdir lib
+	case ${WSYNC_TEST_CUDA:-} in
+	'' | *fake_cuda.so)
+		doubles=y
+		ln -s "$build/tests/gpu/fake_cuda.so" lib/libcuda.so.1
+		ln -s "$build/tests/gpu/fake_cuda.so" lib/fake_cuda.so # where the other looks for it
+		ln -s "$build/tests/gpu/fake_nccl.so" lib/libnccl.so.2
+		unset WSYNC_NCCL_LIB
+		export FAKE_NCCL_TOGETHER=1
+		;;
+	*/*) ln -s "$WSYNC_TEST_CUDA" lib/libcuda.so.1 ;;
+	esac
+	export LD_LIBRARY_PATH=$scratch/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-lo}
+	safetensors small.safetensors a.weight:BF16:64,32 b.weight:F32:1000 c.weight:BF16:1000,33 \
+		d.weight:U8:13 e.weight:F16:7,7 >/dev/null
+	urls=()
+	limit=${doubles:+3}
+	limit=${limit:-30} # seconds, which real ones may want to join
+}
+
+of_the_double() { [ -n "${doubles:-}" ] || skip "only a double can be told so"; }
+
+# gpu_endpoint NAME OPTION...: one more to push to, on the GPU that everybody is on.
+gpu_endpoint() {
+	endpoint "$1" --backend nccl --shared-gpu "${@:2}"
+	urls+=(-e "$url")
+}
+
+# push OPTION...: to all of them, in small buckets; $took is how long it took, in ms. At most $limit s and two more.
+push() {
+	local from=${EPOCHREALTIME/./}
+	try wsync-push "${source:-small.safetensors}" "${urls[@]}" --backend nccl --bucket-size 4KiB \
+		--init-timeout "${limit}s" --bucket-timeout "${limit}s" "$@"
+	took=$(((${EPOCHREALTIME/./} - from) / 1000))
+}
+
+in_time() { [ "$took" -le $(((limit + 2) * 1000)) ] || explain "took $took ms, expected at most $limit s and 2"; }
+
+# look URL EXPRESSION: of its journal, over `j`.
+look() {
+	/usr/bin/python3 -c 'import json, sys, urllib.request as u
+j = json.load(u.urlopen(sys.argv[1] + "/wsync/journal", timeout=10))
+print(eval(sys.argv[2]))' "$1" "$2"
+}
+
+# Those that live are not paused and in no group.
+nobody_is_left() {
+	local at
+	for at in "${urls[@]}"; do
+		[ "$at" = -e ] && continue
+		look "$at" 0 >/dev/null 2>&1 || continue
+		[ "$(look "$at" '(j["state"]["paused"], j["state"]["groups"])')" = "(False, [])" ] ||
+			explain "left at $at: $(look "$at" 'j["state"]')"
+	done
+}
+
+# ---- what arrives ----
+
+@test "lazy and eager endpoints get all bytes, flattened and one by one" {
+	local init format
+	for init in lazy eager; do
+		urls=()
+		gpu_endpoint "$init" --nccl-init "$init"
+		for format in flattened_bucket none; do
+			push --verify hash --load-format "$format"
+			expect_status 0
+			out_has 'verified by hash'
+		done
+		nobody_is_left
+		[ "$(look "$url" 'j["totals"]["tensors"]')" = 10 ] || explain "other tensors"
+	done
+}
+
+@test "an endpoint is as eager as servers of its lineage" {
+	local lineage
+	for lineage in sglang-2026 xorl; do
+		urls=()
+		gpu_endpoint $lineage --lineage $lineage -v
+		push --verify none
+		expect_status 0
+	done
+	# Whether it joined before it had agreed to.
+	[ "$(grep -nE 'is in the communicator|POST /init' sglang-2026.err | head -n 1 | grep -c POST)" = 1 ]
+	[ "$(grep -nE 'is in the communicator|POST /init' xorl.err | head -n 1 | grep -c POST)" = 0 ]
+}
+
+@test "two and three endpoints at once" {
+	local format
+	gpu_endpoint one
+	gpu_endpoint two --keep hash
+	for format in flattened_bucket none; do
+		push --verify hash --load-format "$format"
+		expect_status 0
+	done
+	gpu_endpoint three --torch 2.6
+	push --verify hash --json
+	expect_status 0
+	[ "$(json '[(e["ok"], e["state"]) for e in lines[-1]["endpoints"]]')" = "[(True, 'committed'), (True, 'committed'), (True, 'committed')]" ] ||
+		explain "another end"
+	nobody_is_left
+}
+
+@test "each tensor-parallel rank has a GPU of its own" {
+	of_the_double
+	gpu_endpoint two --tp 2
+	push --verify hash --load-format none
+	expect_status 0
+	try wsync-endpoint --backend nccl --tp 3
+	expect_status 7
+	err_has '3 tensor-parallel ranks want GPUs 0 to 2, and there are 2'
+	err_has '--shared-gpu'
+	try wsync-endpoint --backend nccl --gpu 7
+	expect_status 7
+	err_has 'there is no GPU 7'
+	nobody_is_left
+}
+
+@test "bfloat16 and pairs of FP8" {
+	local format
+	safetensors fp8.safetensors a.weight:F8_E4M3:256,200 a.weight_scale_inv:F32:2,2 b.weight:F8_E4M3:33,3 \
+		b.weight_scale_inv:F32:1,1 b.bias:BF16:33 >/dev/null
+	gpu_endpoint one
+	for format in flattened_bucket none; do
+		source=fp8.safetensors push --verify hash --load-format "$format"
+		expect_status 0
+	done
+	nobody_is_left
+}
+
+@test "a checkpoint is made FP8 on its way into a model of FP8" {
+	/usr/bin/python3 "$BATS_TEST_DIRNAME/scaled_model.py" m >/dev/null
+	gpu_endpoint one --model m/fp8 --nccl-init eager
+	source=m/bf16 push --quantize fp8 --block-size 16x16 --verify hash
+	expect_status 0
+	out_has 'verified by hash'
+	nobody_is_left
+}
+
+@test "several sources by stdin go through one communicator" {
+	local i
+	gpu_endpoint one
+	for i in 1 2 3; do echo "$scratch/small.safetensors	v$i"; done >list
+	status=0
+	timeout 60 wsync-push --stdin "${urls[@]}" --backend nccl --verify hash --json <list >"$scratch/.out" 2>"$scratch/.err" ||
+		status=$?
+	out=$(<"$scratch/.out") err=$(<"$scratch/.err") last=stdin
+	expect_status 0
+	[ "$(json '[l["ok"] for l in lines if l["type"] == "result"]')" = "[True, True, True]" ] || explain "another result"
+	[ "$(look "$url" 'sum(r["path"] == "/init_weights_update_group" for r in j["requests"]), j["state"]["weight_version"]')" = \
+		"(1, 'v3')" ] || explain "another group"
+	nobody_is_left
+}
+
+@test "types that torch does not broadcast over NCCL are flattened" {
+	safetensors odd.safetensors a:I16:10 b:I64:3 >/dev/null
+	gpu_endpoint one
+	source=odd.safetensors push --verify hash
+	expect_status 0
+	source=odd.safetensors push --load-format none
+	[ "$status" != 0 ]
+	nobody_is_left
+}
+
+@test "an endpoint of an older torch reads the id where that looks for it" {
+	gpu_endpoint old --torch 1.13
+	push --verify hash
+	expect_status 0
+}
+
+# ---- what fails before ----
+
+@test "an endpoint without a GPU says so when it starts, one that has none refuses the group" {
+	try env LD_LIBRARY_PATH= PATH="$PATH" wsync-endpoint --backend nccl --listen 127.0.0.1:0 --nccl-lib /nowhere/x
+	[ "$status" = 7 ] || [ -z "${doubles:-}" ] || explain "expected status 7"
+	try wsync-endpoint --backend nccl --listen 127.0.0.1:0 --nccl-lib /nowhere/libnccl.so.2
+	expect_status 7
+	err_has 'NCCL cannot be loaded: /nowhere/libnccl.so.2'
+	try wsync-endpoint --nccl-init lazy
+	expect_status 2
+	endpoint plain
+	urls+=(-e "$url")
+	push
+	expect_status 5
+	err_has "Distributed package doesn't have NCCL built in"
+	nobody_is_left
+}
+
+@test "another version of NCCL is refused at both ends" {
+	of_the_double
+	local init
+	for init in lazy eager; do
+		urls=()
+		FAKE_NCCL_VERSION=22304 gpu_endpoint "$init" --nccl-init "$init"
+		push
+		in_time
+		[[ $status = [56] ]] || explain "expected status 5 or 6"
+		err_has 'Mismatched NCCL version detected'
+		nobody_is_left
+	done
+}
+
+@test "two ranks on one GPU are refused at both ends, unless one is told to be elsewhere" {
+	local init
+	for init in lazy eager; do
+		urls=()
+		endpoint "$init" --backend nccl --nccl-init "$init"
+		urls+=(-e "$url")
+		push
+		in_time
+		[[ $status = [56] ]] || explain "expected status 5 or 6"
+		err_has 'NCCL'
+		[ -z "${doubles:-}" ] || err_has 'Duplicate GPU detected'
+		nobody_is_left
+	done
+	NCCL_HOSTID=elsewhere push
+	expect_status 0
+}
+
+# ---- what fails on the way ----
+
+# dies WHEN STATUSES OPTION...: pushes into one that fails so, and one that does not.
+dies() {
+	local statuses=$2
+	urls=()
+	gpu_endpoint good-$RANDOM "${@:3}"
+	gpu_endpoint bad-$RANDOM --fault "$1" "${@:3}"
+	push --verify none
+	in_time
+	[[ " $statuses " = *" $status "* ]] || explain "$1: expected a status of $statuses"
+	[ "$status" = 0 ] || [ -n "$err" ] || explain "$1: nothing is said"
+	case $1 in hang:wire/payload* | *:destroy*) urls=("${urls[@]:0:2}") ;; esac # the other hears nobody, or does not leave
+	nobody_is_left
+}
+
+@test "a peer dies or leaves in init" {
+	local init
+	for init in lazy eager; do
+		dies die:wire/connect:1 "4 5 6 9" --nccl-init "$init"
+		dies drop:wire/connect:1 "5 6 9" --nccl-init "$init"
+		dies refuse:wire/connect:1 "5 6 9" --nccl-init "$init"
+	done
+}
+
+@test "a peer that never joins is waited for until the deadline" {
+	local init
+	for init in lazy eager; do
+		dies hang:wire/connect:1 10 --nccl-init "$init"
+	done
+	dies hang:wire/store:1 10
+}
+
+@test "a peer dies, leaves or stops in a bucket" {
+	dies die:wire/payload:2 "4 6 9"
+	dies drop:wire/payload:2 "5 6 9"
+	dies garbage:wire/payload:2 "5 6 9"
+	dies die:update_weights_from_distributed:2 "4 6 9"
+	dies drop:update_weights_from_distributed:1 "4 5 6 9"
+	dies hang:wire/payload:2 "9 10"
+}
+
+@test "a peer dies or stops when the group is destroyed" {
+	local kind
+	for kind in die drop refuse; do
+		dies "$kind:destroy_weights_update_group:1" "0 4 9"
+	done
+	dies hang:destroy_weights_update_group:1 0
+}
+
+@test "a push that is killed leaves nothing that repair does not mend" {
+	gpu_endpoint one --fault slow:wire/payload:2 --fault-delay 3s
+	start push wsync-push small.safetensors "${urls[@]}" --backend nccl --bucket-size 4KiB --load-format none
+	eventually 20 eval '[ "$(look "$url" "j[\"totals\"][\"updates\"]")" = 1 ]'
+	kill -KILL "$pid"
+	wait "$pid" || true
+	try wsync-ctl repair --again
+	expect_status 0
+	nobody_is_left
+	[ "$(look "$url" 'j["totals"]["distinct"]')" = 5 ]
+}
+
+@test "a GPU out of memory, at each allocation of the endpoint" {
+	of_the_double
+	local n call
+	for call in cuMemAlloc_v2 cuMemHostAlloc; do
+		for n in 0 1; do
+			urls=()
+			FAKE_CUDA_REFUSE="$call $n 2" gpu_endpoint "e-$call-$n"
+			push --load-format none
+			in_time
+			[ "$n" = 1 ] && [ "$call" = cuMemAlloc_v2 ] && [ "$status" = 0 ] && continue # one was enough
+			[[ $status = [569] ]] || explain "$call $n: expected status 5, 6 or 9"
+			err_has 'CUDA_ERROR_OUT_OF_MEMORY'
+			nobody_is_left
+		done
+	done
+}
+
+@test "a GPU out of memory, at each allocation of the push" {
+	of_the_double
+	local n call
+	gpu_endpoint one
+	for call in cuMemAlloc_v2 cuMemHostAlloc; do
+		for n in 0 1; do
+			FAKE_CUDA_REFUSE="$call $n 2" push --load-format none
+			in_time
+			[[ $status = [79] ]] || explain "$call $n: expected status 7 or 9"
+			err_has 'CUDA_ERROR_OUT_OF_MEMORY'
+			nobody_is_left
+		done
+	done
+}
+
+@test "NCCL fails at the endpoint, at each call" {
+	of_the_double
+	local call
+	for call in ncclCommInitRankConfig ncclCommGetAsyncError ncclBroadcast; do
+		urls=()
+		FAKE_NCCL_REFUSE="$call 0 3" gpu_endpoint "e-$call"
+		push
+		in_time
+		[[ $status = [569] ]] || explain "$call: expected status 5, 6 or 9"
+		nobody_is_left
+	done
+}
