@@ -62,7 +62,7 @@ bare() { try env -i PATH=/usr/bin:/bin WSYNC_TEST_PYTHON=/nowhere/python "$@"; }
 
 @test "what fails, dies, says too little or never ends is a failure, and shown" {
 	mkdir -p tree/tests/gpu tree/build/tests/gpu
-	cp "$repo/tests/gpu/check.py" tree/tests/gpu
+	cp "$repo"/tests/gpu/{check,loopback}.py tree/tests/gpu
 	local t=tree/build/tests/gpu
 	printf '#!/bin/sh\necho 1..2\necho ok 1 - good\necho not ok 2 - bad\necho why >&2\nexit 1\n' >$t/test_a_gpu
 	printf '#!/bin/sh\necho 1..2\necho ok 1 - good\nkill -SEGV $$\n' >$t/test_b_gpu

@@ -6,7 +6,9 @@ Runs where there is Python 3 and nothing else, from the tree or from a kit (test
 every test says so, as a skip, and that is no failure. The report, RESULTS.md, is written anew after each
 program, so that a run which is ended half-way leaves what it had; beside it lies the whole output, log.txt.
 
-WSYNC_TEST_CUDA names another libcuda, WSYNC_TEST_PYTHON an interpreter whose torch has CUDA (python3).
+WSYNC_TEST_CUDA names another libcuda, WSYNC_TEST_PYTHON an interpreter whose torch has CUDA (python3), and
+WSYNC_NCCL_LIB a libnccl for tests without torch (that torch's). Files of bats whose head speaks of
+WSYNC_TEST_CUDA run here too, on the real libraries.
 """
 import argparse
 import contextlib
@@ -16,11 +18,14 @@ import os
 import platform
 import queue
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+
+import loopback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TREE = os.path.dirname(os.path.dirname(HERE))
@@ -29,6 +34,18 @@ PYTHON = os.environ.get("WSYNC_TEST_PYTHON", "python3")
 CUDA = os.environ.get("WSYNC_TEST_CUDA") or "libcuda.so.1"
 RESULT = re.compile(r"(not )?ok\b *\d* *-? *(.*)")
 PLAN = re.compile(r"1\.\.(\d+)(?: *# *SKIP *(.*))?")
+NCCL = """
+import importlib.util, os
+for name in 'nvidia.nccl', 'torch':
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        continue
+    for place in spec and spec.submodule_search_locations or ():
+        file = os.path.join(place, 'lib', 'libnccl.so.2')
+        if os.path.exists(file):
+            raise SystemExit(print(file))
+"""
 TORCH = """
 import json, platform, torch
 nccl = torch.cuda.is_available() and torch.cuda.nccl.version()
@@ -75,6 +92,8 @@ def machine():
         facts += [(k, v or "none") for k, v in json.loads(torch.split("\n")[-1]).items()]
     else:
         facts.append(("torch", "none in " + PYTHON))
+    nccl = find_nccl()
+    facts.append(("NCCL", "%s, %s" % (version_of(nccl), nccl) if nccl else "none"))
     with contextlib.suppress(OSError):
         with open("/proc/cpuinfo", encoding="utf-8") as f:
             names = [line.split(":")[1].strip() for line in f if line.startswith("model name")]
@@ -82,6 +101,17 @@ def machine():
     facts.append(("kernel, libc", "%s, %s" % (platform.release(), " ".join(platform.libc_ver()))))
     facts.append(("wsync", made_of() or "of no known commit"))
     return [(k, "".join(c if c.isprintable() else "?" for c in v)) for k, v in facts]
+
+
+def find_nccl():
+    """For tests without torch: what is named, else that torch's; "" where there is none."""
+    return os.environ.get("WSYNC_NCCL_LIB") or said_by([PYTHON, "-c", NCCL], 60) or ""
+
+
+def version_of(nccl):
+    return said_by([sys.executable, "-c", "import ctypes, sys\nn = ctypes.c_int()\n"
+                    "ctypes.CDLL(sys.argv[1]).ncclGetVersion(ctypes.byref(n))\n"
+                    "print('%d.%d.%d' % (n.value // 10000, n.value // 100 % 100, n.value % 100))", nccl], 60)
 
 
 def made_of():
@@ -162,11 +192,25 @@ def end_group(child):
             child.wait(seconds)
 
 
-def run(program, seconds, each):
-    """each() is called with every result as it comes."""
-    argv = [sys.executable, "-u", program.path] if program.path.endswith(".py") else [program.path]
-    env = dict(os.environ, BUILD=os.path.relpath(BUILD, TREE), WSYNC_TEST_CUDA=CUDA, WSYNC_TEST_PYTHON=PYTHON,
+def command(path):
+    if path.endswith(".py"):
+        return [sys.executable, "-u", path]
+    if path.endswith(".bats"):
+        return [shutil.which(os.path.join(TREE, "bats/bin/bats")) or "bats", "--tap", path]
+    return [path]
+
+
+def environment():
+    env = dict(loopback.ENVIRONMENT, **os.environ)
+    env.update(BUILD=os.path.relpath(BUILD, TREE), WSYNC_TEST_CUDA=CUDA, WSYNC_TEST_PYTHON=PYTHON,
                CMOCKA_MESSAGE_OUTPUT="TAP", PYTHONDONTWRITEBYTECODE="1")
+    nccl = find_nccl()
+    return dict(env, WSYNC_NCCL_LIB=nccl) if nccl else env
+
+
+def run(program, seconds, env, each):
+    """each() is called with every result as it comes."""
+    argv = command(program.path)
     began = time.monotonic()
     try:
         child = subprocess.Popen(argv, env=env, cwd=TREE, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -236,11 +280,27 @@ def keep(folder, name, text):
 
 # ---- all of them ----
 
+def wants_gpu(bats):
+    """Whether a file of bats can be told which libcuda to take, as its head says."""
+    with open(bats, encoding="utf-8") as f:
+        return "WSYNC_TEST_CUDA" in f.read(1000)
+
+
+def why_not(program, facts):
+    """A reason to leave a program alone, or None: most find out by themselves."""
+    if not program.path.endswith(".bats"):
+        return None
+    if dict(facts)["GPU"].startswith("none"):
+        return "there is no GPU"
+    return None if shutil.which(command(program.path)[0]) else "bats is not installed"
+
+
 def find(names):
     """The programs in the order of their worth to a run that is ended early: kernels, NCCL, speed."""
     found = [p for pattern in ("test_*_gpu", "bench_*") for p in sorted(glob.glob(os.path.join(BUILD, "tests/gpu", pattern)))
              if os.access(p, os.X_OK) and not p.endswith((".o", ".d"))]
     found += sorted(glob.glob(os.path.join(HERE, "test_*.py"))) + sorted(glob.glob(os.path.join(HERE, "bench_*.py")))
+    found += [p for p in sorted(glob.glob(os.path.join(TREE, "tests/cli/*.bats"))) if wants_gpu(p)]
     found.sort(key=lambda p: os.path.basename(p).startswith("bench_"))
     return [Program(p) for p in found
             if not names or any(os.path.basename(p).startswith(n) for n in names)]
@@ -260,7 +320,7 @@ def main():
         print("\n".join(program.name for program in programs))
         return 0
     until, when = time.monotonic() + args.seconds, time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
-    facts = machine()
+    facts, env = machine(), environment()
     for fact in facts:
         print("# %s: %s" % fact)
     number, log = 0, []
@@ -277,11 +337,12 @@ def main():
             print("%sok %d - %s: %s%s" % ("not " if outcome == "failed" else "", number, program.name, title,
                                           " # SKIP " + why if outcome == "skipped" else ""), flush=True)
         left = until - time.monotonic()
-        if left < 5:
-            program.cases.append(("skipped", "all of it", "no time is left"))
+        why_skip = "no time is left" if left < 5 else why_not(program, facts)
+        if why_skip:
+            program.cases.append(("skipped", "all of it", why_skip))
             each("")
             continue
-        why = run(program, min(left, args.each), each)
+        why = run(program, min(left, args.each), env, each)
         if why:
             program.cases.append(("failed", "the program ends well", why))
             each("")

@@ -30,6 +30,19 @@ for dir in tests/gpu tests/peers tests/cli; do
     cp -p "$dir"/*.py "$kit/$dir"
 done
 [ ! -d cmd/python ] || cp -Rp cmd/python "$kit/cmd"
+# What is written in bats, with bats, which is shell; python3 may be anywhere there.
+for file in tests/cli/*.bats; do
+    if head -c 1000 "$file" | grep -q WSYNC_TEST_CUDA; then cp -p "$file" tests/cli/helpers.bash "$kit/tests/cli"; fi
+done
+find "$kit/tests/cli" -name '*.ba*' -exec sed -i 's|/usr/bin/python3|python3|g' {} +
+bats=$(realpath "$(command -v bats || echo /usr/bin/bats)")
+bats=${BATS_ROOT:-${bats%/bin/*}} # within bats, the command is another
+if [ -e "$bats/libexec/bats-core" ]; then
+    for dir in bin/bats lib/bats-core libexec/bats-core; do
+        mkdir -p "$kit/bats/${dir%/*}"
+        cp -Rp "$bats/$dir" "$kit/bats/$dir"
+    done
+fi
 rm -rf "$kit"/*/*/__pycache__
 cat >"$kit/check.sh" <<'EOS'
 #!/bin/sh

@@ -12,23 +12,22 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "peers"))
 import lib  # noqa: E402
+import check  # noqa: E402
+import loopback  # noqa: E402
 
 PYTHON = os.environ.get("WSYNC_TEST_PYTHON", "python3")
 DEVICE = os.environ.get("WSYNC_TEST_DEVICE", "cuda:0")
 ON_CPU = DEVICE == "cpu"
 OVER = ["--backend", "gloo"] if ON_CPU else ["--backend", "nccl", "--nccl-from", PYTHON]
-ENVIRONMENT = {
-    "NCCL_HOSTID": "sender", "NCCL_CUMEM_ENABLE": "0", "NCCL_NVLS_ENABLE": "0",
-    # Sockets over loopback, whatever networks the machine has; no plugin is asked, no fabric looked for.
-    "NCCL_SOCKET_IFNAME": "lo", "NCCL_SOCKET_FAMILY": "AF_INET", "NCCL_NET": "Socket", "NCCL_IB_DISABLE": "1",
-    "NCCL_NET_PLUGIN": "none", "NCCL_MNNVL_ENABLE": "0",
+ENVIRONMENT = dict(loopback.ENVIRONMENT, **{
+    "NCCL_HOSTID": "sender",
     # What NCCL has to say lies beside what the receivers say, and is shown where a case fails.
     "NCCL_DEBUG": "WARN", "NCCL_DEBUG_FILE": lib.scratch("nccl-%p.err"),
     "TORCH_CPP_LOG_LEVEL": "WARNING",
     # A server whose peer died may not linger to write a report of it.
     "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
     "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "USE_LIBUV": "0",
-}
+})
 
 
 def begin():
@@ -49,3 +48,11 @@ def begin():
 def receivers(tps, *options):
     """Torch endpoints on the GPU, of these many ranks each."""
     return lib.Receivers("any", tps, options=("--device", DEVICE) + options, python=PYTHON)
+
+
+def nccl():
+    """The libnccl of that torch."""
+    path = check.find_nccl()
+    if not path:
+        raise lib.Skip("%s has no libnccl.so.2" % PYTHON)
+    return path

@@ -106,21 +106,6 @@ def death(fix):
     peers.stop()
 
 
-@suite.case("two ranks of one GPU are refused without the trick")
-def one_gpu(fix):
-    if ON_CPU:
-        raise lib.Skip("only NCCL minds")
-    peers = fix.receivers([1])
-    os.environ["NCCL_HOSTID"] = "receiver-%d" % peers.endpoints[0].ranks[0]
-    try:
-        result = lib.push(peers.endpoints, [make("plain", PLAIN)], *OVER, "--init-timeout", "60",
-                          "--bucket-timeout", "60", seconds=150)
-    finally:
-        os.environ["NCCL_HOSTID"] = "sender"
-    assert result.rc == 6 and "NCCL" in result.stderr, result
-    peers.stop()
-
-
 class Fixture:
     def __init__(self):
         on_torch.begin()
