@@ -6,6 +6,7 @@
 #include "main.h"
 #include "naming.h"
 #include "pushing.h"
+#include "relay.h"
 #include "run.h"
 #include "targets.h"
 #include "transforming.h"
@@ -146,6 +147,7 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 	char state[PUSHING_PATH];
 	(void)args;
 	ws_buf_init(&registry, PUSHING_PATH);
+	relay_start(ui);
 	ui_begin(ui);
 	pushing_apply(&cfg.pushing, &o.push);
 	if (targets_read_key(&t, &cfg.common, ui, err) == 0) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "run.h"
 
+#include "relay.h"
 #include "ui.h"
 
 #include <errno.h>
@@ -138,6 +139,7 @@ int run_exit(int status)
 {
 	if (check_stdout() && status == 0)
 		status = WS_ESYSTEM;
+	relay_finish();
 	if (received) {
 		signal(received, SIG_DFL);
 		raise(received);

@@ -308,3 +308,10 @@ number() { grep -o "\"$1\":[0-9]*" <<<"$out" | head -n 1 | cut -d: -f2; }
 	lock round-1 '{}'
 	out_has '"had":[1]'
 }
+
+@test "a gateway whose output nobody reads goes on, and says later what it left out" {
+	try /usr/bin/python3 "$repo/tests/cli/unread.py" "$one" "$scratch/ckpt"
+	expect_status 0
+	[[ $out =~ ^stdout\ [1-9] ]] || explain "stdout: nothing was left out"
+	[[ $out =~ stderr\ [1-9] ]] || explain "stderr: nothing was left out"
+}

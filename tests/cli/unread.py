@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""unread.py - a gateway whose stdout and stderr are pipes that nobody reads: unread.py ENDPOINT CHECKPOINT
+
+Syncs until both pipes have been full for long, then reads them. What was left out is told of, and what was
+not is whole. Prints how many lines of each were left out."""
+import fcntl
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+
+SYNCS, F_SETPIPE_SZ = 48, 1031
+endpoint, checkpoint = sys.argv[1:]
+pipes = [os.pipe(), os.pipe()]
+for _, end in pipes:
+    fcntl.fcntl(end, F_SETPIPE_SZ, 4096)
+
+
+def read(end, into):
+    while chunk := os.read(end, 65536):
+        into += chunk
+
+
+def ask(path, body):
+    request = urllib.request.Request(gateway + path, json.dumps(body).encode())
+    answer = json.load(urllib.request.urlopen(request, timeout=20))
+    assert answer["success"], answer
+
+
+def first_lines(end):
+    text = b""
+    while b'"ready"' not in text or not text.endswith(b"\n"):
+        text += os.read(end, 1)
+    return text
+
+
+process = subprocess.Popen(["wsync-gateway", "--listen", "127.0.0.1:0", "-vv", "--json", "--bucket-size", "1KiB"],
+                           stdin=subprocess.DEVNULL, stdout=pipes[0][1], stderr=pipes[1][1])
+try:
+    texts = [bytearray(first_lines(pipes[0][0])), bytearray()]
+    gateway = re.search(rb'"url":"([^"]*)"', texts[0])[1].decode()
+    host, port = endpoint.removeprefix("http://").split(":")
+    ask("/add_inference_endpoint", {"host": host, "port": int(port)})
+    for _ in range(SYNCS):
+        ask("/sync_inference_weights", {"source": checkpoint})
+    for _, end in pipes:
+        os.close(end)
+    readers = [threading.Thread(target=read, args=(pipes[i][0], texts[i])) for i in range(2)]
+    for reader in readers:
+        reader.start()
+    ask("/sync_inference_weights", {"source": checkpoint})
+    began = time.monotonic()
+    process.terminate()
+    process.wait(10)
+    assert time.monotonic() - began < 5
+    for reader in readers:
+        reader.join(10)
+finally:
+    process.kill()
+    process.wait()
+
+lines = [json.loads(line) for line in texts[0].splitlines()]
+assert lines[-1]["type"] == "end", lines[-1]
+words = re.compile(r"(\d+) lines were left out here")
+told = [line["message"] for line in lines if line["type"] == "warning"]
+print("stdout", sum(int(words.search(text)[1]) for text in told))
+print("stderr", sum(int(n) for n in words.findall(texts[1].decode())))
