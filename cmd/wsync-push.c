@@ -2,6 +2,7 @@
 /* wsync-push.c - options in, one library call, events out. */
 #include "main.h"
 #include "naming.h"
+#include "push/measuring.h"
 #include "push/tracing.h"
 #include "pushing.h"
 #include "run.h"
@@ -27,6 +28,7 @@ static struct {
 	struct pushing pushing;
 	const char *pool, *weight_version, *asleep, *prove_flush, *lock, *lock_key_file;
 	struct tracing tracing;
+	struct measuring measuring;
 	unsigned sender, senders;
 	unsigned verify;
 	bool from_stdin, dry_run;
@@ -89,6 +91,7 @@ static const struct opt opts[] = {
 	OPT_DURATION('t', "timeout", &cfg.timeout_ns, "for the whole push (none)"),
 	OPT_GROUP("What it leaves behind"),
 	OPT_STRING(0, "trace", "FILE", &cfg.tracing.file, "write what ran when: Chrome trace events, for Perfetto and chrome://tracing"),
+	OPT_STRING(0, "metrics", "FILE", &cfg.measuring.file, "write how it went, as Prometheus reads it from a textfile collector"),
 	OPT_COMMON(&cfg.common),
 	OPT_PROGRESS(&cfg.common),
 	OPT_END,
@@ -115,10 +118,10 @@ static void emit_start(struct ui *ui, size_t n_endpoints)
 	ui->sink.event(ui->sink.ctx, &ev);
 }
 
-static void emit_end(struct ui *ui, enum ws_event_type type, const struct ws_ev_end *end)
+static void emit_end(enum ws_event_type type, const struct ws_ev_end *end)
 {
 	const struct ws_event ev = { .type = type, .end = *end };
-	ui->sink.event(ui->sink.ctx, &ev);
+	cfg.measuring.sink.event(cfg.measuring.sink.ctx, &ev);
 }
 
 static int push_once(struct ws_push *p, const struct opt_args *args, struct ui *ui,
@@ -130,7 +133,7 @@ static int push_once(struct ws_push *p, const struct opt_args *args, struct ui *
 	ws_push_finish(p, &end);
 	end.source = NULL;
 	tracing_write(&cfg.tracing, ui);
-	emit_end(ui, WS_EV_END, &end);
+	emit_end(WS_EV_END, &end);
 	return rc;
 }
 
@@ -167,7 +170,7 @@ static int push_lines(struct ws_push *p, struct ui *ui, struct ws_err *err)
 			failed++;
 			code = e.code;
 		}
-		emit_end(ui, WS_EV_RESULT, &end);
+		emit_end(WS_EV_RESULT, &end);
 		sum.n_results++;
 		sum.bytes += end.bytes;
 		sum.wire_bytes += end.wire_bytes;
@@ -189,7 +192,7 @@ static int push_lines(struct ws_push *p, struct ui *ui, struct ws_err *err)
 	sum.ok = err->code == WS_OK;
 	sum.err = sum.ok ? NULL : err;
 	tracing_write(&cfg.tracing, ui);
-	emit_end(ui, WS_EV_END, &sum);
+	emit_end(WS_EV_END, &sum);
 	return sum.ok ? 0 : -1;
 }
 
@@ -250,7 +253,7 @@ static int push(const struct opt_args *args, const struct targets *targets, stru
 		.list_tensors = cfg.dry_run || cfg.common.verbose > 0, .api_key = targets->api_key,
 		.connect_ns = cfg.connect_ns,
 		.timeout_ns = cfg.timeout_ns == WS_FOREVER ? 0 : cfg.timeout_ns,
-		.sink = ui->sink, .log = &ui->log, .trace = cfg.tracing.trace, .cancel = &run_cancel,
+		.sink = cfg.measuring.sink, .log = &ui->log, .trace = cfg.tracing.trace, .cancel = &run_cancel,
 	};
 	struct ws_push *p = NULL;
 	struct again again = { 0 };
@@ -295,7 +298,7 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 	/* Of several senders of one group only the first speaks with endpoints. */
 	const bool follows = cfg.sender > 1 && !cfg.lock && cfg.pushing.protocol == WS_PROTOCOL_EP_SCATTER;
 	struct targets targets = { 0 };
-	int rc = tracing_begin(&cfg.tracing, err);
+	int rc = measuring_begin(&cfg.measuring, ui, err) || tracing_begin(&cfg.tracing, err) ? -1 : 0;
 	if (rc == 0)
 		rc = follows ? targets_read_key(&targets, &cfg.common, ui, err) :
 		     targets_find(&targets, &cfg.endpoints, cfg.pool, &cfg.common, optional, ui, err);
@@ -305,6 +308,7 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 	}
 	targets_free(&targets);
 	tracing_end(&cfg.tracing, ui);
+	measuring_end(&cfg.measuring, err, cfg.dry_run);
 }
 
 int main(int argc, char **argv)

@@ -27,7 +27,7 @@ _wsync_options() {
 		--master-address=ANY --master-port=ANY --group-name=ANY --state-dir=FILE
 		--lock-wait=ANY
 		--connect-timeout=ANY --init-timeout=ANY --bucket-timeout=ANY --timeout=ANY -t=ANY
-		--trace=FILE --progress=auto|none" ;;
+		--trace=FILE --metrics=FILE --progress=auto|none" ;;
 	wsync-list-weights) echo "
 		--include=TENSOR --exclude=TENSOR --format=table|names|tsv --hash
 		--as-sent --runtime --config=FILE --map=FILE --sharded=tp=2|tp=4|tp=8

@@ -107,6 +107,7 @@ __wsync push,verify,gateway,bench -l bucket-timeout -x -d 'for one bucket'
 __wsync push,verify,gateway,bench -l lock-wait -x -d 'for another push at the same server to end'
 __wsync push,gateway -s t -l timeout -x -d 'for the whole push'
 __wsync push -l trace -r -F -d 'write what ran when'
+__wsync push -l metrics -r -F -d 'write how it went'
 __wsync push,verify -l progress -x -a 'auto none' -d 'draw a progress line'
 
 __wsync list-weights -l format -x -a 'table names tsv' -d 'how to print the list'

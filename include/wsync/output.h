@@ -17,6 +17,8 @@ extern "C" {
 int ws_output_check(const char *path, struct ws_err *err);
 /* With the modes that the user's umask leaves. A link is followed. */
 int ws_output_write(const char *path, const struct ws_buf *bytes, struct ws_err *err);
+/* What is there, at most out->max bytes of it; -1: nothing that could be read. */
+int ws_output_read(const char *path, struct ws_buf *out);
 
 #ifdef __cplusplus
 }

@@ -66,3 +66,8 @@ int ws_output_write(const char *path, const struct ws_buf *bytes, struct ws_err 
 	free(tmp);
 	return rc;
 }
+
+int ws_output_read(const char *path, struct ws_buf *out)
+{
+	return ws_file_read(path, out, NULL);
+}
