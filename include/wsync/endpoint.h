@@ -73,6 +73,7 @@ struct ws_endpoint_info {
 	char quantization[32];    /* "" none, or that of its checkpoint */
 	char load_format[32];     /* "auto"; "flash_rl": what it is sent becomes FP8 there */
 	bool keeps_anything;      /* wsync-endpoint without a model: it has no types of its own */
+	char nccl_version[32];    /* "2.28.9"; wsync-endpoint tells it, real servers as yet do not */
 	bool quant_override;      /* its arguments say a quantization_config of their own */
 	char kv_cache_dtype[32];
 	char weight_version[128];

@@ -62,6 +62,7 @@ void ws_endpoint_decode_server_info(const struct ws_json *root, struct ws_endpoi
 	take_text(root, "quantization", info->quantization, sizeof info->quantization);
 	take_text(root, "load_format", info->load_format, sizeof info->load_format);
 	info->keeps_anything = ws_json_get_bool(root, "keeps_anything", false); /* ours */
+	take_text(root, "nccl_version", info->nccl_version, sizeof info->nccl_version); /* ours */
 	const char *override = ws_json_get_string(root, "json_model_override_args", "");
 	info->quant_override = strstr(override, "\"quantization_config\"") != NULL;
 	take_dtype(root, "kv_cache_dtype", info->kv_cache_dtype, sizeof info->kv_cache_dtype);

@@ -53,6 +53,16 @@ int push_check_ranks(const struct ws_endpoint_info *info, struct ws_err *err)
 	return 0;
 }
 
+/* From 2.23 on NCCL refuses ranks of different versions when they join; before that they hang or get garbage. */
+static int check_nccl(const struct ws_push *p, const struct ws_endpoint_info *info, struct ws_err *err)
+{
+	if (!p->nccl_version[0] || !info->nccl_version[0] || strcmp(p->nccl_version, info->nccl_version) == 0)
+		return 0;
+	ws_err_set(err, WS_EDATA, "%s has NCCL %s, and %s was loaded here", info->url, info->nccl_version,
+	           p->nccl_version);
+	return ws_err_hint(err, "all ranks must have one version: load the servers' own by --nccl-lib or --nccl-from");
+}
+
 int push_connect(struct ws_push *p, struct ws_err *err)
 {
 	const size_t n = p->opts.n_endpoints;
@@ -85,7 +95,8 @@ int push_connect(struct ws_push *p, struct ws_err *err)
 		return -1;
 	for (size_t i = 0; i < n; i++) {
 		ws_endpoint_assume(&p->infos[i], p->opts.lineage);
-		if (!p->protocol->any_ranks && push_check_ranks(&p->infos[i], err))
+		if ((!p->protocol->any_ranks && push_check_ranks(&p->infos[i], err)) ||
+		    check_nccl(p, &p->infos[i], err))
 			return ws_err_where(err, NULL, p->endpoints[i].url);
 	}
 	p->known = true;

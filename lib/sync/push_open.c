@@ -4,6 +4,7 @@
 
 #include "nccl.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -151,6 +152,20 @@ static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 	return 0;
 }
 
+/* For comparing it with what endpoints say of theirs. */
+static int note_nccl(struct ws_push *p, struct ws_err *err)
+{
+	const struct ws_nccl_opts opts = { .library = p->gpu.nccl };
+	struct ws_nccl *nccl = NULL;
+	if (p->opts.backend != WS_BACKEND_NCCL)
+		return 0;
+	if (ws_nccl_open(&opts, &nccl, err))
+		return -1;
+	snprintf(p->nccl_version, sizeof p->nccl_version, "%s", ws_nccl_version_text(nccl));
+	ws_nccl_close(nccl);
+	return 0;
+}
+
 /* What this machine lacks is said before anybody is spoken to. */
 static int check_transport(struct ws_push *p, struct ws_err *err)
 {
@@ -167,7 +182,7 @@ static int check_transport(struct ws_push *p, struct ws_err *err)
 		p->gpu.nccl = p->nccl_path;
 	}
 	if (p->transport->check(&p->gpu, err) == 0)
-		return 0;
+		return note_nccl(p, err);
 	if (err && !err->hint[0])
 		ws_err_hint(err, "--backend gloo needs no GPU here and feeds servers with GPUs too");
 	return -1;

@@ -48,6 +48,7 @@ struct ws_push {
 	const struct ws_transport_ops *transport;
 	struct ws_transport_gpu gpu;
 	char *nccl_path;                   /* of the Python that was asked; NULL: none was */
+	char nccl_version[32];             /* of the library here; "": NCCL is not used */
 	const struct push_protocol *protocol;
 	struct push_endpoint *endpoints;   /* opts.n_endpoints of them, as everything below */
 	struct ws_endpoint_info *infos;

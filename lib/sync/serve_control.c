@@ -5,6 +5,7 @@
  * Pause and continue answer with a "status" and no "success", flush with plain text: so do the
  * servers. */
 #include "serve_call.h"
+#include "serve_gpu.h"
 #include "serve_lineage.h"
 #include "serve_model.h"
 
@@ -127,6 +128,8 @@ void ws_serve_route_server_info(struct ws_serve_call *c)
 	ws_jw_str(&jw, "quantization", s->quantization);
 	if (!s->model)
 		ws_jw_bool(&jw, "keeps_anything", true); /* ours: it has no types of its own */
+	if (s->gpus && s->gpus->nccl)
+		ws_jw_str(&jw, "nccl_version", ws_nccl_version_text(s->gpus->nccl)); /* ours too */
 	ws_jw_str(&jw, "kv_cache_dtype", "auto");
 	ws_jw_str(&jw, "attention_backend", "torch_native");
 	ws_jw_str(&jw, "sampling_backend", "pytorch");

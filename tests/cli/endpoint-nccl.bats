@@ -202,13 +202,21 @@ nobody_is_left() {
 	local init
 	for init in lazy eager; do
 		urls=()
-		FAKE_NCCL_VERSION=22304 gpu_endpoint "$init" --nccl-init "$init"
+		# As a real server, which does not tell its version.
+		FAKE_NCCL_VERSION=22304 FAKE_NCCL_TELLS=22809 gpu_endpoint "$init" --nccl-init "$init"
 		push
 		in_time
 		[[ $status = [56] ]] || explain "expected status 5 or 6"
 		err_has 'Mismatched NCCL version detected'
 		nobody_is_left
 	done
+	urls=()
+	FAKE_NCCL_VERSION=22304 gpu_endpoint tells
+	push
+	expect_status 6
+	err_has "$url has NCCL 2.23.4, and 2.28.9 was loaded here"
+	[ "$(look "$url" '[r for r in j["requests"] if "init_weights" in str(r)]')" = "[]" ] || explain "it was asked to join"
+	nobody_is_left
 }
 
 @test "two ranks on one GPU are refused at both ends, unless one is told to be elsewhere" {

@@ -29,10 +29,10 @@ bare() { try env -i PATH=/usr/bin:/bin WSYNC_TEST_PYTHON=/nowhere/python "$@"; }
 	[ "$(du -sm "$kit" | cut -f 1)" -lt 64 ]
 	[ -z "$(find "$kit" -type l)" ]
 	ldd "$kit"/build/bin/* "$kit"/build/tests/gpu/* >libraries
-	! grep 'not found' libraries
+	[ -z "$(grep 'not found' libraries)" ]
 	# Of the machine's own there is libc, and nothing else.
 	awk '$3 ~ /^\// { print $3 }' libraries | grep -v "^$kit/build/bin/../lib/\|^$kit/build/tests/gpu/../../lib/" | sort -u >own
-	! grep -v '/lib\(c\|m\|dl\|rt\|pthread\|resolv\)\.so' own
+	[ -z "$(grep -v '/lib\(c\|m\|dl\|rt\|pthread\|resolv\)\.so' own)" ]
 	grep -q 'a kit for .* and glibc 2' "$kit/KIT"
 }
 

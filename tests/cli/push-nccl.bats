@@ -107,6 +107,21 @@ push() { try wsync-push small.safetensors -e "$url" --backend nccl --verify none
 	err_has './python has no libnccl.so.2'
 }
 
+@test "an endpoint that tells another version is refused before it is asked for anything" {
+	with_doubles
+	canned server '/server_info=200:{"tp_size":2,"dtype":"bfloat16","version":"0.5.9","nccl_version":"2.27.5"}' \
+		'/model_info=200:{"weight_version":"7"}' '/openapi.json=404:no'
+	push --json
+	expect_status 6
+	err_has "$url has NCCL 2.27.5, and 2.28.9 was loaded here"
+	err_has 'hint: all ranks must have one version'
+	[ "$(json 'lines[-1]["error"]["code"], lines[-1]["exit"]')" = "('data', 6)" ] || explain "another end"
+	[ "$(grep -c 'POST' server.out)" = 0 ] || explain "something was asked of it"
+	# Over gloo nobody minds.
+	try wsync-push small.safetensors -e "$url" --verify none
+	err_lacks 'NCCL'
+}
+
 @test "what servers set for NCCL is set here too, unless the user did" {
 	with_doubles
 	server

@@ -44,6 +44,7 @@ static struct {
 	char failing[64];
 	unsigned after, busy;
 	int rc, broken, version;
+	int told; /* when asked; 0: the truth */
 	bool hanging;
 	char mistake[128];
 	struct comm *comms;
@@ -139,16 +140,20 @@ EXPORT extern const struct fake_nccl fake_nccl;
 const struct fake_nccl fake_nccl = { reset, refuse, set_version, set_busy, set_hanging, set_broken,
 	                             record, live, mistake, received };
 
-/* For programs, which no test can speak to. FAKE_NCCL_REFUSE="ncclBroadcast 3 6" is refuse() of that. */
+/* For programs, which no test can speak to. FAKE_NCCL_REFUSE="ncclBroadcast 3 6" is refuse() of that.
+ * FAKE_NCCL_TELLS: the version that a program is told, whatever ranks find out of each other. */
 __attribute__((constructor)) static void read_environment(void)
 {
 	const char *version = getenv("FAKE_NCCL_VERSION"), *text = getenv("FAKE_NCCL_REFUSE");
+	const char *told = getenv("FAKE_NCCL_TELLS");
 	char function[64] = "";
 	unsigned n = 0;
 	int rc = 0;
 	fake.together = getenv("FAKE_NCCL_TOGETHER") != NULL;
 	if (version)
 		fake.version = atoi(version);
+	if (told)
+		fake.told = atoi(told);
 	if (text && sscanf(text, "%63s %u %d", function, &n, &rc) == 3)
 		refuse(function, n, rc);
 }
@@ -269,7 +274,7 @@ EXPORT int ncclGetVersion(int *number)
 {
 	LOCKED;
 	CALLED("%s", "");
-	*number = fake.version;
+	*number = fake.told ? fake.told : fake.version;
 	return FAKE_SUCCESS;
 }
 
