@@ -67,7 +67,7 @@ static const struct opt opts[] = {
 static const struct opt_program program = {
 	.name = "wsync-list-weights",
 	.args = "[SOURCE]...",
-	.summary = "List the tensors of a safetensors file, a checkpoint directory, "
+	.summary = "List the tensors of a safetensors file, a checkpoint directory, cuda-ipc:MANIFEST or "
 	           "synthetic:MODEL[:SEED]; without one, those of the running endpoints.",
 	.examples = { "wsync-list-weights ckpt/ --include '*.layers.0.*' --hash",
 	              "wsync-list-weights --endpoint gpu7:30000 --format names",

@@ -101,8 +101,8 @@ static const struct opt_program program = {
 	.name = "wsync-push",
 	.args = "SOURCE...",
 	.summary = "Push model weights into running inference servers.",
-	.notes = "A SOURCE is a .safetensors file, a checkpoint directory or synthetic:MODEL[:SEED]; "
-	         "several are one checkpoint.",
+	.notes = "A SOURCE is a .safetensors file, a checkpoint directory, cuda-ipc:MANIFEST (memory of a trainer's "
+	         "GPUs) or synthetic:MODEL[:SEED]; several are one checkpoint.",
 	.examples = { "wsync-push ckpt/ --weight-version 120",
 	              "wsync-push ckpt/ -e gpu7:30000 -e gpu8:30000 --verify hash --json",
 	              "wsync-push --dry-run synthetic:deepseek-v3" },

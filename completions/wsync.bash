@@ -159,7 +159,7 @@ _wsync_tensors() {
 	local sources=() w
 	for w in "${words[@]:1}"; do
 		case $w in
-		synthetic:* | *.safetensors | *.index.json) sources+=("$w") ;;
+		synthetic:* | cuda-ipc:* | *.safetensors | *.index.json) sources+=("$w") ;;
 		*) [ -d "$w" ] && sources+=("$w") ;;
 		esac
 	done
@@ -174,8 +174,13 @@ _wsync_sources() {
 			synthetic:glm-4.5-air synthetic:gpt-oss-20b" "$1"
 		return
 	fi
+	if [[ $1 == cuda-ipc:* ]]; then
+		_wsync_reply "$(compgen -G "${1#*:}*.json" | sed 's/^/cuda-ipc:/')" "$1"
+		return
+	fi
 	compopt -o filenames 2>/dev/null
-	mapfile -t COMPREPLY < <(compgen -d -- "$1"; compgen -G "$1*.safetensors"; compgen -G "$1*.json")
+	mapfile -t COMPREPLY < <(compgen -d -- "$1"; compgen -G "$1*.safetensors"; compgen -G "$1*.json"
+		[ -n "$1" ] && compgen -W cuda-ipc: -- "$1")
 }
 
 _wsync_faults() {

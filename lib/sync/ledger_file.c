@@ -8,7 +8,7 @@
  *   group             name of the process group, null none
  *   plan_digest       16 hex digits
  *   weight_version    that the push would set, null none
- *   sources           [path or synthetic:...]
+ *   sources           [path, synthetic:... or cuda-ipc:...]
  *   again             {directory, args: [--option=value]}, null: cannot be repeated
  *   endpoints         [{url, phase, state, paused, grouped, middle, version}]; paused, grouped and middle
  *                     (ledger_middle.c, "" none) mean perhaps

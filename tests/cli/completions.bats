@@ -81,6 +81,13 @@ needs_bash() { needs /usr/share/bash-completion/bash_completion; }
 	complete_bash wsync-list-weights synthetic:qwen3-0 | grep -qx qwen3-0.6b
 }
 
+@test "bash: memory of a GPU is a source by its manifest" {
+	needs_bash
+	touch m.json
+	[ "$(complete_bash wsync-push cuda-i | tr '\n' ' ')" = "cuda-ipc: " ]
+	[ "$(complete_bash wsync-push cuda-ipc:m | tr '\n' ' ')" = "m.json " ]
+}
+
 @test "bash: endpoints of the registry" {
 	needs_bash
 	[ -x "$bin/wsync-register" ] || skip "not built"

@@ -22,6 +22,7 @@ flags() {
 		if command -v scdoc >/dev/null; then [ -s "$root/share/man/man1/$p.1" ]; fi
 	done
 	[ -s "$root/share/zsh/site-functions/_wsync" ]
+	python3 -c "import sys; sys.path.append('$root/share/wsync/python'); from wsync_manifest import export"
 }
 
 @test "a program of somebody else compiles and links against the library" {
