@@ -4,10 +4,12 @@
 #include "nccl.h"
 #include "run.h"
 
+#include "wsync/str.h"
+
 #include <string.h>
 
 /* Indexes are the values of the library's enums. */
-const char *const pushing_backends[] = { "auto", "gloo", "nccl", "tensor", "disk", NULL };
+const char *const pushing_backends[] = { "auto", "gloo", "nccl", "tensor", "disk", "ipc", NULL };
 const char *const pushing_protocols[] = { "auto", "update", "session", "two-phase", "receive", "ep-scatter", NULL };
 const char *const pushing_two_phases[] = { "bucket", "whole", NULL };
 const char *const pushing_formats[] = { "auto", "none", "flattened_bucket", "safetensors", NULL };
@@ -18,6 +20,17 @@ const char *const pushing_partials[] = { "resume", "pause", NULL };
 const char *pushing_nccl(const struct pushing *p)
 {
 	return nccl_prepare(p->nccl_lib, p->nccl_from);
+}
+
+int pushing_ipc_device(void *pushing, const char *value, struct ws_err *err)
+{
+	struct pushing *p = pushing;
+	uint64_t n = 0;
+	p->ipc_by_ordinal = strcmp(value, "uuid") != 0;
+	if (p->ipc_by_ordinal && ws_parse_uint(value, 0, 255, "N", &n, NULL))
+		return ws_err_set(err, WS_EUSAGE, "invalid GPU '%s', must be uuid or 0 to 255", value);
+	p->ipc_ordinal = (unsigned)n;
+	return 0;
 }
 
 void pushing_apply(const struct pushing *p, struct ws_push_opts *opts)
@@ -33,6 +46,8 @@ void pushing_apply(const struct pushing *p, struct ws_push_opts *opts)
 	opts->nccl_from = p->nccl_from;
 	opts->nccl_library = p->backend == WS_BACKEND_NCCL ? pushing_nccl(p) : p->nccl_lib;
 	opts->gpu = (unsigned)p->gpu;
+	opts->ipc_by_ordinal = p->ipc_by_ordinal;
+	opts->ipc_ordinal = p->ipc_ordinal;
 	opts->disk_dir = p->disk_dir;
 	opts->disk_path = p->disk_path;
 	opts->disk_keep = (unsigned)p->disk_keep;

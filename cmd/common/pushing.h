@@ -15,6 +15,8 @@ struct pushing {
 	uint64_t master_port, bucket_size, gpu, disk_keep;
 	unsigned backend, protocol, two_phase, format, flush, pause, partial, lineage; /* the library's enums */
 	int64_t init_ns, bucket_ns, lock_wait_ns;
+	bool ipc_by_ordinal;
+	unsigned ipc_ordinal;
 };
 
 #define PUSHING_DEFAULTS { .bucket_size = UINT64_C(512) << 20, .init_ns = 600 * WS_NS_PER_S, \
@@ -26,17 +28,19 @@ extern const char *const pushing_flushes[], *const pushing_pauses[], *const push
 
 #define OPT_PUSHING(p) \
 	OPT_PUSHING_BACKEND(p), \
-	OPT_UINT(0, "gpu", "N", 0, 255, &(p)->gpu, "the GPU that nccl sends from (0)"), \
+	OPT_UINT(0, "gpu", "N", 0, 255, &(p)->gpu, "the GPU that nccl sends from, or whose memory ipc lends (0)"), \
 	OPT_PUSHING_NCCL(p), OPT_PUSHING_REST(p)
 #define OPT_PUSHING_BACKEND(p) \
 	OPT_CHOICE(0, "backend", pushing_backends, &(p)->backend, \
-		"the data plane (auto: gloo; nccl: from a GPU of this machine; tensor: none, for small models; disk: files that servers can read)")
+		"the data plane (auto: gloo; nccl: from a GPU of this machine; ipc: servers of this machine read a GPU's memory; tensor: none, for small models; disk: files that servers can read)")
 #define OPT_PUSHING_NCCL(p) \
 	OPT_STRING(0, "nccl-lib", "FILE", &(p)->nccl_lib, \
 		"the servers' own libnccl.so.2 (default: $WSYNC_NCCL_LIB, else found)"), \
 	OPT_STRING(0, "nccl-from", "PYTHON", &(p)->nccl_from, \
 		"or that of the torch of this interpreter or virtual environment")
 #define OPT_PUSHING_REST(p) \
+	OPT_CALL(0, "ipc-device", "uuid|N", pushing_ipc_device, (p), \
+		"how ipc tells servers which GPU that is: by its UUID, or as number N of those they see (uuid)"), \
 	OPT_STRING(0, "disk-dir", "DIR", &(p)->disk_dir, \
 		"of disk: write what is sent there first, as a checkpoint (default: the servers load SOURCE)"), \
 	OPT_STRING(0, "disk-path", "PATH", &(p)->disk_path, \
@@ -67,6 +71,7 @@ extern const char *const pushing_flushes[], *const pushing_pauses[], *const push
 	OPT_DURATION(0, "bucket-timeout", &(p)->bucket_ns, "for one bucket, pause or flush (10m)"), \
 	OPT_DURATION(0, "lock-wait", &(p)->lock_wait_ns, "for another push at the same server to end (0: refuse at once)")
 
+int pushing_ipc_device(void *pushing, const char *value, struct ws_err *err); /* an opt_call */
 /* The NCCL to load, as the options or the environment say; NULL: where it usually is, or as nccl_from says.
  * Sets for it what inference servers set for theirs. */
 const char *pushing_nccl(const struct pushing *p);

@@ -44,7 +44,7 @@ struct ws_ev_plan {
 	uint64_t bytes;             /* payload of one copy */
 	uint64_t bucket_size;
 	const char *load_format;    /* "none", "flattened_bucket"; of disk "auto", "safetensors" */
-	const char *backend;        /* "gloo", "nccl", "tensor", "disk" */
+	const char *backend;        /* "gloo", "nccl", "tensor", "ipc", "disk" */
 	const char *disk_path;      /* of disk: the directory that is loaded, as it is called here; else NULL */
 	uint64_t disk_bytes;        /* that are written into it, about; 0: it is the source itself */
 	uint64_t gpu_bytes, pinned_bytes; /* at most, that the backend takes here; 0: none */

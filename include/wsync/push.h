@@ -29,9 +29,11 @@ extern "C" {
 
 /* AUTO is gloo. NCCL needs a GPU on our side and a build that has CUDA: WS_EDEVICE where it has not. TENSOR
  * is none: the weights go in HTTP requests, at most 1 GiB of them, in buckets of at most 16 MiB, and
- * protocol is AUTO. DISK is none either: the servers load a checkpoint that they can read, the source
+ * protocol is AUTO. IPC neither: the servers are on this machine and read the weights from the memory of
+ * a GPU here, which is WS_EDEVICE without one. DISK is none either: the servers load a checkpoint that they can read, the source
  * itself, or with disk_dir one that is written there first. */
-enum ws_backend { WS_BACKEND_AUTO, WS_BACKEND_GLOO, WS_BACKEND_NCCL, WS_BACKEND_TENSOR, WS_BACKEND_DISK };
+enum ws_backend { WS_BACKEND_AUTO, WS_BACKEND_GLOO, WS_BACKEND_NCCL, WS_BACKEND_TENSOR, WS_BACKEND_DISK,
+	          WS_BACKEND_IPC };
 enum ws_protocol {
 	WS_PROTOCOL_AUTO,      /* the first of the following that all endpoints take */
 	WS_PROTOCOL_UPDATE,    /* a request for each bucket: /update_weights_from_distributed */
@@ -92,7 +94,9 @@ struct ws_push_opts {
 	enum ws_push_partial on_partial; /* what becomes of an endpoint with half an update */
 	const char *nccl_library;   /* libnccl.so.2: a path, or a name for the loader; NULL: where it usually is */
 	const char *nccl_from;      /* or that of this Python, a program or a virtual environment; NULL: none */
-	unsigned gpu;               /* whose memory NCCL sends from */
+	unsigned gpu;               /* whose memory NCCL sends from, and IPC lends */
+	bool ipc_by_ordinal;        /* of IPC: tell the servers the GPU's number, as they count, not its UUID, */
+	unsigned ipc_ordinal;       /* which is this */
 	const char *master_address; /* NULL: the address this machine uses toward the endpoints */
 	uint16_t master_port;       /* 0: any */
 	const char *group_name;     /* NULL: wsync-<8 hex>, fresh for each group */

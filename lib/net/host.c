@@ -8,6 +8,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <ifaddrs.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
@@ -118,7 +119,7 @@ void ws_sock_name(const struct sockaddr *sa, char *dst, size_t n)
 
 static bool is_loopback(const struct sockaddr *sa)
 {
-	struct sockaddr_storage ss;
+	struct sockaddr_storage ss = { 0 };
 	socklen_t len;
 	if (!unmap(sa, &ss, &len))
 		return false;
@@ -137,6 +138,45 @@ int ws_host_is_loopback(const char *host, bool *loopback, struct ws_err *err)
 		all = all && is_loopback(ai->ai_addr);
 	freeaddrinfo(list);
 	*loopback = all;
+	return 0;
+}
+
+static bool is_same(const struct sockaddr *a, const struct sockaddr *b)
+{
+	struct sockaddr_storage x = { 0 }, y = { 0 };
+	socklen_t len;
+	if (!a || !b || !unmap(a, &x, &len) || !unmap(b, &y, &len) || x.ss_family != y.ss_family)
+		return false;
+	const struct sockaddr_in *x4 = (const struct sockaddr_in *)&x, *y4 = (const struct sockaddr_in *)&y;
+	const struct sockaddr_in6 *x6 = (const struct sockaddr_in6 *)&x, *y6 = (const struct sockaddr_in6 *)&y;
+	return x.ss_family == AF_INET ? x4->sin_addr.s_addr == y4->sin_addr.s_addr :
+	                                memcmp(&x6->sin6_addr, &y6->sin6_addr, sizeof x6->sin6_addr) == 0;
+}
+
+static bool is_ours(const struct sockaddr *sa, const struct ifaddrs *list)
+{
+	bool ours = is_loopback(sa);
+	for (const struct ifaddrs *i = list; i && !ours; i = i->ifa_next)
+		ours = is_same(sa, i->ifa_addr);
+	return ours;
+}
+
+int ws_host_is_local(const char *host, bool *local, struct ws_err *err)
+{
+	struct addrinfo *list = NULL;
+	struct ifaddrs *interfaces = NULL;
+	if (ws_host_resolve(host, 0, false, &list, err))
+		return -1;
+	if (getifaddrs(&interfaces)) {
+		freeaddrinfo(list);
+		return ws_err_errno(err, "this machine's addresses");
+	}
+	bool all = list != NULL;
+	for (const struct addrinfo *ai = list; ai; ai = ai->ai_next)
+		all = all && is_ours(ai->ai_addr, interfaces);
+	freeifaddrs(interfaces);
+	freeaddrinfo(list);
+	*local = all;
 	return 0;
 }
 

@@ -42,6 +42,8 @@ void ws_sock_name(const struct sockaddr *sa, char *dst, size_t n);
 
 /* Every address of host is a loopback address. */
 int ws_host_is_loopback(const char *host, bool *loopback, struct ws_err *err);
+/* Every address of host is one of this machine's: loopback, or of an interface. */
+int ws_host_is_local(const char *host, bool *local, struct ws_err *err);
 /* "", "0.0.0.0", "::", "[::]": binds everywhere, means nothing to a remote peer. */
 bool ws_host_is_wildcard(const char *host);
 /* The address this machine would use to talk to host, as a literal (no packet is sent). */

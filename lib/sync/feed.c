@@ -86,6 +86,17 @@ void ws_feed_drop(struct ws_feed_box *b)
 	b->payloads = NULL;
 	b->n_payloads = b->loaded = 0;
 	b->asked = b->done = (struct ws_feed_at){ 0 };
+	if (b->lent)
+		ws_feed_lend(b, 0, 0);
+}
+
+void ws_feed_lend(struct ws_feed_box *b, ws_devptr at, uint64_t capacity)
+{
+	if (!b->lent)
+		ws_gpu_free(b->feed->gpu, b->at);
+	b->lent = capacity > 0;
+	b->at = at;
+	b->capacity = capacity;
 }
 
 uint64_t ws_feed_after(uint64_t place, const struct ws_payload *p)

@@ -28,6 +28,7 @@ struct ws_feed_box {
 	struct ws_feed *feed;
 	ws_devptr at;
 	uint64_t capacity;                  /* bytes of the GPU; as many as the largest bucket had */
+	bool lent;                          /* until it is dropped */
 	const struct ws_payload *payloads;  /* borrowed; NULL: the box is free */
 	size_t n_payloads;
 	size_t loaded;                      /* payloads that are here, once the stream is past them */
@@ -58,6 +59,8 @@ void ws_feed_notice(struct ws_feed *f);
 
 /* The box that has these payloads, or a free one that will. */
 struct ws_feed_box *ws_feed_box(struct ws_feed *f, const struct ws_payload *payloads, size_t n);
+/* Memory for a free box, enough for its payloads and not its own. */
+void ws_feed_lend(struct ws_feed_box *b, ws_devptr at, uint64_t capacity);
 void ws_feed_drop(struct ws_feed_box *b); /* its payloads, which nobody reads any more; the memory stays */
 /* Has payload number `loaded` brought next, in whole or not at all. Those behind it are begun. */
 int ws_feed_load(struct ws_feed *f, struct ws_feed_box *b, ws_deadline until, const struct ws_cancel *cancel,

@@ -2,6 +2,7 @@
 /* push_open.c - a push before its first run and after its last: what the options say, and what is held. */
 #include "push_protocol.h"
 
+#include "lend.h"
 #include "nccl.h"
 
 #include <stdio.h>
@@ -28,6 +29,7 @@ static int take_opts(struct ws_push *p, const struct ws_push_opts *opts, struct 
 	p->opts.bucket_ns = opts->bucket_ns > 0 ? opts->bucket_ns : 600 * WS_NS_PER_S;
 	p->transport = opts->backend == WS_BACKEND_NCCL     ? &ws_transport_nccl
 	               : opts->backend == WS_BACKEND_TENSOR ? &push_tensor_transport
+	               : opts->backend == WS_BACKEND_IPC    ? &push_ipc_transport
 	               : opts->backend == WS_BACKEND_DISK   ? &push_disk_transport : &ws_transport_gloo;
 	p->protocol = push_protocol_asked(opts->protocol);
 	if (opts->backend == WS_BACKEND_TENSOR) {
@@ -35,6 +37,8 @@ static int take_opts(struct ws_push *p, const struct ws_push_opts *opts, struct 
 		if (!p->opts.bucket_size || p->opts.bucket_size > TENSOR_BUCKET)
 			p->opts.bucket_size = TENSOR_BUCKET;
 	}
+	if (opts->backend == WS_BACKEND_IPC)
+		p->protocol = &push_ipc;
 	if (opts->backend == WS_BACKEND_DISK) {
 		p->protocol = &push_disk;
 		if (!opts->disk_dir)
@@ -124,10 +128,12 @@ static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 		return ws_err_set(err, WS_EUSAGE, "no endpoint to push to");
 	if ((o->nccl_library || o->nccl_from) && o->backend != WS_BACKEND_NCCL)
 		return ws_err_set(err, WS_EUSAGE, "--nccl-lib and --nccl-from are for --backend nccl");
-	if (o->backend == WS_BACKEND_TENSOR &&
+	if ((o->backend == WS_BACKEND_TENSOR || o->backend == WS_BACKEND_IPC) &&
 	    (o->protocol != WS_PROTOCOL_AUTO || o->format == WS_PUSH_FORMAT_NONE))
-		return ws_err_set(err, WS_EUSAGE, "--backend tensor has a protocol of its own, and sends "
-		                  "flattened buckets only");
+		return ws_err_set(err, WS_EUSAGE, "--backend %s has a protocol of its own, and sends flattened "
+		                  "buckets only", o->backend == WS_BACKEND_IPC ? "ipc" : "tensor");
+	if (o->ipc_by_ordinal && o->backend != WS_BACKEND_IPC)
+		return ws_err_set(err, WS_EUSAGE, "--ipc-device is for --backend ipc");
 	if (check_disk(o, err))
 		return -1;
 	if (o->nccl_library && o->nccl_from)
@@ -181,6 +187,8 @@ static int check_transport(struct ws_push *p, struct ws_err *err)
 			return -1;
 		p->gpu.nccl = p->nccl_path;
 	}
+	if (push_ipc_check_hosts(p, err))
+		return -1;
 	if (p->transport->check(&p->gpu, err) == 0)
 		return note_nccl(p, err);
 	if (err && !err->hint[0])
@@ -230,6 +238,7 @@ void ws_push_close(struct ws_push *p)
 	push_record_end(p);
 	ws_explain_close(p->explain);
 	ws_client_close(p->http);
+	ws_lend_close(p->lend);
 	free(p->nccl_path);
 	free(p->endpoints);
 	free(p->infos);

@@ -38,6 +38,9 @@ struct push_protocol {
 	int (*prepare)(struct ws_push *p, struct ws_err *err);
 	/* The group stands and the endpoints are paused. */
 	int (*begin)(struct ws_push *p, struct ws_err *err);
+	/* A hint that these payloads are the next bucket's, and are to be fetched; NULL: they never will be, and
+	 * go. */
+	void (*stage)(struct ws_push *p, const struct ws_payload *payloads, size_t n);
 	int (*bucket)(struct ws_push *p, const struct push_bucket *k, struct ws_err *err);
 	int (*end)(struct ws_push *p, struct ws_err *err);
 	/* Instead of the three: all of the transfer, and the group's forming with it. That group is one
@@ -51,9 +54,9 @@ struct push_protocol {
 };
 
 extern const struct push_protocol push_update, push_session, push_two_phase, push_receive;
-extern const struct push_protocol push_ep_scatter, push_tensor, push_disk;
-/* Stand in for one: they have a name only. */
-extern const struct ws_transport_ops push_tensor_transport, push_disk_transport;
+extern const struct push_protocol push_ep_scatter, push_tensor, push_ipc, push_disk;
+/* Stand in for one: they have a name, and what is known before anything is sent. */
+extern const struct ws_transport_ops push_tensor_transport, push_ipc_transport, push_disk_transport;
 
 /* ---- push_choose.c: which of them ---- */
 
@@ -74,6 +77,11 @@ enum push_bracket push_bracket_of(const struct ws_push *p, size_t i);
 int push_brackets_begin(struct ws_push *p, struct ws_err *err);
 int push_brackets_end(struct ws_push *p, struct ws_err *err);
 void push_brackets_undo(struct ws_push *p);
+
+/* ---- push_ipc.c ---- */
+
+/* Of --backend ipc: are all endpoints on this machine? */
+int push_ipc_check_hosts(const struct ws_push *p, struct ws_err *err);
 
 /* ---- push_disk.c, push_disk_write.c ---- */
 

@@ -25,6 +25,7 @@ struct push_disk;
 struct push_request;
 struct push_scatter;
 struct push_lead;
+struct ws_lend;
 
 struct push_endpoint {
 	const char *url;                   /* borrowed from the options */
@@ -95,6 +96,8 @@ struct ws_push {
 	size_t n_shared, n_batches;        /* tensors and batches that another sender asked us for */
 	bool all_names;                    /* nothing was included or excluded */
 	struct push_disk *disk;            /* of --backend disk: what the servers load; NULL */
+	struct ws_lend *lend;              /* of --backend ipc: memory that the servers read; NULL: none yet */
+	bool lent;                         /* somebody may be reading it */
 	int sender_fd;                     /* the senders' lock, held; -1 */
 	struct ws_lease *lease;            /* or by a lock service; NULL */
 	char turn[64];                     /* "turn of sender 1 of 2", for sentences */

@@ -35,10 +35,17 @@ static int move_bucket(struct ws_push *p, const struct push_bucket *k, struct ws
 	return rc;
 }
 
-static int move_all(struct ws_push *p, struct ws_err *err)
+static void stage(struct ws_push *p, const struct ws_payload *payloads, size_t n)
 {
 	struct ws_transport *t = p->group ? ws_group_transport(p->group) : NULL;
-	const bool stages = t && t->ops->stage;
+	if (p->protocol->stage)
+		p->protocol->stage(p, payloads, n);
+	else if (t && t->ops->stage)
+		t->ops->stage(t, payloads, n);
+}
+
+static int move_all(struct ws_push *p, struct ws_err *err)
+{
 	struct push_bucket now = { 0 }, next = { 0 };
 	int rc = open_bucket(p, 0, &next, err);
 	for (size_t b = 0; rc == 0 && b < p->plan->n_buckets; b++) {
@@ -47,16 +54,16 @@ static int move_all(struct ws_push *p, struct ws_err *err)
 		next = (struct push_bucket){ 0 };
 		if (b + 1 < p->plan->n_buckets)
 			rc = open_bucket(p, b + 1, &next, err);
-		if (rc == 0 && next.payloads && stages)
-			t->ops->stage(t, next.payloads, next.n_payloads);
+		if (rc == 0 && next.payloads)
+			stage(p, next.payloads, next.n_payloads);
 		if (rc == 0)
 			rc = push_sender_still(p, err);
 		if (rc == 0)
 			rc = move_bucket(p, &now, err);
 		close_bucket(&now);
 	}
-	if (next.payloads && stages)
-		t->ops->stage(t, NULL, 0);
+	if (next.payloads)
+		stage(p, NULL, 0);
 	close_bucket(&next);
 	return rc;
 }

@@ -599,7 +599,8 @@ EXPORT CUresult cuMemsetD8Async(CUdeviceptr dst, unsigned char byte, size_t byte
 	return fake_do(s, &w);
 }
 
-/* For programs, which no test can speak to: FAKE_CUDA_REFUSE="cuMemAlloc_v2 3 2" is refuse() of that. */
+/* For programs, which no test can speak to: FAKE_CUDA_REFUSE="cuMemAlloc_v2 3 2" is refuse() of that,
+ * and "*" any function. */
 __attribute__((constructor)) static void read_environment(void)
 {
 	const char *text = getenv("FAKE_CUDA_REFUSE");
@@ -607,7 +608,7 @@ __attribute__((constructor)) static void read_environment(void)
 	unsigned n = 0;
 	int rc = 0;
 	if (text && sscanf(text, "%63s %u %d", function, &n, &rc) == 3)
-		refuse(function, n, rc);
+		refuse(strcmp(function, "*") == 0 ? "" : function, n, rc);
 }
 
 /* A test that did not ask must not pass all the same. */

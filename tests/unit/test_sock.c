@@ -238,6 +238,30 @@ static void loopback_and_wildcard_hosts_are_recognised(void **state)
 	assert_false(ws_host_is_wildcard("127.0.0.1"));
 }
 
+static void addresses_of_this_machine_are_recognised(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *host;
+		bool local;
+	} cases[] = { { "127.0.0.1", true }, { "127.9.9.9", true }, { "localhost", true }, { "[::1]", true },
+		      { "::ffff:127.0.0.1", true }, { "192.0.2.1", false }, { "2001:db8::1", false },
+		      { "0.0.0.1", false } };
+	struct ws_err err;
+	bool local;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		local = !cases[i].local;
+		assert_int_equal(ws_host_is_local(cases[i].host, &local, &err), 0);
+		assert_int_equal(local, cases[i].local);
+	}
+	char toward[64]; /* an interface's, where there is a way out */
+	if (ws_host_local_toward("192.0.2.1", toward, sizeof toward, &err) == 0) {
+		assert_int_equal(ws_host_is_local(toward, &local, &err), 0);
+		assert_true(local);
+	}
+	assert_int_equal(ws_host_is_local("no-such-host.invalid", &local, &err), -1);
+}
+
 static void the_address_toward_loopback_is_loopback(void **state)
 {
 	(void)state;
@@ -263,6 +287,7 @@ int main(void)
 		cmocka_unit_test(a_retry_loop_never_connects_to_itself),
 		cmocka_unit_test(addresses_print_as_people_write_them),
 		cmocka_unit_test(loopback_and_wildcard_hosts_are_recognised),
+		cmocka_unit_test(addresses_of_this_machine_are_recognised),
 		cmocka_unit_test(the_address_toward_loopback_is_loopback),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push_ipc.c - weights that servers of this machine read out of our GPU memory: CUDA IPC. Nothing is sent; a
+ * request says where a bucket lies, for all ranks alike (push_from_tensor.c, pickle.h).
+ *
+ * Nobody tells when a rank has read. A server answers when one of its ranks has loaded a bucket and all have met
+ * afterwards; torch waits for a rank's copies only when that drops the tensor. So a bucket's memory is
+ * not touched again before the request of the bucket after it was answered (lend.h), and after the last
+ * one an empty bucket is posted: whoever loads that has dropped what was before. The same is asked
+ * of everybody after a failure, when a server may be in the middle of one, for a bounded time; only
+ * then memory may become another's. */
+#include "push_from_tensor.h"
+
+#include "lend.h"
+#include "sock.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static const int64_t SETTLE_NS = 10 * WS_NS_PER_S;
+/* What a server is given that did not load the empty bucket and is there all the same. */
+static const int64_t GRACE_NS = 500 * WS_NS_PER_MS;
+
+/* ---- before ---- */
+
+int push_ipc_check_hosts(const struct ws_push *p, struct ws_err *err)
+{
+	for (size_t i = 0; p->protocol == &push_ipc && i < p->opts.n_endpoints; i++) {
+		char host[WS_HOST_MAX];
+		uint16_t port;
+		bool local = false;
+		if (ws_endpoint_host_port(p->endpoints[i].url, host, &port, err) ||
+		    ws_host_is_local(host, &local, err))
+			return -1;
+		if (local)
+			continue;
+		ws_err_set(err, WS_EREFUSED, "%s is on another machine, and cannot read the memory of a GPU here",
+		           p->endpoints[i].url);
+		ws_err_hint(err, "--backend ipc is for servers of this machine; nccl and gloo reach others");
+		return ws_err_where(err, NULL, p->endpoints[i].url);
+	}
+	return 0;
+}
+
+static int legal(struct ws_push *p, struct ws_err *err)
+{
+	return push_from_tensor_check_ranks(p, err);
+}
+
+/* Nobody is paused yet, so that a GPU which has no room harms nobody. */
+static int prepare(struct ws_push *p, struct ws_err *err)
+{
+	uint64_t most = 0;
+	for (size_t b = 0; b < p->plan->n_buckets; b++)
+		most = p->plan->buckets[b].bytes > most ? p->plan->buckets[b].bytes : most;
+	if (!p->lend && ws_lend_open(&p->gpu, &p->lend, err))
+		return -1;
+	return ws_lend_reserve(p->lend, p->plan->n_buckets, most, err);
+}
+
+/* ---- buckets ---- */
+
+static void stage(struct ws_push *p, const struct ws_payload *payloads, size_t n)
+{
+	ws_lend_next(p->lend, payloads, n);
+}
+
+static int write_pickle(const struct ws_push *p, const struct push_bucket *k, uint64_t at, struct ws_buf *out,
+                        struct ws_err *err)
+{
+	const struct ws_plan_bucket *bucket = &p->plan->buckets[k->b];
+	char uuid[WS_CUDA_UUID_TEXT];
+	ws_cuda_uuid_text(ws_lend_device(p->lend), uuid);
+	const struct ws_pickle_cuda where = {
+		.handle = ws_lend_handle(p->lend), .at = at, .ordinal = p->opts.ipc_ordinal,
+		.uuid = p->opts.ipc_by_ordinal ? NULL : uuid + strlen("GPU-"),
+	};
+	struct ws_pickle_tensor *tensors = push_from_tensor_list(p, k->b, err);
+	if (!tensors)
+		return -1;
+	ws_pickle_cuda(out, &where, tensors, bucket->n, bucket->bytes);
+	free(tensors);
+	return ws_buf_check(out, "bucket", err);
+}
+
+/* Of the first bucket: why it may have been refused, by a server that cannot open it. */
+static void hint_at_opening(const struct push_bucket *k, struct ws_err *err)
+{
+	if (err && k->b == 0 && !err->hint[0] && (err->code == WS_EREFUSED || err->code == WS_EREACH))
+		ws_err_hint(err, "a server must see this process and this GPU: the same user, containers with "
+		                 "--ipc=host and --pid=host, its log says more");
+}
+
+static int post_bucket(struct ws_push *p, const struct push_bucket *k, struct ws_err *err)
+{
+	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
+	const int64_t since = ws_now_ns();
+	uint64_t at;
+	struct ws_buf pickle;
+	ws_buf_init(&pickle, 0);
+	int rc = ws_lend_take(p->lend, k->payloads, k->n_payloads, until, p->opts.cancel, &at, err);
+	if (rc)
+		ws_err_wrap(err, "bucket %zu of %zu", k->b + 1, p->plan->n_buckets);
+	if (rc == 0)
+		rc = write_pickle(p, k, at, &pickle, err);
+	if (rc == 0) {
+		const int64_t asked = ws_now_ns();
+		p->lent = true;
+		rc = push_from_tensor(p, k, &pickle, since, err);
+		/* While they are asked they load what has been there before. */
+		p->ns[WS_PHASE_APPLY] += ws_now_ns() - asked;
+		p->ns[WS_PHASE_TRANSFER] -= ws_now_ns() - asked;
+		if (rc)
+			hint_at_opening(k, err);
+		else
+			push_trace_apply(p, k->b, asked);
+	}
+	ws_buf_free(&pickle);
+	return rc;
+}
+
+/* ---- afterwards ---- */
+
+static void sleep_ns(int64_t ns)
+{
+	const struct timespec ts = { .tv_sec = ns / WS_NS_PER_S, .tv_nsec = ns % WS_NS_PER_S };
+	nanosleep(&ts, NULL);
+}
+
+/* Until nobody reads what was lent, or too long. */
+static void settle(struct ws_push *p, ws_deadline until)
+{
+	bool grace = false;
+	if (!p->lent)
+		return;
+	p->lent = false;
+	if (push_from_tensor_empty(p, until, NULL) == 0)
+		return;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		const struct ws_err *said = &p->errs[i];
+		if (said->code == WS_ETIMEOUT || said->code == WS_ECANCELLED)
+			push_warn(p, p->endpoints[i].url, "may still read memory of the GPU that is given back: %s",
+			          said->msg);
+		else if (said->code == WS_EREFUSED)
+			grace = true;
+	}
+	if (grace)
+		sleep_ns(GRACE_NS);
+}
+
+static int end(struct ws_push *p, struct ws_err *err)
+{
+	if (push_brackets_end(p, err))
+		return -1;
+	const int64_t since = ws_now_ns();
+	settle(p, ws_deadline_in(SETTLE_NS));
+	p->ns[WS_PHASE_APPLY] += ws_now_ns() - since;
+	p->ns[WS_PHASE_TRANSFER] -= ws_now_ns() - since;
+	return 0;
+}
+
+static void undo(struct ws_push *p)
+{
+	settle(p, push_patience(p, SETTLE_NS));
+	push_brackets_undo(p);
+}
+
+const struct push_protocol push_ipc = {
+	.name = "ipc", .routes = "/update_weights_from_tensor for flattened buckets of bytes",
+	.takes = push_from_tensor_takes, .groupless = true, .carries_version = true, .legal = legal,
+	.prepare = prepare, .begin = push_brackets_begin, .stage = stage, .bucket = post_bucket, .end = end,
+	.undo = undo,
+};
+
+const struct ws_transport_ops push_ipc_transport = {
+	.name = "ipc", .check = ws_lend_check, .memory = ws_lend_memory, .refuses = push_from_tensor_refuses,
+};

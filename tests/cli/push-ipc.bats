@@ -1,0 +1,103 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# wsync-push --backend ipc: what is said and refused before a byte is read. What servers read is for
+# tests/peers/test_ipc.py.
+load helpers
+
+prepare() {
+	safetensors small.safetensors a.weight:BF16:64,32 b.weight:F32:1000 >/dev/null
+	mkdir lib
+	ln -s "$build/tests/gpu/fake_cuda.so" lib/libcuda.so.1
+}
+
+with_double() {
+	[ -e "$build/tests/gpu/fake_cuda.so" ] || skip "built without CUDA"
+	export LD_LIBRARY_PATH=$scratch/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+}
+
+# server ANSWER: to every update.
+server() {
+	start server /usr/bin/python3 "$repo/tests/cli/canned.py" \
+		'/server_info=200:{"tp_size":2,"ep_size":1,"dtype":"bfloat16","version":"0.5.9"}' \
+		'/model_info=200:{"weight_version":"7"}' '/flush_cache=200:Cache flushed.' \
+		'/pause_generation=200:{"status":"ok","message":"ok"}' \
+		'/continue_generation=200:{"status":"ok","message":"ok"}' "/update_weights_from_tensor=$1"
+	eventually 10 test -s server.out
+	url=http://127.0.0.1:$(head -n 1 server.out)
+}
+
+push() { try wsync-push small.safetensors -e "$url" --backend ipc --verify none --bucket-size 4KiB "$@"; }
+
+# Of each update: how many elements, whether to flush, the version.
+updates() {
+	/usr/bin/python3 - <<-'EOF'
+		import json
+		for line in open("server.out"):
+		    if "update_weights_from_tensor {" in line:
+		        b = json.loads(line.split(" ", 2)[2])
+		        print(len(b["serialized_named_tensors"]), b["flush_cache"], b.get("weight_version"))
+	EOF
+}
+
+@test "each rank has an element, the last bucket flushes and has the version, and an empty one follows" {
+	with_double
+	server '200:{"success":true,"message":"Success"}'
+	push --weight-version 12
+	expect_status 0
+	[ "$(updates)" = $'2 False None\n2 True 12\n2 False None' ] || explain "$(updates)"
+}
+
+@test "a dry run says how much memory it takes" {
+	with_double
+	try wsync-push -n small.safetensors --backend ipc --bucket-size 4KiB
+	expect_status 0
+	out_has 'at most 2.00 MiB of the GPU, 64.0 MiB pinned'
+	safetensors big.safetensors a:U8:3000000 b:U8:3000000 c:U8:3000000 d:U8:3000000 >/dev/null
+	try wsync-push -n big.safetensors --backend ipc --bucket-size 3MiB --json
+	expect_status 0
+	[ "$(json '[l["gpu_bytes"] for l in lines if l["type"] == "plan"]')" = "[10485760]" ] || explain "three buckets"
+}
+
+@test "an endpoint of another machine is refused, and nobody asked" {
+	with_double
+	try wsync-push small.safetensors -e 192.0.2.7:30000 --backend ipc --connect-timeout 5
+	expect_status 5
+	err_has 'http://192.0.2.7:30000 is on another machine'
+	err_has 'nccl and gloo reach others'
+}
+
+@test "a machine without a driver says so and asks nobody" {
+	server '200:{"success":true,"message":""}'
+	try env LD_LIBRARY_PATH= wsync-push small.safetensors -e "$url" --backend ipc
+	expect_status 7
+	[ "$(wc -l <server.out)" = 1 ] || explain "the server was asked"
+	with_double
+	push --gpu 5
+	expect_status 7
+	err_has 'there is no GPU 5: they are numbered 0 to 1'
+	[ "$(wc -l <server.out)" = 1 ] || explain "the server was asked"
+}
+
+@test "what does not go with it is a usage error" {
+	server '200:{"success":true,"message":""}'
+	push --protocol update
+	expect_status 2
+	push --load-format none
+	expect_status 2
+	push --ipc-device GPU0
+	expect_status 2
+	err_has "invalid GPU 'GPU0', must be uuid or 0 to 255"
+	try wsync-push -n small.safetensors --ipc-device 1
+	expect_status 2
+	err_has '--ipc-device is for --backend ipc'
+}
+
+@test "a server that cannot open the memory is told to continue, and the user what containers want" {
+	with_double
+	server '400:{"success":false,"message":"CUDA error: invalid resource handle"}'
+	push
+	expect_status 5
+	err_has 'invalid resource handle'
+	err_has '--ipc=host and --pid=host'
+	grep -q '/continue_generation' server.out
+}
