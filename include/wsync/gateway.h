@@ -7,6 +7,7 @@
  *   POST /remove_inference_endpoint  {host, port}
  *   POST /sync_inference_weights     {source, pools, weight_version, pause_mode, flush_cache, ...}
  *   POST /set_sync_quantization      {quantization}
+ *   GET  /metrics
  *   GET  /health
  *
  * each also below /api/v1; and locks with a lease, for senders that take turns (push.h):

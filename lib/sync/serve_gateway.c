@@ -20,6 +20,7 @@ static const struct route {
 	{ "remove_inference_endpoint", "POST", gateway_remove },
 	{ "sync_inference_weights", "POST", gateway_sync },
 	{ "set_sync_quantization", "POST", gateway_set_quantization },
+	{ "metrics", "GET", gateway_metrics },
 	{ "health", "GET", NULL },
 }, lock_routes[] = {
 	{ "lock", "POST", gateway_lock_post },
@@ -255,7 +256,7 @@ int ws_gateway_start(const struct ws_gateway_opts *opts, struct ws_gateway **out
 	pthread_mutex_init(&g->lock, NULL);
 	const struct ws_serve_handler handler = { g, admit, handle };
 	int fd = -1;
-	if (ws_cancel_init(&g->stop, err) ||
+	if (ws_metrics_open(&g->metrics, err) || ws_cancel_init(&g->stop, err) ||
 	    ws_serve_parse_listen(opts->listen ? opts->listen : "127.0.0.1:6000", g->host, &g->port, err) ||
 	    (fd = ws_serve_listen(g->host, &g->port, g->url, err)) < 0)
 		goto fail;
@@ -283,6 +284,7 @@ void ws_gateway_stop(struct ws_gateway *g)
 	ws_cancel_fini(&g->stop);
 	gateway_quant_free(&g->quant);
 	gateway_locks_free(g->locks);
+	ws_metrics_close(g->metrics);
 	pthread_mutex_destroy(&g->pushing);
 	pthread_mutex_destroy(&g->lock);
 	free(g);

@@ -4,6 +4,7 @@
  *   serve_gateway.c            life, routes, answers
  *   serve_gateway_endpoints.c  add, list, remove
  *   serve_gateway_sync.c       a push, as a request says
+ *   serve_gateway_metrics.c    how pushes went
  *   serve_gateway_locks.c      locks with a lease
  *   serve_gateway_quant.c      a quantization_config as xorl takes it */
 #ifndef WS_SYNC_SERVE_GATEWAY_H
@@ -12,6 +13,7 @@
 #include "serve_fields.h"
 #include "serve_http.h"
 #include "wsync/gateway.h"
+#include "wsync/metrics.h"
 #include "wsync/registry.h"
 
 #include <pthread.h>
@@ -38,6 +40,7 @@ struct ws_gateway {
 	pthread_mutex_t pushing;      /* one push at a time */
 	pthread_mutex_t lock;         /* of what follows */
 	struct gateway_quant quant;   /* of syncs that say nothing */
+	struct ws_metrics *metrics;
 	struct gateway_locks *locks;  /* NULL: nobody asked for one yet */
 };
 
@@ -70,6 +73,8 @@ void gateway_list(struct gateway_call *c);
 void gateway_remove(struct gateway_call *c);
 void gateway_sync(struct gateway_call *c);
 void gateway_set_quantization(struct gateway_call *c);
+void gateway_metrics(struct gateway_call *c);
+void gateway_hear(struct ws_gateway *g, const struct ws_event *ev); /* for the metrics */
 void gateway_lock_post(struct gateway_call *c);
 void gateway_lock_get(struct gateway_call *c);
 void gateway_locks_free(struct gateway_locks *l); /* NULL is fine */

@@ -221,6 +221,7 @@ static void take_event(void *ctx, const struct ws_event *ev)
 		ws_buf_puts(&s->warnings, ev->warning.message);
 		ws_buf_putc(&s->warnings, '\n');
 	}
+	gateway_hear(s->call->gateway, ev);
 	if (sink->event)
 		sink->event(sink->ctx, ev);
 }
@@ -321,6 +322,7 @@ static int run(struct sync *s, struct ws_err *err)
 	ws_push_finish(p, &end);
 	answer(s, &end, rc ? err : NULL);
 	const struct ws_event ev = { .type = WS_EV_RESULT, .end = end };
+	gateway_hear(s->call->gateway, &ev);
 	if (sink->event)
 		sink->event(sink->ctx, &ev);
 	ws_push_close(p);

@@ -210,6 +210,30 @@ paused_by() { curl -sS "$1/wsync/journal" | grep -c pause_generation; }
 	out_has '"success":true'
 }
 
+@test "metrics of the last push, behind the key where there is one" {
+	metrics() { /usr/bin/python3 "$repo/tests/cli/exposition.py" m.prom "$1"; }
+	call /metrics
+	expect_code 200
+	printf '%s' "$out" >m.prom
+	[ "$(metrics 'names, len(samples["wsync_push_info"])')" = "(['wsync_build_info', 'wsync_push_info'], 0)" ]
+	register "$one"
+	call /sync_inference_weights "{\"source\":\"$scratch/ckpt\"}"
+	expect_code 200
+	call /sync_inference_weights "{\"source\":\"$scratch/ckpt\",\"quantization\":\"fp8\"}"
+	[ "$code" != 200 ] || explain "an endpoint that keeps no FP8 takes it"
+	call /metrics
+	printf '%s' "$out" >m.prom
+	[ "$(metrics '[v("wsync_push_runs_total", outcome=o) for o in ("success", "failure")], v("wsync_push_success")')" = \
+		"(['1', '1'], '0')" ]
+	[ "$(metrics "v('wsync_push_endpoint_state', endpoint='$one', state='untouched')")" = 1 ]
+	[ "$(curl -sS -o /dev/null -w '%{content_type}' "$gateway/metrics")" = "text/plain; version=0.0.4; charset=utf-8" ]
+	printf 'secret\n' >key
+	chmod 600 key
+	start_up gateway wsync-gateway --listen 127.0.0.1:0 --require-key-file key
+	call /metrics
+	expect_code 401
+}
+
 @test "a signal ends the push that is under way, and nobody stays paused" {
 	start_up slow wsync-endpoint --listen 127.0.0.1:0 --fault hang:update_weights_from_distributed:1
 	register "$slow"
