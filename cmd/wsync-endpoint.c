@@ -21,7 +21,7 @@
 static const char *const keep_names[] = { "memory", "hash", "none", NULL };
 static const char *const saver_names[] = { "none", "drop", "backup", NULL };
 /* In the order of the library's enums. */
-static const char *const backend_names[] = { "gloo", "nccl", NULL };
+static const char *const backend_names[] = { "gloo", "nccl", "ipc", NULL };
 static const char *const nccl_init_names[] = { "auto", "lazy", "eager", NULL };
 static const char *const torch_names[] = { "2.6", "1.13", NULL };
 /* In the order of enum ws_serve_lineage. */
@@ -62,7 +62,7 @@ static const struct opt opts[] = {
 	          "kills it: lenient, sglang-0.4, sglang-0.5, sglang-2026, xorl-legacy, xorl, session, "
 	          "slime (lenient)"), .choices = lineage_names, .out.choice = &cfg.lineage },
 	OPT_CHOICE(0, "backend", backend_names, &cfg.backend,
-	           "nccl: on GPUs, where it receives over NCCL what is sent over NCCL (gloo)"),
+	           "ipc: opens tensors on its GPUs that other processes show; nccl: joins groups of NCCL too (gloo)"),
 	OPT_UINT(0, "gpu", "N", 0, 255, &cfg.gpu, "that of rank 0; each other rank has the next one (0)"),
 	OPT_FLAG(0, "shared-gpu", &cfg.shared_gpu,
 	         "another process's rank is on it too: for NCCL this is another machine"),

@@ -115,7 +115,7 @@ _wsync_options() {
 	wsync-endpoint) echo "
 		--listen=ANY --api-key-file=FILE --tp=1|2|4|8 --ep=1|2|4|8 --model=FILE
 		--lineage=lenient|sglang-0.4|sglang-0.5|sglang-2026|xorl-legacy|xorl|session|slime
-		--backend=gloo|nccl --gpu=0|1|2|3|4|5|6|7 --shared-gpu --nccl-init=auto|lazy|eager
+		--backend=gloo|nccl|ipc --gpu=0|1|2|3|4|5|6|7 --shared-gpu --nccl-init=auto|lazy|eager
 		--nccl-lib=FILE --nccl-from=FILE
 		--keep=memory|hash|none --checksums --torch=2.6|1.13
 		--model-path=ANY --served-model-name=ANY --dtype=bfloat16|float16|float32

@@ -191,7 +191,7 @@ __wsync endpoint -l lineage -x -a 'lenient sglang-0.4 sglang-0.5 sglang-2026 xor
 __wsync endpoint -l checksums -d 'report them where the lineage does not'
 __wsync endpoint -l keep -x -a 'memory hash none' -d 'what stays of received weights'
 __wsync endpoint -l torch -x -a '2.6 1.13' -d 'behave like this torch'
-__wsync endpoint -l backend -x -a 'gloo nccl' -d 'what it receives over'
+__wsync endpoint -l backend -x -a 'gloo nccl ipc' -d 'what it receives over'
 __wsync endpoint -l gpu -x -a '0 1 2 3 4 5 6 7' -d "rank 0's GPU"
 __wsync endpoint -l shared-gpu -d "another process's rank is on it too"
 __wsync endpoint -l nccl-init -x -a 'auto lazy eager' -d 'when it joins'

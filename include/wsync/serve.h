@@ -50,7 +50,8 @@ enum ws_serve_lineage {
 
 enum ws_serve_backend {
 	WS_SERVE_GLOO,
-	WS_SERVE_NCCL  /* that too, into its GPUs, and from there to host memory */
+	WS_SERVE_NCCL, /* that too, into its GPUs, and from there to host memory; and as the next */
+	WS_SERVE_IPC   /* tensors that other processes show on its GPUs (/update_weights_from_tensor) */
 };
 
 enum ws_serve_nccl_init {

@@ -83,6 +83,8 @@ int ws_gpu_ipc_export(struct ws_gpu *g, ws_devptr p, unsigned char handle[WS_IPC
 int ws_gpu_ipc_open(struct ws_gpu *g, const unsigned char handle[WS_IPC_HANDLE_BYTES], ws_devptr *out,
                     struct ws_err *err);
 void ws_gpu_ipc_close(struct ws_gpu *g, ws_devptr p); /* 0 is fine */
+/* Of what begins there: bytes. */
+int ws_gpu_size(struct ws_gpu *g, ws_devptr p, uint64_t *bytes, struct ws_err *err);
 
 /* ---- streams: what is asked of one is done in order, later. NULL is the default stream. ---- */
 

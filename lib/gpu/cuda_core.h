@@ -37,6 +37,7 @@
 	F(ipc_export, "cuIpcGetMemHandle", (CUipcMemHandle *, CUdeviceptr)) \
 	F(ipc_open, "cuIpcOpenMemHandle_v2", (CUdeviceptr *, CUipcMemHandle, unsigned)) \
 	F(ipc_close, "cuIpcCloseMemHandle", (CUdeviceptr)) \
+	F(range, "cuMemGetAddressRange_v2", (CUdeviceptr *, size_t *, CUdeviceptr)) \
 	F(copy_in, "cuMemcpyHtoDAsync_v2", (CUdeviceptr, const void *, size_t, CUstream)) \
 	F(copy_out, "cuMemcpyDtoHAsync_v2", (void *, CUdeviceptr, size_t, CUstream)) \
 	F(copy, "cuMemcpyDtoDAsync_v2", (CUdeviceptr, CUdeviceptr, size_t, CUstream)) \

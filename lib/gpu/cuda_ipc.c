@@ -50,3 +50,13 @@ void ws_gpu_ipc_close(struct ws_gpu *g, ws_devptr p)
 	if (p)
 		g->cuda->cu.ipc_close(p);
 }
+
+int ws_gpu_size(struct ws_gpu *g, ws_devptr p, uint64_t *bytes, struct ws_err *err)
+{
+	CUdeviceptr first;
+	size_t n;
+	if (ws_cuda_check(g, g->cuda->cu.range(&first, &n, p), "looking at its memory", err))
+		return -1;
+	*bytes = first + n - p;
+	return 0;
+}

@@ -69,6 +69,7 @@ REFUSE(int ws_mark_wait(struct ws_gpu *g, struct ws_mark *m, ws_deadline until,
 REFUSE(int ws_stream_follow(struct ws_gpu *g, struct ws_stream *s, struct ws_mark *m, struct ws_err *err))
 REFUSE(int ws_mark_between(struct ws_gpu *g, struct ws_mark *from, struct ws_mark *to, int64_t *ns,
                            struct ws_err *err))
+REFUSE(int ws_gpu_size(struct ws_gpu *g, ws_devptr p, uint64_t *bytes, struct ws_err *err))
 REFUSE(int ws_gpu_copy_in(struct ws_gpu *g, ws_devptr dst, const void *src, uint64_t bytes,
                           struct ws_stream *s, struct ws_err *err))
 REFUSE(int ws_gpu_copy_out(struct ws_gpu *g, void *dst, ws_devptr src, uint64_t bytes,

@@ -14,8 +14,8 @@
  *             "numel"}; the last three count bytes
  *
  * Globals: torch._utils _rebuild_tensor_v2, torch.storage _load_from_bytes, torch ByteStorage, Size and
- * dtypes, collections OrderedDict, sglang.srt.weight_sync.tensor_bucket FlattenedTensorMetadata. The
- * reader knows no others, and makes nothing of these but the bucket. */
+ * dtypes, collections OrderedDict, sglang.srt.weight_sync.tensor_bucket FlattenedTensorMetadata, and those of
+ * tensors on a GPU, below. The reader knows no others, and makes nothing of these but the bucket. */
 #ifndef WS_SYNC_PICKLE_H
 #define WS_SYNC_PICKLE_H
 
@@ -58,11 +58,20 @@ void ws_pickle_cuda(struct ws_buf *out, const struct ws_pickle_cuda *where,
 void ws_pickle_begin(struct ws_buf *out, uint32_t bytes);
 void ws_pickle_end(struct ws_buf *out, const struct ws_pickle_tensor *tensors, size_t n, uint32_t bytes);
 
+/* Where on a GPU the bytes of a bucket are that was read. Nothing of it has been tried. */
+struct ws_pickle_memory {
+	const unsigned char *handle; /* 64 bytes inside what was read; NULL: they are not on a GPU */
+	uint64_t at;
+	char uuid[64];               /* as it was written; "": by its number */
+	int64_t ordinal;
+};
+
 struct ws_pickle_bucket {
 	struct ws_pickle_tensor *tensors; /* owned, and so are their names, in `names` */
 	uint64_t *at;                     /* of each tensor in bytes */
 	size_t n;
-	const uint8_t *bytes;             /* inside what was read */
+	const uint8_t *bytes;             /* inside what was read; NULL: in memory of a GPU */
+	struct ws_pickle_memory memory;
 	uint64_t length;
 	char *names;
 };

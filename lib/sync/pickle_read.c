@@ -3,8 +3,7 @@
  *
  * In the byte layout start_idx, end_idx and numel count bytes; tensors must follow one another without
  * gaps and fill the bytes. */
-#include "pickle.h"
-#include "pickle_machine.h"
+#include "pickle_read.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -86,24 +85,33 @@ static int read_storage(const struct pickle_value *saved, struct ws_pickle_bucke
 
 /* ---- the tensor ---- */
 
+bool pickle_is_flat(const struct pickle *p, const struct pickle_value *size, const struct pickle_value *stride,
+                    uint64_t n)
+{
+	const struct pickle_value *torch_size = pickle_call_of(p, size, "torch", "Size");
+	if (torch_size)
+		size = pickle_child(p, torch_size, 0);
+	return n <= INT64_MAX && size && size->kind == PICKLE_TUPLE && size->n == 1 &&
+	       is_int(pickle_child(p, size, 0), (int64_t)n) && stride && stride->kind == PICKLE_TUPLE &&
+	       stride->n == 1 && is_int(pickle_child(p, stride, 0), 1);
+}
+
 static int read_flat(const struct pickle *p, const struct pickle_value *v, struct ws_pickle_bucket *out,
                      struct ws_err *err)
 {
+	const struct pickle_value *on_gpu = pickle_cuda_args(p, v);
+	if (on_gpu)
+		return pickle_read_cuda(p, on_gpu, out, err);
 	const struct pickle_value *args = pickle_call_of(p, v, "torch._utils", "_rebuild_tensor_v2");
 	const struct pickle_value *load =
 		pickle_call_of(p, pickle_child(p, args, 0), "torch.storage", "_load_from_bytes");
 	const struct pickle_value *saved = pickle_child(p, load, 0);
 	if (!saved || saved->kind != PICKLE_BYTES)
-		return fail("flattened_tensor is no tensor in host memory", err);
+		return fail("flattened_tensor is no tensor in host memory, nor one shared from a GPU", err);
 	if (read_storage(saved, out, err))
 		return -1;
-	const struct pickle_value *size = pickle_child(p, args, 2), *stride = pickle_child(p, args, 3);
-	const struct pickle_value *torch_size = pickle_call_of(p, size, "torch", "Size");
-	if (torch_size)
-		size = pickle_child(p, torch_size, 0);
-	if (!is_int(pickle_child(p, args, 1), 0) || !size || size->kind != PICKLE_TUPLE || size->n != 1 ||
-	    !is_int(pickle_child(p, size, 0), (int64_t)out->length) || !stride ||
-	    stride->kind != PICKLE_TUPLE || stride->n != 1 || !is_int(pickle_child(p, stride, 0), 1))
+	if (!is_int(pickle_child(p, args, 1), 0) ||
+	    !pickle_is_flat(p, pickle_child(p, args, 2), pickle_child(p, args, 3), out->length))
 		return fail("flattened_tensor is not all of its storage in one dimension", err);
 	return 0;
 }

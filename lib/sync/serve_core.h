@@ -28,6 +28,7 @@
  *   serve_group.c    groups, and all of their ranks at once (serve_group.h)
  *   serve_ranks.c    tensor-parallel ranks: store client, gloo mesh, receiving
  *   serve_gpu.c, serve_nccl.c  those of a NCCL group, and what they receive on GPUs (serve_gpu.h)
+ *   serve_ipc.c      tensors in another process's memory of a GPU
  *   serve_weights.c  what was received, where there is no model
  *   serve_model*.c   the runtime parameters of a model, and loading into them (serve_model.h)
  *   serve_journal.c  what was asked

@@ -66,6 +66,7 @@ void ws_serve_gpus_close(struct ws_serve *s)
 {
 	if (!s->gpus)
 		return;
+	ws_serve_ipc_close(s);
 	for (unsigned r = s->opts.tp; r-- > 0; ) /* each brings back what was current before it */
 		ws_gpu_close(s->gpus->of_rank[r]);
 	ws_nccl_close(s->gpus->nccl);

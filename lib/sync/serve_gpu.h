@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_gpu.h - the GPUs of an endpoint, one for each of its ranks, and what comes over NCCL into them.
+/* serve_gpu.h - the GPUs of an endpoint, one for each of its ranks: what comes over NCCL into them, and what others
+ * show on them.
  *
  * Weights lie in host memory all the same: what was received on a GPU is copied out, hashed and loaded. */
 #ifndef WS_SYNC_SERVE_GPU_H
 #define WS_SYNC_SERVE_GPU_H
 
+#include "pickle.h"
 #include "serve_rank.h"
 
 #include "nccl.h"
@@ -13,6 +15,7 @@ struct ws_serve_gpus {
 	struct ws_cuda *cuda;
 	struct ws_nccl *nccl; /* NULL: not asked for */
 	struct ws_gpu *of_rank[WS_SERVE_MAX_TP];
+	struct ws_serve_ipc *ipc; /* serve_ipc.c, of the scheduler; NULL: nothing came so */
 };
 
 /* What the options ask for. A thread that uses one calls ws_gpu_use first; whoever opens them closes them. */
@@ -25,6 +28,10 @@ int ws_serve_outlet_open(struct ws_gpu *g, struct ws_serve_outlet **out, struct 
 void ws_serve_outlet_close(struct ws_serve_outlet *o); /* NULL is fine */
 int ws_serve_outlet_run(struct ws_serve_outlet *o, ws_devptr from, const struct ws_gloo_sink *to,
                         ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err);
+
+/* In the scheduler: the bytes of a bucket that are in another process's memory, which the caller frees. */
+int ws_serve_ipc_fetch(struct ws_serve *s, const struct ws_pickle_bucket *b, uint8_t **bytes, struct ws_err *err);
+void ws_serve_ipc_close(struct ws_serve *s);
 
 /* ---- of one rank, in its thread ---- */
 

@@ -109,6 +109,7 @@ static void write_totals(struct ws_jw *w, const struct ws_serve_journal *j, bool
 		ws_jw_uint(w, "loaded", j->loaded);
 		ws_jw_uint(w, "ignored", j->ignored);
 	}
+	ws_jw_uint(w, "handles", j->handles);
 	ws_jw_uint(w, "flushes", j->flushes);
 	ws_jw_uint(w, "failed_flushes", j->failed_flushes);
 	ws_jw_end_object(w);

@@ -43,6 +43,7 @@ struct ws_serve_journal {
 	/* Totals over successful receives. */
 	uint64_t updates, flushes, failed_flushes, tensors, bytes, duplicates, loaded, ignored;
 	size_t distinct;
+	uint64_t handles; /* of other processes' memory, that were opened */
 };
 
 /* Both under the lock. begin returns the place for end; SIZE_MAX: not remembered. */

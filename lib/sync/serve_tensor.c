@@ -4,11 +4,13 @@
  *   {"serialized_named_tensors":["<base64 of a pickle>", one per tensor-parallel rank],
  *    "load_format":"flattened_bucket","flush_cache" (default true),"abort_all_requests","weight_version"}
  *
- * Taken is one form of the many that servers take: flattened buckets of tensors in host memory
- * (pickle.h). Each rank reads its own element, and all of them must hold the same tensors. */
+ * Taken is one form of the many that servers take: flattened buckets (pickle.h), of bytes in the request or,
+ * where the endpoint has GPUs, in another process's memory of one. Each rank reads its own element, and all
+ * of them must hold the same tensors. */
 #include "hash.h"
 #include "base64.h"
 #include "pickle.h"
+#include "serve_gpu.h"
 #include "serve_call.h"
 #include "serve_intake.h"
 #include "serve_lineage.h"
@@ -23,6 +25,7 @@ static const char stops[] = "the endpoint stops";
 struct parcel {
 	struct ws_buf pickle;
 	struct ws_pickle_bucket bucket;
+	uint8_t *fetched; /* its bytes, which were on a GPU; NULL: they are in the pickle */
 };
 
 struct parcels {
@@ -35,6 +38,7 @@ static void fini(struct parcels *all)
 {
 	for (size_t i = 0; i < all->n; i++) {
 		ws_pickle_free(&all->items[i].bucket);
+		free(all->items[i].fetched);
 		ws_buf_free(&all->items[i].pickle);
 	}
 	free(all->items);
@@ -59,7 +63,23 @@ static bool same_tensors(const struct ws_pickle_bucket *a, const struct ws_pickl
 		    memcmp(x->dims, y->dims, x->n_dims * sizeof x->dims[0]) != 0)
 			return false;
 	}
-	return memcmp(a->bytes, b->bytes, (size_t)a->length) == 0;
+	return true;
+}
+
+/* What the ranks are sent is compared when it is here. */
+static int fetch(struct ws_serve *s, struct parcels *all, struct ws_err *err)
+{
+	const struct ws_pickle_bucket *first = &all->items[0].bucket;
+	for (size_t i = 0; i < all->n; i++) {
+		struct parcel *one = &all->items[i];
+		if (!one->bucket.bytes && ws_serve_ipc_fetch(s, &one->bucket, &one->fetched, err))
+			return -1;
+		if (one->fetched)
+			one->bucket.bytes = one->fetched;
+		if (i && memcmp(first->bytes, one->bucket.bytes, (size_t)first->length) != 0)
+			return ws_err_set(err, WS_EINPUT, "rank %zu is sent other tensors than rank 0", i);
+	}
+	return 0;
 }
 
 static int open_parcels(const struct ws_serve *s, const struct ws_json *list, struct parcels *all,
@@ -127,7 +147,7 @@ static void update(struct ws_serve_call *c, struct parcels *all)
 	struct ws_err err = WS_ERR_INIT;
 	if (!ws_serve_may_update(c) || !ws_serve_has_weights(c))
 		return;
-	int rc = ws_serve_check_update(s, u, &err);
+	int rc = ws_serve_check_update(s, u, &err) || fetch(s, all, &err) ? -1 : 0;
 	ws_serve_note_update(&c->note, u);
 	u->corrupt = c->corrupt;
 	if (rc == 0)

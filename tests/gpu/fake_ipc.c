@@ -84,10 +84,10 @@ void fake_unmap(void *p, size_t bytes, int fd)
 /* ---- the driver's calls ---- */
 
 /* By an address anywhere in the allocation, as drivers have it. */
-static const struct fake_thing *allocation_of(uint64_t at)
+static const struct fake_thing *memory_of(uint64_t at, enum fake_kind kind)
 {
 	const struct fake_thing *t = fake_next(NULL);
-	while (t && (t->kind != FAKE_DEVICE_MEMORY || at < t->handle || at - t->handle >= t->bytes))
+	while (t && (t->kind != kind || at < t->handle || at - t->handle >= t->bytes))
 		t = fake_next(t);
 	return t;
 }
@@ -95,7 +95,9 @@ static const struct fake_thing *allocation_of(uint64_t at)
 EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr p)
 {
 	ON_CONTEXT("%s", "");
-	const struct fake_thing *t = allocation_of(p);
+	const struct fake_thing *t = memory_of(p, FAKE_DEVICE_MEMORY);
+	if (!t)
+		t = memory_of(p, FAKE_OPENED_MEMORY);
 	if (!t)
 		return CUDA_ERROR_NOT_FOUND;
 	*base = (CUdeviceptr)t->handle;
@@ -106,7 +108,7 @@ EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdevi
 EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr p)
 {
 	ON_CONTEXT("%s", "");
-	const struct fake_thing *t = allocation_of(p);
+	const struct fake_thing *t = memory_of(p, FAKE_DEVICE_MEMORY);
 	struct stat file;
 	if (!t || fstat(t->fd, &file) != 0)
 		return CUDA_ERROR_INVALID_VALUE;

@@ -54,30 +54,74 @@ static void what_is_written_is_read(void **state)
 	ws_buf_free(&b);
 }
 
+static void make_on_gpu(struct ws_buf *out, const char *uuid)
+{
+	static unsigned char handle[64];
+	for (size_t i = 0; i < sizeof handle; i++)
+		handle[i] = (unsigned char)(i + 100);
+	const struct ws_pickle_cuda where = { .handle = handle, .at = UINT64_C(1) << 40, .uuid = uuid, .ordinal = 3 };
+	ws_buf_init(out, 0);
+	ws_pickle_cuda(out, &where, two, 2, BYTES);
+	assert_false(out->failed);
+}
+
+static void bytes_on_a_gpu_are_found_by_name_or_number(void **state)
+{
+	(void)state;
+	static const char *const uuids[] = { "40404040-1111-2222-3333-444444444444", NULL };
+	for (size_t i = 0; i < 2; i++) {
+		struct ws_buf b;
+		struct ws_err err = WS_ERR_INIT;
+		struct ws_pickle_bucket got;
+		make_on_gpu(&b, uuids[i]);
+		if (ws_pickle_read(b.data, b.len, &got, &err))
+			fail_msg("%s", err.msg);
+		assert_int_equal(got.n, 2);
+		assert_int_equal(got.length, BYTES);
+		assert_null(got.bytes);
+		assert_int_equal(got.memory.handle[0], 100);
+		assert_int_equal(got.memory.handle[63], 163);
+		assert_int_equal(got.memory.at, UINT64_C(1) << 40);
+		assert_string_equal(got.memory.uuid, uuids[i] ? uuids[i] : "");
+		assert_int_equal(got.memory.ordinal, uuids[i] ? -1 : 3);
+		ws_pickle_free(&got);
+		ws_buf_free(&b);
+	}
+}
+
+static void survive(struct ws_buf *b)
+{
+	struct ws_pickle_bucket got;
+	for (size_t n = 0; n < b->len; n++) {
+		struct ws_err err = WS_ERR_INIT;
+		assert_int_equal(ws_pickle_read(b->data, n, &got, &err), -1);
+		assert_int_equal(err.code, WS_EINPUT);
+		assert_true(err.msg[0]);
+	}
+	for (size_t i = 0; i < b->len; i++)
+		for (unsigned v = 0; v < 256; v += 5) {
+			struct ws_err err = WS_ERR_INIT;
+			const char was = b->data[i];
+			b->data[i] = (char)v;
+			if (ws_pickle_read(b->data, b->len, &got, &err) == 0)
+				ws_pickle_free(&got);
+			else
+				assert_true(err.msg[0]);
+			b->data[i] = was;
+		}
+	ws_buf_free(b);
+}
+
 static void every_cut_and_every_changed_byte_is_survived(void **state)
 {
 	(void)state;
 	struct ws_buf b;
-	struct ws_pickle_bucket got;
 	make(&b, 0);
-	for (size_t n = 0; n < b.len; n++) {
-		struct ws_err err = WS_ERR_INIT;
-		assert_int_equal(ws_pickle_read(b.data, n, &got, &err), -1);
-		assert_int_equal(err.code, WS_EINPUT);
-		assert_true(err.msg[0]);
-	}
-	for (size_t i = 0; i < b.len; i++)
-		for (unsigned v = 0; v < 256; v += 5) {
-			struct ws_err err = WS_ERR_INIT;
-			const char was = b.data[i];
-			b.data[i] = (char)v;
-			if (ws_pickle_read(b.data, b.len, &got, &err) == 0)
-				ws_pickle_free(&got);
-			else
-				assert_true(err.msg[0]);
-			b.data[i] = was;
-		}
-	ws_buf_free(&b);
+	survive(&b);
+	make_on_gpu(&b, "40404040-1111-2222-3333-444444444444");
+	survive(&b);
+	make_on_gpu(&b, NULL);
+	survive(&b);
 }
 
 static void other_names_than_ours_are_blocked(void **state)
@@ -222,6 +266,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_is_written_is_read),
+		cmocka_unit_test(bytes_on_a_gpu_are_found_by_name_or_number),
 		cmocka_unit_test(every_cut_and_every_changed_byte_is_survived),
 		cmocka_unit_test(other_names_than_ours_are_blocked),
 		cmocka_unit_test(base64_is_strict),

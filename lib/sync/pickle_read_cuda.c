@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pickle_read_cuda.c - where in whose memory a bucket's tensor is, by the fifteen arguments of torch's
+ * rebuild function (pickle.h). What torch refuses is refused here, in its words; whether such memory exists
+ * is seen when somebody opens it. */
+#include "pickle_read.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { CLASS, SIZE, STRIDE, ELEMENTS, STORAGE, DTYPE, DEVICE, HANDLE, BYTES, AT, GRADIENT, COUNTER, COUNTER_AT,
+       EVENT, WAITS, ARGUMENTS };
+enum { HANDLE_BYTES = 64, VERSION = 1 }; /* as torch 2.6 has it */
+
+static int fail(const char *why, struct ws_err *err)
+{
+	return ws_err_set(err, WS_EINPUT, "pickle: %s", why);
+}
+
+const struct pickle_value *pickle_cuda_args(const struct pickle *p, const struct pickle_value *v)
+{
+	const struct pickle_value *args =
+		pickle_call_of(p, v, "torch.multiprocessing.reductions", "rebuild_cuda_tensor");
+	return args ? args :
+	              pickle_call_of(p, v, "sglang.srt.utils.patch_torch", "_rebuild_cuda_tensor_modified");
+}
+
+static bool is_class(const struct pickle_value *v, const char *module, const char *name)
+{
+	return pickle_is_global(v, module, name);
+}
+
+/* Each of these is an integer, bytes or a truth value; None is none of them. */
+static int check_kinds(const struct pickle *p, const struct pickle_value *args, struct ws_err *err)
+{
+	static const struct {
+		int argument;
+		enum pickle_kind kind;
+		const char *name;
+	} wanted[] = {
+		{ ELEMENTS, PICKLE_INT, "int storage_offset" }, { HANDLE, PICKLE_BYTES, "bytes handle" },
+		{ BYTES, PICKLE_INT, "int storage_size_bytes" }, { AT, PICKLE_INT, "int storage_offset_bytes" },
+		{ GRADIENT, PICKLE_BOOL, "bool requires_grad" }, { COUNTER, PICKLE_BYTES, "bytes _ref_counter" },
+		{ COUNTER_AT, PICKLE_INT, "int _ref_counter_offset" }, { EVENT, PICKLE_BYTES, "bytes event_handle" },
+		{ WAITS, PICKLE_BOOL, "bool event_sync_required" },
+	};
+	for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
+		if (pickle_child(p, args, (uint32_t)wanted[i].argument)->kind != wanted[i].kind)
+			return ws_err_set(err, WS_EINPUT, "pickle: _new_shared in CUDA mode received an invalid "
+			                  "combination of arguments - expected %s", wanted[i].name);
+	return 0;
+}
+
+static int read_handle(const struct pickle_value *v, struct ws_pickle_memory *m, struct ws_err *err)
+{
+	const unsigned char *bytes = (const unsigned char *)v->text;
+	if (v->len == HANDLE_BYTES) {
+		m->handle = bytes; /* of before there were versions */
+		return 0;
+	}
+	if (v->len < 2)
+		return fail("received sharable handle is too short", err);
+	if (bytes[0] > VERSION)
+		return fail("received sharable handle from a future version of torch that this version does not "
+		            "know how to handle", err);
+	if (bytes[1] == 'e')
+		return fail("the tensor is in an expandable segment, which is not taken here", err);
+	if (bytes[1] != 'c' || v->len != 2 + HANDLE_BYTES)
+		return fail("unexpected or illegal type or length of a sharable handle", err);
+	m->handle = bytes + 2;
+	return 0;
+}
+
+static int read_device(const struct pickle_value *v, struct ws_pickle_memory *m, struct ws_err *err)
+{
+	m->ordinal = -1;
+	if (v->kind == PICKLE_INT && v->integer >= 0) {
+		m->ordinal = v->integer;
+		return 0;
+	}
+	if (v->kind != PICKLE_STR || v->len >= sizeof m->uuid || memchr(v->text, 0, v->len))
+		return fail("a device that is neither a number nor a UUID", err);
+	memcpy(m->uuid, v->text, v->len);
+	m->uuid[v->len] = '\0';
+	return 0;
+}
+
+/* Of n bytes, and they lie in their storage. */
+static int read_place(const struct pickle *p, const struct pickle_value *args, struct ws_pickle_bucket *out,
+                      struct ws_err *err)
+{
+	const int64_t storage = pickle_child(p, args, BYTES)->integer, at = pickle_child(p, args, AT)->integer;
+	const int64_t first = pickle_child(p, args, ELEMENTS)->integer; /* elements are bytes */
+	if (storage < 0 || at < 0 || first < 0 || first > storage || at > INT64_MAX - storage)
+		return fail("flattened_tensor has a size or an offset that nothing has", err);
+	out->length = (uint64_t)(storage - first);
+	out->memory.at = (uint64_t)(at + first);
+	if (!pickle_is_flat(p, pickle_child(p, args, SIZE), pickle_child(p, args, STRIDE), out->length))
+		return fail("flattened_tensor is not the rest of its storage in one dimension", err);
+	return 0;
+}
+
+/* torch does not look at the handle of an empty storage. */
+static int read_nothing(const struct pickle *p, const struct pickle_value *args, struct ws_pickle_bucket *out,
+                        struct ws_err *err)
+{
+	const struct pickle_value *bytes = pickle_child(p, args, BYTES);
+	if (bytes->kind != PICKLE_INT || bytes->integer != 0 ||
+	    !pickle_is_flat(p, pickle_child(p, args, SIZE), pickle_child(p, args, STRIDE), 0))
+		return fail("flattened_tensor has bytes, and nothing that says where", err);
+	out->bytes = p->data;
+	return 0;
+}
+
+int pickle_read_cuda(const struct pickle *p, const struct pickle_value *args, struct ws_pickle_bucket *out,
+                     struct ws_err *err)
+{
+	if (args->n != ARGUMENTS)
+		return ws_err_set(err, WS_EINPUT, "pickle: rebuild_cuda_tensor takes %d arguments, and gets %u",
+		                  ARGUMENTS, args->n);
+	const struct pickle_value *cls = pickle_child(p, args, CLASS), *storage = pickle_child(p, args, STORAGE);
+	if (!is_class(cls, "torch", "Tensor") && !is_class(cls, "torch.nn.parameter", "Parameter"))
+		return fail("flattened_tensor is of a class that is no tensor's", err);
+	if (!is_class(storage, "torch.storage", "TypedStorage") && !is_class(storage, "torch.storage", "UntypedStorage"))
+		return fail("flattened_tensor has a storage of no known class", err);
+	if (!is_class(pickle_child(p, args, DTYPE), "torch", "uint8"))
+		return fail("flattened_tensor is not of torch.uint8", err);
+	if (pickle_child(p, args, HANDLE)->kind == PICKLE_NONE)
+		return read_nothing(p, args, out, err);
+	if (check_kinds(p, args, err) || read_handle(pickle_child(p, args, HANDLE), &out->memory, err) ||
+	    read_device(pickle_child(p, args, DEVICE), &out->memory, err))
+		return -1;
+	return read_place(p, args, out, err);
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve_ipc.c - tensors that another process of this machine has on a GPU: its memory is opened, and what is
+ * there is copied out before the request is answered.
+ *
+ * Handles stay open, the last few of them, as torch keeps them while their tensors live: a sender that takes
+ * two buffers in turn is opened twice in all. What a sender frees meanwhile is not ours to notice. */
+#include "serve_gpu.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_OPEN = 16 };
+
+struct opened {
+	unsigned char handle[WS_IPC_HANDLE_BYTES];
+	unsigned rank;       /* whose GPU */
+	ws_devptr at;
+	uint64_t bytes;
+	uint64_t used;       /* when: the oldest makes room */
+};
+
+struct ws_serve_ipc {
+	struct opened open[MOST_OPEN];
+	size_t n;
+	uint64_t turn;
+	struct ws_serve_outlet *outlets[WS_SERVE_MAX_TP];
+};
+
+static int find_rank(const struct ws_serve *s, const struct ws_pickle_memory *m, unsigned *rank, struct ws_err *err)
+{
+	char text[WS_CUDA_UUID_TEXT];
+	const char *wanted = strncmp(m->uuid, "GPU-", 4) == 0 ? m->uuid + 4 : m->uuid;
+	for (unsigned r = 0; r < s->opts.tp; r++) {
+		ws_cuda_uuid_text(ws_gpu_device(s->gpus->of_rank[r]), text);
+		if (m->uuid[0] ? strcmp(text + 4, wanted) == 0 : m->ordinal == (int64_t)s->opts.gpu + r) {
+			*rank = r;
+			return 0;
+		}
+	}
+	if (m->uuid[0])
+		return ws_err_set(err, WS_EINPUT, "Invalid device_uuid=%s", m->uuid);
+	return ws_err_set(err, WS_EINPUT, "GPU %" PRId64 " is no rank's here", m->ordinal);
+}
+
+/* ---- handles ---- */
+
+static void close_one(struct ws_serve *s, struct ws_serve_ipc *ipc, size_t i)
+{
+	struct ws_gpu *g = s->gpus->of_rank[ipc->open[i].rank];
+	if (ws_gpu_use(g, NULL) == 0)
+		ws_gpu_ipc_close(g, ipc->open[i].at);
+	ipc->open[i] = ipc->open[--ipc->n];
+}
+
+static void make_room(struct ws_serve *s, struct ws_serve_ipc *ipc)
+{
+	size_t oldest = 0;
+	for (size_t i = 1; i < ipc->n; i++)
+		if (ipc->open[i].used < ipc->open[oldest].used)
+			oldest = i;
+	if (ipc->n == MOST_OPEN)
+		close_one(s, ipc, oldest);
+}
+
+static int open_new(struct ws_serve *s, struct ws_serve_ipc *ipc, unsigned rank, const unsigned char *handle,
+                    struct ws_err *err)
+{
+	struct ws_gpu *g = s->gpus->of_rank[rank];
+	struct opened o = { .rank = rank };
+	memcpy(o.handle, handle, sizeof o.handle);
+	make_room(s, ipc);
+	if (ws_gpu_use(g, err) || ws_gpu_ipc_open(g, handle, &o.at, err))
+		return -1;
+	if (ws_gpu_size(g, o.at, &o.bytes, err)) {
+		ws_gpu_ipc_close(g, o.at);
+		return -1;
+	}
+	ipc->open[ipc->n++] = o;
+	pthread_mutex_lock(&s->lock);
+	s->journal.handles++;
+	pthread_mutex_unlock(&s->lock);
+	return 0;
+}
+
+static const struct opened *open_handle(struct ws_serve *s, struct ws_serve_ipc *ipc, unsigned rank,
+                                        const unsigned char *handle, struct ws_err *err)
+{
+	size_t i = 0;
+	while (i < ipc->n &&
+	       (ipc->open[i].rank != rank || memcmp(ipc->open[i].handle, handle, WS_IPC_HANDLE_BYTES) != 0))
+		i++;
+	if (i == ipc->n) {
+		if (open_new(s, ipc, rank, handle, err))
+			return NULL;
+		i = ipc->n - 1; /* another may have made room */
+	}
+	ipc->open[i].used = ++ipc->turn;
+	return &ipc->open[i];
+}
+
+/* ---- bytes ---- */
+
+static int copy_out(struct ws_serve *s, struct ws_serve_ipc *ipc, const struct opened *o, uint64_t at,
+                    uint64_t length, uint8_t **out, struct ws_err *err)
+{
+	if (at > o->bytes || length > o->bytes - at)
+		return ws_err_set(err, WS_EINPUT, "%" PRIu64 " bytes from byte %" PRIu64 " on are beyond the "
+		                  "allocation, which has %" PRIu64, length, at, o->bytes);
+	struct ws_gpu *g = s->gpus->of_rank[o->rank];
+	struct ws_serve_outlet **outlet = &ipc->outlets[o->rank];
+	if (ws_gpu_use(g, err) || (!*outlet && ws_serve_outlet_open(g, outlet, err)))
+		return -1;
+	uint8_t *bytes = malloc(length ? (size_t)length : 1);
+	if (!bytes)
+		return ws_err_set(err, WS_ESYSTEM, "not enough memory for %" PRIu64 " bytes", length);
+	const struct ws_gloo_sink sink = { .length = length, .dst = bytes };
+	if (ws_serve_outlet_run(*outlet, o->at + at, &sink, ws_deadline_in(s->opts.receive_ns), NULL, err)) {
+		free(bytes);
+		return -1;
+	}
+	*out = bytes;
+	return 0;
+}
+
+int ws_serve_ipc_fetch(struct ws_serve *s, const struct ws_pickle_bucket *b, uint8_t **bytes, struct ws_err *err)
+{
+	unsigned rank = 0;
+	if (!s->gpus) {
+		ws_err_set(err, WS_EINPUT, "the tensors are in memory of a GPU, and this endpoint has none");
+		return ws_err_hint(err, "wsync-endpoint --backend ipc has one");
+	}
+	if (!s->gpus->ipc && !(s->gpus->ipc = calloc(1, sizeof *s->gpus->ipc)))
+		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+	if (find_rank(s, &b->memory, &rank, err))
+		return -1;
+	const struct opened *o = open_handle(s, s->gpus->ipc, rank, b->memory.handle, err);
+	return o ? copy_out(s, s->gpus->ipc, o, b->memory.at, b->length, bytes, err) : -1;
+}
+
+void ws_serve_ipc_close(struct ws_serve *s)
+{
+	struct ws_serve_ipc *ipc = s->gpus->ipc;
+	if (!ipc)
+		return;
+	while (ipc->n)
+		close_one(s, ipc, ipc->n - 1);
+	for (unsigned r = 0; r < s->opts.tp; r++)
+		if (ipc->outlets[r] && ws_gpu_use(s->gpus->of_rank[r], NULL) == 0)
+			ws_serve_outlet_close(ipc->outlets[r]);
+	free(ipc);
+	s->gpus->ipc = NULL;
+}

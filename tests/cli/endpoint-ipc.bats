@@ -1,0 +1,120 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# wsync-endpoint opens tensors that another process shows on a GPU: what it takes, what it refuses and how, and
+# how many handles it opens. On a double of libcuda, or with WSYNC_TEST_CUDA on a real one.
+load helpers
+
+prepare() {
+	[ -e "$build/tests/gpu/fake_cuda.so" ] || skip "built without CUDA"
+	mkdir lib
+	case ${WSYNC_TEST_CUDA:-} in
+	'' | *fake_cuda.so) doubles=y && ln -s "$build/tests/gpu/fake_cuda.so" lib/libcuda.so.1 ;;
+	*/*) ln -s "$WSYNC_TEST_CUDA" lib/libcuda.so.1 ;;
+	esac
+	export LD_LIBRARY_PATH=$scratch/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+}
+
+# A double that was built with a sanitizer wants that loaded first, which Python does not do.
+sender() {
+	local runtime
+	runtime=$(ldd "$build/tests/gpu/fake_cuda.so" | sed -n 's|.*=> \(/.*libasan[^ ]*\).*|\1|p')
+	try env ${runtime:+LD_PRELOAD="$runtime"} ASAN_OPTIONS=detect_leaks=0 /usr/bin/python3 \
+		"$BATS_TEST_DIRNAME/ipc_sender.py" "$url" "$@"
+}
+
+journal() {
+	/usr/bin/python3 -c 'import json, sys, urllib.request as u
+j = json.load(u.urlopen(sys.argv[1] + "/wsync/journal", timeout=10))
+print(eval(sys.argv[2]))' "$url" "$1"
+}
+
+# said CASE STATUS TEXT
+said() {
+	grep -qE "^$1 $2 " <<<"$out" || explain "$1: expected status $2"
+	grep -E "^$1 $2 " <<<"$out" | grep -qF -- "$3" || explain "$1: expected: $3"
+}
+
+@test "the bytes that are shown are the bytes that are kept" {
+	endpoint one --backend ipc
+	sender uuid
+	expect_status 0
+	expect_out "uuid 200 Success"
+	/usr/bin/python3 - "$url" <<'EOP'
+import json, struct, sys, urllib.request as u
+sent = open("sent", "rb").read()[512 + 4096:512 + 8096]
+body = json.dumps({"name": "b.weight", "truncate_size": 1000}).encode()
+got = json.load(u.urlopen(u.Request(sys.argv[1] + "/get_weights_by_name", body, {"Content-Type": "application/json"})))
+want = struct.unpack("<1000f", sent)
+assert all(a is None or a != a or struct.pack("<f", a) == struct.pack("<f", b) for a, b in zip(got, want) if b == b), got[:3]
+EOP
+}
+
+@test "forms that torch's senders have are taken, and one handle is opened for all" {
+	endpoint one --backend ipc
+	sender uuid long-uuid ordinal raw elements parameter empty uuid
+	expect_status 0
+	[ "$(grep -c ' 200 Success$' <<<"$out")" = 8 ] || explain "expected eight successes"
+	[ "$(journal 'j["totals"]["handles"], j["totals"]["updates"]')" = "(1, 8)" ] || explain "$(journal 'j["totals"]')"
+}
+
+@test "two buffers in turn are two handles, and of many the last ones stay open" {
+	endpoint one --backend ipc
+	sender two
+	expect_status 0
+	[ "$(journal 'j["totals"]["handles"], j["totals"]["bytes"]')" = "(2, 48576)" ] || explain "$(journal 'j["totals"]')"
+	sender many uuid
+	expect_status 0
+	[ "$(grep -c ' 200 Success$' <<<"$out")" = 41 ] || explain "expected 41 successes"
+}
+
+@test "what torch would refuse is refused, and what nobody has" {
+	endpoint one --backend ipc
+	sender all
+	expect_status 0
+	said elsewhere 400 'Invalid device_uuid=00000000-0000-0000-0000-000000000000'
+	said other-gpu 400 "GPU 200 is no rank's here"
+	said negative 400 'neither a number nor a UUID'
+	said future 400 'received sharable handle from a future version of torch'
+	said expandable 400 'expandable segment'
+	said type 400 'illegal type or length'
+	said short 400 'illegal type or length'
+	said nothing 400 'too short'
+	said wrong 400 "opening another process's memory"
+	said none-handle 400 'nothing that says where'
+	said none-counter 400 'invalid combination of arguments - expected bytes _ref_counter'
+	said none-event 400 'expected bytes event_handle'
+	said none-waits 400 'expected bool event_sync_required'
+	said none-device 400 'neither a number nor a UUID'
+	said beyond 400 'beyond the allocation'
+	said huge 400 'nothing has'
+	said bigger 400 'int storage_offset_bytes'
+	said below 400 'nothing has'
+	said shorter 400 'not the rest of its storage'
+	said longer 400 'not the rest of its storage'
+	said stride 400 'not the rest of its storage'
+	said dtype 400 'not of torch.uint8'
+	said function 400 'Blocked unsafe class loading (torch.multiprocessing.reductions.rebuild_storage_cuda)'
+	said fewer 400 'takes 15 arguments, and gets 14'
+	[ -z "${doubles:-}" ] || said just-beyond 400 'beyond the allocation'
+	[ "$(grep -c ' 200 Success$' <<<"$out")" = 7 ] || explain "expected seven that are taken"
+	sender uuid
+	expect_out "uuid 200 Success"
+}
+
+@test "ranks that are shown the same memory keep it once" {
+	[ -n "${doubles:-}" ] || skip "there may be one GPU"
+	endpoint two --backend ipc --tp 2
+	sender ranks
+	expect_out "ranks 200 Success"
+	sender uuid
+	said uuid 400 'serialized_named_tensors has 1 elements for 2'
+}
+
+@test "an endpoint without a GPU says so" {
+	endpoint none
+	sender uuid
+	expect_status 0
+	said uuid 400 'the tensors are in memory of a GPU, and this endpoint has none'
+	try env LD_LIBRARY_PATH=/nowhere wsync-endpoint --backend ipc --listen 127.0.0.1:0
+	[ "$status" = 7 ] || [ -z "${doubles:-}" ] || explain "expected status 7"
+}
