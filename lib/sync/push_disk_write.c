@@ -190,6 +190,21 @@ static bool is_small(const char *name)
 	return true;
 }
 
+/* With the mode of the source's file, where the file system has modes: what others could not read, they still
+ * cannot. */
+static int make_like(const struct stat *like, const char *to, const struct ws_buf *bytes, struct ws_err *err)
+{
+	const int fd = ws_file_create(to, err);
+	if (fd < 0)
+		return -1;
+	(void)fchmod(fd, like->st_mode & 0777);
+	if (ws_file_write(fd, to, ws_buf_str(bytes), bytes->len, err)) {
+		close(fd);
+		return -1;
+	}
+	return ws_file_finish(fd, to, err);
+}
+
 static int copy_file(const char *from, const char *to, struct ws_err *err)
 {
 	struct stat st;
@@ -200,7 +215,7 @@ static int copy_file(const char *from, const char *to, struct ws_err *err)
 	ws_buf_init(&bytes, SMALL_FILE);
 	int rc = ws_file_read(from, &bytes, err);
 	if (rc == 0)
-		rc = ws_file_make(to, ws_buf_str(&bytes), bytes.len, err);
+		rc = make_like(&st, to, &bytes, err);
 	ws_buf_free(&bytes);
 	return rc;
 }

@@ -71,6 +71,9 @@ names() { (cd "$1" && find . -mindepth 1 -printf '%P\n' | LC_ALL=C sort | tr '\n
 	expect_status 2
 	err_has "servers cannot load m as it lies there: its weights are changed on their way"
 	err_has "--disk-dir DIR writes a checkpoint there first"
+	chmod 640 m/tokenizer.json
+	echo '#!/bin/sh' >m/convert.sh
+	chmod 755 m/convert.sh
 	/usr/bin/python3 "$repo/tests/cli/small_model.py" qwen3 eight --fp8
 	endpoint b --model eight --tp 2
 	mkdir out
@@ -81,6 +84,7 @@ names() { (cd "$1" && find . -mindepth 1 -printf '%P\n' | LC_ALL=C sort | tr '\n
 	[ "$(json '[l["disk_path"] for l in lines if l["type"] == "plan"]')" = "['$PWD/$dir']" ]
 	[ "$(names out | tr ' ' '\n' | grep -v /)" = "wsync-step_12" ]
 	cmp m/tokenizer.json $dir/tokenizer.json
+	[ "$(stat -c %a $dir/tokenizer.json $dir/convert.sh | xargs)" = "640 755" ]
 	[ "$(/usr/bin/python3 -c 'import json, sys
 c = json.load(open(sys.argv[1])); q = c.pop("quantization_config")
 print(q["quant_method"], q["weight_block_size"], q["modules_to_not_convert"], c == json.load(open("m/config.json")))' \
