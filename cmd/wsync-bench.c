@@ -58,6 +58,7 @@ static const struct opt opts[] = {
 	OPT_STRING(0, "pool", "NAME", &cfg.pool, "of the registry's endpoints those in this pool"),
 	OPT_REGISTRY(&cfg.common),
 	OPT_API_KEY_FILE(&cfg.common),
+	OPT_CA_FILE(&cfg.common),
 	OPT_UINT(0, "local", "N", 1, LOCAL_MAX, &cfg.local, "so many of our own on this machine, where no others are given (1)"),
 	OPT_CHOICE(0, "keep", keeps, &cfg.keep, "what those do with weights (none)"),
 	OPT_DURATION(0, "connect-timeout", &cfg.connect_ns, "to reach the endpoints (10s)"),

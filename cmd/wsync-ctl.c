@@ -33,6 +33,7 @@ static const struct opt opts[] = {
 	           "of the registered endpoints, only those of this pool"),
 	OPT_REGISTRY(&cfg.common),
 	OPT_API_KEY_FILE(&cfg.common),
+	OPT_CA_FILE(&cfg.common),
 	OPT_DURATION(0, "connect-timeout", &cfg.connect_ns, "to connect (10s)"),
 	OPT_DURATION('t', "timeout", &cfg.timeout_ns, "for the answers (60s); for all of repair --again (none)"),
 	OPT_GROUP_FOR("What they are", "info pause sleep wake"),

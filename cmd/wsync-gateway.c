@@ -43,6 +43,7 @@ static const struct opt opts[] = {
 	OPT_STRING(0, "require-key-file", "FILE", &cfg.key_file, "answer only who sends the key in this file"),
 	OPT_REGISTRY(&cfg.common),
 	OPT_API_KEY_FILE(&cfg.common),
+	OPT_CA_FILE(&cfg.common),
 	OPT_GROUP("What may be asked"),
 	OPT_LIST(0, "source", "SOURCE", &cfg.sources, "what is pushed where a request names no source; several are one checkpoint"),
 	OPT_LIST(0, "source-root", "DIR", &cfg.roots, "requests may name sources below DIR only; may be repeated"),
@@ -152,6 +153,7 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 	pushing_apply(&cfg.pushing, &o.push);
 	if (targets_read_key(&t, &cfg.common, ui, err) == 0) {
 		o.push.api_key = t.api_key;
+		o.push.ca_file = t.ca_file;
 		if (find_paths(&o, &registry, state, ui, err) == 0)
 			serve(&o, ui, err);
 	}

@@ -365,6 +365,7 @@ static const struct opt opts[] = {
 	           "only this pool"),
 	OPT_GROUP_FOR("Asking", "add check"),
 	OPT_API_KEY_FILE(&cfg.common),
+	OPT_CA_FILE(&cfg.common),
 	OPT_DURATION(0, "connect-timeout", &cfg.connect_ns, "to connect (10s)"),
 	OPT_DURATION('t', "timeout", &cfg.timeout_ns, "for all answers (30s)"),
 	OPT_GROUP("Where"),

@@ -41,6 +41,7 @@ static const struct opt opts[] = {
 	OPT_STRING(0, "pool", "NAME", &cfg.pool, "of the registered endpoints, only those of this pool"),
 	OPT_REGISTRY(&cfg.common),
 	OPT_API_KEY_FILE(&cfg.common),
+	OPT_CA_FILE(&cfg.common),
 	OPT_DURATION(0, "connect-timeout", &cfg.connect_ns, "to connect (10s)"),
 	OPT_DURATION('t', "timeout", &cfg.timeout_ns, "for the endpoints' answers (weights: none; others: 60s)"),
 	OPT_GROUP_FOR("A server that is not asked", "names"),

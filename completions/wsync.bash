@@ -8,7 +8,7 @@ _wsync_options() {
 	echo "--json --quiet --verbose --color=auto|always|never --help --version"
 	case $1 in
 	wsync-push) echo "
-		--endpoint=URL -e=URL --pool=ANY --registry=FILE --api-key-file=FILE
+		--endpoint=URL -e=URL --pool=ANY --registry=FILE --api-key-file=FILE --ca-file=FILE
 		--config=FILE --map=FILE --sharded=tp=2|tp=4|tp=8
 		--include=TENSOR --exclude=TENSOR --weight-version=ANY --stdin --dry-run
 		--quantize=none|fp8|fp8-tensor --block-size=128x128|64x64 --skip-modules=ANY
@@ -36,13 +36,13 @@ _wsync_options() {
 		--lora-partial --correction=FILE --trust-values --scratch=128MiB|256MiB|512MiB|1GiB
 		--tp=1|2|4|8 --ep=1|2|4|8 --attention-tp=1|2|4|8 --rank=ANY
 		--endpoint=URL -e=URL --pool=ANY --prefix=ANY --registry=FILE
-		--api-key-file=FILE --connect-timeout=ANY --timeout=ANY -t=ANY" ;;
+		--api-key-file=FILE --ca-file=FILE --connect-timeout=ANY --timeout=ANY -t=ANY" ;;
 	wsync-verify) echo "
 		--config=FILE --map=FILE --sharded=tp=2|tp=4|tp=8 --include=TENSOR --exclude=TENSOR
 		--quantize=none|fp8|fp8-tensor --block-size=128x128|64x64 --skip-modules=ANY
 		--scale-rule=xorl|slime --ue8m0 --unpack --lora=FILE --lora-rounding=fold|two-step
 		--lora-partial --correction=FILE --trust-values --scratch=128MiB|256MiB|512MiB|1GiB
-		--endpoint=URL -e=URL --pool=ANY --registry=FILE --api-key-file=FILE
+		--endpoint=URL -e=URL --pool=ANY --registry=FILE --api-key-file=FILE --ca-file=FILE
 		--connect-timeout=ANY --timeout=ANY -t=ANY --tp=1|2|4|8 --ep=1|2|4|8
 		--attention-tp=1|2|4|8 --list=FILE --scan --limit=ANY
 		--against=FILE --max-error=0.05|0.15 --expect=ANY --npy=FILE --min-equal=0.99|0.999
@@ -60,17 +60,17 @@ _wsync_options() {
 		--lock-wait=ANY
 		--init-timeout=ANY --bucket-timeout=ANY --progress=auto|none" ;;
 	wsync-register) echo "
-		--world-size=ANY --no-check --pool=ANY --api-key-file=FILE --connect-timeout=ANY
+		--world-size=ANY --no-check --pool=ANY --api-key-file=FILE --ca-file=FILE --connect-timeout=ANY
 		--timeout=ANY -t=ANY --registry=FILE" ;;
 	wsync-ctl) echo "
-		--endpoint=URL -e=URL --pool=ANY --registry=FILE --api-key-file=FILE
+		--endpoint=URL -e=URL --pool=ANY --registry=FILE --api-key-file=FILE --ca-file=FILE
 		--connect-timeout=ANY --timeout=ANY -t=ANY --mode=abort|retract|in_place --wait=ANY
 		--tags=weights|kv_cache|cuda_graph --master-address=ANY --master-port=ANY --keep
 		--lineage=auto|sglang-0.4|sglang-0.5|sglang-2026|xorl-legacy|xorl|session|slime
 		--state-dir=FILE --again --dry-run --resume-partial --assume-dead --forget" ;;
 	wsync-gateway) echo "
 		--listen=ANY --require-key-file=FILE --source=FILE --source-root=FILE
-		--allow-host=ANY --registry=FILE --api-key-file=FILE --config=FILE --map=FILE
+		--allow-host=ANY --registry=FILE --api-key-file=FILE --ca-file=FILE --config=FILE --map=FILE
 		--sharded=tp=2|tp=4|tp=8 --quantize=none|fp8|fp8-tensor
 		--block-size=128x128|64x64 --skip-modules=ANY --scale-rule=xorl|slime --ue8m0
 		--unpack --lora=FILE --lora-rounding=fold|two-step --lora-partial
@@ -92,7 +92,7 @@ _wsync_options() {
 		--quantize=none|fp8|fp8-tensor --block-size=128x128|64x64 --skip-modules=ANY
 		--scale-rule=xorl|slime --ue8m0 --unpack --lora=FILE --lora-rounding=fold|two-step
 		--lora-partial --correction=FILE --trust-values --scratch=128MiB|256MiB|512MiB|1GiB
-		--endpoint=URL -e=URL --pool=ANY --registry=FILE --api-key-file=FILE
+		--endpoint=URL -e=URL --pool=ANY --registry=FILE --api-key-file=FILE --ca-file=FILE
 		--local=1|2|4|8 --keep=none|hash|memory --connect-timeout=ANY --tp=1|2|4|8
 		--timeout=ANY -t=ANY --receivers=1|2|4|8 --remote=1|2|4|8 --listen=ANY --join=ANY
 		--host=ANY --min-size=ANY --max-size=ANY --factor=2|4|8

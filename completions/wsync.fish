@@ -56,6 +56,7 @@ __wsync $all -s V -l version -d 'print the version'
 __wsync push,list-weights,verify,register,ctl -l pool -x -d "of the registry's endpoints, those of this pool"
 __wsync push,list-weights,verify,register,ctl,gateway,bench -l registry -r -F -d 'the registry'
 __wsync $all -l api-key-file -r -F -d 'file with the API key'
+__wsync push,list-weights,verify,register,ctl,gateway,bench -l ca-file -r -F -d 'file with trusted certificates'
 __wsync push,list-weights,verify,gateway -l config -r -F -d 'the config.json of the model'
 __wsync push,list-weights,verify,gateway -l map -r -F -d 'more rules for names'
 __wsync push,list-weights,verify,gateway -l sharded -x -a 'tp=2 tp=4 tp=8' -d 'the sources are what ranks saved'

@@ -91,6 +91,7 @@ struct opt_common {
 	unsigned progress; /* enum opt_progress */
 	const char *registry;     /* --registry; NULL: run_registry_path finds it */
 	const char *api_key_file; /* --api-key-file; NULL: none */
+	const char *ca_file;      /* --ca-file; NULL: none */
 };
 
 #define OPT_COMMON(c) \
@@ -116,6 +117,9 @@ struct opt_common {
 #define OPT_API_KEY_FILE(c) \
 	OPT_STRING(0, "api-key-file", "FILE", &(c)->api_key_file, \
 		"file with the endpoints' API key ($WSYNC_API_KEY_FILE)")
+#define OPT_CA_FILE(c) \
+	OPT_STRING(0, "ca-file", "FILE", &(c)->ca_file, \
+		"of https: trust the certificates in this file (PEM; $WSYNC_CA_FILE, else the system's)")
 
 enum { OPT_MANY = 1 << 30 };
 

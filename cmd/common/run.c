@@ -230,8 +230,18 @@ int run_registry_path(const char *given, struct ws_buf *path, struct ws_err *err
 	return ws_buf_check(path, "the registry's path", err);
 }
 
+static const char *given_or(const char *given, const char *variable)
+{
+	const char *file = given ? given : getenv(variable);
+	return file && *file ? file : NULL;
+}
+
 const char *run_api_key_file(const char *given)
 {
-	const char *file = given ? given : getenv("WSYNC_API_KEY_FILE");
-	return file && *file ? file : NULL;
+	return given_or(given, "WSYNC_API_KEY_FILE");
+}
+
+const char *run_ca_file(const char *given)
+{
+	return given_or(given, "WSYNC_CA_FILE");
 }

@@ -44,5 +44,6 @@ int run_registry_path(const char *given, struct ws_buf *path, struct ws_err *err
 int run_state_dir(const char *given, struct ws_buf *path, struct ws_err *err);
 /* The given path, else $WSYNC_API_KEY_FILE, else NULL. */
 const char *run_api_key_file(const char *given);
+const char *run_ca_file(const char *given); /* likewise, $WSYNC_CA_FILE */
 
 #endif

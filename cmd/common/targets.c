@@ -48,6 +48,7 @@ int targets_read_key(struct targets *t, const struct opt_common *common, struct 
 {
 	const char *path = run_api_key_file(common->api_key_file);
 	bool loose = false;
+	t->ca_file = run_ca_file(common->ca_file);
 	if (!path)
 		return 0;
 	if (ws_client_read_key(path, &t->api_key, &loose, err))
@@ -111,7 +112,7 @@ int targets_connect(const struct targets *t, int64_t connect_ns, const struct ui
                     struct ws_http **out, struct ws_err *err)
 {
 	const struct ws_client_opts opts = {
-		.api_key = t->api_key, .connect_ns = connect_ns, .log = &ui->log,
+		.api_key = t->api_key, .ca_file = t->ca_file, .connect_ns = connect_ns, .log = &ui->log,
 	};
 	return ws_client_open(&opts, out, err);
 }

@@ -85,6 +85,10 @@ static int make_line(struct line *l, const struct ctl_job *job, const struct ws_
 	if (key)
 		add(l, "--api-key-file=", key);
 	free(key);
+	char *ca = cfg->common.ca_file ? realpath(cfg->common.ca_file, NULL) : NULL;
+	if (ca)
+		add(l, "--ca-file=", ca);
+	free(ca);
 	add_timeout(l, job->until);
 	if (job->ui->json || job->ui->quiet)
 		add(l, "--quiet", "");

@@ -69,7 +69,7 @@ int verify_asking_open(const struct verify_job *job, const struct opt_args *args
 		.endpoints = a->to.urls, .n_endpoints = a->to.n, .files = args->v, .n_files = args->n,
 		.prompts = &a->prompts, .max_new_tokens = (unsigned)cfg->max_new_tokens,
 		.parallel = (unsigned)cfg->parallel, .flush = cfg->flush_first, .save = cfg->save,
-		.api_key = a->to.api_key, .connect_ns = cfg->connect_ns,
+		.api_key = a->to.api_key, .ca_file = a->to.ca_file, .connect_ns = cfg->connect_ns,
 		.timeout_ns = cfg->timeout_ns == VERIFY_NO_TIMEOUT ? 0 : cfg->timeout_ns, .asked = take_asked,
 		.ctx = (void *)(uintptr_t)job, .sink = job->ui->sink, .log = &job->ui->log, .cancel = &run_cancel,
 	};

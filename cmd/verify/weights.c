@@ -182,7 +182,7 @@ static int look(struct shown *s, const struct opt_args *args, struct ws_verify_r
 		.include = cfg->include.items, .n_include = cfg->include.n,
 		.exclude = cfg->exclude.items, .n_exclude = cfg->exclude.n,
 		.samples = (size_t)cfg->samples, .seed = cfg->seed, .threads = (unsigned)cfg->threads,
-		.api_key = s->to->api_key, .connect_ns = cfg->connect_ns, .timeout_ns = timeout_of(cfg),
+		.api_key = s->to->api_key, .ca_file = s->to->ca_file, .connect_ns = cfg->connect_ns, .timeout_ns = timeout_of(cfg),
 		.sink = { take_event, s }, .log = &s->job->ui->log, .cancel = &run_cancel,
 	};
 	const int rc = ws_verify_weights(&opts, results, err);
@@ -201,7 +201,8 @@ static int push_again(struct shown *s, const struct opt_args *args, struct ws_ve
 		.exclude = cfg->exclude.items, .n_exclude = cfg->exclude.n,
 		.map = cfg->naming.map, .config = cfg->naming.config,
 		.sharded_tp = cfg->naming.sharded_tp, .sharded_ep = cfg->naming.sharded_ep,
-		.transform = &transform, .verify = WS_VERIFY_NONE, .api_key = s->to->api_key, .connect_ns = cfg->connect_ns,
+		.transform = &transform, .verify = WS_VERIFY_NONE,
+		.api_key = s->to->api_key, .ca_file = s->to->ca_file, .connect_ns = cfg->connect_ns,
 		.timeout_ns = timeout_of(cfg), .sink = { take_event, s }, .log = &s->job->ui->log,
 		.cancel = &run_cancel,
 	};

@@ -49,6 +49,7 @@ struct ws_ask_opts {
 	bool flush;                   /* have the endpoints drop their cache before they are asked */
 	const char *save;             /* the first endpoint's answers, in one array; NULL: nowhere */
 	const char *api_key;          /* NULL: none */
+	const char *ca_file;          /* as ws_client_opts */
 	int64_t connect_ns;           /* 0: 10 s */
 	int64_t timeout_ns;           /* of one answer; 0: 60 s */
 	void (*asked)(void *ctx, const struct ws_asked *asked); /* NULL: nobody listens */

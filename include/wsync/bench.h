@@ -123,7 +123,7 @@ int ws_bench_load(const struct ws_bench_opts *opts, const struct ws_bench_load *
 /* A request that changes nothing, to one endpoint and to all of them at once, on connections that are kept
  * and on new ones. */
 int ws_bench_control(const struct ws_bench_opts *opts, const char *const *urls, size_t n,
-                     const char *api_key, int64_t timeout_ns, struct ws_err *err);
+                     const char *api_key, const char *ca_file, int64_t timeout_ns, struct ws_err *err);
 
 /* ---- transport: broadcasts between processes that do nothing else ---- */
 

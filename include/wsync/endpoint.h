@@ -43,6 +43,7 @@ struct ws_http; /* kept-alive connections to any number of endpoints; belongs to
 
 struct ws_client_opts {
 	const char *api_key;      /* sent as "Authorization: Bearer ..."; NULL: none; copied */
+	const char *ca_file;      /* certificates (PEM) to trust instead of the system's; NULL: those; copied */
 	int64_t connect_ns;       /* 0: 10 s */
 	const struct ws_log *log; /* borrowed */
 	struct ws_trace *trace;   /* of the requests; borrowed; NULL: none */

@@ -115,6 +115,7 @@ struct ws_push_opts {
 	bool dry_run;               /* plan, ask the endpoints who they are, stop */
 	bool list_tensors;          /* emit WS_EV_TENSOR for each planned tensor */
 	const char *api_key;        /* NULL: none */
+	const char *ca_file;        /* as ws_client_opts, of the lock service too */
 	/* Where locks of endpoints and records of pushes are kept (ledger.h); NULL: neither. Required: what
 	 * cannot be recorded is not begun; else it is warned about. */
 	const char *state_dir;

@@ -51,6 +51,7 @@ struct ws_verify_opts {
 	uint64_t seed;            /* chooses them */
 	unsigned threads;         /* that hash; 0: one for each processor, at most 8 */
 	const char *api_key;      /* NULL: none */
+	const char *ca_file;      /* as ws_client_opts */
 	int64_t connect_ns;       /* 0: 10 s */
 	int64_t timeout_ns;       /* 0: none */
 	struct ws_sink sink;      /* gets WS_EV_MISMATCH and WS_EV_PROGRESS */

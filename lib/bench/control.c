@@ -50,9 +50,10 @@ static int run(void *ctx, int64_t *ns, struct ws_err *err)
 }
 
 int ws_bench_control(const struct ws_bench_opts *opts, const char *const *urls, size_t n,
-                     const char *api_key, int64_t timeout_ns, struct ws_err *err)
+                     const char *api_key, const char *ca_file, int64_t timeout_ns, struct ws_err *err)
 {
-	const struct ws_client_opts client = { .api_key = api_key, .connect_ns = timeout_ns, .log = opts->log };
+	const struct ws_client_opts client = { .api_key = api_key, .ca_file = ca_file, .connect_ns = timeout_ns,
+		                               .log = opts->log };
 	struct control one = { .urls = urls, .n = 1, .client = &client, .timeout_ns = timeout_ns,
 		               .cancel = opts->cancel };
 	one.calls = calloc(n, sizeof *one.calls);

@@ -47,7 +47,8 @@ int ws_http_open(const struct ws_http_opts *opts, struct ws_http **out, struct w
 	/* By itself libcurl keeps four times as many idle connections as there are requests in flight: as the
 	 * last of a hundred answers comes in, that closes those of the others, one after the other. */
 	curl_multi_setopt(h->multi, CURLMOPT_MAXCONNECTS, (long)MAX_KEPT);
-	if (ws_http_make_headers(h, opts->api_key, err)) {
+	if (ws_http_make_headers(h, opts->api_key, err) ||
+	    (opts->ca_file && ws_http_take_ca_file(h, opts->ca_file, err))) {
 		ws_http_close(h);
 		return -1;
 	}
@@ -188,6 +189,7 @@ void ws_http_close(struct ws_http *h)
 		ws_http_drop(h, h->flights->call);
 	curl_multi_cleanup(h->multi);
 	ws_http_free_headers(h);
+	free(h->ca_file);
 	free(h);
 }
 

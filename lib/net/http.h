@@ -26,6 +26,7 @@ enum ws_http_stage { WS_HTTP_CONNECTING, WS_HTTP_SENDING, WS_HTTP_SENT, WS_HTTP_
 
 struct ws_http_opts {
 	const char *api_key;        /* sent as "Authorization: Bearer ..."; NULL: none; copied */
+	const char *ca_file;        /* certificates (PEM) to trust instead of the system's; NULL: those; copied */
 	int64_t connect_ns;         /* limit for connecting; 0: 10 s */
 	size_t max_reply;           /* bytes; 0: 64 MiB */
 	const struct ws_log *log;   /* borrowed; bodies are logged at level 2, keys never */

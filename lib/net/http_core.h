@@ -16,6 +16,7 @@ struct ws_http {
 	CURLM *multi;
 	struct curl_slist *headers; /* of every request with a body */
 	struct curl_slist *plain;   /* of every other request */
+	char *ca_file;              /* NULL: the system's */
 	int64_t connect_ns;
 	size_t max_reply;
 	const struct ws_log *log;
@@ -39,6 +40,8 @@ struct ws_http_flight {
 /* The headers of every request; api_key may be NULL. */
 int ws_http_make_headers(struct ws_http *h, const char *api_key, struct ws_err *err);
 void ws_http_free_headers(struct ws_http *h);
+/* WS_EINPUT: it holds no certificates. */
+int ws_http_take_ca_file(struct ws_http *h, const char *path, struct ws_err *err);
 /* Everything that f's handle must know before it starts. */
 void ws_http_prepare(struct ws_http_flight *f);
 

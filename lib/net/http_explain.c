@@ -64,6 +64,15 @@ static int explain_rest(const struct ws_http_flight *f, CURLcode code, struct ws
 	                  f->call->method, f->call->url, reason);
 }
 
+/* Signed by somebody unknown, out of date, or for another host: only libcurl's words say which. */
+static int explain_distrust(const struct ws_http_flight *f, CURLcode code, struct ws_err *err)
+{
+	explain_rest(f, code, err);
+	if (strstr(f->reason, "host name"))
+		return ws_err_hint(err, "is this the name that the server's certificate is for?");
+	return ws_err_hint(err, "--ca-file FILE names the certificate of who signed the server's, or the server's own");
+}
+
 int ws_http_explain(const struct ws_http_flight *f, CURLcode code, struct ws_err *err)
 {
 	const struct ws_http_call *call = f->call;
@@ -95,6 +104,8 @@ int ws_http_explain(const struct ws_http_flight *f, CURLcode code, struct ws_err
 	case CURLE_SEND_FAIL_REWIND:
 		return explain_lost(f, "connection closed without an answer; not sent again, as "
 		                       "the server may have acted on it", err);
+	case CURLE_PEER_FAILED_VERIFICATION:
+		return explain_distrust(f, code, err);
 	case CURLE_SSL_CONNECT_ERROR:
 		explain_rest(f, code, err);
 		return ws_err_hint(err, "does this server speak https? one without it wants http://");

@@ -11,13 +11,14 @@
  * than 3. */
 #include "http_core.h"
 
+#include "file.h"
 #include "wsync/version.h"
 
 #include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_IDLE_S = 3 };
+enum { MAX_IDLE_S = 3, CA_FILE_MAX = 16 << 20 };
 
 /* ---- headers ---- */
 
@@ -69,6 +70,22 @@ void ws_http_free_headers(struct ws_http *h)
 {
 	free_headers(h->headers);
 	free_headers(h->plain);
+}
+
+/* ---- trust ---- */
+
+/* What libcurl would say of a bad file, it says of the connection. */
+int ws_http_take_ca_file(struct ws_http *h, const char *path, struct ws_err *err)
+{
+	struct ws_buf text;
+	ws_buf_init(&text, CA_FILE_MAX);
+	int rc = ws_file_read(path, &text, err);
+	if (rc == 0 && !strstr(ws_buf_str(&text), "-----BEGIN "))
+		rc = ws_err_set(err, WS_EINPUT, "%s: holds no certificate in PEM form", path);
+	if (rc == 0 && !(h->ca_file = strdup(path)))
+		rc = ws_err_set(err, WS_ESYSTEM, "out of memory");
+	ws_buf_free(&text);
+	return rc;
 }
 
 /* ---- one call ---- */
@@ -156,6 +173,10 @@ static void set_limits(const struct ws_http *h, CURL *easy, const struct ws_http
 	/* A name that is being looked up in a thread must not hold up a deadline or a cancel. */
 	curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
 #endif
+	if (h->ca_file) {
+		curl_easy_setopt(easy, CURLOPT_CAINFO, h->ca_file);
+		curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
+	}
 	if (names_loopback(call->url))
 		curl_easy_setopt(easy, CURLOPT_NOPROXY, "*");
 }

@@ -94,7 +94,8 @@ int ws_ask_write_body(struct ws_buf *body, const struct ws_ask *ask, size_t from
 
 int ws_ask_open(const struct ws_ask_opts *opts, struct ws_http **http, struct ws_err *err)
 {
-	const struct ws_client_opts client = { .api_key = opts->api_key, .connect_ns = opts->connect_ns,
+	const struct ws_client_opts client = { .api_key = opts->api_key, .ca_file = opts->ca_file,
+		                               .connect_ns = opts->connect_ns,
 		                               .log = opts->log };
 	return ws_client_open(&client, http, err);
 }

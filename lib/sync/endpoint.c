@@ -10,7 +10,7 @@
 int ws_client_open(const struct ws_client_opts *opts, struct ws_http **out, struct ws_err *err)
 {
 	const struct ws_http_opts http = {
-		.api_key = opts->api_key, .connect_ns = opts->connect_ns, .log = opts->log,
+		.api_key = opts->api_key, .ca_file = opts->ca_file, .connect_ns = opts->connect_ns, .log = opts->log,
 		.trace = opts->trace,
 	};
 	return ws_http_open(&http, out, err);

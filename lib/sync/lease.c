@@ -220,8 +220,8 @@ static bool renew(struct ws_lease *l, struct ws_http *http, const struct ws_buf 
 static int keep(void *ctx, struct ws_err *err)
 {
 	struct ws_lease *l = ctx;
-	const struct ws_http_opts opts = { .api_key = l->opts.api_key, .connect_ns = l->lease_ns / 3,
-		                           .max_reply = REPLY_MAX, .log = l->opts.log };
+	const struct ws_http_opts opts = { .api_key = l->opts.api_key, .ca_file = l->opts.ca_file,
+		                           .connect_ns = l->lease_ns / 3, .max_reply = REPLY_MAX, .log = l->opts.log };
 	struct ws_http *http = NULL;
 	struct ws_buf body;
 	struct ws_jw w;
@@ -282,7 +282,8 @@ int ws_lease_take(const struct ws_lease_opts *opts, bool *had, unsigned n, struc
 	l->lease_ns = opts->lease_ns >= WS_NS_PER_S ? opts->lease_ns / WS_NS_PER_S * WS_NS_PER_S :
 	                                              30 * WS_NS_PER_S;
 	pthread_mutex_init(&l->lock, NULL);
-	const struct ws_http_opts http = { .api_key = opts->api_key, .max_reply = REPLY_MAX, .log = opts->log };
+	const struct ws_http_opts http = { .api_key = opts->api_key, .ca_file = opts->ca_file,
+		                           .max_reply = REPLY_MAX, .log = opts->log };
 	if (make_url(l, err) || ws_http_open(&http, &l->http, err) || ws_cancel_init(&l->stop, err) ||
 	    ws_job_init(&l->job, err) || take(l, had, n, err) || ws_job_start(&l->job, keep, l, err)) {
 		free_lease(l);

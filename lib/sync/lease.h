@@ -21,6 +21,7 @@ struct ws_lease; /* opaque */
 struct ws_lease_opts {
 	const char *url;        /* http://HOST:PORT/NAME; borrowed */
 	const char *api_key;    /* NULL: none; borrowed */
+	const char *ca_file;    /* as ws_http_opts; borrowed */
 	const char *what;       /* begins sentences: "turn of sender 1 of 2"; borrowed */
 	int64_t lease_ns;       /* whole seconds count; 0: 30 s */
 	int64_t wait_ns;        /* for others to let go; 0: not at all */

@@ -203,7 +203,8 @@ int ws_push_open(const struct ws_push_opts *opts, struct ws_push **out, struct w
 	struct ws_push *p = calloc(1, sizeof *p);
 	if (!p)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	const struct ws_client_opts copts = { .api_key = opts->api_key, .connect_ns = opts->connect_ns,
+	const struct ws_client_opts copts = { .api_key = opts->api_key, .ca_file = opts->ca_file,
+		                              .connect_ns = opts->connect_ns,
 		                              .log = opts->log, .trace = opts->trace };
 	if (take_opts(p, opts, err) || check_transport(p, err) || ws_client_open(&copts, &p->http, err) ||
 	    push_hang_open(p, err)) {

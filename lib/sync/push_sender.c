@@ -105,7 +105,7 @@ static int take_file(struct ws_push *p, int64_t wait, struct ws_err *err)
 static int take_lease(struct ws_push *p, int64_t wait, struct ws_err *err)
 {
 	const struct ws_lease_opts opts = {
-		.url = p->opts.sender_lock, .api_key = p->opts.lock_key, .what = p->turn,
+		.url = p->opts.sender_lock, .api_key = p->opts.lock_key, .ca_file = p->opts.ca_file, .what = p->turn,
 		.lease_ns = p->opts.lock_lease_ns, .wait_ns = wait, .until = p->until,
 		.cancel = p->opts.cancel, .log = p->opts.log,
 	};

@@ -121,8 +121,8 @@ static int take_request(struct gateway_call *c, struct adding *a, struct ws_err 
 static int ask(struct gateway_call *c, struct adding *a, struct ws_err *err)
 {
 	struct ws_gateway *g = c->gateway;
-	const struct ws_client_opts opts = { .api_key = g->opts.push.api_key, .connect_ns = g->opts.push.connect_ns,
-		                             .log = g->opts.log };
+	const struct ws_client_opts opts = { .api_key = g->opts.push.api_key, .ca_file = g->opts.push.ca_file,
+		                             .connect_ns = g->opts.push.connect_ns, .log = g->opts.log };
 	const char *const urls[] = { a->url };
 	struct ws_http *http = NULL;
 	struct ws_err answer = WS_ERR_INIT;
@@ -236,8 +236,8 @@ void gateway_add(struct gateway_call *c)
 static void ask_health(struct gateway_call *c, const struct ws_registry *r, bool *healthy)
 {
 	struct ws_gateway *g = c->gateway;
-	const struct ws_client_opts opts = { .api_key = g->opts.push.api_key, .connect_ns = g->opts.push.connect_ns,
-		                             .log = g->opts.log };
+	const struct ws_client_opts opts = { .api_key = g->opts.push.api_key, .ca_file = g->opts.push.ca_file,
+		                             .connect_ns = g->opts.push.connect_ns, .log = g->opts.log };
 	const char **urls = calloc(r->n + 1, sizeof *urls);
 	struct ws_endpoint_answer *answers = calloc(r->n + 1, sizeof *answers);
 	struct ws_http *http = NULL;

@@ -163,7 +163,7 @@ static int make_plan(struct verify *v, struct ws_err *err)
 static int open_verify(struct verify *v, struct ws_err *err)
 {
 	const size_t n = v->opts->n_endpoints;
-	const struct ws_client_opts client = { .api_key = v->opts->api_key, .log = v->opts->log,
+	const struct ws_client_opts client = { .api_key = v->opts->api_key, .ca_file = v->opts->ca_file, .log = v->opts->log,
 		                               .connect_ns = v->opts->connect_ns };
 	for (size_t i = 0; i < n; i++)
 		verify_begin(&v->results[i], v->opts->endpoints[i]);

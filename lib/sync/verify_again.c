@@ -33,7 +33,7 @@ struct again {
 static int open_again(struct again *a, struct ws_err *err)
 {
 	const size_t n = a->opts->n_endpoints;
-	const struct ws_client_opts client = { .api_key = a->opts->api_key, .log = a->opts->log,
+	const struct ws_client_opts client = { .api_key = a->opts->api_key, .ca_file = a->opts->ca_file, .log = a->opts->log,
 		                               .connect_ns = a->opts->connect_ns };
 	if (!n)
 		return ws_err_set(err, WS_EUSAGE, "no endpoint to push to");
