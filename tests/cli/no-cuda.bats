@@ -23,14 +23,25 @@ refused() {
 	out_lacks 'ready'
 }
 
-@test "a push over NCCL, a bench of one and a gateway that would make them say that there is no driver" {
-	# Nobody listens at that port: were it asked, the exit code would be 4.
+# Whatever of this build may be told to use a GPU. Nobody listens at that port: were it asked, the exit code
+# would be 4.
+refused_everywhere() {
 	refused wsync-push small.safetensors -e http://127.0.0.1:9 --backend nccl
+	refused wsync-push small.safetensors -e http://127.0.0.1:9 --backend ipc
+	refused wsync-bench push small.safetensors --backend nccl
+	refused wsync-bench kernels --on gpu
+	refused wsync-bench load small.safetensors --to gpu
+	refused wsync-gateway --listen 127.0.0.1:0 --backend nccl
+	refused wsync-gateway --listen 127.0.0.1:0 --backend ipc
+	refused wsync-endpoint --listen 127.0.0.1:0 --backend nccl
+}
+
+# A source in the memory of another process: tests/cli/source-memory.bats.
+@test "whoever is told to use a GPU says that there is no driver, and asks nobody" {
+	refused_everywhere
 	refused wsync-push -n small.safetensors --backend nccl
 	refused wsync-push small.safetensors -e http://127.0.0.1:9 --backend nccl --nccl-lib /nowhere/libnccl.so.2
 	refused wsync-push -n small.safetensors --backend nccl --quantize fp8 --gpu 1
-	refused wsync-bench push small.safetensors --backend nccl
-	refused wsync-gateway --listen 127.0.0.1:0 --backend nccl
 }
 
 @test "the last line of JSON says it too" {
@@ -74,10 +85,8 @@ build_without() {
 	build_without
 	no_driver='this wsync was built without CUDA'
 	PATH=$without/bin:$PATH
-	refused wsync-push small.safetensors -e http://127.0.0.1:9 --backend nccl
+	refused_everywhere
 	err_has 'make CUDA_HOME=/usr/local/cuda'
-	refused wsync-bench push small.safetensors --backend nccl
-	refused wsync-gateway --listen 127.0.0.1:0 --backend nccl
 	try wsync-push -n small.safetensors --quantize fp8
 	expect_status 0
 	try env CMOCKA_MESSAGE_OUTPUT=TAP "$without/tests/gpu/test_none"
