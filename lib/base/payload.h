@@ -26,6 +26,8 @@ struct ws_place {
  * from, and what context this thread has stays as it is. */
 typedef int ws_place_fn(void *ctx, struct ws_place *out, struct ws_err *err);
 
+struct ws_formula_out; /* lib/transform/formula.h */
+
 struct ws_span {
 	uint64_t length; /* bytes; > 0 */
 	int fd;          /* >= 0: bytes [offset, offset+length) of this file; borrowed */
@@ -33,6 +35,9 @@ struct ws_span {
 	ws_fill_fn *fill; /* used when fd < 0 */
 	void *ctx;
 	ws_place_fn *place; /* with a fill: its bytes are on a GPU already; NULL: they are not */
+	/* With a fill: how its bytes come about, for a data plane that said that it computes them; then the
+	 * fill may be asked for any of them. NULL: only the fill makes them. */
+	const struct ws_formula_out *formula;
 };
 
 struct ws_payload {

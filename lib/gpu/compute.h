@@ -56,6 +56,12 @@ struct ws_fp8_job {
 };
 int ws_compute_fp8(struct ws_compute *c, const struct ws_fp8_job *job, struct ws_stream *s,
                    struct ws_err *err);
+/* By bands of rows: each block by itself; or of a tensor that is one block, first the largest magnitude of all
+ * bands, which the record keeps, and then their codes. x begins with row number `row` of its tensor, in what
+ * is told of bad numbers. */
+enum ws_fp8_pass { WS_FP8_BLOCKS, WS_FP8_LOOK, WS_FP8_CODES };
+int ws_compute_fp8_pass(struct ws_compute *c, const struct ws_fp8_job *job, enum ws_fp8_pass pass,
+                        int64_t row, struct ws_stream *s, struct ws_err *err);
 
 /* out = bf16(w + scale * b @ a), as lib/transform/lowrank.h; out may be w where w is bf16. Deltas of
  * several pairs are added up before w is; two_step, which rounds each of them, takes one at a time.

@@ -29,10 +29,4 @@ enum ws_kernel_id {
 int ws_compute_run(struct ws_compute *c, enum ws_kernel_id id, uint64_t blocks, uint32_t threads,
                    const void *args, struct ws_stream *s, struct ws_err *err);
 
-/* Each block by itself; or of a tensor that is one block: its largest magnitude, and then its codes. x may
- * be a band of a tensor, which begins with its row number `row`, in what is told of bad numbers. */
-enum ws_fp8_pass { WS_FP8_BLOCKS, WS_FP8_LOOK, WS_FP8_CODES };
-int ws_compute_fp8_pass(struct ws_compute *c, const struct ws_fp8_job *job, enum ws_fp8_pass pass,
-                        int64_t row, struct ws_stream *s, struct ws_err *err);
-
 #endif

@@ -16,6 +16,7 @@ struct ws_maker {
 	const struct ws_maker_ops *ops;
 };
 
+struct ws_formula_out; /* lib/transform/formula.h */
 struct ws_making; /* one reader's passage through several made items; opaque */
 
 struct ws_maker_ops {
@@ -23,6 +24,8 @@ struct ws_maker_ops {
 	int (*read)(const struct ws_maker *m, uint64_t at, void *dst, size_t n, struct ws_err *err);
 	/* Appends what tells this recipe from every other one, for the digest of a plan. */
 	void (*describe)(const struct ws_maker *m, struct ws_buf *out);
+	/* How its bytes come about, for whoever computes them himself; *out NULL: only this can. One thread. */
+	int (*formula)(const struct ws_maker *m, const struct ws_formula_out **out, struct ws_err *err);
 
 	/* These n items, all with these operations, will be read by one thread at a time, each from its
 	 * beginning, in this order; other reads are slow and not wrong. Never waits. */

@@ -42,6 +42,9 @@ struct building {
 	struct bundle *bundle;
 	struct ws_payload *payload;
 	size_t tensor;
+	ws_elsewhere_fn *elsewhere;
+	void *ctx;
+	struct ws_err *err;
 };
 
 static int fill_from_view(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err *err)
@@ -86,10 +89,20 @@ static int fill_from_maker(void *ctx, uint64_t at, void *dst, size_t n, struct w
 	return 0;
 }
 
+static int fill_from_item(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err *err)
+{
+	return ws_item_read(ctx, at, dst, n, err);
+}
+
 /* Neighbours in a file become one span: one sendfile(2) for what lies together. */
 static bool follows(const struct ws_span *a, const struct ws_span *b)
 {
 	return a->fd >= 0 && a->fd == b->fd && a->offset + a->length == b->offset;
+}
+
+static int no_memory(const struct building *x)
+{
+	return ws_err_set(x->err, WS_ESYSTEM, "payload of tensor %zu: out of memory", x->tensor);
 }
 
 static int add_span(struct building *x, const struct ws_span *span)
@@ -104,7 +117,7 @@ static int add_span(struct building *x, const struct ws_span *span)
 		const size_t cap = b->cap ? b->cap * 2 : 64;
 		struct ws_span *p = reallocarray(b->spans, cap, sizeof *p);
 		if (!p)
-			return -1;
+			return no_memory(x);
 		b->spans = p;
 		b->cap = cap;
 	}
@@ -119,7 +132,7 @@ static int add_fill(struct building *x, struct fill fill, struct ws_span span)
 	struct bundle *b = x->bundle;
 	struct fill *f = malloc(sizeof *f);
 	if (!f)
-		return -1;
+		return no_memory(x);
 	*f = fill;
 	f->bundle = b;
 	f->next = b->fills;
@@ -135,7 +148,8 @@ static int add_gathered(struct building *x, const struct ws_stretch *s)
 	if (!b->tiles)
 		b->tiles = ws_tiles_new();
 	return b->tiles ? add_fill(x, (struct fill){ .item = s->item, .first = s->first, .n = s->n },
-	                           (struct ws_span){ .length = s->length, .fill = fill_from_view }) : -1;
+	                           (struct ws_span){ .length = s->length, .fill = fill_from_view }) :
+	                  no_memory(x);
 }
 
 static int add_run(struct building *x, const struct ws_stretch *s, const struct ws_span *whole)
@@ -145,9 +159,21 @@ static int add_run(struct building *x, const struct ws_stretch *s, const struct 
 	                                  .place = place_of_run });
 }
 
+/* Who computes it may ask for any of its bytes as well, and mostly for none. */
+static int add_elsewhere(struct building *x, const struct ws_item *item, const struct ws_formula_out *formula)
+{
+	return add_span(x, &(struct ws_span){ .length = item->bytes, .fd = -1, .fill = fill_from_item,
+	                                      .ctx = (void *)(uintptr_t)item, .formula = formula });
+}
+
 static int add_made(struct building *x, const struct ws_item *item)
 {
 	struct bundle *b = x->bundle;
+	const struct ws_formula_out *formula = NULL;
+	if (x->elsewhere && item->maker->ops->formula(item->maker, &formula, x->err))
+		return -1;
+	if (x->elsewhere && x->elsewhere(x->ctx, formula))
+		return add_elsewhere(x, item, formula);
 	b->makers[b->n_makers] = item->maker;
 	return add_fill(x, (struct fill){ .item = item, .first = b->n_makers++, .tensor = x->tensor },
 	                (struct ws_span){ .length = item->bytes, .fill = fill_from_maker });
@@ -177,15 +203,16 @@ static int add_item(struct building *x, const struct ws_item *item)
 	return add_span(x, &span);
 }
 
-static int add_items(const struct ws_plan *p, const struct ws_plan_bucket *b, struct bundle *bundle)
+static int add_items(const struct ws_plan *p, const struct ws_plan_bucket *b, struct building *x)
 {
+	struct bundle *bundle = x->bundle;
 	bundle->makers = calloc(b->n, sizeof *bundle->makers);
 	if (!bundle->makers)
-		return -1;
+		return no_memory(x);
 	for (size_t i = 0; i < b->n; i++) {
-		const size_t payload = p->format == WS_FORMAT_FLATTENED ? 0 : i;
-		struct building x = { bundle, &bundle->payloads[payload], b->first + i };
-		if (add_item(&x, p->tensors[b->first + i].item))
+		x->payload = &bundle->payloads[p->format == WS_FORMAT_FLATTENED ? 0 : i];
+		x->tensor = b->first + i;
+		if (add_item(x, p->tensors[x->tensor].item))
 			return -1;
 	}
 	return 0;
@@ -202,14 +229,20 @@ static int begin_making(struct bundle *b, struct ws_err *err)
 int ws_plan_payloads(const struct ws_plan *p, size_t bucket, struct ws_payload **out, size_t *n_out,
                      struct ws_err *err)
 {
+	return ws_plan_payloads_but(p, bucket, NULL, NULL, out, n_out, err);
+}
+
+int ws_plan_payloads_but(const struct ws_plan *p, size_t bucket, ws_elsewhere_fn *elsewhere, void *ctx,
+                         struct ws_payload **out, size_t *n_out, struct ws_err *err)
+{
 	const struct ws_plan_bucket *b = &p->buckets[bucket];
 	const size_t n = p->format == WS_FORMAT_FLATTENED ? 1 : b->n;
 	struct bundle *bundle = calloc(1, sizeof *bundle + n * sizeof(struct ws_payload));
-	int rc = bundle && add_items(p, b, bundle) == 0 ? 0 :
-	         ws_err_set(err, WS_ESYSTEM, "bucket %zu: out of memory", bucket);
-	if (rc || begin_making(bundle, err)) {
-		if (bundle)
-			ws_plan_payloads_free(bundle->payloads, n);
+	struct building x = { .bundle = bundle, .elsewhere = elsewhere, .ctx = ctx, .err = err };
+	if (!bundle)
+		return ws_err_set(err, WS_ESYSTEM, "bucket %zu: out of memory", bucket);
+	if (add_items(p, b, &x) || begin_making(bundle, err)) {
+		ws_plan_payloads_free(bundle->payloads, n);
 		return -1;
 	}
 	/* The spans have come to rest. */

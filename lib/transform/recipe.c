@@ -127,10 +127,21 @@ static void describe(const struct ws_maker *maker, struct ws_buf *out)
 	}
 }
 
+static int formula(const struct ws_maker *maker, const struct ws_formula_out **out, struct ws_err *err)
+{
+	const struct ws_product_part *part = made_of(maker)->part;
+	struct ws_change *c = (struct ws_change *)part->product;
+	if (!c->written && ws_formula_make(&c->product, &c->formula, err))
+		return -1;
+	c->written = true;
+	*out = c->formula ? &c->formula->out[part == &c->product.scales] : NULL;
+	return 0;
+}
+
 void ws_recipe_init(struct ws_made *m, struct ws_transform *t, const struct ws_product_part *part,
                     const char *name)
 {
-	static const struct ws_maker_ops ops = { .read = read_once, .describe = describe, .begin = begin,
-		                                 .next = next, .end = end };
+	static const struct ws_maker_ops ops = { .read = read_once, .describe = describe,
+		                                 .formula = formula, .begin = begin, .next = next, .end = end };
 	*m = (struct ws_made){ { &ops }, t, part, name };
 }

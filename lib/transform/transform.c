@@ -382,8 +382,10 @@ void ws_transform_free(struct ws_transform *t)
 		return;
 	ws_recipe_forget(t);
 	ws_works_free(t->works); /* now nobody is at a tile any more */
-	for (struct ws_change *c = t->changes; c; c = c->next)
+	for (struct ws_change *c = t->changes; c; c = c->next) {
+		ws_formula_free(c->formula);
 		ws_product_fini(&c->product);
+	}
 	for (size_t i = 0; t->found && i < ws_catalog_count(t->base); i++)
 		ws_packed_free(&t->found[i]);
 	free(t->found);

@@ -3,6 +3,7 @@
 #ifndef WS_TRANSFORM_CORE_H
 #define WS_TRANSFORM_CORE_H
 
+#include "formula_make.h"
 #include "maker.h"
 #include "product.h"
 
@@ -18,8 +19,10 @@ struct ws_made {
 
 /* A product and the two items that it may have. */
 struct ws_change {
-	struct ws_product product;
+	struct ws_product product; /* first */
 	struct ws_made out, scales;
+	struct ws_formula *formula;    /* written when it is asked for */
+	bool written;
 	struct ws_change *next;
 };
 

@@ -90,9 +90,15 @@ INLINE uint2 codes_at(const struct ws_unpack_args a, uint64_t first, const enum 
 
 /* ---- results ---- */
 
+/* From here on a magnitude is no finite number, or becomes none when it is rounded. */
+INLINE uint32_t limit_of(const struct ws_unpack_args a)
+{
+	return a.to_bf16 ? 0x7f7f8000u : (uint32_t)INFINITE;
+}
+
 INLINE void check(const struct ws_unpack_args a, uint64_t i, float x)
 {
-	if (magnitude(bits_of(x)) >= INFINITE)
+	if (magnitude(bits_of(x)) >= limit_of(a))
 		tell_bad(a.found, i);
 }
 
@@ -116,7 +122,7 @@ INLINE void store_eight(const struct ws_unpack_args a, uint64_t i, const float x
 	UNROLL
 	for (int k = 0; k < EACH; k++)
 		largest = max(largest, magnitude(bits_of(x[k])));
-	for (uint64_t k = 0; largest >= INFINITE && k < EACH; k++)
+	for (uint64_t k = 0; largest >= limit_of(a) && k < EACH; k++)
 		check(a, i + k, x[k]);
 	uint4 v, u;
 	if (a.to_bf16) {

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* formula.c - what a product is made of, as spans: ranges of files where bytes are taken as they lie, and
+ * functions that read where they are widened or picked first (factors, scales of other types). */
+#include "formula_make.h"
+
+#include "checkpoint.h"
+#include "factor.h"
+#include "unpack_core.h"
+#include "view.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_PAIRS = 4, READ_BUF = 256 << 10 };
+
+struct spans {
+	struct ws_span *list;
+	size_t n, cap;
+};
+
+/* What is allocated with a formula. */
+struct written {
+	struct ws_formula formula; /* first */
+	struct ws_product *product;
+	struct spans base, scales, nested;
+	struct ws_formula_pair *pairs;
+};
+
+/* ---- bytes as they lie --------------------------------------------------------------------------- */
+
+static int no_memory(struct ws_err *err)
+{
+	return ws_err_set(err, WS_ESYSTEM, "out of memory");
+}
+
+static int add_span(struct spans *s, const struct ws_span *span)
+{
+	if (s->n == s->cap) {
+		const size_t cap = s->cap ? s->cap * 2 : 4;
+		struct ws_span *list = reallocarray(s->list, cap, sizeof *list);
+		if (!list)
+			return -1;
+		s->list = list;
+		s->cap = cap;
+	}
+	s->list[s->n++] = *span;
+	return 0;
+}
+
+static int fill_from_item(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err *err)
+{
+	return ws_item_read(ctx, at, dst, n, err);
+}
+
+static struct ws_span span_of_item(const struct ws_item *item)
+{
+	return (struct ws_span){ .length = item->bytes, .fd = -1, .fill = fill_from_item,
+		                 .ctx = (void *)(uintptr_t)item };
+}
+
+/* 1: it lies in no file. */
+static int add_stretch(void *ctx, const struct ws_stretch *s)
+{
+	struct ws_span span;
+	ws_source_span(s->piece->source, s->piece->from, &span);
+	if (span.fd < 0)
+		return 1;
+	span.offset += s->at;
+	span.length = s->length;
+	return add_span(ctx, &span);
+}
+
+static int add_item(struct spans *s, const struct ws_item *item, struct ws_err *err)
+{
+	struct ws_span span = span_of_item(item);
+	assert(!item->maker);
+	if (item->view && !ws_view_copied(item)) {
+		const int rc = ws_view_walk(item, add_stretch, s);
+		if (rc <= 0)
+			return rc ? no_memory(err) : 0;
+		s->n = 0;
+	}
+	if (!item->view)
+		ws_source_span(item->source, item->from, &span);
+	return add_span(s, &span) ? no_memory(err) : 0;
+}
+
+static struct ws_payload payload_of(const struct spans *s)
+{
+	struct ws_payload p = { .spans = s->list, .n_spans = s->n };
+	for (size_t i = 0; i < s->n; i++)
+		p.length += s->list[i].length;
+	return p;
+}
+
+/* ---- numbers widened to fp32 --------------------------------------------------------------------- */
+
+static int fill_floats(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err *err)
+{
+	assert(at % sizeof(float) == 0 && n % sizeof(float) == 0);
+	return ws_unpack_floats(ctx, at / sizeof(float), n / sizeof(float), dst, err);
+}
+
+static int add_floats(struct spans *s, const struct ws_item *item, struct ws_err *err)
+{
+	const struct ws_span span = { .length = ws_unpack_count(item) * sizeof(float), .fd = -1,
+		                      .fill = fill_floats, .ctx = (void *)(uintptr_t)item };
+	if (item->dtype == WS_DTYPE_F32)
+		return add_item(s, item, err);
+	return add_span(s, &span) ? no_memory(err) : 0;
+}
+
+/* Elements [first, first+n) of a factor of so many columns, as they follow each other: the end of a row,
+ * whole rows, the beginning of one. */
+static int read_factor(const struct ws_factor *f, int64_t cols, int64_t first, int64_t n, float *out,
+                       struct ws_err *err)
+{
+	struct ws_buf buf;
+	int rc = 0;
+	ws_buf_init(&buf, READ_BUF);
+	while (n && rc == 0) {
+		const int64_t row = first / cols, col = first % cols, rest = cols - col;
+		const int64_t wide = rest < n ? rest : n, tall = wide == cols ? n / cols : 1;
+		rc = ws_factor_read(f, row, tall, col, wide, out, &buf, err);
+		out += tall * wide;
+		first += tall * wide;
+		n -= tall * wide;
+	}
+	ws_buf_free(&buf);
+	return rc;
+}
+
+static int fill_a(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err *err)
+{
+	const struct ws_delta *d = ctx;
+	const struct ws_factor f = ws_delta_a(d);
+	return read_factor(&f, d->cols, (int64_t)(at / sizeof(float)), (int64_t)(n / sizeof(float)), dst, err);
+}
+
+static int fill_b(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err *err)
+{
+	const struct ws_delta *d = ctx;
+	const struct ws_factor f = ws_delta_b(d);
+	return read_factor(&f, d->rank, (int64_t)(at / sizeof(float)), (int64_t)(n / sizeof(float)), dst, err);
+}
+
+static struct ws_span span_of_factor(const struct ws_delta *d, int64_t n, ws_fill_fn *fill)
+{
+	return (struct ws_span){ .length = (uint64_t)n * sizeof(float), .fd = -1, .fill = fill,
+		                 .ctx = (void *)(uintptr_t)d };
+}
+
+static int fill_map(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err *err)
+{
+	const struct ws_nf4 *nf4 = ctx;
+	(void)err;
+	memcpy(dst, (const char *)nf4->nested_map + at, n);
+	return 0;
+}
+
+/* ---- the parts ----------------------------------------------------------------------------------- */
+
+static int write_fp8(struct written *w, const struct ws_packed *p, struct ws_err *err)
+{
+	struct ws_formula *f = &w->formula;
+	f->each = p->n_dims > 1 ? p->dims[p->n_dims - 2] : 1;
+	f->n_scales = (int64_t)ws_unpack_count(p->parts[0]);
+	return add_floats(&w->scales, p->parts[0], err);
+}
+
+static int write_nvfp4(struct written *w, const struct ws_packed *p, struct ws_err *err)
+{
+	return ws_unpack_floats(p->parts[1], 0, 1, &w->formula.tensor_scale, err) ||
+	       add_item(&w->scales, p->parts[0], err) ? -1 : 0;
+}
+
+static int write_nf4(struct written *w, const struct ws_packed *p, struct ws_err *err)
+{
+	struct ws_formula *f = &w->formula;
+	const struct ws_nf4 *nf4 = p->priv;
+	f->levels = nf4->levels;
+	f->map = (struct ws_span){ .length = sizeof nf4->nested_map, .fd = -1, .fill = fill_map,
+		                   .ctx = p->priv };
+	f->nested_block = nf4->nested_blocksize;
+	f->nested_offset = nf4->nested_offset;
+	return add_item(&w->scales, p->parts[0], err) ||
+	       (f->nested_block && add_item(&w->nested, p->parts[3], err)) ? -1 : 0;
+}
+
+static int write_base(struct written *w, const struct ws_packed *p, struct ws_err *err)
+{
+	w->formula.packing = p->packing;
+	w->formula.bn = p->bn;
+	w->formula.bk = p->bk;
+	if (add_item(&w->base, p->weight, err))
+		return -1;
+	switch (p->packing) {
+	case WS_PACK_NONE:
+		return 0;
+	case WS_PACK_FP8:
+		return write_fp8(w, p, err);
+	case WS_PACK_NVFP4:
+		return write_nvfp4(w, p, err);
+	case WS_PACK_NF4:
+		return write_nf4(w, p, err);
+	}
+	return 0;
+}
+
+static int write_pairs(struct written *w, const struct ws_weight *weight, struct ws_err *err)
+{
+	w->pairs = calloc(weight->n_deltas + 1, sizeof *w->pairs);
+	if (!w->pairs)
+		return no_memory(err);
+	for (size_t i = 0; i < weight->n_deltas; i++) {
+		const struct ws_delta *d = weight->deltas[i];
+		w->pairs[i] = (struct ws_formula_pair){
+			.row = d->row, .rows = d->rows, .rank = d->rank, .scale = d->scale,
+			.a = span_of_factor(d, d->rank * d->cols, fill_a),
+			.b = span_of_factor(d, d->rows * d->rank, fill_b),
+		};
+	}
+	w->formula.pairs = w->pairs;
+	w->formula.n_pairs = weight->n_deltas;
+	w->formula.two_step = weight->two_step;
+	return 0;
+}
+
+/* ---- what has none ------------------------------------------------------------------------------- */
+
+static size_t pairs_at(const struct ws_weight *w, int64_t row)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < w->n_deltas; i++)
+		n += row >= w->deltas[i]->row && row < w->deltas[i]->row + w->deltas[i]->rows;
+	return n;
+}
+
+/* Nowhere more pairs than are added up at once. How many reach a row changes where one begins or ends; where
+ * none does, nobody would look at the numbers of a base that is only read. */
+static bool pairs_fit(const struct ws_product *p)
+{
+	const struct ws_weight *w = &p->weight;
+	const size_t least = p->quantized || w->packed.packing != WS_PACK_NONE ? 0 : 1;
+	const size_t most = w->two_step ? SIZE_MAX : MOST_PAIRS;
+	bool fit = pairs_at(w, 0) >= least;
+	for (size_t i = 0; i < w->n_deltas && fit; i++) {
+		const struct ws_delta *d = w->deltas[i];
+		fit = pairs_at(w, d->row) <= most &&
+		      (d->row + d->rows == w->rows || pairs_at(w, d->row + d->rows) >= least);
+	}
+	return fit;
+}
+
+static bool packing_fits(const struct ws_packed *p)
+{
+	switch (p->packing) {
+	case WS_PACK_NONE:
+	case WS_PACK_FP8:
+		return true;
+	case WS_PACK_NVFP4: /* of a stack with a scale for each matrix: made here */
+		return ws_unpack_count(p->parts[1]) == 1;
+	case WS_PACK_NF4:
+		return true;
+	}
+	return false;
+}
+
+static bool has_one(const struct ws_product *p)
+{
+	const struct ws_weight *w = &p->weight;
+	const struct ws_packed *packed = &w->packed;
+	const bool plain = packed->packing == WS_PACK_NONE;
+	if (w->dtype != WS_DTYPE_BF16 && !(w->dtype == WS_DTYPE_F32 && !w->n_deltas))
+		return false;
+	if (plain && (packed->weight->dtype != w->dtype || (!p->quantized && !w->n_deltas)))
+		return false;
+	return w->rows > 0 && w->cols > 0 && packing_fits(packed) && (!w->n_deltas || pairs_fit(p));
+}
+
+/* ---- all of it ----------------------------------------------------------------------------------- */
+
+static int write_all(struct written *w, struct ws_product *p, struct ws_err *err)
+{
+	struct ws_formula *f = &w->formula;
+	if (write_base(w, &p->weight.packed, err) || write_pairs(w, &p->weight, err))
+		return -1;
+	f->name = p->weight.name;
+	f->rows = p->weight.rows;
+	f->cols = p->weight.cols;
+	f->dtype = p->weight.dtype;
+	f->base = payload_of(&w->base);
+	f->scales = payload_of(&w->scales);
+	f->nested = payload_of(&w->nested);
+	f->quantized = p->quantized;
+	f->rule = p->rule;
+	for (int i = 0; i < 2; i++)
+		f->out[i] = (struct ws_formula_out){ f, i == 1 };
+	return 0;
+}
+
+int ws_formula_make(struct ws_product *p, struct ws_formula **out, struct ws_err *err)
+{
+	*out = NULL;
+	if (!has_one(p))
+		return 0;
+	struct written *w = calloc(1, sizeof *w);
+	if (!w)
+		return no_memory(err);
+	w->product = p;
+	if (write_all(w, p, err)) {
+		ws_formula_free(&w->formula);
+		return -1;
+	}
+	*out = &w->formula;
+	return 0;
+}
+
+void ws_formula_free(struct ws_formula *f)
+{
+	struct written *w = (struct written *)f;
+	if (!w)
+		return;
+	free(w->base.list);
+	free(w->scales.list);
+	free(w->nested.list);
+	free(w->pairs);
+	free(w);
+}
+
+void ws_formula_note(const struct ws_formula *f, float max_delta, float max_w)
+{
+	struct ws_weight *w = &((const struct written *)f)->product->weight;
+	pthread_mutex_lock(&w->lock);
+	w->max_delta = max_delta > w->max_delta ? max_delta : w->max_delta;
+	w->max_w = max_w > w->max_w ? max_w : w->max_w;
+	pthread_mutex_unlock(&w->lock);
+}
