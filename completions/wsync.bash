@@ -15,7 +15,7 @@ _wsync_options() {
 		--scale-rule=xorl|slime --ue8m0 --unpack --lora=FILE --lora-rounding=fold|two-step
 		--lora-partial --correction=FILE --trust-values --scratch=128MiB|256MiB|512MiB|1GiB
 		--backend=auto|gloo|nccl|tensor|disk|ipc --disk-dir=FILE --disk-path=ANY --disk-keep=0|1|2
-		--gpu=0|1|2|3|4|5|6|7 --ipc-device=uuid|0|1|2|3 --nccl-lib=FILE --nccl-from=FILE
+		--gpu=0|1|2|3|4|5|6|7 --ipc-device=uuid|0|1|2|3 --nccl-lib=FILE --nccl-from=FILE --transform-on=auto|cpu|gpu
 		--lineage=auto|sglang-0.4|sglang-0.5|sglang-2026|xorl-legacy|xorl|session|slime
 		--prove-flush=ANY
 		--asleep=weights|kv_cache|weights,kv_cache|weights,kv_cache,cuda_graph
@@ -50,7 +50,7 @@ _wsync_options() {
 		--prompt=ANY --prompts=FILE --max-new-tokens=ANY --parallel=1|4|16 --flush-first --save=FILE
 		--samples=ANY --seed=ANY --threads=1|2|4|8 --twice --reset --yes
 		--backend=auto|gloo|nccl|tensor|disk|ipc --disk-dir=FILE --disk-path=ANY --disk-keep=0|1|2
-		--gpu=0|1|2|3|4|5|6|7 --ipc-device=uuid|0|1|2|3 --nccl-lib=FILE --nccl-from=FILE
+		--gpu=0|1|2|3|4|5|6|7 --ipc-device=uuid|0|1|2|3 --nccl-lib=FILE --nccl-from=FILE --transform-on=auto|cpu|gpu
 		--lineage=auto|sglang-0.4|sglang-0.5|sglang-2026|xorl-legacy|xorl|session|slime
 		--protocol=auto|update|session|two-phase|receive|ep-scatter --two-phase=bucket|whole
 		--bucket-size=128MiB|256MiB|512MiB|1GiB
@@ -76,7 +76,7 @@ _wsync_options() {
 		--unpack --lora=FILE --lora-rounding=fold|two-step --lora-partial
 		--correction=FILE --trust-values --scratch=128MiB|256MiB|512MiB|1GiB
 		--backend=auto|gloo|nccl|tensor|disk|ipc --disk-dir=FILE --disk-path=ANY --disk-keep=0|1|2
-		--gpu=0|1|2|3|4|5|6|7 --ipc-device=uuid|0|1|2|3 --nccl-lib=FILE --nccl-from=FILE
+		--gpu=0|1|2|3|4|5|6|7 --ipc-device=uuid|0|1|2|3 --nccl-lib=FILE --nccl-from=FILE --transform-on=auto|cpu|gpu
 		--lineage=auto|sglang-0.4|sglang-0.5|sglang-2026|xorl-legacy|xorl|session|slime
 		--protocol=auto|update|session|two-phase|receive|ep-scatter
 		--two-phase=bucket|whole --bucket-size=128MiB|256MiB|512MiB|1GiB
@@ -96,7 +96,7 @@ _wsync_options() {
 		--local=1|2|4|8 --keep=none|hash|memory --connect-timeout=ANY --tp=1|2|4|8
 		--timeout=ANY -t=ANY --receivers=1|2|4|8 --remote=1|2|4|8 --listen=ANY --join=ANY
 		--host=ANY --min-size=ANY --max-size=ANY --factor=2|4|8
-		--backend=auto|gloo|nccl|tensor|disk|ipc --gpu=0|1|2|3|4|5|6|7 --ipc-device=uuid|0|1|2|3 --nccl-lib=FILE --nccl-from=FILE
+		--backend=auto|gloo|nccl|tensor|disk|ipc --gpu=0|1|2|3|4|5|6|7 --ipc-device=uuid|0|1|2|3 --nccl-lib=FILE --nccl-from=FILE --transform-on=auto|cpu|gpu
 		--lineage=auto|sglang-0.4|sglang-0.5|sglang-2026|xorl-legacy|xorl|session|slime
 		--protocol=auto|update|session|two-phase|receive|ep-scatter
 		--two-phase=bucket|whole --bucket-size=128MiB|256MiB|512MiB|1GiB

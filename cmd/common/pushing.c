@@ -12,6 +12,7 @@
 const char *const pushing_backends[] = { "auto", "gloo", "nccl", "tensor", "disk", "ipc", NULL };
 const char *const pushing_protocols[] = { "auto", "update", "session", "two-phase", "receive", "ep-scatter", NULL };
 const char *const pushing_two_phases[] = { "bucket", "whole", NULL };
+const char *const pushing_transform_ons[] = { "auto", "cpu", "gpu", NULL };
 const char *const pushing_formats[] = { "auto", "none", "flattened_bucket", "safetensors", NULL };
 const char *const pushing_flushes[] = { "last", "never", "every", NULL };
 const char *const pushing_pauses[] = { "abort", "retract", "in_place", "none", NULL };
@@ -48,6 +49,7 @@ void pushing_apply(const struct pushing *p, struct ws_push_opts *opts)
 	opts->gpu = (unsigned)p->gpu;
 	opts->ipc_by_ordinal = p->ipc_by_ordinal;
 	opts->ipc_ordinal = p->ipc_ordinal;
+	opts->transform_on = p->transform_on;
 	opts->disk_dir = p->disk_dir;
 	opts->disk_path = p->disk_path;
 	opts->disk_keep = (unsigned)p->disk_keep;

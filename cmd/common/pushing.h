@@ -13,7 +13,7 @@ struct pushing {
 	const char *master_address, *group_name, *state_dir, *nccl_lib, *nccl_from;
 	const char *disk_dir, *disk_path;
 	uint64_t master_port, bucket_size, gpu, disk_keep;
-	unsigned backend, protocol, two_phase, format, flush, pause, partial, lineage; /* the library's enums */
+	unsigned backend, transform_on, protocol, two_phase, format, flush, pause, partial, lineage; /* the library's enums */
 	int64_t init_ns, bucket_ns, lock_wait_ns;
 	bool ipc_by_ordinal;
 	unsigned ipc_ordinal;
@@ -23,7 +23,7 @@ struct pushing {
 	                   .bucket_ns = 600 * WS_NS_PER_S, .disk_keep = 1 }
 
 extern const char *const pushing_backends[], *const pushing_protocols[], *const pushing_formats[];
-extern const char *const pushing_two_phases[];
+extern const char *const pushing_two_phases[], *const pushing_transform_ons[];
 extern const char *const pushing_flushes[], *const pushing_pauses[], *const pushing_partials[];
 
 #define OPT_PUSHING(p) \
@@ -41,6 +41,8 @@ extern const char *const pushing_flushes[], *const pushing_pauses[], *const push
 #define OPT_PUSHING_REST(p) \
 	OPT_CALL(0, "ipc-device", "uuid|N", pushing_ipc_device, (p), \
 		"how ipc tells servers which GPU that is: by its UUID, or as number N of those they see (uuid)"), \
+	OPT_CHOICE(0, "transform-on", pushing_transform_ons, &(p)->transform_on, \
+		"where merging, unpacking and FP8 are done (auto: on the GPU that it is sent from)"), \
 	OPT_STRING(0, "disk-dir", "DIR", &(p)->disk_dir, \
 		"of disk: write what is sent there first, as a checkpoint (default: the servers load SOURCE)"), \
 	OPT_STRING(0, "disk-path", "PATH", &(p)->disk_path, \

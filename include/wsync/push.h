@@ -56,6 +56,11 @@ enum ws_push_verify {
 	WS_VERIFY_HASH,  /* and afterwards: are the bytes there those that were sent? */
 	WS_VERIFY_NONE
 };
+enum ws_push_transform_on {
+	WS_TRANSFORM_ON_AUTO, /* the GPU, where it is sent from one */
+	WS_TRANSFORM_ON_CPU,
+	WS_TRANSFORM_ON_GPU   /* or not at all; what no kernel does is made on the CPU there too */
+};
 enum ws_push_partial { WS_PARTIAL_RESUME, WS_PARTIAL_PAUSE };
 
 /* Why a push that pauses and flushes like this must not be made at a server that can that; NULL: it
@@ -110,6 +115,7 @@ struct ws_push_opts {
 	const char *config;         /* config.json or its directory; NULL: the source's own */
 	unsigned sharded_tp, sharded_ep; /* the source was saved by so many ranks; 0: it is whole */
 	const struct ws_transform_opts *transform; /* what is done to the tensors; NULL: nothing */
+	enum ws_push_transform_on transform_on;    /* and where; the same bits */
 	const char *weight_version; /* NULL: not touched */
 	struct ws_push_ready *ready; /* NULL: bytes are made while they are sent */
 	bool dry_run;               /* plan, ask the endpoints who they are, stop */

@@ -2,8 +2,8 @@
 /* feed.c - two walks along a list of steps: what is read, and what the stream is told. */
 #include "feed.h"
 
+#include "feed_desk.h"
 #include "feed_ring.h"
-#include "feed_steps.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +17,16 @@ int ws_feed_open(struct ws_feed *f, struct ws_gpu *gpu, struct ws_err *err)
 	return ws_stream_new(gpu, &f->stream, err) || ws_ring_open(gpu, &f->ring, err) ? -1 : 0;
 }
 
+int ws_feed_make_here(struct ws_feed *f, uint64_t scratch, struct ws_err *err)
+{
+	return ws_feed_desk_open(f->gpu, scratch ? scratch : WS_FEED_SCRATCH, &f->desk, err);
+}
+
+bool ws_feed_makes(const struct ws_feed *f, const struct ws_formula_out *out)
+{
+	return f->desk && out && ws_feed_formula_fits(out->formula, f->desk->bytes);
+}
+
 void ws_feed_close(struct ws_feed *f)
 {
 	if (!f->gpu)
@@ -25,6 +35,7 @@ void ws_feed_close(struct ws_feed *f)
 		ws_feed_drop(&f->boxes[i]);
 	ws_stream_free(f->gpu, f->stream);
 	ws_ring_close(f->ring);
+	ws_feed_desk_close(f->desk);
 	for (int i = 0; i < WS_FEED_BOXES; i++)
 		ws_gpu_free(f->gpu, f->boxes[i].at);
 	memset(f, 0, sizeof *f);
@@ -45,6 +56,14 @@ void ws_feed_trace(struct ws_feed *f, struct ws_trace *trace)
 void ws_feed_notice(struct ws_feed *f)
 {
 	ws_ring_notice(f->ring);
+}
+
+void ws_feed_memory_to_make(uint64_t *gpu, uint64_t *pinned)
+{
+	uint64_t more, more_pinned;
+	ws_feed_desk_memory(&more, &more_pinned);
+	*gpu += more;
+	*pinned += more_pinned;
 }
 
 /* ---- boxes ---- */
@@ -76,6 +95,10 @@ static void stop_reading(struct ws_feed_box *b)
 	}
 	b->done = (struct ws_feed_at){ .step = b->steps ? ws_feed_steps_find(b->steps, b->loaded) : 0 };
 	b->asked = b->done;
+	b->made = b->judged = 0;
+	for (size_t i = 0; i < b->done.step; i++)
+		b->made += b->steps->list[i].kind == WS_FEED_FINISH;
+	b->judged = b->made;
 }
 
 void ws_feed_drop(struct ws_feed_box *b)
@@ -86,6 +109,7 @@ void ws_feed_drop(struct ws_feed_box *b)
 	b->payloads = NULL;
 	b->n_payloads = b->loaded = 0;
 	b->asked = b->done = (struct ws_feed_at){ 0 };
+	b->made = b->judged = 0;
 	if (b->lent)
 		ws_feed_lend(b, 0, 0);
 }
@@ -125,7 +149,7 @@ static int make_room(struct ws_feed *f, struct ws_feed_box *b, struct ws_err *er
 static int prepare(struct ws_feed *f, struct ws_feed_box *b, struct ws_err *err)
 {
 	return b->steps ? 0 : make_room(f, b, err) ||
-	       ws_feed_steps_make(b->payloads, b->n_payloads, b->at, &b->steps, err) ? -1 : 0;
+	       ws_feed_steps_make(b->payloads, b->n_payloads, b->at, f->desk, &b->steps, err) ? -1 : 0;
 }
 
 /* ---- steps ---- */
@@ -181,14 +205,84 @@ static int copy_placed(struct ws_feed *f, struct ws_feed_box *b, struct ws_feed_
 	return 0;
 }
 
-static int take_piece(struct ws_feed *f, struct ws_feed_box *b, const struct ws_feed_step *s, ws_deadline until,
+/* Of what was asked for; where nothing is, all slots are being copied. */
+static int take_piece(struct ws_feed *f, struct ws_feed_at *done, const struct ws_feed_step *s, ws_deadline until,
                       const struct ws_cancel *cancel, struct ws_err *err)
 {
 	if (ws_ring_waiting(f->ring) == 0)
 		return ws_ring_room(f->ring, until, cancel, err);
-	if (ws_ring_take(f->ring, s->to + b->done.in, f->stream, until, cancel, err))
+	if (ws_ring_take(f->ring, s->to + done->in, f->stream, until, cancel, err))
 		return -1;
-	go_past(&b->done, s, piece_at(s, b->done.in));
+	go_past(done, s, piece_at(s, done->in));
+	return 0;
+}
+
+/* What a fill makes, in the place of what was made here. */
+static int fill_anew(struct ws_feed *f, const struct ws_span *span, ws_devptr to, ws_deadline until,
+                     const struct ws_cancel *cancel, struct ws_err *err)
+{
+	const struct ws_feed_step all = { .kind = WS_FEED_READ, .span = span, .n = span->length, .to = to };
+	struct ws_feed_at asked = { 0 }, done = { 0 };
+	while (done.step == 0) {
+		const size_t n = piece_at(&all, asked.in);
+		bool room = asked.step == 0;
+		if (room && ws_ring_ask(f->ring, span, asked.in, n, &room, err))
+			return -1;
+		if (room)
+			go_past(&asked, &all, n);
+		else if (take_piece(f, &done, &all, until, cancel, err))
+			return -1;
+	}
+	return 0;
+}
+
+/* Looks at the oldest making that nobody has looked at. */
+static int judge_one(struct ws_feed *f, struct ws_feed_box *b, ws_deadline until, const struct ws_cancel *cancel,
+                     struct ws_err *err)
+{
+	const struct ws_feed_making *m = &b->steps->makings[b->judged];
+	bool good;
+	if (ws_feed_desk_judge(f->desk, b->steps, b->judged, &good, until, cancel, err))
+		return -1;
+	for (int i = 0; i < 2 && !good; i++) {
+		if (i == 0)
+			ws_ring_forget(f->ring);
+		if (m->spans[i] && fill_anew(f, m->spans[i], m->to[i], until, cancel, err))
+			return -1;
+		b->asked = b->done;
+	}
+	b->judged++;
+	return 0;
+}
+
+static int judge(struct ws_feed *f, struct ws_feed_box *b, size_t most_left, ws_deadline until,
+                 const struct ws_cancel *cancel, struct ws_err *err)
+{
+	while (b->made - b->judged > most_left)
+		if (judge_one(f, b, until, cancel, err))
+			return -1;
+	return 0;
+}
+
+/* A step of a making. */
+static int make(struct ws_feed *f, struct ws_feed_box *b, const struct ws_feed_step *s, ws_deadline until,
+                const struct ws_cancel *cancel, struct ws_err *err)
+{
+	if ((s->kind == WS_FEED_BEGIN && judge(f, b, WS_FEED_RECORDS - 1, until, cancel, err)) ||
+	    ws_feed_desk_do(f->desk, b->steps, s, f->stream, err))
+		return -1;
+	b->made += s->kind == WS_FEED_FINISH;
+	b->done.step++;
+	return 0;
+}
+
+static int end_payload(struct ws_feed *f, struct ws_feed_box *b, ws_deadline until, const struct ws_cancel *cancel,
+                       struct ws_err *err)
+{
+	if (judge(f, b, 0, until, cancel, err))
+		return -1;
+	b->loaded++;
+	b->done.step++;
 	return 0;
 }
 
@@ -199,15 +293,14 @@ static int do_next(struct ws_feed *f, struct ws_feed_box *b, ws_deadline until, 
 	struct ws_feed_step *s = &b->steps->list[b->done.step];
 	switch (s->kind) {
 	case WS_FEED_READ:
-		return take_piece(f, b, s, until, cancel, err);
+		return take_piece(f, &b->done, s, until, cancel, err);
 	case WS_FEED_PLACED:
 		return copy_placed(f, b, s, err);
 	case WS_FEED_END:
-		b->loaded++;
-		b->done.step++;
-		return 0;
+		return end_payload(f, b, until, cancel, err);
+	default:
+		return make(f, b, s, until, cancel, err);
 	}
-	return 0;
 }
 
 static int load(struct ws_feed *f, struct ws_feed_box *b, ws_deadline until, const struct ws_cancel *cancel,

@@ -5,6 +5,10 @@
  * What a bucket needs is a list of steps. Two things walk along it: what is to be read is asked of the ring
  * as far ahead as that has slots, and behind it, step by step, a stream of the GPU is told what to do.
  *
+ * A span with a formula is made on the GPU, where that was opened for it, from what the formula says; when
+ * that meets numbers which are none, its fill is asked, which then says so. So a payload is loaded when what
+ * the kernels tell of it has been looked at.
+ *
  * There are two boxes, so that one may be filled while the other is sent. One thread at a time calls
  * these, with the GPU current. */
 #ifndef WS_SYNC_FEED_H
@@ -17,6 +21,7 @@
 enum { WS_FEED_BOXES = 2, WS_FEED_ALIGN = 256 };
 
 struct ws_feed_steps; /* opaque */
+struct ws_feed_desk;
 
 /* A place among the steps. */
 struct ws_feed_at {
@@ -34,23 +39,30 @@ struct ws_feed_box {
 	size_t loaded;                      /* payloads that are here, once the stream is past them */
 	struct ws_feed_steps *steps;        /* NULL: none yet */
 	struct ws_feed_at asked, done;
+	size_t made, judged;                /* formulas that were followed, and looked at */
 };
 
 struct ws_feed {
 	struct ws_gpu *gpu;                 /* borrowed */
 	struct ws_stream *stream;
 	struct ws_ring *ring;
+	struct ws_feed_desk *desk;          /* NULL: nothing is made here */
 	struct ws_feed_box *reading;        /* of which box the ring has something; NULL */
 	struct ws_feed_box boxes[WS_FEED_BOXES];
 };
 
 /* On failure, too, it may be closed. */
 int ws_feed_open(struct ws_feed *f, struct ws_gpu *gpu, struct ws_err *err);
+/* Formulas are followed from now on, in so many bytes of scratch; 0: 192 MiB. */
+int ws_feed_make_here(struct ws_feed *f, uint64_t scratch, struct ws_err *err);
+/* Will this one be? */
+bool ws_feed_makes(const struct ws_feed *f, const struct ws_formula_out *out);
 /* What was asked of the stream is over, or will be soon. Zeros are fine. */
 void ws_feed_close(struct ws_feed *f);
 /* The most memory of the GPU and pinned memory that it takes, for so many buckets of at most so many bytes
- * and payloads. */
+ * and payloads; and how much more where formulas are followed. */
 void ws_feed_memory(size_t buckets, uint64_t bytes, size_t payloads, uint64_t *gpu, uint64_t *pinned);
+void ws_feed_memory_to_make(uint64_t *gpu, uint64_t *pinned);
 
 /* What is read and copied from now on are spans of it; NULL: of none. */
 void ws_feed_trace(struct ws_feed *f, struct ws_trace *trace);

@@ -172,13 +172,29 @@ static int note_nccl(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
+/* Is what is computed computed where it is sent from? */
+static int choose_maker(struct ws_push *p, struct ws_err *err)
+{
+	const struct ws_push_opts *o = &p->opts;
+	const bool must = o->transform_on == WS_TRANSFORM_ON_GPU, can = p->transport->makes;
+	if (must && !can)
+		return ws_err_set(err, WS_EUSAGE, "--transform-on gpu: the data plane %s sends from no GPU",
+		                  p->transport->name);
+	p->gpu.makes = can && o->transform_on != WS_TRANSFORM_ON_CPU && o->transform &&
+	               ws_transform_wanted(o->transform);
+	p->gpu.must_make = must;
+	return 0;
+}
+
 /* What this machine lacks is said before anybody is spoken to. */
 static int check_transport(struct ws_push *p, struct ws_err *err)
 {
 	static const int64_t ASKING_NS = 30 * WS_NS_PER_S;
+	p->gpu = (struct ws_transport_gpu){ .nccl = p->opts.nccl_library, .device = (int)p->opts.gpu };
+	if (choose_maker(p, err))
+		return -1;
 	if (!p->transport->check)
 		return 0;
-	p->gpu = (struct ws_transport_gpu){ .nccl = p->opts.nccl_library, .device = (int)p->opts.gpu };
 	if (p->opts.nccl_from) {
 		p->nccl_path = malloc(WS_NCCL_PATH_MAX);
 		if (!p->nccl_path)

@@ -2,6 +2,8 @@
 /* push_plan.c - what a push will send, and telling it. */
 #include "push_protocol.h"
 
+#include "feed.h"
+
 #include <stdio.h>
 
 void push_name_source(struct ws_push *p, const struct ws_push_source *s)
@@ -77,6 +79,8 @@ static void tell_memory(const struct ws_push *p, struct ws_ev_plan *ev)
 		p->transport->memory(p->plan->n_buckets, bytes, payloads, &ev->gpu_bytes, &ev->pinned_bytes);
 	for (size_t i = 0; i < p->input.n_sources; i++)
 		ev->pinned_bytes += ws_source_pinned(p->input.sources[i]);
+	if (p->gpu.makes)
+		ws_feed_memory_to_make(&ev->gpu_bytes, &ev->pinned_bytes);
 }
 
 void push_emit_plan(struct ws_push *p)

@@ -87,6 +87,7 @@ struct ws_push {
 	int64_t transfer_since;
 	uint64_t progress_base;            /* of the transport when the transfer began */
 	uint64_t sent_base;                /* likewise, when the run began */
+	size_t n_made[2];                  /* tensors that the CPU makes, and those that the GPU does */
 	uint64_t posted;                   /* payload bytes that went by requests instead */
 	bool spoilt;                       /* a transfer was begun and not finished */
 	size_t bucket;

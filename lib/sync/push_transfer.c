@@ -5,7 +5,30 @@
 
 #include <stdlib.h>
 
-static int open_bucket(const struct ws_push *p, size_t b, struct push_bucket *k, struct ws_err *err)
+/* Who sends from a GPU makes there what he can. */
+static bool makes_here(void *ctx, const struct ws_formula_out *f)
+{
+	struct ws_push *p = ctx;
+	const struct ws_transport *t = p->group ? ws_group_transport(p->group) : NULL;
+	const bool here = t && t->ops->makes && t->ops->makes(t, f);
+	p->n_made[here]++;
+	return here;
+}
+
+static int open_payloads(struct ws_push *p, size_t b, struct push_bucket *k, struct ws_err *err)
+{
+	return p->gpu.makes ? ws_plan_payloads_but(p->plan, b, makes_here, p, &k->payloads, &k->n_payloads, err) :
+	                      ws_plan_payloads(p->plan, b, &k->payloads, &k->n_payloads, err);
+}
+
+static void say_where(const struct ws_push *p)
+{
+	if (p->gpu.makes && (p->n_made[0] || p->n_made[1]))
+		ws_log(p->opts.log, 1, "transform: %zu tensors made on the GPU, %zu on the CPU", p->n_made[1],
+		       p->n_made[0]);
+}
+
+static int open_bucket(struct ws_push *p, size_t b, struct push_bucket *k, struct ws_err *err)
 {
 	*k = (struct push_bucket){ .b = b, .last = b + 1 == p->plan->n_buckets };
 	const enum ws_push_flush when = push_flush_when(p);
@@ -13,9 +36,9 @@ static int open_bucket(const struct ws_push *p, size_t b, struct push_bucket *k,
 	k->ready = push_is_ready(p);
 	if (k->ready)
 		return push_ready_bucket(p, b, &k->payloads, &k->n_payloads, err);
-	if (ws_plan_payloads(p->plan, b, &k->payloads, &k->n_payloads, err))
+	if (open_payloads(p, b, k, err))
 		return -1;
-	return p->hashes.begun ? ws_plan_payloads_watch(k->payloads, p->hashes.values, err) : 0;
+	return p->hashes.begun && p->hashes.but_made ? ws_plan_payloads_watch(k->payloads, p->hashes.values, err) : 0;
 }
 
 static void close_bucket(struct push_bucket *k)
@@ -47,6 +70,7 @@ static void stage(struct ws_push *p, const struct ws_payload *payloads, size_t n
 static int move_all(struct ws_push *p, struct ws_err *err)
 {
 	struct push_bucket now = { 0 }, next = { 0 };
+	p->n_made[0] = p->n_made[1] = 0;
 	int rc = open_bucket(p, 0, &next, err);
 	for (size_t b = 0; rc == 0 && b < p->plan->n_buckets; b++) {
 		p->bucket = b;
@@ -65,6 +89,7 @@ static int move_all(struct ws_push *p, struct ws_err *err)
 	if (next.payloads)
 		stage(p, NULL, 0);
 	close_bucket(&next);
+	say_where(p);
 	return rc;
 }
 

@@ -11,11 +11,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What a GPU makes does not pass through our hands either: it is made once more by the CPU, so that an
+ * endpoint's hash proves the kernels too. */
+static bool made_while_sent(const struct ws_push *p)
+{
+	return (!p->protocol->transfer || p->disk) && !p->gpu.makes;
+}
+
 int push_hash_begin(struct ws_push *p, struct ws_err *err)
 {
 	/* One thread: the transfer needs the others. */
 	return p->opts.verify == WS_VERIFY_HASH && !p->hashes.begun ?
-	       ws_hashes_begin(&p->hashes, p->plan, 1, !p->protocol->transfer || p->disk, p->opts.trace, err) : 0;
+	       ws_hashes_begin(&p->hashes, p->plan, 1, made_while_sent(p), p->opts.trace, err) : 0;
 }
 
 void push_hash_end(struct ws_push *p)

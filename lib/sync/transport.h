@@ -25,6 +25,8 @@ struct ws_transport_gpu {
 	const char *driver; /* libcuda; NULL: as the loader finds it */
 	const char *nccl;   /* libnccl; NULL: where it usually is */
 	int device;
+	bool makes;         /* what is computed is computed there, as far as there are kernels */
+	bool must_make;     /* or it is not opened */
 };
 
 struct ws_transport_opts {
@@ -64,12 +66,15 @@ struct ws_transport_ops {
 	int64_t settle_ns; /* what receivers need between the last broadcast and the group's end */
 	/* Could it be opened on this machine? Asked before anybody is spoken to. May be NULL: yes. */
 	int (*check)(const struct ws_transport_gpu *gpu, struct ws_err *err);
-	/* The most memory of the GPU and pinned memory that sending takes, of so many buckets of at most so many
+	/* The most memory of the GPU and pinned memory that sending takes, and computing nothing, of so many buckets of at most so many
 	 * bytes and payloads. May be NULL: none. */
 	void (*memory)(size_t buckets, uint64_t bytes, size_t payloads, uint64_t *gpu, uint64_t *pinned);
 	/* Begins to join the group; wait says how it went. */
 	int (*open)(const struct ws_transport_opts *opts, ws_deadline until, struct ws_transport **out,
 	            struct ws_err *err);
+	/* Will it compute what this formula says (lib/transform) by itself, where a span has it? NULL: there is no
+	 * formula. May be NULL: it computes nothing. */
+	bool (*makes)(const struct ws_transport *t, const struct ws_formula_out *f);
 	/* While that goes on: every server has agreed to join; some do so with the first broadcast only. May
 	 * be NULL. */
 	void (*agreed)(struct ws_transport *t);

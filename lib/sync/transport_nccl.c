@@ -130,6 +130,20 @@ static int open_marks(struct nccl *n, struct ws_err *err)
 
 static void nccl_close(struct ws_transport *t);
 
+/* Where nothing can be made here, the CPU can still. */
+static int open_making(struct nccl *n, struct ws_err *err)
+{
+	struct ws_err why = WS_ERR_INIT;
+	const bool must = n->opts.gpu.must_make;
+	if (!n->opts.gpu.makes || ws_feed_make_here(&n->feed, 0, &why) == 0)
+		return 0;
+	if (must && err)
+		*err = why;
+	if (!must)
+		ws_log(n->opts.log, 1, "nccl: tensors are made on the CPU: %s", why.msg);
+	return must ? -1 : 0;
+}
+
 static struct nccl *new_transport(struct ws_err *err)
 {
 	struct nccl *n = calloc(1, sizeof *n);
@@ -153,7 +167,7 @@ static int nccl_open(const struct ws_transport_opts *opts, ws_deadline until, st
 	n->until = until;
 	if (ws_cancel_init(&n->stop, err) || ws_job_init(&n->job, err) || ws_job_init(&n->loader, err) ||
 	    open_device(n, &opts->gpu, err) || open_marks(n, err) || ws_feed_open(&n->feed, n->gpu, err) ||
-	    ws_nccl_id_new(n->nccl, &n->id, err) || publish(n, err))
+	    open_making(n, err) || ws_nccl_id_new(n->nccl, &n->id, err) || publish(n, err))
 		goto fail;
 	ws_feed_trace(&n->feed, opts->trace);
 	ws_log(opts->log, 1, "nccl: %s on GPU %d (%s), from %s", ws_nccl_version_text(n->nccl), opts->gpu.device,
@@ -180,6 +194,11 @@ static int nccl_check(const struct ws_transport_gpu *gpu, struct ws_err *err)
 static void nccl_memory(size_t buckets, uint64_t bytes, size_t payloads, uint64_t *gpu, uint64_t *pinned)
 {
 	ws_feed_memory(buckets, bytes, payloads, gpu, pinned);
+}
+
+static bool nccl_makes(const struct ws_transport *t, const struct ws_formula_out *f)
+{
+	return ws_feed_makes(&((const struct nccl *)t)->feed, f);
 }
 
 /* ---- feeding ahead ---- */
@@ -440,6 +459,7 @@ const struct ws_transport_ops ws_transport_nccl = {
 	.check = nccl_check,
 	.memory = nccl_memory,
 	.open = nccl_open,
+	.makes = nccl_makes,
 	.agreed = nccl_agreed,
 	.stage = nccl_stage,
 	.send_bucket = nccl_send_bucket,

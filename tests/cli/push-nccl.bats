@@ -58,6 +58,29 @@ push() { try wsync-push small.safetensors -e "$url" --backend nccl --verify none
 		explain "gloo takes none"
 }
 
+@test "tensors are made on the GPU, or not, and it is said how many" {
+	with_doubles
+	server
+	safetensors small.safetensors a_proj.weight:BF16:300,257 b_proj.weight:F16:64,64 norm.weight:BF16:77 >/dev/null
+	/usr/bin/python3 "$repo/tests/cli/numbers.py" tame small.safetensors
+	push -v --quantize fp8
+	expect_status 0
+	err_has 'transform: 2 tensors made on the GPU, 2 on the CPU'
+	push -v --quantize fp8 --transform-on cpu
+	expect_status 0
+	err_lacks 'made on the GPU'
+	push -v
+	expect_status 0
+	err_lacks 'made on the GPU'
+	try wsync-push -n small.safetensors --quantize fp8 --backend nccl --bucket-size 4KiB --json
+	[ "$(json '[(l["gpu_bytes"] - 200 * 2**20 < 0, l["pinned_bytes"] - 64 * 2**20) for l in lines if l["type"] == "plan"]')" \
+		= "[(True, 1024)]" ] || explain "other numbers"
+	out_has '"gpu_bytes":201'
+	try wsync-push -n small.safetensors --quantize fp8 --backend gloo --transform-on gpu
+	expect_status 2
+	err_has '--transform-on gpu: the data plane gloo sends from no GPU'
+}
+
 @test "the version and the file of NCCL are told, and where they came from" {
 	with_doubles
 	server

@@ -109,6 +109,8 @@ static void write_file(void)
 
 /* ---- a transport ---- */
 
+static bool makes, must_make;
+
 static int begin(void **state)
 {
 	(void)state;
@@ -117,6 +119,7 @@ static int begin(void **state)
 	nccl->reset();
 	made = 0;
 	made_most = UINT64_MAX;
+	makes = must_make = false;
 	ON_GPU(ws_store_open(&opts, &store, &err));
 	return 0;
 }
@@ -136,7 +139,7 @@ static int end(void **state)
 static int open_it(struct ws_transport **t, struct ws_err *err)
 {
 	const struct ws_transport_opts opts = { .world_size = 3, .host = "127.0.0.1", .store = store, .group = "g",
-		                                .gpu = { on_gpu_library(), nccl_path, 1 } };
+		                                .gpu = { on_gpu_library(), nccl_path, 1, makes, must_make } };
 	return ws_transport_nccl.open(&opts, ws_deadline_in(20 * WS_NS_PER_S), t, err);
 }
 
@@ -370,6 +373,34 @@ static void memory_that_runs_out_is_the_gpus_or_the_hosts(void **state)
 	assert_non_null(strstr(told.hint, "the host's"));
 }
 
+/* Kernels, scratch, records: what of them cannot be had. */
+static void where_nothing_can_be_made_the_cpu_does_unless_it_must_not(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *call;
+		unsigned n;
+	} failing[] = { { "cuModuleLoadData", 2 }, { "cuMemAlloc_v2", 0 }, { "cuMemAlloc_v2", 1 },
+		        { "cuMemHostAlloc", 1 } };
+	for (size_t i = 0; i < sizeof failing / sizeof failing[0]; i++)
+		for (int must = 0; must < 2; must++) {
+			struct ws_err told = WS_ERR_INIT;
+			struct ws_transport *t = NULL;
+			end(NULL);
+			begin(NULL);
+			makes = true;
+			must_make = must;
+			cuda->refuse(failing[i].call, failing[i].n, 2);
+			assert_int_equal(open_it(&t, &told), must ? -1 : 0);
+			assert_int_equal(told.code, must ? WS_EDEVICE : WS_OK);
+			if (must)
+				continue;
+			ON_GPU(t->ops->wait(t, &err));
+			assert_false(t->ops->makes(t, NULL));
+			t->ops->close(t);
+		}
+}
+
 /* The whole life, stopped at each call of the driver and of NCCL in turn. */
 static int live_once(struct ws_err *err)
 {
@@ -413,10 +444,10 @@ static void every_call_may_fail_and_nothing_is_left(void **state)
 static void a_machine_without_is_told_so_first(void **state)
 {
 	(void)state;
-	const struct ws_transport_gpu none = { "/nowhere/libcuda.so.1", nccl_path, 0 };
-	const struct ws_transport_gpu no_nccl = { on_gpu_library(), "/nowhere/libnccl.so.2", 0 };
-	const struct ws_transport_gpu no_gpu = { on_gpu_library(), nccl_path, 7 };
-	const struct ws_transport_gpu good = { on_gpu_library(), nccl_path, 0 };
+	const struct ws_transport_gpu none = { .driver = "/nowhere/libcuda.so.1", .nccl = nccl_path, .device = 0 };
+	const struct ws_transport_gpu no_nccl = { .driver = on_gpu_library(), .nccl = "/nowhere/libnccl.so.2", .device = 0 };
+	const struct ws_transport_gpu no_gpu = { .driver = on_gpu_library(), .nccl = nccl_path, .device = 7 };
+	const struct ws_transport_gpu good = { .driver = on_gpu_library(), .nccl = nccl_path, .device = 0 };
 	struct ws_err told = WS_ERR_INIT;
 	assert_int_equal(ws_transport_nccl.check(&none, &told), -1);
 	assert_int_equal(told.code, WS_EDEVICE);
@@ -454,6 +485,7 @@ int main(void)
 		IN_ORDER(a_peer_that_dies_is_noticed),
 		IN_ORDER(bytes_that_cannot_be_had_end_the_bucket),
 		IN_ORDER(memory_that_runs_out_is_the_gpus_or_the_hosts),
+		IN_ORDER(where_nothing_can_be_made_the_cpu_does_unless_it_must_not),
 		IN_ORDER(every_call_may_fail_and_nothing_is_left),
 		IN_ORDER(a_machine_without_is_told_so_first),
 	};

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "feed_desk.h"
+
+#include <stdlib.h>
+
+static const uint64_t RECORDS = (uint64_t)WS_FEED_RECORDS * WS_FEED_RECORD;
+
+static int set_up(struct ws_feed_desk *d, struct ws_err *err)
+{
+	void *found;
+	if (ws_compute_open(d->gpu, &d->compute, err) || ws_gpu_alloc(d->gpu, d->bytes, &d->scratch, err) ||
+	    ws_gpu_alloc(d->gpu, RECORDS, &d->records, err) || ws_gpu_alloc_pinned(d->gpu, RECORDS, &found, err))
+		return -1;
+	d->found = found;
+	for (int i = 0; i < WS_FEED_RECORDS; i++)
+		if (ws_mark_new(d->gpu, &d->told[i], err))
+			return -1;
+	return 0;
+}
+
+int ws_feed_desk_open(struct ws_gpu *gpu, uint64_t scratch, struct ws_feed_desk **out, struct ws_err *err)
+{
+	struct ws_feed_desk *d = calloc(1, sizeof *d);
+	if (!d)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	d->gpu = gpu;
+	d->bytes = scratch;
+	if (set_up(d, err)) {
+		ws_feed_desk_close(d);
+		return -1;
+	}
+	*out = d;
+	return 0;
+}
+
+void ws_feed_desk_close(struct ws_feed_desk *d)
+{
+	if (!d)
+		return;
+	for (int i = 0; i < WS_FEED_RECORDS; i++)
+		ws_mark_free(d->gpu, d->told[i]);
+	ws_gpu_free_pinned(d->gpu, d->found);
+	ws_gpu_free(d->gpu, d->records);
+	ws_gpu_free(d->gpu, d->scratch);
+	ws_compute_close(d->compute);
+	free(d);
+}
+
+void ws_feed_desk_memory(uint64_t *gpu, uint64_t *pinned)
+{
+	*gpu = WS_FEED_SCRATCH + RECORDS;
+	*pinned = RECORDS;
+}
+
+static int tell(struct ws_feed_desk *d, const struct ws_feed_making *m, size_t i, struct ws_stream *stream,
+                struct ws_err *err)
+{
+	const size_t at = i % WS_FEED_RECORDS;
+	return ws_gpu_copy_out(d->gpu, d->found + at * WS_FEED_RECORD, m->record, WS_RECORD_BYTES, stream, err) ||
+	       ws_mark_set(d->gpu, d->told[at], stream, err) ? -1 : 0;
+}
+
+int ws_feed_desk_do(struct ws_feed_desk *d, const struct ws_feed_steps *steps, const struct ws_feed_step *s,
+                    struct ws_stream *stream, struct ws_err *err)
+{
+	switch (s->kind) {
+	case WS_FEED_BEGIN:
+		return ws_record_clear(d->compute, steps->makings[s->making].record, stream, err);
+	case WS_FEED_UNPACK:
+		return ws_compute_unpack(d->compute, &s->unpack, stream, err);
+	case WS_FEED_MERGE:
+		return ws_compute_merge(d->compute, &s->merge, stream, err);
+	case WS_FEED_FP8:
+		return ws_compute_fp8_pass(d->compute, &s->fp8.job, s->fp8.pass, s->fp8.row, stream, err);
+	case WS_FEED_FINISH:
+		return tell(d, &steps->makings[s->making], s->making, stream, err);
+	default:
+		return 0;
+	}
+}
+
+int ws_feed_desk_judge(struct ws_feed_desk *d, const struct ws_feed_steps *steps, size_t i, bool *good,
+                       ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
+{
+	static const float large = 1e38f; /* as lib/transform has it: half of that twice is still a number */
+	const struct ws_formula *f = steps->makings[i].formula;
+	const size_t at = i % WS_FEED_RECORDS;
+	struct ws_record r;
+	if (ws_mark_wait(d->gpu, d->told[at], until, cancel, err))
+		return -1;
+	ws_record_read(d->found + at * WS_FEED_RECORD, f->cols, &r);
+	*good = !r.bad && r.max_delta < large && r.max_w < large;
+	if (*good && f->n_pairs)
+		ws_formula_note(f, r.max_delta, r.max_w);
+	return 0;
+}

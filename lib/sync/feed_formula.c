@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* feed_formula.c - bands of rows: read, unpacked, merged in place, and made FP8 from there.
+ *
+ * A stream does the steps in order, so the next band may be copied over this one without waiting. Numbers that
+ * stay numbers are made where they are sent from. A tensor that is one block is looked at as a whole before
+ * its codes are made; where it is more than a band, it is read twice for that. */
+#include "feed_formula.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGN = 256 };
+
+/* What lies on the scratch, in this order: bytes of each. Those of a row times the rows of a band, the others
+ * once. */
+enum part { FACTORS_A, TABLE, NESTED_MAP, SCALES_OUT, N_FIXED, RAW = N_FIXED, NUMBERS, FACTORS_B, SCALES, NESTED,
+	    CODES_OUT, N_PARTS };
+
+struct making {
+	const struct ws_formula *f;
+	const struct ws_feed_making *m;
+	struct ws_feed_steps *steps;
+	ws_devptr at[N_PARTS];
+	int64_t band;      /* rows */
+	int64_t pairs_of;  /* the row from which on the pairs reach whose A lies there; -1: none does */
+};
+
+static int64_t parts(int64_t n, int64_t part)
+{
+	return n / part + (n % part != 0);
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+static uint64_t size_of(const struct ws_formula *f)
+{
+	return f->dtype == WS_DTYPE_F32 ? 4 : 2;
+}
+
+static bool is_one_block(const struct ws_formula *f)
+{
+	return f->rule.bn >= f->rows && f->rule.bk >= f->cols;
+}
+
+/* Numbers are made where they go, from bytes that may lie there first. */
+static bool is_direct(const struct making *g)
+{
+	return !g->f->quantized && g->m->to[0];
+}
+
+/* ---- pairs --------------------------------------------------------------------------------------- */
+
+static bool reaches(const struct ws_formula_pair *p, int64_t row)
+{
+	return row >= p->row && row - p->row < p->rows;
+}
+
+/* Ranks of all that reach a row, where that is most. */
+static int64_t most_rank(const struct ws_formula *f)
+{
+	int64_t most = 0;
+	for (size_t i = 0; i < f->n_pairs; i++) {
+		int64_t rank = 0;
+		for (size_t k = 0; k < f->n_pairs; k++)
+			rank += reaches(&f->pairs[k], f->pairs[i].row) ? f->pairs[k].rank : 0;
+		most = rank > most ? rank : most;
+	}
+	return most;
+}
+
+/* Rows [*begin, *end) around this one are reached by the same pairs. */
+static void find_alike(const struct ws_formula *f, int64_t row, int64_t *begin, int64_t *end)
+{
+	*begin = 0;
+	*end = f->rows;
+	for (size_t i = 0; i < f->n_pairs; i++) {
+		const int64_t edges[2] = { f->pairs[i].row, f->pairs[i].row + f->pairs[i].rows };
+		for (int k = 0; k < 2; k++) {
+			if (edges[k] <= row && edges[k] > *begin)
+				*begin = edges[k];
+			if (edges[k] > row && edges[k] < *end)
+				*end = edges[k];
+		}
+	}
+}
+
+/* ---- what lies where ----------------------------------------------------------------------------- */
+
+static uint64_t raw_of_row(const struct ws_formula *f)
+{
+	const uint64_t cols = (uint64_t)f->cols;
+	switch (f->packing) {
+	case WS_PACK_NONE:
+		return cols * size_of(f);
+	case WS_PACK_FP8:
+		return cols;
+	case WS_PACK_NVFP4:
+		return cols / 2;
+	case WS_PACK_NF4:
+		return cols / 2 + 1;
+	}
+	return 0;
+}
+
+static void measure(const struct making *g, uint64_t of[N_PARTS])
+{
+	const struct ws_formula *f = g->f;
+	const uint64_t cols = (uint64_t)f->cols, rank = (uint64_t)most_rank(f);
+	const bool direct = is_direct(g), plain = f->packing == WS_PACK_NONE;
+	memset(of, 0, N_PARTS * sizeof *of);
+	of[FACTORS_A] = rank * cols * sizeof(float);
+	of[FACTORS_B] = rank * sizeof(float);
+	of[RAW] = plain && direct ? 0 : raw_of_row(f);
+	of[NUMBERS] = plain || direct ? 0 : cols * size_of(f);
+	if (f->packing == WS_PACK_FP8)
+		of[TABLE] = f->scales.length;
+	if (f->packing == WS_PACK_NVFP4)
+		of[SCALES] = (uint64_t)parts(f->cols, 16);
+	if (f->packing == WS_PACK_NF4) {
+		of[NESTED_MAP] = f->nested_block ? f->map.length : 0;
+		of[SCALES] = (cols / (uint64_t)f->bk + 2) * (f->nested_block ? 1 : sizeof(float));
+		of[NESTED] = f->nested_block ? (cols / (uint64_t)f->bk / (uint64_t)f->nested_block + 2) * 4 : 0;
+	}
+	if (f->quantized && !g->m->to[0])
+		of[CODES_OUT] = cols;
+	if (f->quantized && !g->m->to[1])
+		of[SCALES_OUT] = (uint64_t)parts(f->rows, f->rule.bn) * (uint64_t)parts(f->cols, f->rule.bk) * 4;
+}
+
+static int64_t gcd(int64_t a, int64_t b)
+{
+	while (b) {
+		const int64_t rest = a % b;
+		a = b;
+		b = rest;
+	}
+	return a;
+}
+
+/* So many rows, or a multiple of them, begin and end where blocks do. */
+static int64_t unit_of(const struct ws_formula *f)
+{
+	int64_t unit = f->quantized && !is_one_block(f) ? f->rule.bn : 1;
+	if (f->packing == WS_PACK_FP8 && f->n_scales > 1 && f->bn < f->each)
+		unit = unit / gcd(unit, f->bn) * f->bn;
+	if (f->packing == WS_PACK_NF4) {
+		const int64_t one = 2 * f->bk * (f->nested_block ? f->nested_block : 1);
+		const int64_t rows = one / gcd(one, f->cols);
+		unit = unit / gcd(unit, rows) * rows;
+	}
+	return unit;
+}
+
+/* False: not even the least band finds room. */
+static bool lay_out(struct making *g, ws_devptr scratch, uint64_t bytes)
+{
+	uint64_t of[N_PARTS], fixed = N_PARTS * ALIGN, row = 0;
+	measure(g, of);
+	for (int i = 0; i < N_PARTS; i++)
+		*(i < N_FIXED ? &fixed : &row) += of[i];
+	if (fixed > bytes)
+		return false;
+	const uint64_t most = row ? (bytes - fixed) / row : (uint64_t)g->f->rows;
+	const int64_t unit = unit_of(g->f);
+	g->band = most >= (uint64_t)g->f->rows ? g->f->rows : (int64_t)most / unit * unit;
+	for (int i = 0; i < N_PARTS; i++) {
+		g->at[i] = scratch;
+		scratch += (of[i] * (i < N_FIXED ? 1 : (uint64_t)g->band) + ALIGN - 1) / ALIGN * ALIGN;
+	}
+	return g->band > 0;
+}
+
+bool ws_feed_formula_fits(const struct ws_formula *f, uint64_t scratch)
+{
+	const struct ws_feed_making nowhere = { .formula = f };
+	struct making g = { .f = f, .m = &nowhere };
+	return lay_out(&g, 0, scratch);
+}
+
+/* ---- steps --------------------------------------------------------------------------------------- */
+
+static int read_range(const struct making *g, const struct ws_payload *p, uint64_t from, uint64_t n, ws_devptr to,
+                      struct ws_err *err)
+{
+	for (size_t i = 0; i < p->n_spans && n; i++) {
+		const struct ws_span *s = &p->spans[i];
+		if (from >= s->length) {
+			from -= s->length;
+			continue;
+		}
+		const uint64_t some = s->length - from < n ? s->length - from : n;
+		if (ws_feed_steps_read(g->steps, s, from, some, to, err))
+			return -1;
+		from = 0;
+		to += some;
+		n -= some;
+	}
+	return 0;
+}
+
+static int read_span(const struct making *g, const struct ws_span *s, uint64_t from, uint64_t n, ws_devptr to,
+                     struct ws_err *err)
+{
+	return ws_feed_steps_read(g->steps, s, from, n, to, err);
+}
+
+static ws_devptr numbers_at(const struct making *g, int64_t row)
+{
+	if (is_direct(g))
+		return g->m->to[0] + (uint64_t)row * (uint64_t)g->f->cols * size_of(g->f);
+	return g->at[g->f->packing == WS_PACK_NONE ? RAW : NUMBERS];
+}
+
+static int add_read(const struct making *g, int64_t row, int64_t n, struct ws_err *err)
+{
+	const uint64_t each = (uint64_t)g->f->cols * size_of(g->f);
+	return read_range(g, &g->f->base, (uint64_t)row * each, (uint64_t)n * each, numbers_at(g, row), err);
+}
+
+static void say_fp8(const struct making *g, struct ws_unpack_job *j, int64_t row, int64_t n)
+{
+	const struct ws_formula *f = g->f;
+	const int64_t down = parts(f->each, f->bn), across = parts(f->cols, f->bk);
+	j->kind = WS_UNPACK_FP8;
+	j->each = n;
+	j->block[0] = f->bn;
+	j->block[1] = f->bk;
+	j->scales = g->at[TABLE];
+	if (f->n_scales == 1) {
+		j->block[0] = n;
+		j->block[1] = f->cols;
+	} else if (n == f->rows) {
+		j->each = f->each;
+	} else {
+		j->scales += (uint64_t)((row / f->each * down + row % f->each / f->bn) * across) * sizeof(float);
+	}
+}
+
+static int add_nvfp4(const struct making *g, struct ws_unpack_job *j, int64_t row, int64_t n, struct ws_err *err)
+{
+	const uint64_t across = (uint64_t)parts(g->f->cols, 16);
+	j->kind = WS_UNPACK_NVFP4;
+	j->scales = g->at[SCALES];
+	j->tensor_scale = g->f->tensor_scale;
+	return read_range(g, &g->f->scales, (uint64_t)row * across, (uint64_t)n * across, j->scales, err);
+}
+
+/* A band begins with a block, and with a nested one. */
+static int add_nf4(const struct making *g, struct ws_unpack_job *j, int64_t row, int64_t n, struct ws_err *err)
+{
+	const struct ws_formula *f = g->f;
+	const uint64_t size = f->nested_block ? 1 : sizeof(float);
+	const uint64_t first = (uint64_t)(row * f->cols / f->bk), blocks = (uint64_t)parts(n * f->cols, f->bk);
+	j->kind = WS_UNPACK_NF4;
+	j->scales = g->at[SCALES];
+	j->block[0] = 1;
+	j->block[1] = f->bk;
+	memcpy(j->levels, f->levels, sizeof j->levels);
+	j->nested_block = f->nested_block;
+	j->nested = g->at[NESTED];
+	j->map = g->at[NESTED_MAP];
+	j->nested_offset = f->nested_offset;
+	if (read_range(g, &f->scales, first * size, blocks * size, j->scales, err))
+		return -1;
+	if (!f->nested_block)
+		return 0;
+	const uint64_t nested = first / (uint64_t)f->nested_block;
+	return read_range(g, &f->nested, nested * sizeof(float),
+	                  (uint64_t)parts((int64_t)blocks, f->nested_block) * sizeof(float), j->nested, err);
+}
+
+static int add_unpack(const struct making *g, int64_t row, int64_t n, struct ws_err *err)
+{
+	const struct ws_formula *f = g->f;
+	struct ws_feed_step step = { .kind = WS_FEED_UNPACK };
+	struct ws_unpack_job *j = &step.unpack;
+	*j = (struct ws_unpack_job){ .codes = g->at[RAW], .rows = n, .cols = f->cols, .out = numbers_at(g, row),
+		                     .dtype = f->dtype, .record = g->m->record };
+	uint64_t from = (uint64_t)row * (uint64_t)f->cols, bytes = (uint64_t)n * (uint64_t)f->cols;
+	int rc = 0;
+	if (f->packing == WS_PACK_FP8) {
+		say_fp8(g, j, row, n);
+	} else {
+		from /= 2;
+		bytes = bytes / 2 + bytes % 2;
+		rc = f->packing == WS_PACK_NVFP4 ? add_nvfp4(g, j, row, n, err) : add_nf4(g, j, row, n, err);
+	}
+	return rc || read_range(g, &f->base, from, bytes, j->codes, err) ||
+	       ws_feed_steps_add(g->steps, &step, err) ? -1 : 0;
+}
+
+/* The factors of those pairs that reach a row; A only where it does not lie there yet. */
+static int add_factors(struct making *g, int64_t begin, int64_t row, int64_t n, struct ws_merge_pair *pairs,
+                       unsigned *n_pairs, struct ws_err *err)
+{
+	const struct ws_formula *f = g->f;
+	ws_devptr a = g->at[FACTORS_A], b = g->at[FACTORS_B];
+	const bool loaded = g->pairs_of == begin;
+	*n_pairs = 0;
+	for (size_t i = 0; i < f->n_pairs; i++) {
+		const struct ws_formula_pair *p = &f->pairs[i];
+		if (!reaches(p, row))
+			continue;
+		const uint64_t rank = (uint64_t)p->rank * sizeof(float), rows = (uint64_t)n;
+		if ((!loaded && read_span(g, &p->a, 0, p->a.length, a, err)) ||
+		    read_span(g, &p->b, (uint64_t)(row - p->row) * rank, rows * rank, b, err))
+			return -1;
+		pairs[(*n_pairs)++] = (struct ws_merge_pair){ .a = a, .b = b, .rank = p->rank, .scale = p->scale };
+		a += p->a.length;
+		b += rows * rank;
+	}
+	g->pairs_of = begin;
+	return 0;
+}
+
+/* Pairs are added up in one launch, or one by one. */
+static int add_launches(const struct making *g, const struct ws_matrix *w, const struct ws_merge_pair *pairs,
+                        unsigned n, struct ws_err *err)
+{
+	const unsigned at_once = g->f->two_step ? 1 : n;
+	for (unsigned i = 0; i < n; i += at_once) {
+		struct ws_feed_step step = { .kind = WS_FEED_MERGE,
+			                     .merge = { .w = *w, .n_pairs = at_once, .two_step = g->f->two_step,
+			                                .out = w->at, .out_stride = w->stride,
+			                                .record = g->m->record } };
+		memcpy(step.merge.pairs, pairs + i, at_once * sizeof *pairs);
+		if (ws_feed_steps_add(g->steps, &step, err))
+			return -1;
+	}
+	return 0;
+}
+
+static int add_merge(struct making *g, int64_t first, int64_t n, struct ws_merge_pair *pairs, struct ws_err *err)
+{
+	int64_t begin, end;
+	for (int64_t row = first; row < first + n; row = end) {
+		unsigned n_pairs;
+		find_alike(g->f, row, &begin, &end);
+		end = least(end, first + n);
+		const struct ws_matrix w = { numbers_at(g, first) + (uint64_t)((row - first) * g->f->cols) * 2,
+			                     WS_DTYPE_BF16, end - row, g->f->cols, g->f->cols };
+		if (add_factors(g, begin, row, end - row, pairs, &n_pairs, err) ||
+		    add_launches(g, &w, pairs, n_pairs, err))
+			return -1;
+	}
+	return 0;
+}
+
+static int add_fp8(const struct making *g, int64_t row, int64_t n, enum ws_fp8_pass pass, struct ws_err *err)
+{
+	const struct ws_formula *f = g->f;
+	const struct ws_fp8_rule *r = &f->rule;
+	const uint64_t codes = (uint64_t)row * (uint64_t)f->cols;
+	const uint64_t scales = (uint64_t)(row / r->bn * parts(f->cols, r->bk)) * sizeof(float);
+	const struct ws_feed_step step = {
+		.kind = WS_FEED_FP8,
+		.fp8 = { .pass = pass, .row = row,
+		         .job = { .x = { numbers_at(g, row), f->dtype, n, f->cols, f->cols }, .rule = r->rule,
+		                  .ue8m0 = r->ue8m0, .block = { r->bn, r->bk },
+		                  .codes = g->m->to[0] ? g->m->to[0] + codes : g->at[CODES_OUT],
+		                  .codes_stride = f->cols,
+		                  .scales = (g->m->to[1] ? g->m->to[1] : g->at[SCALES_OUT]) + scales,
+		                  .record = g->m->record } },
+	};
+	return ws_feed_steps_add(g->steps, &step, err);
+}
+
+/* ---- bands --------------------------------------------------------------------------------------- */
+
+/* Of a stack, bands end where its matrices do, unless all of it is one. */
+static int64_t end_of_band(const struct making *g, int64_t row)
+{
+	const struct ws_formula *f = g->f;
+	const int64_t end = least(row + g->band, f->rows);
+	if (f->packing != WS_PACK_FP8 || f->n_scales == 1 || g->band == f->rows)
+		return end;
+	return least(end, (row / f->each + 1) * f->each);
+}
+
+static int add_numbers(struct making *g, int64_t row, int64_t n, struct ws_merge_pair *pairs, struct ws_err *err)
+{
+	if (g->f->packing == WS_PACK_NONE ? add_read(g, row, n, err) : add_unpack(g, row, n, err))
+		return -1;
+	return g->f->n_pairs ? add_merge(g, row, n, pairs, err) : 0;
+}
+
+/* again: the numbers of the only band are still there. */
+static int add_bands(struct making *g, enum ws_fp8_pass pass, bool again, struct ws_merge_pair *pairs,
+                     struct ws_err *err)
+{
+	int64_t end;
+	for (int64_t row = 0; row < g->f->rows; row = end) {
+		end = end_of_band(g, row);
+		if ((!again && add_numbers(g, row, end - row, pairs, err)) ||
+		    (g->f->quantized && add_fp8(g, row, end - row, pass, err)))
+			return -1;
+	}
+	return 0;
+}
+
+static int add_all(struct making *g, struct ws_merge_pair *pairs, struct ws_err *err)
+{
+	const struct ws_formula *f = g->f;
+	if (f->packing == WS_PACK_FP8 && read_range(g, &f->scales, 0, f->scales.length, g->at[TABLE], err))
+		return -1;
+	if (f->nested_block && read_span(g, &f->map, 0, f->map.length, g->at[NESTED_MAP], err))
+		return -1;
+	if (!f->quantized || !is_one_block(f))
+		return add_bands(g, WS_FP8_BLOCKS, false, pairs, err);
+	return add_bands(g, WS_FP8_LOOK, false, pairs, err) ||
+	       add_bands(g, WS_FP8_CODES, g->band == f->rows, pairs, err) ? -1 : 0;
+}
+
+int ws_feed_formula_add(struct ws_feed_steps *s, const struct ws_feed_making *m, ws_devptr scratch, uint64_t bytes,
+                        struct ws_err *err)
+{
+	const struct ws_feed_step begin = { .kind = WS_FEED_BEGIN, .making = s->n_makings - 1 };
+	const struct ws_feed_step finish = { .kind = WS_FEED_FINISH, .making = begin.making };
+	struct making g = { .f = m->formula, .m = m, .steps = s, .pairs_of = -1 };
+	struct ws_merge_pair *pairs = calloc(g.f->n_pairs + 1, sizeof *pairs);
+	if (!pairs)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	const bool fits = lay_out(&g, scratch, bytes);
+	assert(fits); /* whoever took it upon himself has asked */
+	const int rc = !fits || ws_feed_steps_add(s, &begin, err) || add_all(&g, pairs, err) ||
+	               ws_feed_steps_add(s, &finish, err) ? -1 : 0;
+	free(pairs);
+	return rc;
+}

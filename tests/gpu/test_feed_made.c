@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a feed makes on the GPU, or its double, is bit for bit what lib/transform makes: of every recipe and
+ * packing, of ragged shapes, in buckets of any kind, and with so little scratch that all is done in bands. */
+#include "on_gpu.h"
+
+#include "feed.h"
+#include "feed_formula.h"
+#include "hard.h"
+#include "packed_file.h"
+#include "payloads.h"
+#include "wsync/plan.h"
+#include "wsync/transform.h"
+
+#include <dlfcn.h>
+#include <sys/stat.h>
+
+enum { PARTS = 64, MIB = 1 << 20 };
+
+static struct on_gpu gpu;
+static const struct fake_cuda *cuda;
+
+/* ---- a checkpoint of everything ---- */
+
+static struct part parts[PARTS];
+static size_t n_parts;
+static char shapes[PARTS][64];
+static void *memory[PARTS];
+
+static void *add_part(const char *name, const char *dtype, size_t bytes, const char *shape, ...)
+	__attribute__((format(printf, 4, 5)));
+
+static void *add_part(const char *name, const char *dtype, size_t bytes, const char *shape, ...)
+{
+	va_list ap;
+	assert_true(n_parts < PARTS);
+	va_start(ap, shape);
+	vsnprintf(shapes[n_parts], sizeof shapes[0], shape, ap);
+	va_end(ap);
+	memory[n_parts] = malloc(bytes ? bytes : 1);
+	parts[n_parts] = (struct part){ name, dtype, shapes[n_parts], memory[n_parts], bytes };
+	return memory[n_parts++];
+}
+
+static void drop_parts(void)
+{
+	while (n_parts)
+		free(memory[--n_parts]);
+}
+
+/* Like weights: of moderate size, never so large that a sum would be none. */
+static void some_bf16(uint16_t *x, size_t n)
+{
+	hard_bf16(x, n);
+	for (size_t i = 0; i < n; i++)
+		if ((x[i] >> 7 & 255) > 150)
+			x[i] &= 0xbfff;
+}
+
+static void add_bf16(const char *name, int64_t rows, int64_t cols)
+{
+	const size_t n = (size_t)(rows * cols);
+	some_bf16(add_part(name, "BF16", n * 2, "[%lld,%lld]", (long long)rows, (long long)cols), n);
+}
+
+static void add_floats(const char *name, size_t n, const char *shape)
+{
+	float *x = add_part(name, "F32", n * 4, "%s", shape);
+	for (size_t i = 0; i < n; i++)
+		x[i] = hard_float_of((hard_next() & 0x807fffff) | (115 + hard_next() % 12) << 23);
+}
+
+static void add_bytes(const char *name, const char *dtype, size_t n, unsigned most, const char *shape)
+{
+	uint8_t *x = add_part(name, dtype, n, "%s", shape);
+	for (size_t i = 0; i < n; i++)
+		x[i] = (uint8_t)(hard_next() % (most + 1));
+}
+
+static void add_text(const char *name, const char *text)
+{
+	memcpy(add_part(name, "U8", strlen(text), "[%zu]", strlen(text)), text, strlen(text));
+}
+
+static void add_levels(const char *name)
+{
+	static const float levels[16] = {
+		-1.0f, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f, -0.28444138169288635f,
+		-0.18477343022823334f, -0.09105003625154495f, 0.0f, 0.07958029955625534f, 0.16093020141124725f,
+		0.24611230194568634f, 0.33791524171829224f, 0.44070982933044434f, 0.5626170039176941f,
+		0.7229568362236023f, 1.0f,
+	};
+	memcpy(add_part(name, "F32", sizeof levels, "[16]"), levels, sizeof levels);
+}
+
+static void add_dense(void)
+{
+	add_bf16("a_proj.weight", 300, 257);
+	add_bf16("b_proj.weight", 129, 384);
+	add_bf16("c_proj.weight", 128, 128);
+	add_bf16("norm.weight", 1, 77);
+	add_bf16("d_proj.weight", 1, 5);
+	add_bf16("e_proj.weight", 700, 40);
+	add_floats("f_proj.weight", 70 * 130, "[70,130]");
+	memset(add_part("h_proj.weight", "F16", 40 * 40 * 2, "[40,40]"), 0x11, 40 * 40 * 2);
+}
+
+static void add_packed(void)
+{
+	add_bytes("p_proj.weight", "F8_E4M3", 300 * 260, 0x7e, "[300,260]");
+	add_floats("p_proj.weight_scale_inv", 3 * 3, "[3,3]");
+	add_bytes("q_proj.weight", "F8_E4M3", 130 * 96, 0x7e, "[130,96]");
+	add_floats("q_proj.weight_scale", 1, "[1]");
+	add_bytes("r_proj.weight", "F8_E4M3", 90 * 70, 0x7e, "[90,70]");
+	add_floats("r_proj.weight_scale", 90, "[90,1]");
+	add_bytes("experts_fp8", "F8_E4M3", 3 * 150 * 64, 0x7e, "[3,150,64]");
+	some_bf16(add_part("experts_fp8_scale_inv", "BF16", 3 * 2 * 2, "[3,2,1]"), 6);
+	add_bytes("s_proj.weight", "U8", 100 * 48, 255, "[100,48]");
+	add_bytes("s_proj.weight_scale", "F8_E4M3", 100 * 6, 0x7e, "[100,6]");
+	add_floats("s_proj.weight_scale_2", 1, "[]");
+	add_bytes("t_proj.weight", "U8", 96 * 200 / 2, 255, "[9600,1]");
+	add_floats("t_proj.weight.absmax", 300, "[300]");
+	add_levels("t_proj.weight.quant_map");
+	add_text("t_proj.weight.quant_state.bitsandbytes__nf4",
+	         "{\"quant_type\":\"nf4\",\"blocksize\":64,\"dtype\":\"bfloat16\",\"shape\":[96,200]}");
+	add_bytes("u_proj.weight", "U8", (75 * 33 + 1) / 2, 255, "[1238,1]");
+	add_bytes("u_proj.weight.absmax", "U8", 39, 255, "[39]");
+	add_levels("u_proj.weight.quant_map");
+	add_floats("u_proj.weight.nested_absmax", 3, "[3]");
+	add_floats("u_proj.weight.nested_quant_map", 256, "[256]");
+	add_text("u_proj.weight.quant_state.bitsandbytes__nf4",
+	         "{\"quant_type\":\"nf4\",\"blocksize\":64,\"dtype\":\"bfloat16\",\"shape\":[75,33],"
+	         "\"nested_blocksize\":16,\"nested_offset\":0.0421,\"nested_dtype\":\"float32\"}");
+}
+
+/* An adapter's directory. */
+static void write_adapter(const char *dir, int rank)
+{
+	struct packed_file f;
+	char names[3][2][80], path[80];
+	static const struct {
+		const char *module;
+		int rows, cols;
+	} of[3] = { { "a_proj", 300, 257 }, { "e_proj", 700, 40 }, { "t_proj", 96, 200 } };
+	for (int i = 0; i < 3; i++) {
+		char shape[40];
+		snprintf(names[i][0], 80, "base_model.model.%s.lora_A.weight", of[i].module);
+		snprintf(names[i][1], 80, "base_model.model.%s.lora_B.weight", of[i].module);
+		snprintf(shape, sizeof shape, "[%d,%d]", of[i].rows, rank);
+		add_bf16(names[i][0], rank, of[i].cols);
+		add_floats(names[i][1], (size_t)(of[i].rows * rank), shape);
+	}
+	write_packed(&f, parts, n_parts);
+	close_packed(&f);
+	drop_parts();
+	assert_int_equal(mkdir(dir, 0700), 0);
+	snprintf(path, sizeof path, "%s/adapter_model.safetensors", dir);
+	assert_int_equal(rename("x.safetensors", path), 0);
+	snprintf(path, sizeof path, "%s/adapter_config.json", dir);
+	FILE *out = fopen(path, "w");
+	fprintf(out, "{\"peft_type\":\"LORA\",\"r\":%d,\"lora_alpha\":%d,\"target_modules\":"
+	        "[\"a_proj\",\"e_proj\",\"t_proj\"]}", rank, 2 * rank);
+	assert_int_equal(fclose(out), 0);
+}
+
+/* ---- made here and there ---- */
+
+struct made {
+	struct ws_feed feed;
+	size_t here, elsewhere; /* tensors */
+};
+
+static bool takes(void *ctx, const struct ws_formula_out *f)
+{
+	struct made *m = ctx;
+	const bool here = ws_feed_makes(&m->feed, f);
+	m->here += here;
+	m->elsewhere += !here;
+	return here;
+}
+
+static void assert_payload(struct made *m, const struct ws_plan *p, size_t first, size_t n, ws_devptr at)
+{
+	ON_GPU(ws_stream_wait(gpu.gpu, m->feed.stream, WS_FOREVER, NULL, &err));
+	for (size_t i = first; i < first + n; i++) {
+		const struct ws_plan_tensor *t = &p->tensors[i];
+		uint8_t *want = malloc((size_t)t->bytes), *got = malloc((size_t)t->bytes);
+		ON_GPU(ws_item_read(t->item, 0, want, (size_t)t->bytes, &err));
+		on_gpu_get(&gpu, got, at, (size_t)t->bytes);
+		for (uint64_t k = 0; k < t->bytes; k++)
+			if (got[k] != want[k])
+				fail_msg("%s (%s): byte %llu is %02x, not %02x", t->name,
+				         t->item->made ? t->item->made : "as it is", (unsigned long long)k, got[k],
+				         want[k]);
+		free(want);
+		free(got);
+		at += t->bytes;
+	}
+}
+
+static void compare_bucket(struct made *m, const struct ws_plan *p, size_t b)
+{
+	const struct ws_plan_bucket *k = &p->buckets[b];
+	struct ws_payload *payloads;
+	size_t n;
+	ON_GPU(ws_plan_payloads_but(p, b, takes, m, &payloads, &n, &err));
+	struct ws_feed_box *box = ws_feed_box(&m->feed, payloads, n);
+	uint64_t place = 0;
+	for (size_t i = 0; i < n; i++) {
+		ON_GPU(ws_feed_load(&m->feed, box, ws_deadline_in(60 * WS_NS_PER_S), NULL, &err));
+		assert_payload(m, p, n == 1 ? k->first : k->first + i, n == 1 ? k->n : 1, box->at + place);
+		place = ws_feed_after(place, &payloads[i]);
+	}
+	ws_feed_drop(box);
+	ws_plan_payloads_free(payloads, n);
+}
+
+struct how {
+	uint64_t scratch, bucket;
+	enum ws_load_format format;
+	bool late;
+};
+
+static void compare_plan(const struct ws_catalog *c, const struct how *how, struct made *m)
+{
+	const struct ws_plan_opts opts = { .bucket_size = how->bucket, .format = how->format };
+	struct ws_plan *p;
+	cuda->reset();
+	cuda->defer(how->late);
+	ON_GPU(ws_plan_make(c, &opts, &p, &err));
+	*m = (struct made){ .here = 0 };
+	ON_GPU(ws_feed_open(&m->feed, gpu.gpu, &err));
+	ON_GPU(ws_feed_make_here(&m->feed, how->scratch, &err));
+	for (size_t b = 0; b < p->n_buckets; b++)
+		compare_bucket(m, p, b);
+	ws_feed_close(&m->feed);
+	ws_plan_free(p);
+}
+
+static const struct how ways[] = {
+	{ 16 * MIB, 1 << 30, WS_FORMAT_TENSORS, false },
+	{ 16 * MIB, 1 << 30, WS_FORMAT_FLATTENED, true },
+	{ 256 << 10, 200000, WS_FORMAT_FLATTENED, false },
+	{ 128 << 10, 1, WS_FORMAT_TENSORS, true },
+};
+
+static struct packed_file file;
+
+/* how many are made here with all the scratch one could want */
+static void compare(const struct ws_transform_opts *opts, size_t here, size_t elsewhere)
+{
+	struct ws_transform *t;
+	struct ws_transform_opts o = *opts;
+	o.threads = 1;
+	o.scratch = 16 * MIB;
+	ON_GPU(ws_transform_make(file.catalog, &o, &t, &err));
+	for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+		struct made m;
+		compare_plan(ws_transform_catalog(t), &ways[i], &m);
+		if (i < 2 && (m.here != here || m.elsewhere != elsewhere))
+			fail_msg("%zu made here and %zu elsewhere, not %zu and %zu", m.here, m.elsewhere, here,
+			         elsewhere);
+		assert_true(m.here + m.elsewhere == here + elsewhere && m.here > 0);
+	}
+	ws_transform_free(t);
+}
+
+/* ---- tests ---- */
+
+static void open_all(bool dense, bool packed)
+{
+	if (dense)
+		add_dense();
+	if (packed)
+		add_packed();
+	write_packed(&file, parts, n_parts);
+	drop_parts();
+}
+
+static void fp8_of_any_blocks(void **state)
+{
+	(void)state;
+	open_all(true, false);
+	/* seven matrices and their scales; that of F16 is made elsewhere */
+	compare(&(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8 }, 12, 2);
+	compare(&(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8, .rule = WS_SCALE_SLIME }, 12, 2);
+	compare(&(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8, .ue8m0 = true, .block = { 7, 12 } }, 12, 2);
+	compare(&(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8, .block = { 1000, 64 } }, 12, 2);
+	compare(&(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8_TENSOR }, 12, 2);
+	close_packed(&file);
+}
+
+static void unpacked_bases(void **state)
+{
+	(void)state;
+	open_all(false, true);
+	compare(&(struct ws_transform_opts){ .unpack = true }, 7, 0);
+	compare(&(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8, .block = { 64, 64 } }, 12, 0);
+	compare(&(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8_TENSOR }, 10, 0);
+	close_packed(&file);
+}
+
+static void merged_changes(void **state)
+{
+	(void)state;
+	static const char *const dirs[] = { "one", "two", "three", "four", "five" };
+	for (int i = 0; i < 5; i++)
+		write_adapter(dirs[i], 3 + 5 * i);
+	open_all(true, true);
+	for (unsigned n = 1; n <= 5; n += n == 2 ? 3 : 1)
+		for (int two_step = 0; two_step < 2; two_step++) {
+			struct ws_transform_opts o = { .adapters = dirs, .n_adapters = n,
+				                       .rounding = two_step ? WS_LORA_TWO_STEP : WS_LORA_FOLD };
+			/* more than four are added up elsewhere */
+			const size_t elsewhere = n > 4 && !two_step ? 3 : 0;
+			compare(&o, 9 - elsewhere, elsewhere);
+			o.quantize = n == 2 ? WS_QUANTIZE_FP8_TENSOR : WS_QUANTIZE_FP8;
+			compare(&o, 22 - 2 * elsewhere, 2 + 2 * elsewhere);
+		}
+	close_packed(&file);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		IN_SCRATCH(fp8_of_any_blocks),
+		IN_SCRATCH(unpacked_bases),
+		IN_SCRATCH(merged_changes),
+	};
+	unsetenv("WSYNC_TEST_CUDA");
+	if (!on_gpu_open(&gpu))
+		return 0;
+	void *library = dlopen(on_gpu_library(), RTLD_NOW | RTLD_LOCAL);
+	cuda = library ? dlsym(library, "fake_cuda") : NULL;
+	if (!cuda)
+		return 1;
+	const int rc = cmocka_run_group_tests(tests, NULL, NULL);
+	on_gpu_close(&gpu);
+	return rc;
+}
