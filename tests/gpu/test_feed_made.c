@@ -306,16 +306,171 @@ static void merged_changes(void **state)
 	for (int i = 0; i < 5; i++)
 		write_adapter(dirs[i], 3 + 5 * i);
 	open_all(true, true);
-	for (unsigned n = 1; n <= 5; n += n == 2 ? 3 : 1)
-		for (int two_step = 0; two_step < 2; two_step++) {
-			struct ws_transform_opts o = { .adapters = dirs, .n_adapters = n,
-				                       .rounding = two_step ? WS_LORA_TWO_STEP : WS_LORA_FOLD };
-			/* more than four are added up elsewhere */
-			const size_t elsewhere = n > 4 && !two_step ? 3 : 0;
-			compare(&o, 9 - elsewhere, elsewhere);
-			o.quantize = n == 2 ? WS_QUANTIZE_FP8_TENSOR : WS_QUANTIZE_FP8;
-			compare(&o, 22 - 2 * elsewhere, 2 + 2 * elsewhere);
-		}
+	for (int two_step = 0; two_step < 2; two_step++) {
+		struct ws_transform_opts o = { .adapters = dirs, .n_adapters = 1 + !two_step,
+			                       .rounding = two_step ? WS_LORA_TWO_STEP : WS_LORA_FOLD };
+		/* more than four are added up elsewhere */
+		const size_t elsewhere = two_step ? 0 : 3;
+		compare(&o, 9, 0);
+		o.quantize = WS_QUANTIZE_FP8_TENSOR;
+		compare(&o, 22, 2);
+		o.quantize = WS_QUANTIZE_FP8;
+		o.n_adapters = 5;
+		compare(&o, 22 - 2 * elsewhere, 2 + 2 * elsewhere);
+	}
+	close_packed(&file);
+}
+
+/* ---- what is no number ---- */
+
+static uint16_t *tensor_at(const char *name)
+{
+	for (size_t i = 0; i < n_parts; i++)
+		if (strcmp(parts[i].name, name) == 0)
+			return memory[i];
+	return NULL;
+}
+
+/* Loads all of it into one box; the error of what cannot be. */
+static int make_all(struct made *m, const struct ws_plan *p, struct ws_err *told)
+{
+	struct ws_payload *payloads;
+	size_t n;
+	int rc = 0;
+	*m = (struct made){ .here = 0 };
+	if (ws_feed_open(&m->feed, gpu.gpu, told) || ws_feed_make_here(&m->feed, 256 << 10, told)) {
+		ws_feed_close(&m->feed);
+		return -1;
+	}
+	ON_GPU(ws_plan_payloads_but(p, 0, takes, m, &payloads, &n, &err));
+	struct ws_feed_box *box = ws_feed_box(&m->feed, payloads, n);
+	while (rc == 0 && box->loaded < n)
+		rc = ws_feed_load(&m->feed, box, ws_deadline_in(60 * WS_NS_PER_S), NULL, told);
+	cuda->refuse("", 0, 0); /* nothing any more */
+	if (rc == 0)
+		assert_payload(m, p, 0, p->n_tensors, box->at);
+	ws_feed_close(&m->feed);
+	ws_plan_payloads_free(payloads, n);
+	return rc;
+}
+
+static struct ws_plan *plan_of(const struct ws_transform_opts *o, struct ws_transform **t)
+{
+	const struct ws_plan_opts opts = { .bucket_size = 1 << 30, .format = WS_FORMAT_FLATTENED };
+	struct ws_plan *p;
+	cuda->reset();
+	ON_GPU(ws_transform_make(file.catalog, o, t, &err));
+	ON_GPU(ws_plan_make(ws_transform_catalog(*t), &opts, &p, &err));
+	return p;
+}
+
+static void a_number_that_is_none_has_the_sentence_of_the_cpu(void **state)
+{
+	(void)state;
+	static const enum ws_quantize formats[] = { WS_QUANTIZE_FP8, WS_QUANTIZE_FP8_TENSOR };
+	for (int i = 0; i < 2; i++) {
+		const struct ws_transform_opts o = { .quantize = formats[i], .scratch = 16 * MIB };
+		struct ws_err here = WS_ERR_INIT, there = WS_ERR_INIT;
+		struct ws_transform *t;
+		struct made m;
+		uint8_t byte;
+		add_dense();
+		tensor_at("a_proj.weight")[200 * 257 + 13] = 0x7fc0;
+		tensor_at("a_proj.weight")[290 * 257 + 3] = 0xff80;
+		write_packed(&file, parts, n_parts);
+		drop_parts();
+		struct ws_plan *p = plan_of(&o, &t);
+		assert_int_equal(make_all(&m, p, &here), -1);
+		const struct ws_item *item = ws_catalog_find(ws_transform_catalog(t), "a_proj.weight");
+		while (!there.code)
+			for (uint64_t at = 0; at < item->bytes && !there.code; at++)
+				ws_item_read(item, at, &byte, 1, &there);
+		assert_int_equal(here.code, WS_EINPUT);
+		assert_string_equal(here.msg, there.msg);
+		assert_non_null(strstr(here.msg, "tensor 'a_proj.weight' has NaN at row 200, column 13 (x.safetensors)"));
+		ws_plan_free(p);
+		ws_transform_free(t);
+		close_packed(&file);
+	}
+}
+
+/* So large that a sum might be none: the CPU looks, and makes the same bytes. */
+static void what_only_might_be_none_is_made_by_the_cpu(void **state)
+{
+	(void)state;
+	static const char *const dir = "one";
+	const struct ws_transform_opts o = { .adapters = &dir, .n_adapters = 1, .scratch = 16 * MIB };
+	struct ws_err told = WS_ERR_INIT;
+	struct ws_transform *t;
+	struct made m;
+	write_adapter(dir, 4);
+	add_dense();
+	add_packed();
+	tensor_at("e_proj.weight")[77] = 0x7e96; /* 1e38 */
+	write_packed(&file, parts, n_parts);
+	drop_parts();
+	struct ws_plan *p = plan_of(&o, &t);
+	on_gpu_check(make_all(&m, p, &told), &told);
+	assert_int_equal(m.here, 9);
+	ws_plan_free(p);
+	ws_transform_free(t);
+	close_packed(&file);
+}
+
+static void every_call_of_the_driver_may_fail(void **state)
+{
+	(void)state;
+	static const char *const dir = "one";
+	const struct ws_transform_opts o = { .quantize = WS_QUANTIZE_FP8_TENSOR, .adapters = &dir, .n_adapters = 1,
+		                             .scratch = 16 * MIB, .threads = 1 };
+	struct ws_transform *t;
+	struct made m;
+	write_adapter(dir, 2);
+	add_bf16("a_proj.weight", 300, 257);
+	add_bf16("e_proj.weight", 700, 40);
+	add_bf16("t_proj.weight", 96, 200);
+	write_packed(&file, parts, n_parts);
+	drop_parts();
+	struct ws_plan *p = plan_of(&o, &t);
+	unsigned n = 0;
+	for (int rc = -1; rc; n++) {
+		struct ws_err told = WS_ERR_INIT;
+		cuda->reset();
+		cuda->refuse("", n, 700);
+		rc = make_all(&m, p, &told);
+		if (rc == 0)
+			break;
+		assert_int_equal(told.code, WS_EDEVICE);
+	}
+	assert_true(n > 100);
+	ws_plan_free(p);
+	ws_transform_free(t);
+	close_packed(&file);
+}
+
+/* No more than was said: the ring, the box, the scratch and its records. */
+static void no_more_memory_is_taken_than_was_said(void **state)
+{
+	(void)state;
+	struct ws_err told = WS_ERR_INIT;
+	uint64_t said[2], taken[2] = { 0, 0 };
+	const struct ws_transform_opts o = { .quantize = WS_QUANTIZE_FP8, .scratch = 16 * MIB };
+	struct ws_transform *t;
+	struct made m;
+	open_all(true, false);
+	struct ws_plan *p = plan_of(&o, &t);
+	on_gpu_check(make_all(&m, p, &told), &told);
+	unsigned long long n;
+	for (const char *at = cuda->record(); (at = strstr(at, "cuMemAlloc_v2 ")); at++)
+		taken[0] += sscanf(at, "cuMemAlloc_v2 %llu", &n) == 1 ? n : 0;
+	for (const char *at = cuda->record(); (at = strstr(at, "cuMemHostAlloc ")); at++)
+		taken[1] += sscanf(at, "cuMemHostAlloc %llu", &n) == 1 ? n : 0;
+	ws_feed_memory(1, p->bytes, 1, &said[0], &said[1]);
+	ws_feed_memory_to_make(&said[0], &said[1]);
+	assert_true(taken[0] + WS_FEED_SCRATCH - (256 << 10) <= said[0] && taken[0] > p->bytes);
+	assert_true(taken[1] == said[1]);
+	ws_plan_free(p);
+	ws_transform_free(t);
 	close_packed(&file);
 }
 
@@ -325,6 +480,10 @@ int main(void)
 		IN_SCRATCH(fp8_of_any_blocks),
 		IN_SCRATCH(unpacked_bases),
 		IN_SCRATCH(merged_changes),
+		IN_SCRATCH(a_number_that_is_none_has_the_sentence_of_the_cpu),
+		IN_SCRATCH(what_only_might_be_none_is_made_by_the_cpu),
+		IN_SCRATCH(every_call_of_the_driver_may_fail),
+		IN_SCRATCH(no_more_memory_is_taken_than_was_said),
 	};
 	unsetenv("WSYNC_TEST_CUDA");
 	if (!on_gpu_open(&gpu))
