@@ -48,7 +48,8 @@ static struct ws_lend *new_lend(struct ws_err *err)
 	return l;
 }
 
-int ws_lend_open(const struct ws_transport_gpu *gpu, struct ws_lend **out, struct ws_err *err)
+int ws_lend_open(const struct ws_transport_gpu *gpu, struct ws_trace *trace, struct ws_lend **out,
+                 struct ws_err *err)
 {
 	struct ws_lend *l = new_lend(err);
 	if (!l)
@@ -57,6 +58,7 @@ int ws_lend_open(const struct ws_transport_gpu *gpu, struct ws_lend **out, struc
 		ws_lend_close(l);
 		return -1;
 	}
+	ws_feed_trace(&l->feed, trace);
 	*out = l;
 	return 0;
 }
@@ -169,7 +171,9 @@ static int load_all(struct ws_lend *l, struct ws_feed_box *box, struct ws_err *e
 		if (ws_feed_load(&l->feed, box, WS_FOREVER, &l->stop, err))
 			return -1;
 	/* Who opens the memory does not see our stream: the bytes must be there. */
-	return ws_stream_wait(l->gpu, l->feed.stream, WS_FOREVER, &l->stop, err);
+	const int rc = ws_stream_wait(l->gpu, l->feed.stream, WS_FOREVER, &l->stop, err);
+	ws_feed_notice(&l->feed);
+	return rc;
 }
 
 static int bring(void *arg, struct ws_err *err)

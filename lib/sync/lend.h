@@ -19,7 +19,9 @@ enum { WS_LEND_PARTS = 3 };
 
 struct ws_lend; /* opaque */
 
-int ws_lend_open(const struct ws_transport_gpu *gpu, struct ws_lend **out, struct ws_err *err);
+/* trace: of what is read and copied; NULL: none. */
+int ws_lend_open(const struct ws_transport_gpu *gpu, struct ws_trace *trace, struct ws_lend **out,
+                 struct ws_err *err);
 void ws_lend_close(struct ws_lend *l); /* NULL is fine */
 /* Could it be opened? */
 int ws_lend_check(const struct ws_transport_gpu *gpu, struct ws_err *err);

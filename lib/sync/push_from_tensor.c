@@ -93,7 +93,6 @@ int push_from_tensor(struct ws_push *p, const struct push_bucket *k, const struc
 	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
 	struct push_request r;
 	int rc = begin(p, &r, pickle, k->flush, err);
-	const int64_t asked = ws_now_ns();
 	if (rc == 0) {
 		if (k->last && p->weight_version && push_carries_version(p))
 			ws_jw_str(&r.w, "weight_version", p->weight_version);
@@ -104,9 +103,7 @@ int push_from_tensor(struct ws_push *p, const struct push_bucket *k, const struc
 	}
 	if (rc == 0) {
 		const struct push_moved m = { .over = true, .ns = ws_now_ns() - since };
-		const uint64_t bytes = p->plan->buckets[k->b].bytes * p->opts.n_endpoints * push_from_tensor_ranks(p);
-		p->posted += bytes;
-		push_trace_posted(p, "requests", k->b, asked, bytes);
+		p->posted += p->plan->buckets[k->b].bytes * p->opts.n_endpoints * push_from_tensor_ranks(p);
 		push_moved_emit(p, k, &m);
 	}
 	push_request_close(p, &r);

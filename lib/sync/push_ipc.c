@@ -53,7 +53,7 @@ static int prepare(struct ws_push *p, struct ws_err *err)
 	uint64_t most = 0;
 	for (size_t b = 0; b < p->plan->n_buckets; b++)
 		most = p->plan->buckets[b].bytes > most ? p->plan->buckets[b].bytes : most;
-	if (!p->lend && ws_lend_open(&p->gpu, &p->lend, err))
+	if (!p->lend && ws_lend_open(&p->gpu, p->opts.trace, &p->lend, err))
 		return -1;
 	return ws_lend_reserve(p->lend, p->plan->n_buckets, most, err);
 }

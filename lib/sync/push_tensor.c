@@ -79,9 +79,15 @@ static int write_pickle(const struct ws_push *p, const struct push_bucket *k, st
 static int post_bucket(struct ws_push *p, const struct push_bucket *k, struct ws_err *err)
 {
 	const int64_t since = ws_now_ns();
+	const uint64_t posted = p->posted;
 	struct ws_buf pickle;
 	ws_buf_init(&pickle, 0);
-	const int rc = write_pickle(p, k, &pickle, err) || push_from_tensor(p, k, &pickle, since, err) ? -1 : 0;
+	int rc = write_pickle(p, k, &pickle, err);
+	const int64_t asked = ws_now_ns();
+	if (rc == 0)
+		rc = push_from_tensor(p, k, &pickle, since, err);
+	if (rc == 0)
+		push_trace_posted(p, "requests", k->b, asked, p->posted - posted);
 	ws_buf_free(&pickle);
 	return rc;
 }

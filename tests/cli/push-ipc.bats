@@ -101,3 +101,13 @@ updates() {
 	err_has '--ipc=host and --pid=host'
 	grep -q '/continue_generation' server.out
 }
+
+@test "the trace has what was read and copied, and no wire" {
+	with_double
+	server '200:{"success":true,"message":"Success"}'
+	push --trace t.json
+	expect_status 0
+	said=$(/usr/bin/python3 "$repo/tests/cli/trace_rows.py" t.json \
+		'(total("read"), total("copy"), len(of("apply")), len(of("wire")))') || explain "no trace"
+	[ "$said" = "(8096, 8096, 2, 0)" ] || explain "$said"
+}

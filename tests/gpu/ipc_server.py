@@ -223,7 +223,7 @@ class Rank:
 
 class Endpoint:
     def __init__(self, tp, args):
-        self.tp, self.args, self.lock = tp, args, threading.Lock()
+        self.tp, self.args, self.lock, self.turn = tp, args, threading.Lock(), threading.Lock()
         self.journal, self.updates, self.pipes, self.pids = [], 0, [], []
         for _ in range(tp):
             ours, theirs = FORK.Pipe()
@@ -248,11 +248,18 @@ class Endpoint:
         return [said for _, said in answers]
 
     def update(self, body):
+        """One at a time, as servers have it: others wait, whoever asked."""
+        with self.turn:
+            return self.update_in_turn(body)
+
+    def update_in_turn(self, body):
         self.updates += 1
         if self.args.refuse_at and self.updates >= self.args.refuse_at:
             return 400, {"success": False, "message": "refused as it was told to"}
         if self.updates == self.args.hang_at:
             time.sleep(3600)
+        if self.updates == self.args.slow_at:
+            time.sleep(3)
         if self.updates == self.args.die_at:
             os._exit(1)
         texts = body["serialized_named_tensors"]
@@ -327,6 +334,7 @@ def main():
     p.add_argument("--late", action="store_true", help="copy a bucket when the next one comes")
     p.add_argument("--refuse-at", type=int, default=0, help="answer this update and all later ones with 400")
     p.add_argument("--hang-at", type=int, default=0, help="never answer this update")
+    p.add_argument("--slow-at", type=int, default=0, help="begin with this update 3 s late")
     p.add_argument("--die-at", type=int, default=0)
     args = p.parse_args()
     die_with_parent()

@@ -8,6 +8,7 @@ where the driver refuses something; that is no proof that anything works on a GP
 """
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -186,6 +187,21 @@ def hangs(_fix):
         assert result.rc == 10 and result.seconds < 12, (result, result.seconds)
         warnings = " ".join(w["message"] for w in result.of("warning"))
         assert "may still read memory of the GPU" in warnings or left_going(e), result
+
+
+@suite.case("memory stays until a server has read it that a signal did not wait for")
+def signalled(_fix):
+    with Served(2, "--slow-at", "3") as e:
+        running = lib.Running([e], [make("many", MANY)], "--backend", "ipc", "--bucket-size", "700KiB")
+        lib.await_true(lambda: e.steps().count("/update_weights_from_tensor") == 3, 60, "the third bucket")
+        running.child.send_signal(signal.SIGTERM)
+        result = running.wait(30)
+        assert result.rc == -signal.SIGTERM, result
+        # The bucket that was asked for, and the empty one after it, which waited for its turn.
+        updates = [s for s in e.journal() if s["path"] == "/update_weights_from_tensor"]
+        assert [u["status"] for u in updates] == [200] * 4, updates
+        assert left_going(e), e.steps()
+        assert [rank["buckets"] for rank in e.opened()] == [4, 4], e.opened()
 
 
 def refused(function, n, rc):
