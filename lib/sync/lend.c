@@ -73,13 +73,21 @@ int ws_lend_check(const struct ws_transport_gpu *gpu, struct ws_err *err)
 	return rc;
 }
 
+/* What nobody was given leaves its part to what comes instead: the one after it may still be read. */
+static void forget(struct ws_lend *l)
+{
+	if (l->now.payloads)
+		l->turn = (l->turn + l->parts - 1) % l->parts;
+	l->now = (struct bringing){ 0 };
+}
+
 /* What is being brought is let go. */
 static void stop(struct ws_lend *l)
 {
 	ws_cancel_set(&l->stop);
 	ws_job_wait(&l->job, NULL);
 	l->stop = (struct ws_cancel)WS_CANCEL_INIT;
-	l->now = (struct bringing){ 0 };
+	forget(l);
 }
 
 void ws_lend_close(struct ws_lend *l)
@@ -225,10 +233,11 @@ int ws_lend_take(struct ws_lend *l, const struct ws_payload *payloads, size_t n,
 		if (begin(l, &wanted, err))
 			return -1;
 	}
-	const int rc = await(l, until, cancel, err);
-	l->now = (struct bringing){ 0 };
-	if (rc)
+	if (await(l, until, cancel, err)) {
+		forget(l);
 		return -1;
+	}
+	l->now = (struct bringing){ 0 };
 	*at = l->turn * l->part;
 	const struct bringing next = l->next;
 	l->next = (struct bringing){ 0 };

@@ -34,8 +34,8 @@ int ws_lend_reserve(struct ws_lend *l, size_t buckets, uint64_t bytes, struct ws
 const unsigned char *ws_lend_handle(const struct ws_lend *l); /* of what is reserved: 64 bytes */
 const struct ws_cuda_device *ws_lend_device(const struct ws_lend *l);
 
-/* These come after the next that are taken, and are brought meanwhile; NULL: none come. They must stay until
- * they are taken, or until this is called again. */
+/* These come after the next that are taken, and are brought meanwhile. They must stay until they are taken, or
+ * until this is called with NULL, when none come and what is being brought is let go. */
 void ws_lend_next(struct ws_lend *l, const struct ws_payload *payloads, size_t n);
 /* Brings them, or waits until they are here: then *at is their place behind the beginning of the memory. Readers
  * have been given what was taken before, and all of them have answered. */
