@@ -123,15 +123,18 @@ def rank(fix):
 @suite.case("a rank that stalls: exit 10 when --bucket-timeout is over, the other is resumed")
 def stalled(fix):
     victim, other = fix.spend(), fix.stay()
-    running, before = start_and_stall(fix, victim, [other], "--bucket-timeout", "3s",
+    # Long enough for the other's 512 MiB on a busy machine.
+    running, before = start_and_stall(fix, victim, [other], "--bucket-timeout", "10s",
                                       "--bucket-size", "512MiB")
-    result = running.wait(30)
+    try:
+        result = running.wait(40)
+    finally:
+        os.kill(victim.pid, signal.SIGKILL)
     assert result.rc == 10 and not result.end["ok"], result
     hang = result.of("hang")[0]
     assert hang["cause"] in ("not-receiving", "stalled") and victim.url in hang["likely"], hang
     assert [r["rank"] for r in hang["ranks"] if r["taken_bytes"] < r["due_bytes"]] == [1], hang
     check_resumed([other], before)
-    os.kill(victim.pid, signal.SIGKILL)
     check_usable(fix, other)
 
 
