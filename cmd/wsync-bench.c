@@ -67,13 +67,14 @@ static const struct opt opts[] = {
 	OPT_GROUP_FOR("Waiting", "control transport"),
 	OPT_DURATION('t', "timeout", &cfg.timeout_ns, "for a request, a broadcast, and for the group to form (60s)"),
 	OPT_GROUP_FOR("Transport", "transport"),
-	OPT_UINT(0, "receivers", "N", 0, 4096, &cfg.receivers, "in this process (1, or none with --remote)"),
+	OPT_UINT(0, "receivers", "N", 0, 4096, &cfg.receivers, "of our own: threads, of nccl processes (1, or none with --remote)"),
 	OPT_UINT(0, "remote", "N", 0, 4096, &cfg.remote, "that join from elsewhere by --join"),
 	OPT_STRING(0, "listen", "ADDRESS:PORT", &cfg.listen, "where those find us"),
 	OPT_STRING(0, "join", "HOST:PORT", &cfg.join, "be a receiver of the wsync-bench that listens there"),
 	OPT_STRING(0, "host", "ADDRESS", &cfg.host, "our own address, with --join (the one toward HOST)"),
 	OPT_SIZE(0, "min-size", &cfg.least_size, "of a bucket (1MiB)"),
 	OPT_SIZE(0, "max-size", &cfg.greatest_size, "of a bucket (256MiB)"),
+	OPT_UINT(0, "count", "N", 1, 4096, &cfg.count, "broadcasts in a row, of whose time a sample is one's share (1; nccl: 8)"),
 	OPT_UINT(0, "factor", "N", 2, 1024, &cfg.factor, "from one size to the next (4)"),
 	OPT_GROUP_FOR("Data plane", "transport push sweep"),
 	OPT_PUSHING_BACKEND(&cfg.pushing),
@@ -122,6 +123,8 @@ static int check_usage(const struct opt_args *args)
 		return opt_usage(&program, "either --csv or --json, not both");
 	if (cfg.join && (cfg.listen || cfg.remote || cfg.receivers))
 		return opt_usage(&program, "--join: the other side says how much there is to receive");
+	if (cfg.join && cfg.pushing.backend)
+		return opt_usage(&program, "--join: the other side says what is measured");
 	if (cfg.host && !cfg.join)
 		return opt_usage(&program, "--host: with --join only");
 	return OPT_GO;

@@ -20,7 +20,7 @@ struct bench_config {
 	uint64_t samples, warmups;
 	bool check, csv, cold, keep_group, alone;
 	uint64_t size, most;                   /* kernels; load */
-	uint64_t least_size, greatest_size, factor, receivers, remote; /* transport */
+	uint64_t least_size, greatest_size, factor, receivers, remote, count; /* transport */
 	uint64_t local, tp;                    /* endpoints of our own */
 	unsigned keep, verify;
 	unsigned on, to;                       /* kernels: a CPU, or a GPU; load: this process, or a GPU */
@@ -37,6 +37,7 @@ struct bench_config {
 struct report_row {
 	char stage[16], name[48], detail[64], against[32];
 	uint64_t bytes;
+	unsigned count;
 	struct ws_bench_sum sum;
 	struct ws_bench_ratio ratio;
 	bool has_ratio;
@@ -71,7 +72,7 @@ void report_free(struct report *r);
 int plot_rows(const struct report *r, const char *path, struct ws_err *err);
 int plot_check(const char *path, struct ws_err *err); /* could it be drawn? */
 
-/* ---- local.c: wsync-endpoint, as processes of their own on the loopback interface ---- */
+/* ---- local.c: processes of our own on the loopback interface, wsync-endpoint or receivers ---- */
 
 enum { LOCAL_MAX = 64 };
 struct local {
@@ -83,7 +84,15 @@ struct local {
 	size_t n;
 };
 int local_start(struct local *l, const struct bench_config *cfg, struct ws_err *err);
+/* One with this argv and, if it is not NULL, this NCCL_HOSTID. out: its stdout; -1: ours is not for it either. */
+int local_spawn(struct local *l, char *const *argv, const char *host_id, int out, struct ws_err *err);
+/* The first that has ended with a status other than 0: -1, and what it said. */
+int local_failed(struct local *l, struct ws_err *err);
 void local_stop(struct local *l);
+
+/* ---- receivers.c: those of a broadcast over NCCL; a start and a failed of ws_bench_transport, ctx: a bench_job ---- */
+int receivers_start(void *job, const char *host, uint16_t port, struct ws_err *err);
+int receivers_failed(void *job, struct ws_err *err);
 
 /* ---- the commands: ctx is a bench_job ---- */
 
@@ -96,12 +105,15 @@ struct bench_job {
 	const char *const *urls; /* of either */
 	size_t n_urls;
 	struct ws_bench_gpu gpu;
+	unsigned n_receivers;    /* of NCCL: processes of our own */
 	char nccl_path[WS_BENCH_NCCL_PATH]; /* of --nccl-from */
 };
 
 /* ---- gpu.c ---- */
 /* job->gpu, as the options say, and the report told what it is; nccl: with the NCCL to load. */
 int bench_find_gpu(struct bench_job *job, bool nccl, struct ws_err *err);
+/* The libnccl.so.2 that they name; *out NULL: where it usually is. */
+int bench_find_nccl(struct bench_job *job, const char **out, struct ws_err *err);
 void bench_find_driver(char *text, size_t n); /* the version of the kernel's driver; "": it has none */
 
 struct ws_bench_opts bench_opts(struct bench_job *job);

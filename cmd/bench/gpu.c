@@ -9,20 +9,23 @@
 #include <stdio.h>
 #include <string.h>
 
-int bench_find_gpu(struct bench_job *job, bool nccl, struct ws_err *err)
+int bench_find_nccl(struct bench_job *job, const char **out, struct ws_err *err)
 {
 	const struct pushing *p = &job->cfg->pushing;
-	job->gpu = (struct ws_bench_gpu){ .device = (unsigned)p->gpu };
-	if (nccl) {
-		job->gpu.nccl = pushing_nccl(p);
-		if (p->nccl_lib && p->nccl_from)
-			return ws_err_set(err, WS_EUSAGE, "either --nccl-lib or --nccl-from, not both");
-		if (p->nccl_from && ws_bench_find_nccl(p->nccl_from, job->cfg->timeout_ns, &run_cancel,
-		                                       job->nccl_path, err))
-			return -1;
-		if (p->nccl_from)
-			job->gpu.nccl = job->nccl_path;
-	}
+	*out = pushing_nccl(p);
+	if (p->nccl_lib && p->nccl_from)
+		return ws_err_set(err, WS_EUSAGE, "either --nccl-lib or --nccl-from, not both");
+	if (!p->nccl_from)
+		return 0;
+	*out = job->nccl_path;
+	return ws_bench_find_nccl(p->nccl_from, job->cfg->timeout_ns, &run_cancel, job->nccl_path, err);
+}
+
+int bench_find_gpu(struct bench_job *job, bool nccl, struct ws_err *err)
+{
+	job->gpu = (struct ws_bench_gpu){ .device = (unsigned)job->cfg->pushing.gpu };
+	if (nccl && bench_find_nccl(job, &job->gpu.nccl, err))
+		return -1;
 	job->report.has_gpu = ws_bench_machine(&job->gpu, nccl, &job->report.machine, err) == 0;
 	return job->report.has_gpu ? 0 : -1;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* local.c - endpoints of our own, for whoever has none at hand: the wsync-endpoint that lies beside this
- * program, else the one on the path. They end with us, however we end. */
+/* local.c - processes of our own, which end with us, however we end: endpoints for whoever has none at hand
+ * (the wsync-endpoint that lies beside this program, else the one on the path), and receivers. */
 #include "bench.h"
 
 #include "run.h"
@@ -38,22 +38,35 @@ static void find_program(char *path, size_t n)
 		snprintf(path, n, "%s", beside);
 }
 
-static _Noreturn void become_endpoint(const char *program, const struct bench_config *cfg, int out, pid_t parent)
+static _Noreturn void become(char *const *argv, const char *host_id, int out, pid_t parent)
 {
-	static const char *const keeps[] = { "none", "hash", "memory" };
-	char tp[24];
-	snprintf(tp, sizeof tp, "%llu", (unsigned long long)cfg->tp);
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	if (getppid() != parent)
 		_exit(1); /* it died before it could take us with it */
 	signal(SIGINT, SIG_IGN); /* a terminal's Ctrl-C is for the one that measures */
-	dup2(out, STDOUT_FILENO);
+	if (host_id)
+		setenv("NCCL_HOSTID", host_id, 1);
 	const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	dup2(out >= 0 ? out : null, STDOUT_FILENO);
 	dup2(null, STDIN_FILENO);
-	dup2(null, STDERR_FILENO);
-	execlp(program, program, "--listen", "127.0.0.1:0", "--json", "--tp", tp, "--keep", keeps[cfg->keep],
-	       (char *)NULL);
+	if (out >= 0)
+		dup2(null, STDERR_FILENO);
+	execvp(argv[0], argv);
 	_exit(127);
+}
+
+int local_spawn(struct local *l, char *const *argv, const char *host_id, int out, struct ws_err *err)
+{
+	const pid_t self = getpid();
+	if (l->n == LOCAL_MAX)
+		return ws_err_set(err, WS_EUSAGE, "at most %d processes of our own", LOCAL_MAX);
+	const pid_t pid = fork();
+	if (pid == 0)
+		become(argv, host_id, out, self);
+	if (pid < 0)
+		return ws_err_errno(err, "fork");
+	l->of[l->n++].pid = pid;
+	return 0;
 }
 
 /* {"type":"ready","url":"http://127.0.0.1:41234"} */
@@ -99,23 +112,21 @@ static int wait_ready(int fd, char *url, size_t n, struct ws_err *err)
 
 static int start_one(struct local *l, const char *program, const struct bench_config *cfg, struct ws_err *err)
 {
+	static const char *const keeps[] = { "none", "hash", "memory" };
 	int ends[2];
-	const pid_t self = getpid();
+	char tp[24];
+	snprintf(tp, sizeof tp, "%llu", (unsigned long long)cfg->tp);
+	const char *const argv[] = { program, "--listen", "127.0.0.1:0", "--json", "--tp", tp, "--keep",
+		                     keeps[cfg->keep], NULL };
 	if (pipe2(ends, O_CLOEXEC))
 		return ws_err_errno(err, "pipe");
-	const pid_t pid = fork();
-	if (pid == 0)
-		become_endpoint(program, cfg, ends[1], self);
+	const size_t i = l->n;
+	int rc = local_spawn(l, (char *const *)argv, NULL, ends[1], err);
 	close(ends[1]);
-	if (pid < 0) {
-		ws_err_errno(err, "fork");
-		close(ends[0]);
-		return -1;
+	if (rc == 0) {
+		l->urls[i] = l->of[i].url;
+		rc = wait_ready(ends[0], l->of[i].url, sizeof l->of[i].url, err);
 	}
-	const size_t i = l->n++;
-	l->of[i].pid = pid;
-	l->urls[i] = l->of[i].url;
-	const int rc = wait_ready(ends[0], l->of[i].url, sizeof l->of[i].url, err);
 	close(ends[0]);
 	return rc;
 }
@@ -130,13 +141,31 @@ int local_start(struct local *l, const struct bench_config *cfg, struct ws_err *
 	return 0;
 }
 
+int local_failed(struct local *l, struct ws_err *err)
+{
+	int status;
+	for (size_t i = 0; i < l->n; i++) {
+		if (l->of[i].pid == 0 || waitpid(l->of[i].pid, &status, WNOHANG) <= 0)
+			continue;
+		l->of[i].pid = 0; /* it is gone */
+		if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+			continue;
+		const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+		return ws_err_set(err, code >= WS_EUSAGE && code <= WS_ETIMEOUT ? (enum ws_code)code : WS_ESYSTEM,
+		                  "receiver %zu ended with %s %d", i + 1, code ? "exit status" : "signal",
+		                  code ? code : WTERMSIG(status));
+	}
+	return 0;
+}
+
 void local_stop(struct local *l)
 {
 	for (size_t i = 0; i < l->n; i++)
-		kill(l->of[i].pid, SIGTERM);
+		if (l->of[i].pid)
+			kill(l->of[i].pid, SIGTERM);
 	for (size_t i = 0; i < l->n; i++) {
 		int tries = 0;
-		while (waitpid(l->of[i].pid, NULL, WNOHANG) == 0) {
+		while (l->of[i].pid && waitpid(l->of[i].pid, NULL, WNOHANG) == 0) {
 			poll(NULL, 0, 10);
 			if (++tries == 300)
 				kill(l->of[i].pid, SIGKILL);

@@ -128,7 +128,8 @@ static bool keep_row(struct report *r, const struct ws_bench_row *row)
 	}
 	r->rows = rows;
 	struct report_row *k = &rows[r->n++];
-	*k = (struct report_row){ .bytes = row->bytes, .errors = row->errors };
+	*k = (struct report_row){ .bytes = row->bytes, .errors = row->errors,
+		                  .count = row->count > 1 ? row->count : 1 };
 	snprintf(k->stage, sizeof k->stage, "%s", row->stage);
 	snprintf(k->name, sizeof k->name, "%s", row->name);
 	snprintf(k->detail, sizeof k->detail, "%s", row->detail ? row->detail : "");
@@ -160,6 +161,7 @@ static void put_row(struct ui *ui, const struct report_row *k, const struct ws_b
 	ws_jw_str(w, "name", k->name);
 	ws_jw_str(w, "detail", *k->detail ? k->detail : NULL);
 	ws_jw_uint(w, "bytes", k->bytes);
+	ws_jw_uint(w, "count", k->count);
 	ws_jw_int(w, "min_ns", k->sum.min);
 	ws_jw_int(w, "median_ns", k->sum.median);
 	ws_jw_int(w, "p99_ns", k->sum.p99);
@@ -181,11 +183,11 @@ static void put_row(struct ui *ui, const struct report_row *k, const struct ws_b
 static void csv_row(struct report *r, const struct report_row *k)
 {
 	if (!r->headed)
-		printf("stage,name,detail,bytes,samples,min_ns,median_ns,p99_ns,max_ns,against,ratio,"
+		printf("stage,name,detail,bytes,count,samples,min_ns,median_ns,p99_ns,max_ns,against,ratio,"
 		       "ratio_min,ratio_max,errors\n");
 	r->headed = true;
-	printf("%s,%s,\"%s\",%llu,%zu,%lld,%lld,%lld,%lld,", k->stage, k->name, k->detail,
-	       (unsigned long long)k->bytes, k->sum.n, (long long)k->sum.min, (long long)k->sum.median,
+	printf("%s,%s,\"%s\",%llu,%u,%zu,%lld,%lld,%lld,%lld,", k->stage, k->name, k->detail,
+	       (unsigned long long)k->bytes, k->count, k->sum.n, (long long)k->sum.min, (long long)k->sum.median,
 	       (long long)k->sum.p99, (long long)k->sum.max);
 	if (k->has_ratio)
 		printf("%s,%.4f,%.4f,%.4f,", k->against, k->ratio.median, k->ratio.min, k->ratio.max);
@@ -199,7 +201,7 @@ static void csv_row(struct report *r, const struct report_row *k)
 
 static void say_row(struct report *r, const struct report_row *k)
 {
-	char size[32] = "", median[32], p99[32], speed[32] = "";
+	char size[32] = "", median[32], p99[32], speed[32] = "", how[96];
 	if (!r->headed)
 		ui_say(r->ui, "%s%-22s %-22s %10s %9s %9s %10s  %s%s\n", ui_on(r->ui, UI_DIM), k->stage, "", "bytes",
 		       "median", "p99", "rate", "ratio (least..greatest)", ui_off(r->ui));
@@ -210,7 +212,10 @@ static void say_row(struct report *r, const struct report_row *k)
 		ws_format_size(size, sizeof size, k->bytes);
 		ws_format_rate(speed, sizeof speed, k->bytes, k->sum.median);
 	}
-	ui_say(r->ui, "%-22s %-22s %10s %9s %9s", k->name, k->detail, size, median, p99);
+	snprintf(how, sizeof how, "%s", k->detail);
+	if (k->count > 1)
+		snprintf(how, sizeof how, "%s x %u", k->detail, k->count);
+	ui_say(r->ui, "%-22s %-22s %10s %9s %9s", k->name, how, size, median, p99);
 	if (*speed || k->has_ratio)
 		ui_say(r->ui, " %10s", speed);
 	if (k->has_ratio)

@@ -150,6 +150,8 @@ static int split_address(const char *text, char *host, size_t n, uint16_t *port,
 	return 0;
 }
 
+enum { NCCL_COUNT = 8 }; /* the first bucket of a row is not read ahead */
+
 static int take_part(struct bench_job *job, struct ws_err *err)
 {
 	char host[256];
@@ -157,7 +159,11 @@ static int take_part(struct bench_job *job, struct ws_err *err)
 	if (split_address(job->cfg->join, host, sizeof host, &port, err))
 		return -1;
 	ui_begin(job->ui);
-	if (ws_bench_receive(host, port, job->cfg->host, job->cfg->timeout_ns, &job->ui->log, &run_cancel, err))
+	struct ws_bench_receive r = {
+		.master = host, .port = port, .host = job->cfg->host, .timeout_ns = job->cfg->timeout_ns,
+		.gpu = { .device = (unsigned)job->cfg->pushing.gpu }, .log = &job->ui->log, .cancel = &run_cancel,
+	};
+	if (bench_find_nccl(job, &r.gpu.nccl, err) || ws_bench_receive(&r, err))
 		return -1;
 	ui_say(job->ui, "received all of it\n");
 	return 0;
@@ -182,16 +188,28 @@ int bench_transport(void *ctx, const struct opt_args *args, struct ws_err *err)
 		"receiver sees), however many receivers. ratio is the rate over that of one TCP connection on the",
 		"loopback interface with the same bytes by sendfile, timed beside it, where all receivers are here.", NULL
 	};
+	static const char *const over_nccl[] = {
+		"transport --backend nccl: broadcasts of one bucket, --count of them in a row, by the data plane that",
+		"wsync-push sends with: from the page cache through pinned memory onto the GPU and from there to receivers",
+		"that throw it away, from the first byte until every receiver has told that it has the last one; a time is",
+		"that / --count. rate (nccl-tests: algbw) is the bucket's bytes / median. ratio is the rate over that of as",
+		"many ncclBroadcast in a row from memory of the GPU to the same receivers, timed beside it. Our own receivers",
+		"are processes on the next GPUs; where ranks share a GPU they speak through sockets.", NULL
+	};
 	(void)args;
 	struct bench_job *job = ctx;
 	const struct bench_config *cfg = job->cfg;
 	const struct ws_bench_opts o = bench_opts(job);
+	const bool nccl = cfg->pushing.backend == WS_BACKEND_NCCL;
 	uint64_t sizes[64];
 	char host[256];
 	if (cfg->join)
 		return take_part(job, err);
 	struct ws_bench_transport t = { .receivers = (unsigned)cfg->receivers, .remote = (unsigned)cfg->remote,
 		                        .sizes = sizes, .n_sizes = choose_sizes(cfg, sizes, 64),
+		                        .backend = cfg->pushing.backend, .start = receivers_start,
+		                        .failed = receivers_failed, .ctx = job,
+		                        .count = cfg->count ? (unsigned)cfg->count : nccl ? NCCL_COUNT : 1,
 		                        .timeout_ns = cfg->timeout_ns };
 	if (t.remote && !cfg->receivers)
 		t.receivers = 0;
@@ -207,6 +225,12 @@ int bench_transport(void *ctx, const struct opt_args *args, struct ws_err *err)
 		                  "ADDRESS:PORT");
 	if (!t.n_sizes)
 		return ws_err_set(err, WS_EUSAGE, "--min-size is more than --max-size");
-	report_begin(&job->report, definitions);
+	if (nccl && bench_find_gpu(job, true, err))
+		return -1;
+	t.gpu = job->gpu;
+	job->n_receivers = t.receivers;
+	if (!nccl)
+		t.start = NULL; /* threads will do */
+	report_begin(&job->report, nccl ? over_nccl : definitions);
 	return ws_bench_transport(&o, &t, err);
 }

@@ -32,6 +32,7 @@ struct ws_bench_row {
 	uint64_t bytes;            /* that one sample moves or makes; 0: it is about time, not bytes */
 	const int64_t *ns;         /* [n] */
 	size_t n;
+	unsigned count;            /* so many were done in a row, of which ns is one's share; 0 and 1: one */
 	const char *against;       /* the reference; NULL: there is none, and none of what follows */
 	uint64_t against_bytes;
 	const int64_t *against_ns; /* [n]: sample i was taken beside ns[i] */
@@ -128,22 +129,37 @@ int ws_bench_control(const struct ws_bench_opts *opts, const char *const *urls, 
 /* ---- transport: broadcasts between processes that do nothing else ---- */
 
 struct ws_bench_transport {
-	unsigned receivers;        /* threads of this process; 0: they come from elsewhere */
+	enum ws_backend backend;   /* AUTO: GLOO; or NCCL, which broadcasts from and to GPUs */
+	struct ws_bench_gpu gpu;   /* of NCCL: ours */
+	unsigned receivers;        /* threads of this process, or what start starts; 0: they come from elsewhere */
+	/* Of NCCL, whose ranks want a process each: has as many of them begin ws_bench_receive of this address. */
+	int (*start)(void *ctx, const char *host, uint16_t port, struct ws_err *err);
+	int (*failed)(void *ctx, struct ws_err *err); /* one of these has ended, and badly: -1; may be NULL */
+	void *ctx;
 	unsigned remote;           /* so many others join by ws_bench_receive */
 	const char *host;          /* our address; NULL: 127.0.0.1 */
 	uint16_t port;             /* of the store; 0: any */
 	const uint64_t *sizes;     /* bytes of a bucket, each a row of its own */
 	size_t n_sizes;
-	int64_t timeout_ns;        /* for each broadcast, and to form the group */
+	unsigned count;            /* broadcasts in a row, of whose time a sample is one's share; 0: 1 */
+	int64_t timeout_ns;        /* for each row of broadcasts, and to form the group */
 };
 /* From the first byte until every receiver has told that it holds the last one. check: their hashes.
- * Held against one plain TCP connection on the loopback interface, where all receivers are ours. */
+ * Gloo is held against one plain TCP connection on the loopback interface, where all receivers are ours;
+ * NCCL against a bare loop of ncclBroadcast from memory of the GPU, to the same receivers. */
 int ws_bench_transport(const struct ws_bench_opts *opts, const struct ws_bench_transport *t,
                        struct ws_err *err);
-/* A receiver for somebody else's ws_bench_transport, until that is over. host is our own address; NULL: the
- * one that this machine uses toward the master. */
-int ws_bench_receive(const char *master, uint16_t port, const char *host, int64_t timeout_ns,
-                     const struct ws_log *log, const struct ws_cancel *cancel, struct ws_err *err);
+struct ws_bench_receive {
+	const char *master;
+	uint16_t port;
+	const char *host;          /* our own address; NULL: the one that this machine uses toward the master */
+	struct ws_bench_gpu gpu;   /* where NCCL is measured */
+	int64_t timeout_ns;
+	const struct ws_log *log;
+	const struct ws_cancel *cancel;
+};
+/* A receiver for somebody else's ws_bench_transport, until that is over. */
+int ws_bench_receive(const struct ws_bench_receive *what, struct ws_err *err);
 
 /* ---- push: the whole job ---- */
 

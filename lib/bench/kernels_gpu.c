@@ -219,7 +219,7 @@ int ws_bench_kernels_gpu(const struct ws_bench_opts *opts, const struct ws_bench
 	const struct bench_timed copy = { .run = time_copy, .ctx = &k };
 	for (size_t i = 0; i < sizeof table / sizeof *table && !rc; i++) {
 		k.at = &table[i];
-		struct ws_bench_row row = { .stage = "kernels", .name = k.at->name, .detail = "gpu",
+		struct ws_bench_row row = { .stage = "kernels", .name = k.at->name, .detail = "gpu", .count = TIMES,
 			                    .bytes = (uint64_t)((double)k.m.count * k.at->moves),
 			                    .against = "device copy", .against_bytes = 4 * k.m.count };
 		rc = bench_measure(opts, &row, &(struct bench_timed){ time_kernel, bench_gpu_check, &k }, &copy, err);

@@ -4,7 +4,6 @@
 
 #include "hash.h"
 #include "sock.h"
-#include "store.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -12,9 +11,12 @@
 #include <string.h>
 
 enum { ROUNDS_MAX = 1000000, CONFIG_MAX = 4096 };
+static const int64_t LEAVE_NS = 2 * WS_NS_PER_S;
 
 struct config {
+	bool nccl;
 	unsigned world, rounds; /* of each size */
+	unsigned count;         /* broadcasts of a round */
 	bool check;
 	uint64_t sizes[64];
 	size_t n_sizes;
@@ -23,6 +25,7 @@ struct config {
 struct joined {
 	struct ws_store_client *client;
 	struct ws_gloo *gloo;
+	struct bench_comms comms;
 	struct ws_hash *hash;
 	struct config config;
 	unsigned rank;
@@ -32,18 +35,30 @@ struct joined {
 /* Somebody else's store may hold anything under this name. */
 static int parse_config(const char *text, struct config *c, struct ws_err *err)
 {
-	unsigned long long head[4];
+	enum { WORLD, ROUNDS, COUNT, CHECK, HEAD };
+	unsigned long long head[HEAD];
 	char *end;
-	for (int i = 0; i < 4; i++, text = end) {
+	const unsigned long long version = strtoull(text, &end, 10);
+	if (end == text)
+		return ws_err_set(err, WS_EDATA, "what is measured there is not said as we say it");
+	if (version != 2)
+		return ws_err_set(err, WS_EDATA, "the other side measures in another way (version %llu)", version);
+	*c = (struct config){ .nccl = strncmp(end, " nccl ", 6) == 0 };
+	if (!c->nccl && strncmp(end, " gloo ", 6) != 0)
+		return ws_err_set(err, WS_EDATA, "what is measured there is not said as we say it");
+	text = end + 6;
+	for (int i = 0; i < HEAD; i++, text = end) {
 		head[i] = strtoull(text, &end, 10);
 		if (end == text)
 			return ws_err_set(err, WS_EDATA, "what is measured there is not said as we say it");
 	}
-	if (head[0] != 1)
-		return ws_err_set(err, WS_EDATA, "the other side measures in another way (version %llu)", head[0]);
-	if (head[1] < 2 || head[1] > 4097 || head[2] < 1 || head[2] > ROUNDS_MAX || head[3] > 1)
+	if (head[WORLD] < 2 || head[WORLD] > 4097 || head[ROUNDS] < 1 || head[ROUNDS] > ROUNDS_MAX ||
+	    head[COUNT] < 1 || head[COUNT] > BENCH_COUNT_MAX || head[CHECK] > 1)
 		return ws_err_set(err, WS_EDATA, "what is measured there makes no sense");
-	*c = (struct config){ .world = (unsigned)head[1], .rounds = (unsigned)head[2], .check = head[3] };
+	c->world = (unsigned)head[WORLD];
+	c->rounds = (unsigned)head[ROUNDS];
+	c->count = (unsigned)head[COUNT];
+	c->check = head[CHECK];
 	for (; c->n_sizes < sizeof c->sizes / sizeof *c->sizes; text = end) {
 		const unsigned long long size = strtoull(text, &end, 10);
 		if (end == text)
@@ -68,6 +83,40 @@ static int kv_get(void *ctx, const char *key, ws_deadline until, const struct ws
 	return ws_store_client_get(ctx, key, until, value, err);
 }
 
+static int join_gloo(struct bench_receiver *r, struct joined *j, ws_deadline until, struct ws_err *err)
+{
+	const struct ws_gloo_kv kv = { .ctx = j->client, .set = kv_set, .get = kv_get };
+	const struct ws_gloo_opts gloo = { .rank = j->rank, .size = j->config.world, .layout = WS_GLOO_G2B,
+		                           .prefix = BENCH_GLOO, .kv = &kv, .host = r->host, .log = r->log };
+	return ws_gloo_open(&gloo, until, r->cancel, &j->gloo, err);
+}
+
+/* The communicator whose id is there. */
+static int join_comm(struct joined *j, const char *key, struct ws_comm **out, ws_deadline until,
+                     struct ws_err *err)
+{
+	struct ws_buf id;
+	ws_buf_init(&id, CONFIG_MAX);
+	int rc = ws_store_client_get(j->client, key, until, &id, err);
+	if (!rc && id.len != sizeof(struct ws_nccl_id))
+		rc = ws_err_set(err, WS_EDATA, "an id of NCCL has %zu bytes, this one %zu", sizeof(struct ws_nccl_id),
+		                id.len);
+	if (!rc)
+		rc = bench_comms_join(&j->comms, out, id.data, j->rank, j->config.world, until, err);
+	ws_buf_free(&id);
+	return rc;
+}
+
+static int join_nccl(struct bench_receiver *r, struct joined *j, ws_deadline until, struct ws_err *err)
+{
+	uint64_t most = 1;
+	for (size_t i = 0; i < j->config.n_sizes; i++)
+		most = j->config.sizes[i] > most ? j->config.sizes[i] : most;
+	return bench_comms_open(&j->comms, &r->gpu, most, r->cancel, err) ||
+	       join_comm(j, BENCH_GROUP_ID, &j->comms.pushed, until, err) ||
+	       join_comm(j, BENCH_BARE, &j->comms.bare, until, err) ? -1 : 0;
+}
+
 static int join(struct bench_receiver *r, struct joined *j, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_in(r->timeout_ns);
@@ -86,10 +135,7 @@ static int join(struct bench_receiver *r, struct joined *j, struct ws_err *err)
 		return ws_err_set(err, WS_EREFUSED, "%s: all %u receivers are there already", r->master,
 		                  j->config.world - 1);
 	j->rank = (unsigned)rank;
-	const struct ws_gloo_kv kv = { .ctx = j->client, .set = kv_set, .get = kv_get };
-	const struct ws_gloo_opts gloo = { .rank = j->rank, .size = j->config.world, .layout = WS_GLOO_G2B,
-		                           .prefix = BENCH_GLOO, .kv = &kv, .host = r->host, .log = r->log };
-	return ws_gloo_open(&gloo, until, r->cancel, &j->gloo, err);
+	return j->config.nccl ? join_nccl(r, j, until, err) : join_gloo(r, j, until, err);
 }
 
 static int take(void *ctx, const void *bytes, size_t n, struct ws_err *err)
@@ -117,25 +163,83 @@ static int say_done(struct joined *j, bool hashed, ws_deadline until, struct ws_
 	return 0;
 }
 
-static int take_round(struct bench_receiver *r, struct joined *j, uint64_t size, bool hashed,
+enum round { PUSHED, BARE, HASHED };
+
+static int take_gloo(struct bench_receiver *r, struct joined *j, uint64_t size, enum round what,
+                     ws_deadline until, struct ws_err *err)
+{
+	const unsigned count = what == HASHED ? 1 : j->config.count;
+	struct ws_gloo_sink *sinks = calloc(count, sizeof *sinks);
+	if (!sinks)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	for (unsigned i = 0; i < count; i++)
+		sinks[i] = (struct ws_gloo_sink){ .length = size, .take = what == HASHED ? take : NULL,
+			                          .ctx = j->hash };
+	const int rc = ws_gloo_recv(j->gloo, 0, sinks, count, until, r->cancel, err);
+	free(sinks);
+	return rc;
+}
+
+/* What lies on the GPU, by way of a buffer. */
+static int hash_memory(struct joined *j, uint64_t size, struct ws_err *err)
+{
+	enum { PIECE = 1 << 20 };
+	struct bench_comms *c = &j->comms;
+	char *buffer = malloc(PIECE);
+	int rc = buffer ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	for (uint64_t at = 0; at < size && !rc; at += PIECE) {
+		const uint64_t n = size - at < PIECE ? size - at : PIECE;
+		rc = ws_gpu_copy_out(c->g.gpu, buffer, c->at + at, n, c->g.stream, err) || bench_gpu_wait(&c->g, err)
+		         ? -1 : 0;
+		if (!rc)
+			ws_hash_add(j->hash, buffer, (size_t)n);
+	}
+	free(buffer);
+	return rc;
+}
+
+static int take_nccl(struct joined *j, uint64_t size, enum round what, ws_deadline until, struct ws_err *err)
+{
+	struct bench_comms *c = &j->comms;
+	if (what == HASHED && ws_gpu_fill(c->g.gpu, c->at, 0, size, c->g.stream, err))
+		return -1;
+	if (bench_comms_broadcast(c, what == BARE ? c->bare : c->pushed, size,
+	                          what == HASHED ? 1 : j->config.count, until, err))
+		return -1;
+	return what == HASHED ? hash_memory(j, size, err) : 0;
+}
+
+static int take_round(struct bench_receiver *r, struct joined *j, uint64_t size, enum round what,
                       struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_in(r->timeout_ns);
-	const struct ws_gloo_sink sink = { .length = size, .take = hashed ? take : NULL, .ctx = j->hash };
 	ws_hash_reset(j->hash);
-	if (ws_gloo_recv(j->gloo, 0, &sink, 1, until, r->cancel, err) || say_done(j, hashed, until, err))
+	const int rc = j->config.nccl ? take_nccl(j, size, what, until, err)
+	                              : take_gloo(r, j, size, what, until, err);
+	if (rc || say_done(j, what == HASHED, until, err))
 		return -1;
 	j->round++;
 	return 0;
+}
+
+/* One sample, with its reference where that is of broadcasts too. */
+static int take_sample(struct bench_receiver *r, struct joined *j, uint64_t size, unsigned i,
+                       struct ws_err *err)
+{
+	const bool turned = bench_is_turned(i);
+	if (!j->config.nccl)
+		return take_round(r, j, size, PUSHED, err);
+	return take_round(r, j, size, turned ? BARE : PUSHED, err) ||
+	       take_round(r, j, size, turned ? PUSHED : BARE, err) ? -1 : 0;
 }
 
 static int take_all(struct bench_receiver *r, struct joined *j, struct ws_err *err)
 {
 	for (size_t i = 0; i < j->config.n_sizes; i++) {
 		for (unsigned k = 0; k < j->config.rounds; k++)
-			if (take_round(r, j, j->config.sizes[i], false, err))
+			if (take_sample(r, j, j->config.sizes[i], k, err))
 				return -1;
-		if (j->config.check && take_round(r, j, j->config.sizes[i], true, err))
+		if (j->config.check && take_round(r, j, j->config.sizes[i], HASHED, err))
 			return -1;
 	}
 	return 0;
@@ -148,19 +252,20 @@ int bench_receiver_run(struct bench_receiver *r, struct ws_err *err)
 	if (!rc)
 		rc = join(r, &j, err) || take_all(r, &j, err) ? -1 : 0;
 	ws_gloo_close(j.gloo);
+	bench_comms_close(&j.comms, ws_deadline_in(LEAVE_NS));
 	ws_store_disconnect(j.client);
 	ws_hash_free(j.hash);
 	return rc;
 }
 
-int ws_bench_receive(const char *master, uint16_t port, const char *host, int64_t timeout_ns,
-                     const struct ws_log *log, const struct ws_cancel *cancel, struct ws_err *err)
+int ws_bench_receive(const struct ws_bench_receive *what, struct ws_err *err)
 {
 	char own[WS_HOST_MAX];
-	if (!host && ws_host_local_toward(master, own, sizeof own, err))
+	if (!what->host && ws_host_local_toward(what->master, own, sizeof own, err))
 		return -1;
-	struct bench_receiver r = { .master = master, .port = port, .host = host ? host : own,
-		                    .timeout_ns = timeout_ns, .log = log, .cancel = cancel };
+	struct bench_receiver r = { .master = what->master, .port = what->port,
+		                    .host = what->host ? what->host : own, .gpu = what->gpu,
+		                    .timeout_ns = what->timeout_ns, .log = what->log, .cancel = what->cancel };
 	return bench_receiver_run(&r, err);
 }
 

@@ -2,135 +2,171 @@
 /* transport.c - the sending side of a broadcast that carries nothing: rank 0, which hosts the store,
  * numbers whoever joins, and takes the time until the last of them has told that all of it came.
  *
- *   wsync-bench/config      "1 WORLD ROUNDS-OF-EACH CHECK SIZE SIZE ..." (decimal), by rank 0
+ *   wsync-bench/config      "2 PLANE WORLD ROUNDS-OF-EACH COUNT CHECK SIZE SIZE ..." (decimal; PLANE is gloo
+ *                           or nccl), by rank 0
  *   wsync-bench/rank        ADD 1 by each receiver: its rank
  *   wsync-bench/done/K/R    by rank R after round K: its hash of a round that is checked, or nothing
  *   wsync-bench/gloo/...    the mesh's own
+ *   wsync-bench/bare        nccl: the id of the communicator of the reference; that of the other one is where
+ *                           torch looks for that of the group wsync-bench
  *
- * The bytes come from a file in memory by sendfile, as those of checkpoints do, so that what is measured
- * is the data plane and not the making of numbers. */
+ * A round is COUNT broadcasts of one size. Of nccl the reference's rounds are rounds too: first the one, then
+ * the other, in the order of bench_is_turned. A round that is checked is one broadcast.
+ *
+ * The bytes come from a file in memory, as those of checkpoints come from the page cache, so that what is
+ * measured is the data plane and not the making of numbers. */
 #include "transport_bench.h"
 
 #include "hash.h"
-#include "store.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { PATTERN = 64 << 20, RECEIVERS_MAX = 4096, SIZES_MAX = 64 };
-
-struct root {
-	const struct ws_bench_opts *opts;
-	const struct ws_bench_transport *what;
-	unsigned world;
-	int file;             /* the pattern */
-	struct ws_store *store;
-	struct ws_gloo *gloo;
-	struct ws_gloo_kv kv;
-	struct ws_buf answer;
-	struct bench_wire wire; /* the plain connection */
-	uint64_t size;        /* of the round at hand */
-	uint64_t round;       /* from 0, over all sizes */
-	struct bench_receiver *receivers;
-	unsigned n_started;
-};
+enum { RECEIVERS_MAX = 4096, SIZES_MAX = 64, SLICE_NS = 200 * 1000 * 1000, PATTERN_LEAST = 4096,
+       PATTERN_MOST = 64 << 20 };
 
 /* ---- the bytes ----------------------------------------------------------------------------------- */
 
-static int make_pattern(struct root *r, struct ws_err *err)
+static int make_pattern(struct bench_root *r, struct ws_err *err)
 {
+	r->pattern = PATTERN_LEAST;
+	for (size_t i = 0; i < r->what->n_sizes; i++)
+		while (r->pattern < r->what->sizes[i] && r->pattern < PATTERN_MOST)
+			r->pattern *= 2;
 	r->file = memfd_create("wsync-bench", MFD_CLOEXEC);
-	if (r->file < 0 || ftruncate(r->file, PATTERN))
+	if (r->file < 0 || ftruncate(r->file, (off_t)r->pattern))
 		return ws_err_errno(err, "a file in memory");
-	uint64_t *p = mmap(NULL, PATTERN, PROT_READ | PROT_WRITE, MAP_SHARED, r->file, 0);
+	uint64_t *p = mmap(NULL, r->pattern, PROT_READ | PROT_WRITE, MAP_SHARED, r->file, 0);
 	if (p == MAP_FAILED)
 		return ws_err_errno(err, "a file in memory");
 	uint64_t state = 1;
-	for (size_t i = 0; i < PATTERN / sizeof *p; i++)
+	for (size_t i = 0; i < r->pattern / sizeof *p; i++)
 		p[i] = state = state * 6364136223846793005u + 1442695040888963407u;
-	munmap(p, PATTERN);
+	munmap(p, r->pattern);
 	return 0;
 }
 
 /* The pattern again and again. The caller frees the spans. */
-static struct ws_span *cut_spans(const struct root *r, size_t *n, struct ws_err *err)
+static struct ws_span *cut_spans(const struct bench_root *r, size_t *n, struct ws_err *err)
 {
-	*n = (size_t)((r->size + PATTERN - 1) / PATTERN);
+	*n = (size_t)((r->size + r->pattern - 1) / r->pattern);
 	struct ws_span *spans = calloc(*n + 1, sizeof *spans);
 	if (!spans)
 		ws_err_set(err, WS_ESYSTEM, "out of memory");
 	for (size_t i = 0; spans && i < *n; i++) {
-		const uint64_t left = r->size - (uint64_t)i * PATTERN;
-		spans[i] = (struct ws_span){ .length = left < PATTERN ? left : PATTERN, .fd = r->file };
+		const uint64_t left = r->size - (uint64_t)i * r->pattern;
+		spans[i] = (struct ws_span){ .length = left < r->pattern ? left : r->pattern, .fd = r->file };
 	}
 	return spans;
 }
 
-static int hash_pattern(const struct root *r, char *text, size_t size, struct ws_err *err)
+static int hash_pattern(const struct bench_root *r, char *text, size_t size, struct ws_err *err)
 {
 	struct ws_hash *h = ws_hash_new();
-	void *p = mmap(NULL, PATTERN, PROT_READ, MAP_SHARED, r->file, 0);
+	void *p = mmap(NULL, r->pattern, PROT_READ, MAP_SHARED, r->file, 0);
 	if (h && p != MAP_FAILED) {
-		for (uint64_t at = 0; at < r->size; at += PATTERN)
-			ws_hash_add(h, p, r->size - at < PATTERN ? (size_t)(r->size - at) : PATTERN);
+		for (uint64_t at = 0; at < r->size; at += r->pattern)
+			ws_hash_add(h, p, r->size - at < r->pattern ? (size_t)(r->size - at) : r->pattern);
 		snprintf(text, size, "%016llx", (unsigned long long)ws_hash_digest(h));
 	}
 	const bool ok = h && p != MAP_FAILED;
 	if (p != MAP_FAILED)
-		munmap(p, PATTERN);
+		munmap(p, r->pattern);
 	ws_hash_free(h);
 	return ok ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
 }
 
 /* ---- rounds -------------------------------------------------------------------------------------- */
 
-static int send_round(struct root *r, ws_deadline until, struct ws_err *err)
+/* A receiver of ours that failed knows better why than we do who lost it. */
+int bench_root_ask(struct bench_root *r, struct ws_err *err)
+{
+	struct ws_err why = WS_ERR_INIT;
+	for (unsigned i = 0; i < r->n_started; i++)
+		if (bench_receiver_failed(&r->receivers[i], &why)) {
+			if (err)
+				*err = why;
+			return -1;
+		}
+	return r->what->failed ? r->what->failed(r->what->ctx, err) : 0;
+}
+
+static int send_round(struct bench_root *r, unsigned count, ws_deadline until, struct ws_err *err)
 {
 	size_t n;
 	struct ws_span *spans = cut_spans(r, &n, err);
 	if (!spans)
 		return -1;
 	const struct ws_payload payload = { .length = r->size, .spans = spans, .n_spans = n };
-	const int rc = ws_gloo_send(r->gloo, &payload, 1, until, r->opts->cancel, err);
+	const int rc = r->plane->send(r, &payload, count, until, err);
 	free(spans);
 	return rc;
 }
 
 /* What rank k said of the round; the answer is in r->answer. */
-static int wait_for(struct root *r, unsigned k, ws_deadline until, struct ws_err *err)
+static int wait_for(struct bench_root *r, unsigned k, ws_deadline until, struct ws_err *err)
 {
 	char key[96];
 	snprintf(key, sizeof key, BENCH_DONE, (unsigned long long)r->round, k);
-	ws_buf_reset(&r->answer);
-	return ws_store_get(r->store, key, until, r->opts->cancel, &r->answer, err);
+	for (;;) {
+		struct ws_err why = WS_ERR_INIT;
+		const ws_deadline slice = ws_deadline_min(until, ws_deadline_in(SLICE_NS));
+		ws_buf_reset(&r->answer);
+		if (ws_store_get(r->store, key, slice, r->opts->cancel, &r->answer, &why) == 0)
+			return 0;
+		if (why.code != WS_ETIMEOUT || ws_deadline_passed(until)) {
+			if (err)
+				*err = why;
+			return -1;
+		}
+		if (bench_root_ask(r, err))
+			return -1;
+	}
+}
+
+static int wait_for_all(struct bench_root *r, ws_deadline until, struct ws_err *err)
+{
+	for (unsigned k = 1; k < r->world; k++)
+		if (wait_for(r, k, until, err))
+			return -1;
+	r->round++;
+	return 0;
 }
 
 static int broadcast(void *ctx, int64_t *ns, struct ws_err *err)
 {
-	struct root *r = ctx;
+	struct bench_root *r = ctx;
 	const ws_deadline until = ws_deadline_in(r->what->timeout_ns);
 	const int64_t since = ws_now_ns();
-	if (send_round(r, until, err))
+	if (send_round(r, r->what->count, until, err) || wait_for_all(r, until, err))
 		return -1;
-	for (unsigned k = 1; k < r->world; k++)
-		if (wait_for(r, k, until, err))
-			return -1;
-	*ns = ws_now_ns() - since;
-	r->round++;
+	*ns = (ws_now_ns() - since) / r->what->count;
+	return 0;
+}
+
+static int plain(void *ctx, int64_t *ns, struct ws_err *err)
+{
+	struct bench_root *r = ctx;
+	const ws_deadline until = ws_deadline_in(r->what->timeout_ns);
+	const int64_t since = ws_now_ns();
+	if (r->plane->plain(r, r->what->count, ns, until, err))
+		return -1;
+	if (r->plane->rounds && wait_for_all(r, until, err))
+		return -1;
+	*ns = (r->plane->rounds ? ws_now_ns() - since : *ns) / r->what->count;
 	return 0;
 }
 
 /* One more round, in which everybody hashes. */
 static int check(void *ctx, int64_t *errors, struct ws_err *err)
 {
-	struct root *r = ctx;
+	struct bench_root *r = ctx;
 	char expected[32];
 	const ws_deadline until = ws_deadline_in(r->what->timeout_ns);
-	if (hash_pattern(r, expected, sizeof expected, err) || send_round(r, until, err))
+	if (hash_pattern(r, expected, sizeof expected, err) || send_round(r, 1, until, err))
 		return -1;
 	*errors = 0;
 	for (unsigned k = 1; k < r->world; k++) {
@@ -143,47 +179,30 @@ static int check(void *ctx, int64_t *errors, struct ws_err *err)
 	return 0;
 }
 
-static int plain(void *ctx, int64_t *ns, struct ws_err *err)
-{
-	struct root *r = ctx;
-	return bench_wire_send(&r->wire, r->file, PATTERN, r->size, ws_deadline_in(r->what->timeout_ns),
-	                       r->opts->cancel, ns, err);
-}
-
 /* ---- the group ----------------------------------------------------------------------------------- */
 
-static int kv_set(void *ctx, const char *key, const void *value, size_t n, ws_deadline until,
-                  struct ws_err *err)
-{
-	(void)until; /* our own store answers at once */
-	return ws_store_set(ctx, key, value, n, true, err);
-}
-
-static int kv_get(void *ctx, const char *key, ws_deadline until, const struct ws_cancel *cancel,
-                  struct ws_buf *value, struct ws_err *err)
-{
-	return ws_store_get(ctx, key, until, cancel, value, err);
-}
-
-static int publish(struct root *r, struct ws_err *err)
+static int publish(struct bench_root *r, struct ws_err *err)
 {
 	char text[2048];
-	int n = snprintf(text, sizeof text, "1 %u %u %d", r->world, r->opts->warmups + r->opts->samples,
-	                 r->opts->check);
+	int n = snprintf(text, sizeof text, "2 %s %u %u %u %d", r->plane->name, r->world,
+	                 r->opts->warmups + r->opts->samples, r->what->count, r->opts->check);
 	for (size_t i = 0; i < r->what->n_sizes; i++)
 		n += snprintf(text + n, sizeof text - (size_t)n, " %llu",
 		              (unsigned long long)r->what->sizes[i]);
 	return ws_store_set(r->store, BENCH_CONFIG, text, (size_t)n, true, err);
 }
 
-static int start_receivers(struct root *r, struct ws_err *err)
+static int start_receivers(struct bench_root *r, struct ws_err *err)
 {
+	const uint16_t port = ws_store_port(r->store);
+	if (r->what->start && r->what->receivers)
+		return r->what->start(r->what->ctx, r->what->host, port, err);
 	r->receivers = calloc(r->what->receivers + 1, sizeof *r->receivers);
 	if (!r->receivers)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	for (unsigned i = 0; i < r->what->receivers; i++) {
 		r->receivers[i] = (struct bench_receiver){
-			.master = r->what->host, .port = ws_store_port(r->store), .host = r->what->host,
+			.master = r->what->host, .port = port, .host = r->what->host, .gpu = r->what->gpu,
 			.timeout_ns = r->what->timeout_ns, .log = r->opts->log, .cancel = r->opts->cancel,
 		};
 		if (bench_receiver_start(&r->receivers[i], err))
@@ -193,7 +212,7 @@ static int start_receivers(struct root *r, struct ws_err *err)
 	return 0;
 }
 
-static int open_root(struct root *r, struct ws_err *err)
+static int open_root(struct bench_root *r, struct ws_err *err)
 {
 	const struct ws_bench_transport *w = r->what;
 	const struct ws_store_opts store = { .host = w->host, .port = w->port, .log = r->opts->log,
@@ -202,19 +221,17 @@ static int open_root(struct root *r, struct ws_err *err)
 	if (make_pattern(r, err) || ws_store_open(&store, &r->store, err) || publish(r, err) ||
 	    start_receivers(r, err))
 		return -1;
-	r->kv = (struct ws_gloo_kv){ .ctx = r->store, .set = kv_set, .get = kv_get };
-	const struct ws_gloo_opts gloo = { .rank = 0, .size = r->world, .layout = WS_GLOO_G2B,
-		                           .prefix = BENCH_GLOO, .kv = &r->kv, .host = w->host,
-		                           .log = r->opts->log };
-	if (ws_gloo_open(&gloo, until, r->opts->cancel, &r->gloo, err))
-		return ws_err_wrap(err, "%u receiver%s", r->world - 1, r->world == 2 ? "" : "s");
-	return w->remote ? 0 : bench_wire_open(&r->wire, until, err);
+	if (r->plane->open(r, until, err) == 0)
+		return 0;
+	if (bench_root_ask(r, err) || (err && err->code != WS_ETIMEOUT))
+		return -1;
+	return ws_err_wrap(err, "%u receiver%s", r->world - 1, r->world == 2 ? "" : "s");
 }
 
-static void close_root(struct root *r)
+static void close_root(struct bench_root *r)
 {
-	bench_wire_close(&r->wire);
-	ws_gloo_close(r->gloo);
+	if (r->of_plane)
+		r->plane->close(r);
 	ws_store_close(r->store);
 	for (unsigned i = 0; i < r->n_started; i++)
 		bench_receiver_join(&r->receivers[i], NULL);
@@ -224,54 +241,55 @@ static void close_root(struct root *r)
 		close(r->file);
 }
 
-/* A receiver of ours that failed knows better why than we do who lost it. */
-static void ask_receivers(struct root *r, struct ws_err *err)
-{
-	for (unsigned i = 0; i < r->n_started && err; i++) {
-		struct ws_err why = WS_ERR_INIT;
-		if (err->code != WS_ECANCELLED && bench_receiver_failed(&r->receivers[i], &why)) {
-			*err = why;
-			return;
-		}
-	}
-}
-
 static int check_request(const struct ws_bench_transport *t, struct ws_err *err)
 {
+	if (t->backend != WS_BACKEND_AUTO && t->backend != WS_BACKEND_GLOO && t->backend != WS_BACKEND_NCCL)
+		return ws_err_set(err, WS_EUSAGE, "only gloo and nccl broadcast");
+	if (t->backend == WS_BACKEND_NCCL && t->receivers && !t->start)
+		return ws_err_set(err, WS_EUSAGE, "receivers over NCCL are processes of their own");
 	if (t->receivers + t->remote < 1 || t->receivers + t->remote > RECEIVERS_MAX)
 		return ws_err_set(err, WS_EUSAGE, "a broadcast has 1 to %d receivers", RECEIVERS_MAX);
 	if (t->n_sizes < 1 || t->n_sizes > SIZES_MAX)
 		return ws_err_set(err, WS_EUSAGE, "1 to %d sizes can be measured at once", SIZES_MAX);
+	if (t->count > BENCH_COUNT_MAX)
+		return ws_err_set(err, WS_EUSAGE, "at most %d broadcasts in a row", BENCH_COUNT_MAX);
 	for (size_t i = 0; i < t->n_sizes; i++)
 		if (t->sizes[i] < 1 || t->sizes[i] > BENCH_SIZE_MAX)
 			return ws_err_set(err, WS_EUSAGE, "a broadcast has 1 byte to 1 TiB");
 	return 0;
 }
 
+static int measure(struct bench_root *r, struct ws_err *err)
+{
+	const bool has_plain = r->plane->against_remote || !r->what->remote;
+	char detail[64];
+	snprintf(detail, sizeof detail, "%s, %u receiver%s", r->plane->name, r->world - 1, r->world == 2 ? "" : "s");
+	struct ws_bench_row row = { .stage = "transport", .name = "broadcast", .detail = detail, .bytes = r->size,
+		                    .count = r->what->count, .against_bytes = r->size,
+		                    .against = has_plain ? r->plane->against : NULL };
+	const struct bench_timed it = { .run = broadcast, .check = check, .ctx = r };
+	const struct bench_timed other = { .run = plain, .ctx = r };
+	return bench_measure(r->opts, &row, &it, has_plain ? &other : NULL, err);
+}
+
 int ws_bench_transport(const struct ws_bench_opts *opts, const struct ws_bench_transport *t,
                        struct ws_err *err)
 {
 	struct ws_bench_transport what = *t;
-	char detail[64];
 	if (check_request(t, err))
 		return -1;
 	what.host = t->host ? t->host : "127.0.0.1";
-	struct root r = { .opts = opts, .what = &what, .world = 1 + t->receivers + t->remote, .file = -1 };
+	what.count = t->count ? t->count : 1;
+	struct bench_root r = { .opts = opts, .what = &what, .world = 1 + t->receivers + t->remote, .file = -1,
+		                .plane = t->backend == WS_BACKEND_NCCL ? &bench_plane_nccl : &bench_plane_gloo };
 	ws_buf_init(&r.answer, 4096);
-	bench_wire_init(&r.wire);
-	snprintf(detail, sizeof detail, "gloo, %u receiver%s", r.world - 1, r.world == 2 ? "" : "s");
 	int rc = open_root(&r, err);
 	for (size_t i = 0; i < t->n_sizes && !rc; i++) {
 		r.size = t->sizes[i];
-		struct ws_bench_row row = { .stage = "transport", .name = "broadcast", .detail = detail,
-			                    .bytes = r.size, .against_bytes = r.size,
-			                    .against = t->remote ? NULL : "one connection" };
-		const struct bench_timed it = { .run = broadcast, .check = check, .ctx = &r };
-		const struct bench_timed wire = { .run = plain, .ctx = &r };
-		rc = bench_measure(opts, &row, &it, t->remote ? NULL : &wire, err);
+		rc = measure(&r, err);
 	}
-	if (rc)
-		ask_receivers(&r, err);
+	if (rc && err && err->code != WS_ECANCELLED)
+		(void)bench_root_ask(&r, err);
 	close_root(&r);
 	return rc;
 }

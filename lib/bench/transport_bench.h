@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* transport_bench.h - what the ends of a measured broadcast share: the keys (transport.c has the list),
- * the receiver, and the plain connection that a broadcast is held against. */
+ * the data planes, the receiver, and what a broadcast is held against. */
 #ifndef WS_BENCH_TRANSPORT_BENCH_H
 #define WS_BENCH_TRANSPORT_BENCH_H
 
 #include "gloo.h"
+#include "gpu.h"
+#include "nccl.h"
 #include "samples.h"
+#include "store.h"
 
 #include <pthread.h>
 
@@ -13,7 +16,49 @@
 #define BENCH_RANK "wsync-bench/rank"
 #define BENCH_DONE "wsync-bench/done/%llu/%u"
 #define BENCH_GLOO "wsync-bench/gloo/"
+#define BENCH_BARE "wsync-bench/bare"
+#define BENCH_GROUP "wsync-bench" /* of the transport that pushes use: its id is where torch looks for it */
+#define BENCH_GROUP_ID "/wsync-bench/wsync-bench//cuda//0"
 #define BENCH_SIZE_MAX (UINT64_C(1) << 40)
+enum { BENCH_COUNT_MAX = 4096 };
+
+/* ---- transport.c: rank 0 ---- */
+
+struct bench_root {
+	const struct ws_bench_opts *opts;
+	const struct ws_bench_transport *what;
+	const struct bench_plane *plane;
+	void *of_plane;       /* the plane's own; NULL: not opened */
+	unsigned world;
+	int file;             /* a pattern that is sent again and again, */
+	uint64_t pattern;     /* of so many bytes */
+	struct ws_store *store;
+	struct ws_buf answer;
+	uint64_t size;        /* of the round at hand */
+	uint64_t round;       /* from 0, over all sizes */
+	struct bench_receiver *receivers;
+	unsigned n_started;
+};
+
+/* One way for bytes to all receivers. */
+struct bench_plane {
+	const char *name;
+	const char *against;
+	bool against_remote; /* the reference is to be had with receivers elsewhere too */
+	/* All receivers are on their way. Close follows, whatever becomes of it. */
+	int (*open)(struct bench_root *r, ws_deadline until, struct ws_err *err);
+	/* The payload, so many times in a row, to all. */
+	int (*send)(struct bench_root *r, const struct ws_payload *p, unsigned count, ws_deadline until,
+	            struct ws_err *err);
+	/* The reference: r->size bytes, so many times in a row; rounds: receivers take part and tell. */
+	bool rounds;
+	int (*plain)(struct bench_root *r, unsigned count, int64_t *ns, ws_deadline until, struct ws_err *err);
+	void (*close)(struct bench_root *r);
+};
+extern const struct bench_plane bench_plane_gloo, bench_plane_nccl;
+
+/* One of our receivers has failed: -1, and why. */
+int bench_root_ask(struct bench_root *r, struct ws_err *err);
 
 /* ---- receiver.c ---- */
 
@@ -21,6 +66,7 @@ struct bench_receiver {
 	const char *master; /* host of the store */
 	uint16_t port;
 	const char *host;   /* our own address */
+	struct ws_bench_gpu gpu; /* of NCCL */
 	int64_t timeout_ns;
 	const struct ws_log *log;
 	const struct ws_cancel *cancel;
@@ -36,6 +82,26 @@ int bench_receiver_start(struct bench_receiver *r, struct ws_err *err); /* in a 
 int bench_receiver_join(struct bench_receiver *r, struct ws_err *err);
 /* Has it failed by now? Then *err says why. */
 bool bench_receiver_failed(struct bench_receiver *r, struct ws_err *err);
+
+/* ---- comms.c: communicators on a GPU that is measured ---- */
+
+struct bench_comms {
+	struct bench_gpu g;
+	struct ws_nccl *nccl;
+	struct ws_mark *done;
+	ws_devptr at;            /* so many bytes that every round goes through */
+	struct ws_comm *pushed;  /* receivers: of the transport that is measured */
+	struct ws_comm *bare;
+};
+/* To be closed in any case; bytes: of the largest round. */
+int bench_comms_open(struct bench_comms *c, const struct ws_bench_gpu *which, uint64_t bytes,
+                     const struct ws_cancel *cancel, struct ws_err *err);
+int bench_comms_join(struct bench_comms *c, struct ws_comm **out, const void *id, unsigned rank, unsigned world,
+                     ws_deadline until, struct ws_err *err);
+/* So many broadcasts of so many bytes, until the last is over. */
+int bench_comms_broadcast(struct bench_comms *c, struct ws_comm *comm, uint64_t bytes, unsigned count,
+                          ws_deadline until, struct ws_err *err);
+void bench_comms_close(struct bench_comms *c, ws_deadline until);
 
 /* ---- wire.c: one connection on the loopback interface into a thread that throws it away ---- */
 

@@ -44,9 +44,67 @@ rows() { json "[($1) for l in lines if l['type'] == 'measure']"; }
 	out_has "page cache empty"
 }
 
+@test "transport: over nccl every receiver has every byte, beside a bare loop to the same receivers" {
+	with_doubles
+	export FAKE_NCCL_TOGETHER=1 # moves bytes from process to process
+	try wsync-bench transport --backend nccl --receivers 2 --min-size 1 --max-size 1MiB --factor 1024 --count 3 \
+		--samples 3 --check --json
+	expect_status 0
+	keys
+	[ "$(rows 'l["bytes"], l["errors"], l["count"], l["against"], l["detail"]')" = "$(/usr/bin/python3 -c 'print([
+(n, 0, 3, "bare ncclBroadcast", "nccl, 2 receivers") for n in (1, 1024, 1 << 20)])')" ] || explain "rows"
+	[ "$(json '[(l["nccl"], l["gpus"]) for l in lines if l["type"] == "machine"]')" = "[('2.28.9', 2)]" ]
+	try wsync-bench transport --backend nccl --gpu 1 --nccl-lib "$scratch/lib/libnccl.so.2" --samples 1 --max-size 1MiB
+	expect_status 0
+	out_has "nccl, 1 receiver x 8"
+	out_has "Double 1"
+	out_has "NCCL 2.28.9 ($scratch/lib/libnccl.so.2)"
+}
+
+@test "transport: receivers elsewhere are told that it is over nccl" {
+	with_doubles
+	export FAKE_NCCL_TOGETHER=1
+	port=$(free_port)
+	start one wsync-bench transport --join "127.0.0.1:$port" --gpu 1
+	one=$pid
+	NCCL_HOSTID=two start two wsync-bench transport --join "127.0.0.1:$port" --gpu 0
+	two=$pid
+	try wsync-bench transport --backend nccl --remote 2 --listen "127.0.0.1:$port" --samples 2 --max-size 1MiB --check --json
+	expect_status 0
+	[ "$(rows 'l["detail"], l["errors"], l["against"]')" = "[('nccl, 2 receivers', 0, 'bare ncclBroadcast')]" ] || explain "rows"
+	wait "$one" && wait "$two"
+}
+
+@test "transport: who cannot take part over nccl, or dies, ends it with a sentence" {
+	with_doubles
+	export FAKE_NCCL_TOGETHER=1
+	port=$(free_port)
+	start one wsync-bench transport --join "127.0.0.1:$port" --gpu 0 # ours, and nobody says that we are elsewhere
+	try wsync-bench transport --backend nccl --remote 1 --listen "127.0.0.1:$port" --samples 1 --timeout 10s
+	[ "$status" = 6 ] || [ "$status" = 7 ] || explain "refused"
+	err_has "joining the communicator"
+	expect_out ""
+	wait "$pid" || true
+	start bench wsync-bench transport --backend nccl --samples 100000 --max-size 1MiB --timeout 20s
+	bench=$pid
+	receivers() { pgrep -P "$bench" || true; }
+	eventually 20 bash -c "pgrep -P $bench >/dev/null"
+	sleep 0.5
+	kill -9 "$(receivers)"
+	status=0
+	wait "$bench" || status=$?
+	[ "$status" != 0 ] && [ "$status" -lt 20 ] || explain "its end"
+	grep -qE "receiver|remote" bench.err || explain "$(<bench.err)"
+	try wsync-bench transport --backend tensor
+	expect_status 2
+	err_has "only gloo and nccl broadcast"
+	try wsync-bench transport --join "127.0.0.1:$port" --backend nccl
+	expect_status 2
+}
+
 @test "where there is no GPU, a sentence and no heading" {
 	llama m
-	for what in "kernels --on gpu" "load m --to gpu" "push m --backend nccl" "sweep m --backend nccl"; do
+	for what in "kernels --on gpu" "load m --to gpu" "push m --backend nccl" "sweep m --backend nccl" "transport --backend nccl"; do
 		# shellcheck disable=SC2086
 		try wsync-bench $what
 		expect_status 7

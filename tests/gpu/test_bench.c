@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What wsync-bench measures on a GPU, on the double of libcuda: that it is right, that its rows are those
+/* What wsync-bench measures on a GPU, on doubles of libcuda and libnccl: that it is right, that its rows are those
  * that are promised, and that nothing is left behind when a call of the driver fails. Its times mean
  * nothing. */
 #include "on_gpu.h"
 
+#include "fake_nccl.h"
+
 #include "wsync/bench.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +24,8 @@
 enum { ROWS = 32 };
 
 static const struct fake_cuda *cuda;
+static const struct fake_nccl *nccl;
+static char nccl_path[4096];
 static struct {
 	char name[ROWS][48];
 	uint64_t bytes[ROWS];
@@ -45,13 +51,14 @@ static struct ws_bench_opts options(bool check)
 
 static struct ws_bench_gpu which(void)
 {
-	return (struct ws_bench_gpu){ .driver = on_gpu_library() };
+	return (struct ws_bench_gpu){ .driver = on_gpu_library(), .nccl = nccl_path };
 }
 
 static int begin(void **state)
 {
 	(void)state;
 	cuda->reset();
+	nccl->reset();
 	seen.n = 0;
 	return 0;
 }
@@ -60,7 +67,8 @@ static int end(void **state)
 {
 	(void)state;
 	assert_string_equal(cuda->mistake(), "");
-	assert_int_equal(cuda->live(), 0);
+	assert_string_equal(nccl->mistake(), "");
+	assert_int_equal(cuda->live() + nccl->live(), 0);
 	return 0;
 }
 
@@ -97,8 +105,8 @@ static void kernels_leave_nothing_whatever_call_fails(void **state)
 {
 	(void)state;
 	unsigned n = 0;
-	/* All calls before the first kernel and around it, then few: kernels are slow here. */
-	for (int rc = -1; rc; n += n < 60 ? 1 : 150) {
+	/* Every third, to the first kernel and behind it, then few: kernels are slow here. */
+	for (int rc = -1; rc; n += n < 60 ? 3 : 200) {
 		struct ws_err told = WS_ERR_INIT;
 		cuda->reset();
 		cuda->refuse("", n, 700);
@@ -116,14 +124,14 @@ static char path[64];
 
 static void write_source(void)
 {
-	static const char header[] = "{\"a\":{\"dtype\":\"U8\",\"shape\":[3000001],\"data_offsets\":[0,3000001]}}    ";
+	static const char header[] = "{\"a\":{\"dtype\":\"U8\",\"shape\":[300001],\"data_offsets\":[0,300001]}}    ";
 	uint64_t n = sizeof header - 1;
 	snprintf(path, sizeof path, "/tmp/wsync-test-bench-%ld.safetensors", (long)getpid());
 	FILE *f = fopen(path, "w");
 	assert_non_null(f);
 	assert_int_equal(fwrite(&n, sizeof n, 1, f), 1);
 	fputs(header, f);
-	for (int i = 0; i < 3000001; i++)
+	for (int i = 0; i < 300001; i++)
 		putc(i * 7 & 0xff, f);
 	assert_int_equal(fclose(f), 0);
 }
@@ -147,7 +155,7 @@ static void a_source_goes_to_the_gpu_beside_a_copy_of_pinned_memory(void **state
 	assert_string_equal(seen.name[1], "copied to GPU");
 	assert_string_equal(seen.name[2], "read to GPU");
 	for (int i = 0; i < 3; i++) {
-		assert_int_equal(seen.bytes[i], 3000001);
+		assert_int_equal(seen.bytes[i], 300001);
 		assert_int_equal(seen.referred[i], i != 1);
 	}
 }
@@ -166,6 +174,104 @@ static void loading_leaves_nothing_whatever_call_fails(void **state)
 		assert_string_equal(cuda->mistake(), "");
 	}
 	assert_true(n > 40);
+}
+
+/* ---- transport: the receiver is another thread ---- */
+
+static struct {
+	struct ws_bench_receive what;
+	char host[64];
+	pthread_t thread;
+	bool started;
+	atomic_bool failed;
+	struct ws_err err;
+} peer;
+
+static void *receive(void *arg)
+{
+	(void)arg;
+	if (ws_bench_receive(&peer.what, &peer.err))
+		atomic_store(&peer.failed, true);
+	return NULL;
+}
+
+static int start_peer(void *ctx, const char *host, uint16_t port, struct ws_err *err)
+{
+	(void)ctx;
+	(void)err;
+	snprintf(peer.host, sizeof peer.host, "%s", host);
+	peer.what = (struct ws_bench_receive){ .master = peer.host, .port = port, .host = peer.host, .gpu = which(),
+		                               .timeout_ns = 3 * WS_NS_PER_S };
+	peer.what.gpu.device = 1;
+	peer.started = pthread_create(&peer.thread, NULL, receive, NULL) == 0;
+	return peer.started ? 0 : -1;
+}
+
+static int ask_peer(void *ctx, struct ws_err *err)
+{
+	(void)ctx;
+	if (!atomic_load(&peer.failed))
+		return 0;
+	*err = peer.err;
+	return -1;
+}
+
+static int run_transport(struct ws_err *err)
+{
+	const uint64_t sizes[] = { 1, 100000 };
+	const struct ws_bench_opts o = options(false);
+	const struct ws_bench_transport t = { .backend = WS_BACKEND_NCCL, .gpu = which(), .receivers = 1,
+		                              .start = start_peer, .failed = ask_peer, .sizes = sizes, .n_sizes = 2,
+		                              .count = 3, .timeout_ns = 20 * WS_NS_PER_S };
+	seen.n = 0;
+	peer.started = false;
+	peer.err = (struct ws_err)WS_ERR_INIT;
+	atomic_store(&peer.failed, false);
+	const int rc = ws_bench_transport(&o, &t, err);
+	if (peer.started)
+		pthread_join(peer.thread, NULL);
+	return rc;
+}
+
+static void a_broadcast_is_held_against_a_bare_one_of_the_same_bytes(void **state)
+{
+	(void)state;
+	ON_GPU(run_transport(&err));
+	assert_int_equal(seen.n, 2);
+	assert_true(seen.referred[0] && seen.referred[1]);
+	assert_int_equal(seen.bytes[1], 100000);
+	/* Root and receiver: a row of three by the transport, and a bare one, of each size. */
+	unsigned n = 0;
+	for (const char *p = nccl->record(); (p = strstr(p, "ncclBroadcast 100000 ")); p++)
+		n++;
+	assert_int_equal(n, 2 * 2 * 3);
+}
+
+static void broadcasts_leave_nothing_whatever_call_fails(void **state)
+{
+	(void)state;
+	static const char *const calls[] = { "ncclGetVersion", "ncclGetUniqueId", "ncclCommInitRankConfig",
+		                             "ncclCommGetAsyncError", "ncclBroadcast" };
+	unsigned n = 0;
+	for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+		struct ws_err told = WS_ERR_INIT;
+		nccl->reset();
+		nccl->refuse(calls[i], i > 1 ? 2 : 0, 2);
+		assert_int_equal(run_transport(&told), -1);
+		assert_true(told.code == WS_EDATA || told.code == WS_EREACH);
+		assert_int_equal(cuda->live() + nccl->live(), 0);
+	}
+	nccl->reset();
+	for (int rc = -1; rc; n += n < 60 ? 1 : 4) {
+		struct ws_err told = WS_ERR_INIT;
+		cuda->reset();
+		cuda->refuse("", n, 700);
+		rc = run_transport(&told);
+		assert_true(rc ? told.code != WS_OK : told.code == WS_OK);
+		assert_int_equal(cuda->live() + nccl->live(), 0);
+		assert_string_equal(cuda->mistake(), "");
+	}
+	assert_true(n > 60);
 }
 
 /* ---- on what ---- */
@@ -191,6 +297,18 @@ static void the_machine_is_told_by_its_own_words(void **state)
 	assert_int_equal(told.code, WS_EDEVICE);
 }
 
+static bool open_doubles(void)
+{
+	const char *beside = on_gpu_library();
+	snprintf(nccl_path, sizeof nccl_path, "%.*sfake_nccl.so", (int)(strrchr(beside, '/') + 1 - beside), beside);
+	void *c = dlopen(beside, RTLD_NOW | RTLD_LOCAL), *n = dlopen(nccl_path, RTLD_NOW | RTLD_LOCAL);
+	cuda = c ? dlsym(c, "fake_cuda") : NULL;
+	nccl = n ? dlsym(n, "fake_nccl") : NULL;
+	if (!cuda || !nccl)
+		printf("1..1\nnot ok 1 - the doubles are there\n# %s\n", dlerror());
+	return cuda && nccl;
+}
+
 int main(void)
 {
 #define ON_DOUBLE(test) cmocka_unit_test_setup_teardown(test, begin, end)
@@ -199,6 +317,8 @@ int main(void)
 		ON_DOUBLE(kernels_leave_nothing_whatever_call_fails),
 		ON_DOUBLE(a_source_goes_to_the_gpu_beside_a_copy_of_pinned_memory),
 		ON_DOUBLE(loading_leaves_nothing_whatever_call_fails),
+		ON_DOUBLE(a_broadcast_is_held_against_a_bare_one_of_the_same_bytes),
+		ON_DOUBLE(broadcasts_leave_nothing_whatever_call_fails),
 		ON_DOUBLE(the_machine_is_told_by_its_own_words),
 	};
 	if (!ws_cuda_built()) {
@@ -206,12 +326,9 @@ int main(void)
 		return 0;
 	}
 	unsetenv("WSYNC_TEST_CUDA");
-	void *library = dlopen(on_gpu_library(), RTLD_NOW | RTLD_LOCAL);
-	cuda = library ? dlsym(library, "fake_cuda") : NULL;
-	if (!cuda) {
-		printf("1..1\nnot ok 1 - the double is there\n# %s\n", dlerror());
+	setenv("FAKE_NCCL_TOGETHER", "1", 1); /* broadcasts go from thread to thread */
+	if (!open_doubles())
 		return 1;
-	}
 	write_source();
 	const int rc = cmocka_run_group_tests(tests, NULL, NULL);
 	unlink(path);
