@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""exporter.py - a trainer on the double of libcuda: exporter.py SOURCE.safetensors MANIFEST [--config DIR]
+"""exporter.py - a trainer without torch: exporter.py SOURCE.safetensors MANIFEST [--config DIR]
 
-The tensors of a file go into memory of the double, several to an allocation and with gaps as torch's allocator
+The tensors of a file go into memory of a GPU, or of the double of libcuda that is found first, several to an allocation and with gaps as torch's allocator
 leaves them, and cmd/python/wsync_manifest.py exports them. Tensors and torch.cuda are stand-ins with what that
 helper asks of torch's; test_manifest_torch.py is about torch itself. Prints "ready" and stays until it is ended.
     --device N       on that GPU                 --free     lets go of the memory when it is ready
@@ -73,6 +73,11 @@ class Segments:
         return place
 
 
+def synchronize(device):
+    if hasattr(cuda, "cuCtxSynchronize"):  # a double may have nothing to wait for
+        call("cuCtxSynchronize")
+
+
 def load(path, segments, device):
     with open(path, "rb") as f:
         n, = struct.unpack("<Q", f.read(8))
@@ -105,7 +110,7 @@ def main():
     call("cuDevicePrimaryCtxRetain", ctypes.byref(context), args.device)
     call("cuCtxSetCurrent", context)
     sys.modules["torch"] = types.SimpleNamespace(cuda=types.SimpleNamespace(
-        synchronize=lambda device: None, device=lambda device: contextlib.nullcontext()))
+        synchronize=synchronize, device=lambda device: contextlib.nullcontext()))
     segments = Segments()
     weights = load(args.source, segments, args.device)
     if args.tied:

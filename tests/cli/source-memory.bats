@@ -1,16 +1,35 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# cuda-ipc:MANIFEST.json as a source: weights out of the memory of another process, on the double of libcuda
-# that lends its memory between processes. What a GPU adds, test_manifest_torch.py tries.
+# cuda-ipc:MANIFEST.json as a source: weights out of the memory of another process.
+#
+# On a double of libcuda, which lends its memory between processes. With WSYNC_TEST_CUDA (a libcuda.so.1, which
+# a GPU stands behind) the same on the real one, but for the cases that only a double can be told.
 load helpers
 
 prepare() {
 	[ -e "$build/tests/gpu/fake_cuda.so" ] || skip "built without CUDA"
+	if grep -q __asan_init "$build/tests/gpu/fake_cuda.so"; then
+		skip "a Python without sanitizers cannot load a double with them"
+	fi
 	mkdir lib
-	ln -s "$build/tests/gpu/fake_cuda.so" lib/libcuda.so.1
+	case ${WSYNC_TEST_CUDA:-} in
+	'' | *fake_cuda.so)
+		doubles=y
+		ln -s "$build/tests/gpu/fake_cuda.so" lib/libcuda.so.1
+		ln -s "$build/tests/gpu/fake_cuda.so" lib/fake_cuda.so # where the other looks for it
+		ln -s "$build/tests/gpu/fake_nccl.so" lib/libnccl.so.2
+		unset WSYNC_NCCL_LIB
+		export FAKE_NCCL_TOGETHER=1
+		;;
+	*/*) ln -s "$WSYNC_TEST_CUDA" lib/libcuda.so.1 ;;
+	esac
+	export LD_LIBRARY_PATH=$scratch/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-lo}
+	export PYTHONDONTWRITEBYTECODE=1
+	other=${doubles:+1} # a GPU that does not send, where there is one
 	llama ckpt
-	export LD_LIBRARY_PATH=$scratch/lib PYTHONDONTWRITEBYTECODE=1
 }
+
+of_the_double() { [ -n "${doubles:-}" ] || skip "only a double can be told so"; }
 
 # trainer NAME SOURCE OPTION...: exports to NAME.json, and lives; its process is in $pid.
 trainer() {
@@ -74,18 +93,16 @@ hashes() {
 }
 
 @test "on the GPU that sends they are copied without the host" {
-	ln -s "$build/tests/gpu/fake_cuda.so" lib/fake_cuda.so # where the other looks for it
-	ln -s "$build/tests/gpu/fake_nccl.so" lib/libnccl.so.2
-	trainer m ckpt/model.safetensors --config ckpt
-	local yes='200:{"success":true,"message":"yes"}'
-	canned server '/server_info=200:{"tp_size":1,"dtype":"bfloat16","version":"0.5.9"}' '/model_info=200:{}' \
-		'/flush_cache=200:ok' '/pause_generation=200:{"status":"ok"}' '/continue_generation=200:{"status":"ok"}' \
-		"/init_weights_update_group=$yes" "/update_weights_from_distributed=$yes" "/destroy_weights_update_group=$yes"
-	for gpu in 0 1; do
-		try wsync-push cuda-ipc:m.json -e "$url" --backend nccl --gpu "$gpu" --verify none --json
+	trainer near ckpt/model.safetensors --config ckpt
+	trainer far ckpt/model.safetensors --config ckpt --device "${other:-0}"
+	endpoint ep --backend nccl --shared-gpu
+	for at in near far; do
+		try wsync-push "cuda-ipc:$at.json" -e "$url" --backend nccl --bucket-size 40KiB --verify hash --json
 		expect_status 0
 		[ "$(json 'lines[-1]["bytes"]')" = 180864 ] || explain "other bytes"
 	done
+	try wsync-push cuda-ipc:near.json -e "$url" --backend nccl --load-format none --verify hash
+	expect_status 0
 }
 
 @test "weights that are tied are one memory under two names" {
@@ -99,7 +116,7 @@ hashes() {
 	safetensors r0.safetensors model.norm.weight:BF16:64 lm_head.weight:BF16:64,64
 	safetensors r1.safetensors model.norm.weight:BF16:64 lm_head.weight:BF16:64,64
 	trainer x r0.safetensors
-	trainer y r1.safetensors --device 1
+	trainer y r1.safetensors --device "${other:-0}"
 	[ "$(hashes --as-sent --config ckpt --sharded tp=2 cuda-ipc:x.json cuda-ipc:y.json)" = \
 		"$(hashes --as-sent --config ckpt --sharded tp=2 r0.safetensors r1.safetensors)" ] || explain "joined otherwise"
 }
@@ -107,7 +124,7 @@ hashes() {
 @test "memory and files may be one checkpoint together" {
 	safetensors extra.safetensors extra:F32:5
 	trainer a ckpt/model.safetensors
-	trainer b ckpt/model.safetensors --device 1
+	trainer b ckpt/model.safetensors --device "${other:-0}"
 	try wsync-list-weights cuda-ipc:a.json extra.safetensors
 	expect_status 0
 	out_has '22 tensors'
@@ -138,15 +155,21 @@ hashes() {
 	err_has 'm.json was written on gpu7, and this is'
 }
 
-@test "a driver, a GPU or memory that is not there is named" {
+@test "a driver that is not there is told" {
+	of_the_double # the real one may be found anywhere
 	trainer m ckpt/model.safetensors
 	try env LD_LIBRARY_PATH= wsync-push -n cuda-ipc:m.json
 	expect_status 7
 	err_has 'm.json: the CUDA driver cannot be loaded'
-	sed 's/GPU-40404040/GPU-11111111/' m.json >other.json
+}
+
+@test "a GPU or memory that is not there is named" {
+	trainer m ckpt/model.safetensors
+	sed -E 's/GPU-[0-9a-f]{8}/GPU-11111111/' m.json >other.json
 	try wsync-push -n cuda-ipc:other.json
 	expect_status 7
-	err_has 'other.json: its memory is on GPU GPU-11111111-4040-4040-4040-404040404040, which is not among the 2'
+	err_has 'other.json: its memory is on GPU GPU-11111111-'
+	err_has ', which is not among the '
 	trainer gone ckpt/model.safetensors --free
 	try wsync-list-weights --hash cuda-ipc:gone.json
 	expect_status 7
@@ -159,6 +182,7 @@ hashes() {
 }
 
 @test "memory that cannot be shared is refused by the trainer's side" {
+	of_the_double
 	start m /usr/bin/python3 "$repo/tests/cli/exporter.py" ckpt/model.safetensors m.json --refuse
 	wait "$pid" && false
 	grep -q 'model.embed_tokens.weight: .*: set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False' m.err
