@@ -599,6 +599,23 @@ EXPORT CUresult cuMemsetD8Async(CUdeviceptr dst, unsigned char byte, size_t byte
 	return fake_do(s, &w);
 }
 
+/* A process forked by one whose other threads are at work has none of them, and none of their locks. */
+static void unlock_parent(void)
+{
+	pthread_mutex_unlock(&fake.lock);
+}
+
+static void unlock_child(void)
+{
+	const pthread_mutex_t fresh = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+	memcpy(&fake.lock, &fresh, sizeof fresh);
+}
+
+__attribute__((constructor)) static void mind_forks(void)
+{
+	pthread_atfork(fake_lock, unlock_parent, unlock_child);
+}
+
 /* For programs, which no test can speak to: FAKE_CUDA_REFUSE="cuMemAlloc_v2 3 2" is refuse() of that,
  * and "*" any function. */
 __attribute__((constructor)) static void read_environment(void)

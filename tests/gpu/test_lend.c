@@ -94,13 +94,12 @@ static int look(const unsigned char *handle, uint64_t at, size_t b)
 	struct ws_cuda *c = NULL;
 	struct ws_gpu *g = NULL;
 	ws_devptr p = 0;
-	char *got = malloc(LENGTH);
-	if (!got || ws_cuda_open(&opts, &c, NULL) || ws_gpu_open(c, 1, &g, NULL) ||
-	    ws_gpu_ipc_open(g, handle, &p, NULL) || ws_gpu_copy_out(g, got, p + at, LENGTH - b, NULL, NULL))
+	if (ws_cuda_open(&opts, &c, NULL) || ws_gpu_open(c, 1, &g, NULL) || ws_gpu_ipc_open(g, handle, &p, NULL))
 		return 1;
-	fake->defer(false);
+	/* As the double's memory is; to ask a stream would do what other threads asked of theirs. */
+	const uint8_t *got = (const uint8_t *)(uintptr_t)(p + at);
 	for (size_t i = 0; i < LENGTH - b; i++)
-		if ((uint8_t)got[i] != byte_of(b, i))
+		if (got[i] != byte_of(b, i))
 			return 2;
 	return 0;
 }
