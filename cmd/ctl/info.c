@@ -2,6 +2,7 @@
 /* info.c - what the endpoints are, of which lineage, what can be asked of them, and which weights they
  * have. */
 #include "ctl.h"
+#include "record.h"
 #include "run.h"
 
 #include <stdio.h>
@@ -11,6 +12,7 @@
 struct probe {
 	struct ws_endpoint_info *infos;
 	struct ws_err *errs;
+	struct ws_ledger_list *records; /* NULL: not looked at */
 };
 
 static void put_info(struct ws_jw *w, const struct ws_endpoint_info *info)
@@ -36,19 +38,20 @@ static void put_info(struct ws_jw *w, const struct ws_endpoint_info *info)
 	ws_jw_int(w, "ns", info->ns);
 }
 
-static void put_endpoint(struct ui *ui, const char *url, const struct ws_endpoint_info *info,
-                         const struct ws_err *failure)
+static void put_endpoint(struct ctl_job *job, const struct probe *p, size_t i)
 {
-	struct ws_jw *w = ui_line(ui, "endpoint");
+	struct ws_jw *w = ui_line(job->ui, "endpoint");
 	if (!w)
 		return;
-	ws_jw_str(w, "url", url);
-	ws_jw_bool(w, "ok", !failure->code);
-	if (failure->code)
-		ctl_put_failure(w, failure);
+	ws_jw_str(w, "url", job->to.urls[i]);
+	ws_jw_bool(w, "ok", !p->errs[i].code);
+	if (p->errs[i].code)
+		ctl_put_failure(w, &p->errs[i]);
 	else
-		put_info(w, info);
-	ui_line_end(ui);
+		put_info(w, &p->infos[i]);
+	if (p->records)
+		record_put_pause(w, record_of_pause(p->records, job->to.urls[i]));
+	ui_line_end(job->ui);
 }
 
 /* "8", "8 dp 2", "4 pp 2 ep 4": tp first, the others where there is more than one. */
@@ -120,7 +123,7 @@ static void show_infos(struct ctl_job *job, const struct probe *p)
 		const struct ws_endpoint_info *info = &p->infos[i];
 		const char *model = *info->served_model ? info->served_model : info->model_path;
 		char ranks[64];
-		put_endpoint(job->ui, job->to.urls[i], info, &p->errs[i]);
+		put_endpoint(job, p, i);
 		format_ranks(ranks, sizeof ranks, info);
 		if (p->errs[i].code)
 			table_add(&t, UI_BAD, job->to.urls[i], "failed", "", "", "", "",
@@ -132,6 +135,11 @@ static void show_infos(struct ctl_job *job, const struct probe *p)
 	}
 	ctl_print_unless_said(job, &t, p->errs[0].code);
 	table_free(&t);
+	for (size_t i = 0; i < job->to.n; i++) {
+		const struct ws_ledger_entry *e = record_of_pause(p->records, job->to.urls[i]);
+		if (e)
+			record_say_pause(job->ui, job->to.urls[i], e);
+	}
 	show_capabilities(job, p);
 }
 
@@ -140,7 +148,7 @@ static void show_versions(struct ctl_job *job, const struct probe *p)
 {
 	struct table t = { .n_columns = 2 };
 	for (size_t i = 0; i < job->to.n; i++) {
-		put_endpoint(job->ui, job->to.urls[i], &p->infos[i], &p->errs[i]);
+		put_endpoint(job, p, i);
 		table_add(&t, UI_PLAIN, job->to.urls[i],
 		          p->errs[i].code ? p->errs[i].msg : p->infos[i].weight_version);
 	}
@@ -168,9 +176,9 @@ static int count_failures(const struct ctl_job *job, const struct probe *p, stru
 }
 
 static int probe(struct ctl_job *job, void (*show)(struct ctl_job *, const struct probe *),
-                 struct ws_err *err)
+                 struct ws_ledger_list *records, struct ws_err *err)
 {
-	struct probe p = { calloc(job->to.n, sizeof *p.infos), calloc(job->to.n, sizeof *p.errs) };
+	struct probe p = { calloc(job->to.n, sizeof *p.infos), calloc(job->to.n, sizeof *p.errs), records };
 	int rc = p.infos && p.errs ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
 	if (!rc) {
 		rc = ws_endpoint_probe_all(job->http, job->to.urls, job->to.n,
@@ -179,10 +187,13 @@ static int probe(struct ctl_job *job, void (*show)(struct ctl_job *, const struc
 		for (size_t i = 0; i < job->to.n; i++)
 			ws_endpoint_assume(&p.infos[i], (enum ws_lineage)job->cfg->lineage);
 		if (err->code != WS_ECANCELLED && err->code != WS_ESYSTEM) {
+			if (records)
+				record_read(job, records);
 			show(job, &p);
 			rc = count_failures(job, &p, err);
 		}
 	}
+	ws_ledger_list_free(records);
 	free(p.infos);
 	free(p.errs);
 	return rc;
@@ -209,11 +220,12 @@ struct ws_endpoint_info *ctl_ask(struct ctl_job *job, struct ws_err *err)
 int ctl_info(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	(void)args;
-	return probe(ctx, show_infos, err);
+	struct ws_ledger_list records = { 0 };
+	return probe(ctx, show_infos, &records, err);
 }
 
 int ctl_version(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	return args->n ? ctl_set_version(ctx, args->v[0], err)
-	               : probe(ctx, show_versions, err);
+	               : probe(ctx, show_versions, NULL, err);
 }

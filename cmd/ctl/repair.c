@@ -5,14 +5,12 @@
  * and new weights, so that is the exit status wherever there is one. */
 #include "again.h"
 #include "ctl.h"
+#include "record.h"
 #include "run.h"
-
-#include "wsync/ledger.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 struct repairs {
 	struct ctl_job *job;
@@ -45,12 +43,6 @@ static const char *phase_of(const struct ws_ledger_record *rec)
 	return ws_phase_name(last);
 }
 
-static const char *fate_name(const struct ws_ledger_entry *e)
-{
-	static const char *const names[] = { "dead", "alive", "elsewhere" };
-	return e->err.code ? "unreadable" : e->record.ended ? "ended" : names[e->fate];
-}
-
 static void put_transaction(struct ui *ui, const struct ws_ledger_entry *e)
 {
 	struct ws_jw *w = ui_line(ui, "transaction");
@@ -58,7 +50,7 @@ static void put_transaction(struct ui *ui, const struct ws_ledger_entry *e)
 	if (!w)
 		return;
 	ws_jw_str(w, "file", e->path);
-	ws_jw_str(w, "process", fate_name(e));
+	ws_jw_str(w, "process", record_fate(e));
 	if (e->err.code) {
 		ctl_put_failure(w, &e->err);
 	} else {
@@ -79,29 +71,17 @@ static void put_transaction(struct ui *ui, const struct ws_ledger_entry *e)
 	ui_line_end(ui);
 }
 
-static void format_age(char *dst, size_t n, int64_t seconds)
-{
-	const long long s = seconds > 0 ? seconds : 0;
-	if (s < 120)
-		snprintf(dst, n, "%lld s", s);
-	else if (s < 2 * 3600)
-		snprintf(dst, n, "%lld min", s / 60);
-	else
-		snprintf(dst, n, "%lld h", s / 3600);
-}
-
 /* "process 4711 on trainer3, died, in its transfer, 3 min ago: ckpt/step-7" */
 static void say_transaction(struct repairs *r, const struct ws_ledger_entry *e)
 {
 	const struct ws_ledger_record *rec = &e->record;
 	char ago[32];
-	format_age(ago, sizeof ago, time(NULL) - rec->updated);
 	const char *how = e->record.ended ? "left something" :
 	                  e->fate == WS_PROCESS_ALIVE ? "is at work" :
 	                  e->fate == WS_PROCESS_ELSEWHERE ? "cannot be seen from here" : "died";
 	ui_say(r->job->ui, "process %lld on %s %s, in its %s, %s ago: %s%s\n", (long long)rec->process.pid,
-	       ui_text(rec->process.host), how, phase_of(rec), ago, ui_text(source_of(rec)),
-	       rec->n_sources > 1 ? " ..." : "");
+	       ui_text(rec->process.host), how, phase_of(rec), record_age(ago, sizeof ago, rec->updated),
+	       ui_text(source_of(rec)), rec->n_sources > 1 ? " ..." : "");
 }
 
 static const char *verdict(const struct repairs *r, const struct ws_repair_answer *a)

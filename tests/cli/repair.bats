@@ -53,6 +53,30 @@ leave() { # NAME OPTIONS...
 	expect_out "nothing to repair"
 }
 
+@test "info says who has paused an endpoint, as far as it was written down" {
+	endpoint fresh
+	try wsync-ctl info -e "$url"
+	out_lacks "paused by"
+	leave one
+	try wsync-ctl info -e "$url"
+	expect_status 0
+	[[ $out =~ "$url: paused by a push "[0-9]+" s ago (process "[0-9]+" on "[^\ ]*"), which is over: see wsync-ctl repair" ]] ||
+		explain "nobody has paused it"
+	try wsync-ctl info -e "$url" --json
+	expect_json '[(l["paused_by"]["process"], l["paused_by"]["file"][-5:]) for l in lines if l["type"] == "endpoint"]' \
+		"[('ended', '.json')]"
+	try wsync-ctl info -e "$url" --json --state-dir elsewhere
+	expect_json '[l["paused_by"] for l in lines if l["type"] == "endpoint"]' "[None]"
+	TRY_SECONDS=30 try wsync-ctl repair --again
+	expect_status 0
+	try wsync-ctl info -e "$url"
+	out_lacks "paused by"
+	printf '{' >state/wsync/pushes/1-2.json
+	try wsync-ctl info -e "$url"
+	expect_status 0
+	err_has "warning: "
+}
+
 @test "--timeout bounds a repair and the pushes that it repeats" {
 	leave one --fault hang:update_weights_from_distributed:3
 	local began=$SECONDS

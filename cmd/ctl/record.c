@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "record.h"
+
+#include "run.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+const char *record_fate(const struct ws_ledger_entry *e)
+{
+	static const char *const names[] = { "dead", "alive", "elsewhere" };
+	return e->err.code ? "unreadable" : e->record.ended ? "ended" : names[e->fate];
+}
+
+char *record_age(char *dst, size_t n, int64_t since)
+{
+	const int64_t age = time(NULL) - since;
+	const long long s = age > 0 ? age : 0;
+	if (s < 120)
+		snprintf(dst, n, "%lld s", s);
+	else if (s < 2 * 3600)
+		snprintf(dst, n, "%lld min", s / 60);
+	else
+		snprintf(dst, n, "%lld h", s / 3600);
+	return dst;
+}
+
+void record_read(const struct ctl_job *job, struct ws_ledger_list *list)
+{
+	struct ws_err err = WS_ERR_INIT;
+	struct ws_buf dir;
+	*list = (struct ws_ledger_list){ 0 };
+	ws_buf_init(&dir, 4095);
+	/* No place for a state directory: then there is none. */
+	if (run_state_dir(job->cfg->state_dir, &dir, &err) == 0 &&
+	    ws_ledger_list(ws_buf_str(&dir), list, &err))
+		ui_warn(job->ui, NULL, "%s", err.msg);
+	for (size_t i = 0; i < list->n; i++)
+		if (list->items[i].err.code)
+			ui_warn(job->ui, NULL, "%s", list->items[i].err.msg);
+	ws_buf_free(&dir);
+}
+
+const struct ws_ledger_entry *record_of_pause(const struct ws_ledger_list *list, const char *url)
+{
+	const struct ws_ledger_entry *last = NULL;
+	for (size_t i = 0; i < list->n; i++) {
+		const struct ws_ledger_entry *e = &list->items[i];
+		for (size_t k = 0; !e->err.code && k < e->record.n_endpoints; k++)
+			if (e->record.endpoints[k].paused && strcmp(e->record.endpoints[k].url, url) == 0)
+				last = e;
+	}
+	return last;
+}
+
+void record_put_pause(struct ws_jw *w, const struct ws_ledger_entry *e)
+{
+	if (!e) {
+		ws_jw_null(w, "paused_by");
+		return;
+	}
+	ws_jw_object(w, "paused_by");
+	ws_jw_int(w, "pid", e->record.process.pid);
+	ws_jw_str(w, "host", e->record.process.host);
+	ws_jw_str(w, "process", record_fate(e));
+	ws_jw_int(w, "began", e->record.began);
+	ws_jw_int(w, "updated", e->record.updated);
+	ws_jw_str(w, "file", e->path);
+	ws_jw_end_object(w);
+}
+
+void record_say_pause(struct ui *ui, const char *url, const struct ws_ledger_entry *e)
+{
+	char ago[32];
+	const char *what = e->record.ended || e->fate == WS_PROCESS_DEAD
+	                           ? ", which is over: see wsync-ctl repair"
+	                   : e->fate == WS_PROCESS_ELSEWHERE ? ", which cannot be seen from here"
+	                                                     : ", which is at work";
+	ui_say(ui, "%s: paused by a push %s ago (process %lld on %s)%s\n", url,
+	       record_age(ago, sizeof ago, e->record.updated), (long long)e->record.process.pid,
+	       ui_text(e->record.process.host), what);
+}
