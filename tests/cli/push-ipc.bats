@@ -111,3 +111,26 @@ updates() {
 		'(total("read"), total("copy"), len(of("apply")), len(of("wire")))') || explain "no trace"
 	[ "$said" = "(8096, 8096, 2, 0)" ] || explain "$said"
 }
+
+@test "wsync-endpoint reads them, and holds what was sent" {
+	with_double
+	endpoint first --backend ipc --tp 2
+	push --verify hash --weight-version 5 --json
+	expect_status 0
+	[ "$(json 'lines[-1]["verify"], lines[-1]["bytes"], lines[-1]["wire_bytes"], lines[-1]["endpoints"][0]["state"]')" = \
+		"('hash', 8096, 16192, 'committed')" ] || explain "another end"
+	printf '%s\n' small.safetensors small.safetensors >list
+	status=0
+	timeout 60 wsync-push --stdin -e "$url" --backend ipc --verify hash --bucket-size 4KiB --json <list >out 2>err || status=$?
+	[ "$status" = 0 ] || explain "$(cat err)"
+	[ "$(grep -c '"type":"result"' out)" = 2 ] || explain "$(cat out)"
+}
+
+@test "--ipc-device tells the GPU by its number, and by a wrong one nothing is opened" {
+	with_double
+	endpoint first --backend ipc
+	push --ipc-device 0
+	expect_status 0
+	push --ipc-device 1
+	[ "$status" != 0 ] || explain "GPU 1 was taken for GPU 0"
+}
