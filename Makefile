@@ -115,7 +115,7 @@ UNITS := $(patsubst tests/unit/%.c,$(BUILD)/tests/unit/%,$(UNIT_SRCS))
 TOOLS := $(patsubst tests/tools/%.c,$(BUILD)/tests/tools/%,$(TOOL_SRCS))
 KERNELS := $(wildcard lib/gpu/kernels/*.cu)
 FATBINS := $(patsubst lib/gpu/kernels/%.cu,$(BUILD)/gen/lib/gpu/%.fatbin,$(KERNELS))
-GPU_TESTS := $(patsubst tests/gpu/%.c,$(BUILD)/tests/gpu/%,$(wildcard tests/gpu/test_*.c tests/gpu/bench_*.c))
+GPU_TESTS := $(patsubst tests/gpu/%.c,$(BUILD)/tests/gpu/%,$(wildcard tests/gpu/test_*.c))
 FAKES := $(BUILD)/tests/gpu/fake_nccl.so \
 	$(if $(HAVE_CUDA),$(BUILD)/tests/gpu/fake_cuda.so $(BUILD)/tests/gpu/fake_cuda_old.so)
 REPLAYS := $(patsubst tests/fuzz/%.c,$(BUILD)/tests/fuzz/%,$(FUZZ_SRCS))

@@ -61,6 +61,16 @@ rows() { json "[($1) for l in lines if l['type'] == 'measure']"; }
 	out_has "NCCL 2.28.9 ($scratch/lib/libnccl.so.2)"
 }
 
+@test "the check of speeds on a GPU runs on doubles, where it asks for right bytes alone" {
+	[ -e "$build/tests/gpu/fake_cuda.so" ] || skip "built without CUDA"
+	export FAKE_NCCL_TOGETHER=1 WSYNC_TEST_CUDA=$build/tests/gpu/fake_cuda.so WSYNC_NCCL_LIB=$build/tests/gpu/fake_nccl.so
+	WSYNC_TEST_TRY=1 BUILD=$build try /usr/bin/python3 -B "$repo/tests/gpu/bench_speed.py"
+	expect_status 0
+	[ "$(grep -c '^ok' <<<"$out")" = 3 ] && [[ "$out" != *SKIP* ]] || explain "all of it"
+	BUILD=$build try /usr/bin/python3 -B "$repo/tests/gpu/bench_speed.py"
+	expect_out "1..0 # SKIP a double has no speed"
+}
+
 @test "transport: receivers elsewhere are told that it is over nccl" {
 	with_doubles
 	export FAKE_NCCL_TOGETHER=1

@@ -51,11 +51,11 @@ bare() { try env -i PATH=/usr/bin:/bin WSYNC_TEST_PYTHON=/nowhere/python "$@"; }
 
 @test "on the double of libcuda the kernels' tests run from the kit" {
 	[ -e "$kit/build/tests/gpu/fake_cuda.so" ] || skip "built without CUDA"
-	bare WSYNC_TEST_CUDA="$kit/build/tests/gpu/fake_cuda.so" "$kit/check.sh" --out report test_gather test_far bench_kernels
+	bare WSYNC_TEST_CUDA="$kit/build/tests/gpu/fake_cuda.so" "$kit/check.sh" --out report test_gather test_far bench_speed
 	expect_status 0
 	[[ ${out##*$'\n'} =~ ^[1-9][0-9]*\ passed,\ 0\ failed,\ 1\ skipped$ ]] || explain "another last line"
 	out_has 'ok 1 - test_far_gpu: quantizing'
-	out_has 'bench_kernels: all of it # SKIP a double has no speed'
+	out_has 'bench_speed.py: all of it # SKIP a double has no speed'
 	grep -q '^# Results on a double of libcuda' report/RESULTS.md
 	grep -q '^| CUDA of the driver | 13.0 |' report/RESULTS.md
 }
