@@ -22,6 +22,18 @@ int ws_feed_make_here(struct ws_feed *f, uint64_t scratch, struct ws_err *err)
 	return ws_feed_desk_open(f->gpu, scratch ? scratch : WS_FEED_SCRATCH, &f->desk, err);
 }
 
+int ws_feed_try_to_make(struct ws_feed *f, bool must, const struct ws_log *log, struct ws_err *err)
+{
+	struct ws_err why = WS_ERR_INIT;
+	if (ws_feed_make_here(f, 0, &why) == 0)
+		return 0;
+	if (must && err)
+		*err = why;
+	if (!must)
+		ws_log(log, 1, "transform: all tensors are made on the CPU: %s", why.msg);
+	return must ? -1 : 0;
+}
+
 bool ws_feed_makes(const struct ws_feed *f, const struct ws_formula_out *out)
 {
 	return f->desk && out && ws_feed_formula_fits(out->formula, f->desk->bytes);

@@ -16,6 +16,7 @@
 
 #include "cuda.h"
 #include "payload.h"
+#include "wsync/log.h"
 #include "wsync/trace.h"
 
 enum { WS_FEED_BOXES = 2, WS_FEED_ALIGN = 256 };
@@ -55,6 +56,8 @@ struct ws_feed {
 int ws_feed_open(struct ws_feed *f, struct ws_gpu *gpu, struct ws_err *err);
 /* Formulas are followed from now on, in so many bytes of scratch; 0: 192 MiB. */
 int ws_feed_make_here(struct ws_feed *f, uint64_t scratch, struct ws_err *err);
+/* So, or where that cannot be had and need not be, by the CPU. */
+int ws_feed_try_to_make(struct ws_feed *f, bool must, const struct ws_log *log, struct ws_err *err);
 /* Will this one be? */
 bool ws_feed_makes(const struct ws_feed *f, const struct ws_formula_out *out);
 /* What was asked of the stream is over, or will be soon. Zeros are fine. */

@@ -48,17 +48,18 @@ static struct ws_lend *new_lend(struct ws_err *err)
 	return l;
 }
 
-int ws_lend_open(const struct ws_transport_gpu *gpu, struct ws_trace *trace, struct ws_lend **out,
-                 struct ws_err *err)
+int ws_lend_open(const struct ws_lend_opts *opts, struct ws_lend **out, struct ws_err *err)
 {
+	const struct ws_transport_gpu *g = &opts->gpu;
 	struct ws_lend *l = new_lend(err);
 	if (!l)
 		return -1;
-	if (ws_job_init(&l->job, err) || open_gpu(gpu, l, err) || ws_feed_open(&l->feed, l->gpu, err)) {
+	if (ws_job_init(&l->job, err) || open_gpu(g, l, err) || ws_feed_open(&l->feed, l->gpu, err) ||
+	    (g->makes && ws_feed_try_to_make(&l->feed, g->must_make, opts->log, err))) {
 		ws_lend_close(l);
 		return -1;
 	}
-	ws_feed_trace(&l->feed, trace);
+	ws_feed_trace(&l->feed, opts->trace);
 	*out = l;
 	return 0;
 }
@@ -164,6 +165,11 @@ int ws_lend_reserve(struct ws_lend *l, size_t buckets, uint64_t bytes, struct ws
 const unsigned char *ws_lend_handle(const struct ws_lend *l)
 {
 	return l->handle;
+}
+
+bool ws_lend_makes(const struct ws_lend *l, const struct ws_formula_out *f)
+{
+	return ws_feed_makes(&l->feed, f);
 }
 
 const struct ws_cuda_device *ws_lend_device(const struct ws_lend *l)

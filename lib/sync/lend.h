@@ -19,9 +19,12 @@ enum { WS_LEND_PARTS = 3 };
 
 struct ws_lend; /* opaque */
 
-/* trace: of what is read and copied; NULL: none. */
-int ws_lend_open(const struct ws_transport_gpu *gpu, struct ws_trace *trace, struct ws_lend **out,
-                 struct ws_err *err);
+struct ws_lend_opts {
+	struct ws_transport_gpu gpu;
+	struct ws_trace *trace; /* of what is read and copied; NULL: none */
+	const struct ws_log *log;
+};
+int ws_lend_open(const struct ws_lend_opts *opts, struct ws_lend **out, struct ws_err *err);
 void ws_lend_close(struct ws_lend *l); /* NULL is fine */
 /* Could it be opened? */
 int ws_lend_check(const struct ws_transport_gpu *gpu, struct ws_err *err);
@@ -32,6 +35,8 @@ void ws_lend_memory(size_t buckets, uint64_t bytes, size_t payloads, uint64_t *g
  * else it is another one. */
 int ws_lend_reserve(struct ws_lend *l, size_t buckets, uint64_t bytes, struct ws_err *err);
 const unsigned char *ws_lend_handle(const struct ws_lend *l); /* of what is reserved: 64 bytes */
+/* Will this be made there, if it is part of a payload? */
+bool ws_lend_makes(const struct ws_lend *l, const struct ws_formula_out *f);
 const struct ws_cuda_device *ws_lend_device(const struct ws_lend *l);
 
 /* These come after the next that are taken, and are brought meanwhile. They must stay until they are taken, or

@@ -53,12 +53,18 @@ static int prepare(struct ws_push *p, struct ws_err *err)
 	uint64_t most = 0;
 	for (size_t b = 0; b < p->plan->n_buckets; b++)
 		most = p->plan->buckets[b].bytes > most ? p->plan->buckets[b].bytes : most;
-	if (!p->lend && ws_lend_open(&p->gpu, p->opts.trace, &p->lend, err))
+	const struct ws_lend_opts opts = { .gpu = p->gpu, .trace = p->opts.trace, .log = p->opts.log };
+	if (!p->lend && ws_lend_open(&opts, &p->lend, err))
 		return -1;
 	return ws_lend_reserve(p->lend, p->plan->n_buckets, most, err);
 }
 
 /* ---- buckets ---- */
+
+static bool makes(const struct ws_push *p, const struct ws_formula_out *f)
+{
+	return ws_lend_makes(p->lend, f);
+}
 
 static void stage(struct ws_push *p, const struct ws_payload *payloads, size_t n)
 {
@@ -168,8 +174,8 @@ static void undo(struct ws_push *p)
 const struct push_protocol push_ipc = {
 	.name = "ipc", .routes = "/update_weights_from_tensor for flattened buckets of bytes",
 	.takes = push_from_tensor_takes, .groupless = true, .carries_version = true, .legal = legal,
-	.prepare = prepare, .begin = push_brackets_begin, .stage = stage, .bucket = post_bucket, .end = end,
-	.undo = undo,
+	.prepare = prepare, .makes = makes, .begin = push_brackets_begin, .stage = stage, .bucket = post_bucket,
+	.end = end, .undo = undo,
 };
 
 const struct ws_transport_ops push_ipc_transport = {

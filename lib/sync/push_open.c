@@ -176,7 +176,7 @@ static int note_nccl(struct ws_push *p, struct ws_err *err)
 static int choose_maker(struct ws_push *p, struct ws_err *err)
 {
 	const struct ws_push_opts *o = &p->opts;
-	const bool must = o->transform_on == WS_TRANSFORM_ON_GPU, can = p->transport->makes;
+	const bool must = o->transform_on == WS_TRANSFORM_ON_GPU, can = p->transport->makes || p->protocol->makes;
 	if (must && !can)
 		return ws_err_set(err, WS_EUSAGE, "--transform-on gpu: the data plane %s sends from no GPU",
 		                  p->transport->name);

@@ -38,6 +38,8 @@ struct push_protocol {
 	int (*prepare)(struct ws_push *p, struct ws_err *err);
 	/* The group stands and the endpoints are paused. */
 	int (*begin)(struct ws_push *p, struct ws_err *err);
+	/* As a transport's. */
+	bool (*makes)(const struct ws_push *p, const struct ws_formula_out *f);
 	/* A hint that these payloads are the next bucket's, and are to be fetched; NULL: they never will be, and
 	 * go. */
 	void (*stage)(struct ws_push *p, const struct ws_payload *payloads, size_t n);

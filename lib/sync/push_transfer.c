@@ -10,7 +10,7 @@ static bool makes_here(void *ctx, const struct ws_formula_out *f)
 {
 	struct ws_push *p = ctx;
 	const struct ws_transport *t = p->group ? ws_group_transport(p->group) : NULL;
-	const bool here = t && t->ops->makes && t->ops->makes(t, f);
+	const bool here = p->protocol->makes ? p->protocol->makes(p, f) : t && t->ops->makes && t->ops->makes(t, f);
 	p->n_made[here]++;
 	return here;
 }

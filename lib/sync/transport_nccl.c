@@ -130,18 +130,10 @@ static int open_marks(struct nccl *n, struct ws_err *err)
 
 static void nccl_close(struct ws_transport *t);
 
-/* Where nothing can be made here, the CPU can still. */
 static int open_making(struct nccl *n, struct ws_err *err)
 {
-	struct ws_err why = WS_ERR_INIT;
-	const bool must = n->opts.gpu.must_make;
-	if (!n->opts.gpu.makes || ws_feed_make_here(&n->feed, 0, &why) == 0)
-		return 0;
-	if (must && err)
-		*err = why;
-	if (!must)
-		ws_log(n->opts.log, 1, "nccl: tensors are made on the CPU: %s", why.msg);
-	return must ? -1 : 0;
+	const struct ws_transport_gpu *g = &n->opts.gpu;
+	return g->makes ? ws_feed_try_to_make(&n->feed, g->must_make, n->opts.log, err) : 0;
 }
 
 static struct nccl *new_transport(struct ws_err *err)

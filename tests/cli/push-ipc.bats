@@ -134,3 +134,21 @@ updates() {
 	push --ipc-device 1
 	[ "$status" != 0 ] || explain "GPU 1 was taken for GPU 0"
 }
+
+@test "tensors are made on the GPU that lends them, and are right" {
+	with_double
+	endpoint first --backend ipc
+	safetensors small.safetensors a_proj.weight:BF16:300,257 b_proj.weight:F16:64,64 norm.weight:BF16:77 >/dev/null
+	/usr/bin/python3 "$repo/tests/cli/numbers.py" tame small.safetensors
+	push -v --quantize fp8 --verify hash
+	expect_status 0
+	err_has 'transform: 2 tensors made on the GPU, 2 on the CPU'
+	push -v --quantize fp8 --verify hash --transform-on cpu
+	expect_status 0
+	err_lacks 'made on the GPU'
+	FAKE_CUDA_REFUSE="cuModuleLoadData 0 209" push -v --quantize fp8 --verify hash
+	expect_status 0
+	err_has 'transform: all tensors are made on the CPU: '
+	FAKE_CUDA_REFUSE="cuModuleLoadData 0 209" push -v --quantize fp8 --transform-on gpu
+	expect_status 7
+}

@@ -68,8 +68,8 @@ static int end(void **state)
 
 static int open_it(struct ws_lend **l, struct ws_err *err)
 {
-	const struct ws_transport_gpu gpu = { .driver = on_gpu_library(), .device = 1 };
-	return ws_lend_open(&gpu, NULL, l, err);
+	const struct ws_lend_opts opts = { .gpu = { .driver = on_gpu_library(), .device = 1 } };
+	return ws_lend_open(&opts, l, err);
 }
 
 static struct ws_lend *open_room(size_t n)
