@@ -12,7 +12,6 @@
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 /* "[::1]" and "::1" are the same host. */
@@ -30,19 +29,8 @@ static int copy_unbracketed(const char *host, char *dst, size_t n)
 	return 0;
 }
 
-/* Loopback is called localhost even where no /etc/hosts says so (RFC 6761), as in bare containers. */
-static int resolve(const char *name, const char *service, struct addrinfo hints,
-                   struct addrinfo **out)
-{
-	const int rc = getaddrinfo(name[0] ? name : NULL, service, &hints, out);
-	if (rc == 0 || strcasecmp(name, "localhost") != 0)
-		return rc;
-	hints.ai_family = AF_INET;
-	return getaddrinfo("127.0.0.1", service, &hints, out);
-}
-
-int ws_host_resolve(const char *host, uint16_t port, bool passive, struct addrinfo **out,
-                    struct ws_err *err)
+int ws_host_resolve(const char *host, uint16_t port, bool passive, ws_deadline until,
+                    const struct ws_cancel *cancel, struct addrinfo **out, struct ws_err *err)
 {
 	char name[WS_HOST_MAX], service[8];
 	if (!host)
@@ -58,7 +46,9 @@ int ws_host_resolve(const char *host, uint16_t port, bool passive, struct addrin
 		.ai_family = AF_UNSPEC,
 		.ai_socktype = SOCK_STREAM,
 	};
-	const int rc = resolve(name, service, hints, out);
+	int rc = 0;
+	if (ws_host_lookup(name, service, &hints, until, cancel, &rc, out, err))
+		return -1;
 	if (rc == EAI_SYSTEM)
 		return ws_err_errno(err, "resolve host '%s'", host);
 	if (rc != 0) {
@@ -131,7 +121,7 @@ static bool is_loopback(const struct sockaddr *sa)
 int ws_host_is_loopback(const char *host, bool *loopback, struct ws_err *err)
 {
 	struct addrinfo *list = NULL;
-	if (ws_host_resolve(host, 0, false, &list, err))
+	if (ws_host_resolve(host, 0, false, ws_deadline_in(WS_RESOLVE_NS), NULL, &list, err))
 		return -1;
 	bool all = list != NULL;
 	for (const struct addrinfo *ai = list; ai; ai = ai->ai_next)
@@ -165,7 +155,7 @@ int ws_host_is_local(const char *host, bool *local, struct ws_err *err)
 {
 	struct addrinfo *list = NULL;
 	struct ifaddrs *interfaces = NULL;
-	if (ws_host_resolve(host, 0, false, &list, err))
+	if (ws_host_resolve(host, 0, false, ws_deadline_in(WS_RESOLVE_NS), NULL, &list, err))
 		return -1;
 	if (getifaddrs(&interfaces)) {
 		freeaddrinfo(list);
@@ -218,7 +208,7 @@ int ws_host_local_toward(const char *host, char *dst, size_t n, struct ws_err *e
 {
 	struct addrinfo *list = NULL;
 	/* Any port but 0 will do: some kernels refuse to connect to that one. */
-	if (ws_host_resolve(host, 9, false, &list, err))
+	if (ws_host_resolve(host, 9, false, ws_deadline_in(WS_RESOLVE_NS), NULL, &list, err))
 		return -1;
 	int rc = -1;
 	for (const struct addrinfo *ai = list; ai && rc; ai = ai->ai_next)

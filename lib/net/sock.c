@@ -55,7 +55,7 @@ static int listen_everywhere(uint16_t port)
 static int listen_on_host(const char *host, uint16_t port, struct ws_err *err)
 {
 	struct addrinfo *list = NULL;
-	if (ws_host_resolve(host, port, true, &list, err))
+	if (ws_host_resolve(host, port, true, ws_deadline_in(WS_RESOLVE_NS), NULL, &list, err))
 		return -1;
 	int fd = -1;
 	for (const struct addrinfo *ai = list; ai && fd < 0; ai = ai->ai_next)
@@ -154,7 +154,7 @@ int ws_sock_connect(const char *host, uint16_t port, ws_deadline until,
                     const struct ws_cancel *cancel, struct ws_err *err)
 {
 	struct addrinfo *list = NULL;
-	if (ws_host_resolve(host, port, false, &list, err))
+	if (ws_host_resolve(host, port, false, until, cancel, &list, err))
 		return -1;
 	unsigned n = 0;
 	for (const struct addrinfo *ai = list; ai; ai = ai->ai_next)

@@ -20,7 +20,7 @@ int ws_sock_listen(const char *host, uint16_t port, uint16_t *bound_port, struct
 
 /* Connects (all addresses of the name in turn) before the deadline; TCP_NODELAY, non-blocking,
  * close-on-exec. Refused and unreachable: WS_EREACH at once (retrying is the caller's policy).
- * Looking up a name (not a literal) blocks as long as the system's resolver does, here and below. */
+ * That includes looking up the name; below, where no deadline is given, 10 s at the most. */
 int ws_sock_connect(const char *host, uint16_t port, ws_deadline until,
                     const struct ws_cancel *cancel, struct ws_err *err);
 int ws_sock_connect_addr(const struct sockaddr *sa, socklen_t len, ws_deadline until,

@@ -3,6 +3,8 @@
 #include "sock.h"
 
 #include <arpa/inet.h>
+#include <dlfcn.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
@@ -13,6 +15,38 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+
+/* The system's, but for a name server that is silent. */
+int getaddrinfo(const char *name, const char *service, const struct addrinfo *hints, struct addrinfo **out)
+{
+	int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+	*(void **)&real = dlsym(RTLD_NEXT, "getaddrinfo");
+	if (name && strcmp(name, "silent.invalid") == 0 && !(hints->ai_flags & AI_NUMERICHOST)) {
+		poll(NULL, 0, 500);
+		return EAI_AGAIN;
+	}
+	return real(name, service, hints, out);
+}
+
+static void a_silent_name_server_is_not_waited_for(void **state)
+{
+	(void)state;
+	struct ws_err err = WS_ERR_INIT;
+	struct ws_cancel cancel = WS_CANCEL_INIT;
+	const int64_t start = ws_now_ns();
+	assert_int_equal(ws_sock_connect("silent.invalid", 1, ws_deadline_in(50 * WS_NS_PER_MS), NULL, &err), -1);
+	assert_int_equal(err.code, WS_ETIMEOUT);
+	assert_string_equal(err.msg, "resolve host 'silent.invalid': the deadline passed");
+	assert_int_equal(ws_cancel_init(&cancel, &err), 0);
+	ws_cancel_set(&cancel);
+	assert_int_equal(ws_sock_connect("silent.invalid", 1, WS_FOREVER, &cancel, &err), -1);
+	assert_int_equal(err.code, WS_ECANCELLED);
+	assert_true(ws_now_ns() - start < 400 * WS_NS_PER_MS);
+	ws_cancel_fini(&cancel);
+	assert_int_equal(ws_sock_connect("silent.invalid", 1, ws_deadline_in(5 * WS_NS_PER_S), NULL, &err), -1);
+	assert_int_equal(err.code, WS_EREACH);
+	poll(NULL, 0, 100); /* those that were left behind are through */
+}
 
 static int accepted(int listener)
 {
@@ -288,6 +322,7 @@ int main(void)
 		cmocka_unit_test(addresses_print_as_people_write_them),
 		cmocka_unit_test(loopback_and_wildcard_hosts_are_recognised),
 		cmocka_unit_test(addresses_of_this_machine_are_recognised),
+		cmocka_unit_test(a_silent_name_server_is_not_waited_for),
 		cmocka_unit_test(the_address_toward_loopback_is_loopback),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

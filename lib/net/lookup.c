@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lookup.c - getaddrinfo with a deadline.
+ *
+ * The system's resolver knows none: a name server that is silent takes half a minute for each name. So a name
+ * is looked up by a thread of its own, which nobody waits for longer than he wants to. A literal is not looked
+ * up at all. Whoever comes last, the thread or the waiting caller, frees what both look at. */
+#include "host.h"
+
+#include "sock.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+struct lookup {
+	char name[WS_HOST_MAX], service[8];
+	struct addrinfo hints;
+	struct addrinfo *list;
+	int rc, system_errno;
+	int done;           /* an eventfd */
+	atomic_bool left;   /* one of the two has */
+};
+
+/* Loopback is called localhost even where no /etc/hosts says so (RFC 6761), as in bare containers. */
+static void look_up(struct lookup *l)
+{
+	l->rc = getaddrinfo(l->name[0] ? l->name : NULL, l->service, &l->hints, &l->list);
+	if (l->rc && strcasecmp(l->name, "localhost") == 0) {
+		l->hints.ai_family = AF_INET;
+		l->rc = getaddrinfo("127.0.0.1", l->service, &l->hints, &l->list);
+	}
+	l->system_errno = errno;
+}
+
+static void leave(struct lookup *l)
+{
+	if (!atomic_exchange(&l->left, true))
+		return;
+	if (l->list)
+		freeaddrinfo(l->list);
+	if (l->done >= 0)
+		close(l->done);
+	free(l);
+}
+
+static void *run(void *ctx)
+{
+	struct lookup *l = ctx;
+	const uint64_t one = 1;
+	look_up(l);
+	if (write(l->done, &one, sizeof one) < 0)
+		l->rc = EAI_SYSTEM; /* cannot be: it is not full */
+	leave(l);
+	return NULL;
+}
+
+/* Signals are for the threads that know what to do with them. */
+static int start(struct lookup *l)
+{
+	pthread_t thread;
+	pthread_attr_t attr;
+	sigset_t all, before;
+	sigfillset(&all);
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	const int rc = pthread_create(&thread, &attr, run, l);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	pthread_attr_destroy(&attr);
+	return rc;
+}
+
+static int take(struct lookup *l, struct addrinfo **out)
+{
+	const int rc = l->rc;
+	*out = l->list;
+	l->list = NULL;
+	errno = l->system_errno;
+	return rc;
+}
+
+static int wait_for(struct lookup *l, ws_deadline until, const struct ws_cancel *cancel, int *rc,
+                    struct addrinfo **out, struct ws_err *err)
+{
+	char what[WS_HOST_MAX + 32];
+	snprintf(what, sizeof what, "resolve host '%s'", l->name);
+	if (ws_sock_wait(l->done, POLLIN, until, cancel, what, err)) {
+		leave(l);
+		return -1;
+	}
+	*rc = take(l, out);
+	leave(l);
+	return 0;
+}
+
+int ws_host_lookup(const char *name, const char *service, const struct addrinfo *hints, ws_deadline until,
+                   const struct ws_cancel *cancel, int *rc, struct addrinfo **out, struct ws_err *err)
+{
+	struct addrinfo literal = *hints;
+	literal.ai_flags |= AI_NUMERICHOST;
+	*out = NULL;
+	*rc = getaddrinfo(name[0] ? name : NULL, service, &literal, out);
+	if (*rc != EAI_NONAME)
+		return 0;
+	struct lookup *l = calloc(1, sizeof *l);
+	if (!l)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	snprintf(l->name, sizeof l->name, "%s", name);
+	snprintf(l->service, sizeof l->service, "%s", service);
+	l->hints = *hints;
+	l->done = eventfd(0, EFD_CLOEXEC);
+	if (l->done < 0 || start(l)) {
+		/* Without a thread it takes as long as it takes. */
+		look_up(l);
+		*rc = take(l, out);
+		atomic_store(&l->left, true);
+		leave(l);
+		return 0;
+	}
+	return wait_for(l, until, cancel, rc, out, err);
+}
