@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # wsync-endpoint opens tensors that another process shows on a GPU: what it takes, what it refuses and how, and
-# how many handles it opens. On a double of libcuda, or with WSYNC_TEST_CUDA on a real one.
+# how many handles it opens; and wsync-push --backend ipc into it, whole programs. On a double of libcuda, or with WSYNC_TEST_CUDA on a real one.
 load helpers
 
 prepare() {
@@ -117,4 +117,70 @@ EOP
 	said uuid 400 'the tensors are in memory of a GPU, and this endpoint has none'
 	try env LD_LIBRARY_PATH=/nowhere wsync-endpoint --backend ipc --listen 127.0.0.1:0
 	[ "$status" = 7 ] || [ -z "${doubles:-}" ] || explain "expected status 7"
+}
+
+# ---- wsync-push ----
+
+# push OPTION...: in small buckets.
+push() { try wsync-push "${source:-small.safetensors}" -e "$url" --backend ipc --bucket-size 4KiB "$@"; }
+
+small() {
+	safetensors small.safetensors a.weight:BF16:64,32 b.weight:F32:1000 c.weight:BF16:1000,33 d.weight:U8:13 \
+		e.weight:F16:7,7 f.weight:F8_E4M3:256,200 f.weight_scale_inv:F32:2,2 >/dev/null
+}
+
+@test "a push arrives whole, with no more than two handles" {
+	small
+	endpoint one --backend ipc
+	push --verify hash --weight-version 7
+	expect_status 0
+	out_has 'verified by hash'
+	[ "$(journal 'j["totals"]["handles"] in (1, 2), j["state"]["weight_version"], j["state"]["paused"]')" = \
+		"(True, '7', False)" ] || explain "$(journal 'j["totals"]')"
+	push --verify hash --ipc-device 0
+	expect_status 0
+}
+
+@test "several sources by stdin are read through the same handles" {
+	small
+	endpoint one --backend ipc
+	printf '%s\n' "$scratch/small.safetensors" "$scratch/small.safetensors" "$scratch/small.safetensors" >list
+	status=0 last=stdin
+	timeout 60 wsync-push --stdin -e "$url" --backend ipc --bucket-size 4KiB --verify hash --json <list >.out 2>.err || status=$?
+	out=$(<.out) err=$(<.err)
+	expect_status 0
+	[ "$(json '[l["ok"] for l in lines if l["type"] == "result"]')" = "[True, True, True]" ] || explain "another result"
+	[ "$(journal 'j["totals"]["handles"] <= 2')" = True ] || explain "$(journal 'j["totals"]')"
+}
+
+@test "every rank reads the memory of one GPU, and a model is made FP8 on the way" {
+	/usr/bin/python3 "$BATS_TEST_DIRNAME/scaled_model.py" m >/dev/null
+	endpoint one --backend ipc --model m/fp8
+	source=m/bf16 push --quantize fp8 --block-size 16x16 --verify hash
+	expect_status 0
+	out_has 'verified by hash'
+	[ -n "${doubles:-}" ] || return 0 # there may be one GPU
+	small
+	endpoint two --backend ipc --tp 2
+	push --verify hash
+	expect_status 0
+}
+
+@test "an endpoint that cannot, refuses or dies is told apart, and nobody stays paused" {
+	small
+	endpoint none
+	push
+	expect_status 5
+	err_has 'this endpoint has none'
+	[ "$(journal 'j["state"]["paused"]')" = False ] || explain "left paused"
+	endpoint refuses --backend ipc --fault refuse:update_weights_from_tensor:3
+	push
+	[[ $status = [59] ]] || explain "expected status 5 or 9"
+	[ "$(journal 'j["state"]["paused"]')" = False ] || explain "left paused"
+	endpoint dies --backend ipc --fault die:update_weights_from_tensor:2
+	push
+	[[ $status = [469] ]] || explain "expected status 4, 6 or 9"
+	endpoint hangs --backend ipc --fault hang:update_weights_from_tensor:2
+	push --bucket-timeout 3s
+	[[ $status = 10 || $status = 9 ]] || explain "expected status 9 or 10"
 }

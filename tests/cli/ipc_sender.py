@@ -10,6 +10,7 @@ the message. Pickles are made opcode by opcode.
 import base64
 import ctypes
 import json
+import random
 import struct
 import sys
 import urllib.error
@@ -41,7 +42,7 @@ class Cuda:
         at = ctypes.c_uint64()
         self.call("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(SIZE))
         self.made.append(at)
-        data = bytes((i * 7 + i // 251 + seed) & 255 for i in range(SIZE))
+        data = random.Random(seed).randbytes(SIZE)
         self.call("cuMemcpyHtoDAsync_v2", at, data, ctypes.c_size_t(SIZE), None)
         handle = ctypes.create_string_buffer(64)
         self.call("cuIpcGetMemHandle", handle, at)
