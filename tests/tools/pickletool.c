@@ -5,7 +5,7 @@
  *                                       tensors is (i * 131 + i / 251) modulo 256
  *   pickletool cuda DEVICE AT < LINES > PICKLE   the same whose bytes are on a GPU: a UUID, or a number; byte i
  *                                       of the handle is i
- *   pickletool read < PICKLE            the same lines, each with the XXH3 of its bytes */
+ *   pickletool read < PICKLE            the same lines, each with the XXH3 of its bytes (0: on a GPU) */
 #include "hash.h"
 #include "pickle.h"
 
@@ -101,7 +101,7 @@ static int read_pickle(void)
 		for (unsigned d = 0; d < t->n_dims; d++)
 			printf(d ? ",%" PRId64 : "%" PRId64, t->dims[d]);
 		printf(t->n_dims ? " %016" PRIx64 "\n" : "- %016" PRIx64 "\n",
-		       ws_hash64(b.bytes + b.at[i], (size_t)t->bytes));
+		       b.bytes ? ws_hash64(b.bytes + b.at[i], (size_t)t->bytes) : 0);
 	}
 	ws_pickle_free(&b);
 	ws_buf_free(&in);
