@@ -63,6 +63,8 @@ void ws_feed_memory(size_t buckets, uint64_t bytes, size_t payloads, uint64_t *g
 void ws_feed_trace(struct ws_feed *f, struct ws_trace *trace)
 {
 	ws_ring_trace(f->ring, trace);
+	if (f->desk)
+		f->desk->trace = trace;
 }
 
 void ws_feed_notice(struct ws_feed *f)

@@ -67,7 +67,7 @@ void ws_feed_close(struct ws_feed *f);
 void ws_feed_memory(size_t buckets, uint64_t bytes, size_t payloads, uint64_t *gpu, uint64_t *pinned);
 void ws_feed_memory_to_make(uint64_t *gpu, uint64_t *pinned);
 
-/* What is read and copied from now on are spans of it; NULL: of none. */
+/* What is read, copied and made from now on are spans of it; NULL: of none. After ws_feed_make_here. */
 void ws_feed_trace(struct ws_feed *f, struct ws_trace *trace);
 /* For the trace: which copies are over by now. Any thread with the GPU current. */
 void ws_feed_notice(struct ws_feed *f);

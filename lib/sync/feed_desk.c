@@ -52,6 +52,20 @@ void ws_feed_desk_memory(uint64_t *gpu, uint64_t *pinned)
 	*pinned = RECORDS;
 }
 
+/* Makings follow each other on the stream. */
+static void trace_making(struct ws_feed_desk *d, const struct ws_feed_making *m, int64_t begun)
+{
+	const struct ws_trace_what making = { .row = WS_TRACE_TRANSFORM, .of = "GPU", .name = "make",
+		                              .about = m->formula->name,
+		                              .since = begun > d->judged ? begun : d->judged };
+	uint64_t bytes = 0;
+	for (int i = 0; i < 2; i++)
+		bytes += m->spans[i] ? m->spans[i]->length : 0;
+	d->judged = ws_now_ns();
+	ws_trace_end(d->trace, ws_trace_begin(d->trace, &making),
+	             &(struct ws_trace_end){ .bytes = bytes, .at = d->judged });
+}
+
 static int tell(struct ws_feed_desk *d, const struct ws_feed_making *m, size_t i, struct ws_stream *stream,
                 struct ws_err *err)
 {
@@ -65,6 +79,7 @@ int ws_feed_desk_do(struct ws_feed_desk *d, const struct ws_feed_steps *steps, c
 {
 	switch (s->kind) {
 	case WS_FEED_BEGIN:
+		d->begun[s->making % WS_FEED_RECORDS] = ws_now_ns();
 		return ws_record_clear(d->compute, steps->makings[s->making].record, stream, err);
 	case WS_FEED_UNPACK:
 		return ws_compute_unpack(d->compute, &s->unpack, stream, err);
@@ -88,6 +103,8 @@ int ws_feed_desk_judge(struct ws_feed_desk *d, const struct ws_feed_steps *steps
 	struct ws_record r;
 	if (ws_mark_wait(d->gpu, d->told[at], until, cancel, err))
 		return -1;
+	if (d->trace)
+		trace_making(d, &steps->makings[i], d->begun[at]);
 	ws_record_read(d->found + at * WS_FEED_RECORD, f->cols, &r);
 	*good = !r.bad && r.max_delta < large && r.max_w < large;
 	if (*good && f->n_pairs)

@@ -4,6 +4,7 @@
 #define WS_SYNC_FEED_DESK_H
 
 #include "feed_formula.h"
+#include "wsync/trace.h"
 
 struct ws_feed_desk {
 	struct ws_gpu *gpu; /* borrowed */
@@ -12,6 +13,8 @@ struct ws_feed_desk {
 	uint64_t bytes;     /* of scratch */
 	char *found;        /* pinned: the records, copied out */
 	struct ws_mark *told[WS_FEED_RECORDS];
+	struct ws_trace *trace; /* NULL: none. A making is a span that ends when it was judged */
+	int64_t begun[WS_FEED_RECORDS], judged; /* when */
 };
 
 int ws_feed_desk_open(struct ws_gpu *gpu, uint64_t scratch, struct ws_feed_desk **out, struct ws_err *err);

@@ -87,25 +87,40 @@ weights() { safetensors "$@" >/dev/null && /usr/bin/python3 "$repo/tests/cli/num
 	is 'len(of("apply"))' 1
 }
 
-@test "copies to a GPU have a row, and broadcasts, on doubles of its libraries" {
+# on_doubles OPTION...: a push of m.safetensors from a GPU that is none, to an endpoint with canned answers.
+on_doubles() {
 	[ -e "$build/tests/gpu/fake_cuda.so" ] || skip "built without CUDA"
-	mkdir lib
-	ln -s "$build/tests/gpu/fake_cuda.so" lib/libcuda.so.1
-	ln -s "$build/tests/gpu/fake_cuda.so" lib/fake_cuda.so
-	ln -s "$build/tests/gpu/fake_nccl.so" lib/libnccl.so.2
-	weights m.safetensors a.weight:BF16:4096,1024 b.weight:F32:1000
+	mkdir -p lib
+	ln -sf "$build/tests/gpu/fake_cuda.so" lib/libcuda.so.1
+	ln -sf "$build/tests/gpu/fake_cuda.so" lib/fake_cuda.so
+	ln -sf "$build/tests/gpu/fake_nccl.so" lib/libnccl.so.2
 	local yes='200:{"success":true,"message":"yes"}'
 	canned server '/server_info=200:{"tp_size":2,"ep_size":1,"dtype":"bfloat16","version":"0.5.9"}' \
 		'/model_info=200:{"weight_version":"7"}' '/flush_cache=200:Cache flushed.' \
 		'/pause_generation=200:{"status":"ok","message":"ok"}' \
 		'/continue_generation=200:{"status":"ok","message":"ok"}' "/init_weights_update_group=$yes" \
 		"/update_weights_from_distributed=$yes" "/destroy_weights_update_group=$yes"
-	LD_LIBRARY_PATH=$scratch/lib try wsync-push m.safetensors -e "$url" --backend nccl --verify none \
-		--bucket-size 1MiB --trace t.json --json
+	LD_LIBRARY_PATH=$scratch/lib try wsync-push m.safetensors -e "$url" --verify none --bucket-size 1MiB \
+		--trace t.json --json "$@"
 	expect_status 0
+}
+
+@test "copies to a GPU have a row, and broadcasts, on doubles of its libraries" {
+	weights m.safetensors a.weight:BF16:4096,1024 b.weight:F32:1000
+	on_doubles --backend nccl
 	is 'total("wire to all ranks")' "$(wire_bytes)"
 	is 'total("copy")' "$(json 'lines[-1]["bytes"]')"
 	is 'total("read")' "$(json 'lines[-1]["bytes"]')"
+}
+
+@test "so has what is made there" {
+	weights m.safetensors a.q_proj.weight:BF16:1024,1024 b.q_proj.weight:BF16:1024,1024
+	on_doubles --backend nccl --quantize fp8
+	is 'total("wire to all ranks")' "$(wire_bytes)"
+	is '[e["args"]["tensor"] for e in of("transform GPU")]' "['a.q_proj.weight', 'b.q_proj.weight']"
+	is 'total("transform GPU"), total("copy")' "($((2 * (1024 * 1024 + 256))), $((2 * 2 * 1024 * 1024)))"
+	on_doubles --backend nccl --quantize fp8 --transform-on cpu
+	is 'total("transform GPU"), sum(e["args"].get("bytes", 0) for e in of("transform thread"))' "(0, $((2 * (1024 * 1024 + 256))))"
 }
 
 @test "a push that is refused leaves a trace of where" {
