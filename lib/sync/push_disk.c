@@ -15,6 +15,7 @@
 #include "push_protocol.h"
 
 #include "plan_files.h"
+#include "region.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -77,7 +78,7 @@ static const char *why_not(const struct ws_push *p, char *dst, size_t n)
 		return "several sources are one checkpoint only here";
 	if (strncmp(p->source->paths[0], "synthetic:", 10) == 0)
 		return "it is made up";
-	if (ws_source_pinned(p->input.sources[0]))
+	if (ws_memory_path(p->source->paths[0]))
 		return "it is memory of a GPU";
 	if (stat(p->source->paths[0], &st) || !S_ISDIR(st.st_mode))
 		return "it is a file, and servers load directories";

@@ -147,6 +147,23 @@ hashes() {
 	err_has "(pid $$) has ended"
 }
 
+@test "a trainer that ends while it is read from leaves endpoints partial" {
+	trainer m ckpt/model.safetensors --config ckpt
+	local trainer=$pid
+	endpoint ep --fault slow:update_weights_from_distributed:1 --fault-delay 2s
+	start push wsync-push cuda-ipc:m.json -e "$url" --verify none --json
+	local push=$pid
+	eventually 20 grep -q '"phase":"pause"' push.out
+	pid=$trainer
+	end_trainer
+	status=0
+	wait "$push" || status=$?
+	out=$(<push.out) err=$(<push.err)
+	expect_status 3
+	err_has "(pid $trainer) has ended: its memory is gone"
+	[ "$(json 'lines[-1]["endpoints"][0]["state"]')" = partial ] || explain "another state"
+}
+
 @test "another machine's memory is not to be had" {
 	trainer m ckpt/model.safetensors
 	sed -E -i 's/"boot_id": "[^"]*"/"boot_id": "x"/; s/"host": "[^"]*"/"host": "gpu7"/' m.json
@@ -187,6 +204,35 @@ hashes() {
 	wait "$pid" && false
 	grep -q 'model.embed_tokens.weight: .*: set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False' m.err
 	[ ! -e m.json ]
+}
+
+@test "a gateway takes manifests from where it takes checkpoints" {
+	mkdir inside
+	trainer m ckpt/model.safetensors --config ckpt
+	trainer inside/m ckpt/model.safetensors --config ckpt
+	endpoint ep
+	local ep=$url port=${url##*:}
+	start gateway wsync-gateway --listen 127.0.0.1:0 --source-root inside --json
+	eventually 20 grep -q '"ready"' gateway.out
+	url=$(sed -n 's/.*"type":"ready".*"url":"\([^"]*\)".*/\1/p' gateway.out)
+	try curl -sS "$url/add_inference_endpoint" -d "{\"host\":\"127.0.0.1\",\"port\":$port}"
+	out_has '"success":true'
+	try curl -sS "$url/sync_inference_weights" -d "{\"source\":\"cuda-ipc:$scratch/m.json\"}"
+	out_has 'not below a directory'
+	try curl -sS "$url/sync_inference_weights" -d "{\"source\":\"cuda-ipc:$scratch/inside/m.json\"}"
+	out_has '"state":"committed"'
+	try wsync-verify weights ckpt -e "$ep"
+	expect_status 0
+}
+
+@test "it is measured as other sources are, and each push of several opens it anew" {
+	trainer m ckpt/model.safetensors --config ckpt
+	endpoint ep
+	try wsync-bench load cuda-ipc:m.json --samples 1 --json
+	expect_status 0
+	printf '%s\n' cuda-ipc:m.json ckpt cuda-ipc:m.json >list
+	timeout 60 wsync-push --stdin -e "$url" --verify hash --json <list >stdin.out 2>stdin.err || explain "not pushed"
+	[ "$(grep -c '"ok":true,"exit":0,"bytes":180864,"wire_bytes":180864' stdin.out)" = 3 ] || explain "$(<stdin.out)"
 }
 
 @test "memory is a source where a user names it, and nowhere else" {
