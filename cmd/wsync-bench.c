@@ -46,6 +46,7 @@ static const struct opt opts[] = {
 	OPT_STRING(0, "model", "NAME", &cfg.model, "as synthetic:NAME, the shapes of a known model"),
 	OPT_GROUP_FOR("Changed on its way", "load push sweep plan"),
 	OPT_TRANSFORMING(&cfg.transforming),
+	OPT_PUSHING_WHERE(&cfg.pushing),
 	OPT_GROUP_FOR("Loading", "load"),
 	OPT_FLAG(0, "cold", &cfg.cold, "drop the files from the page cache before each sample"),
 	OPT_SIZE(0, "most", &cfg.most, "read about so many bytes of it (all)"),

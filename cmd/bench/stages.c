@@ -98,7 +98,8 @@ int bench_load(void *ctx, const struct opt_args *args, struct ws_err *err)
 	char synthetic[256];
 	struct ws_bench_load load = { .paths = paths, .cold = job->cfg->cold, .most = job->cfg->most,
 		                      .transform = ws_transform_wanted(&transform) ? &transform : NULL,
-		                      .to = job->cfg->to ? &job->gpu : NULL };
+		                      .to = job->cfg->to ? &job->gpu : NULL,
+		                      .transform_on = job->cfg->pushing.transform_on };
 	/* Few borders between buckets, as a push has them. */
 	load.bucket_size = load.to && !load.most ? UINT64_C(256) << 20 : 0;
 	int rc = paths ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");

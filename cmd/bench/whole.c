@@ -14,8 +14,8 @@ static const char *const push_definitions[] = {
 	"push: whole jobs as wsync-push makes them; every nanosecond belongs to one phase, and they add up to the",
 	"total. transfer is sending, apply is waiting for the servers' answers after the last byte, verify is what",
 	"--verify asks for. rate is the checkpoint's bytes / median. In turns with each job its parts alone: the",
-	"source, which is reading and making the same tensors; the wire, which is the transfer of the same plan with",
-	"all bytes made before, in memory. efficiency is the longer part / the transfer: 1 where the other hides",
+	"source, which is reading and making the same tensors (to a GPU, where they are sent from one); the wire, which",
+	"is the transfer of the same plan with all bytes made before, in memory. efficiency is the longer part / the transfer: 1 where the other hides",
 	"behind it wholly. ratio of transfer: its rate over that of its source alone.", NULL
 };
 
@@ -46,6 +46,8 @@ static int open_whole(struct whole *w, struct bench_job *job, const struct opt_a
 		.log = &job->ui->log, .cancel = &run_cancel,
 	};
 	pushing_apply(&cfg->pushing, &w->push);
+	if (cfg->pushing.backend == WS_BACKEND_IPC && bench_find_gpu(job, false, err))
+		return -1;
 	if (cfg->pushing.backend == WS_BACKEND_NCCL) {
 		if (bench_find_gpu(job, true, err))
 			return -1;

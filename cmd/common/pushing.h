@@ -29,7 +29,7 @@ extern const char *const pushing_flushes[], *const pushing_pauses[], *const push
 #define OPT_PUSHING(p) \
 	OPT_PUSHING_BACKEND(p), \
 	OPT_UINT(0, "gpu", "N", 0, 255, &(p)->gpu, "the GPU that nccl sends from, or whose memory ipc lends (0)"), \
-	OPT_PUSHING_NCCL(p), OPT_PUSHING_REST(p)
+	OPT_PUSHING_NCCL(p), OPT_PUSHING_WHERE(p), OPT_PUSHING_REST(p)
 #define OPT_PUSHING_BACKEND(p) \
 	OPT_CHOICE(0, "backend", pushing_backends, &(p)->backend, \
 		"the data plane (auto: gloo; nccl: from a GPU of this machine; ipc: servers of this machine read a GPU's memory; tensor: none, for small models; disk: files that servers can read)")
@@ -38,11 +38,12 @@ extern const char *const pushing_flushes[], *const pushing_pauses[], *const push
 		"the servers' own libnccl.so.2 (default: $WSYNC_NCCL_LIB, else found)"), \
 	OPT_STRING(0, "nccl-from", "PYTHON", &(p)->nccl_from, \
 		"or that of the torch of this interpreter or virtual environment")
+#define OPT_PUSHING_WHERE(p) \
+	OPT_CHOICE(0, "transform-on", pushing_transform_ons, &(p)->transform_on, \
+		"where merging, unpacking and FP8 are done (auto: on the GPU that it is sent from)")
 #define OPT_PUSHING_REST(p) \
 	OPT_CALL(0, "ipc-device", "uuid|N", pushing_ipc_device, (p), \
 		"how ipc tells servers which GPU that is: by its UUID, or as number N of those they see (uuid)"), \
-	OPT_CHOICE(0, "transform-on", pushing_transform_ons, &(p)->transform_on, \
-		"where merging, unpacking and FP8 are done (auto: on the GPU that it is sent from)"), \
 	OPT_STRING(0, "disk-dir", "DIR", &(p)->disk_dir, \
 		"of disk: write what is sent there first, as a checkpoint (default: the servers load SOURCE)"), \
 	OPT_STRING(0, "disk-path", "PATH", &(p)->disk_path, \

@@ -112,6 +112,7 @@ struct ws_bench_load {
 	uint64_t bucket_size;     /* 0: 64 MiB */
 	bool cold;                /* the files are dropped from the page cache before each sample */
 	const struct ws_bench_gpu *to; /* on into the memory of a GPU; NULL: into that of this process */
+	enum ws_push_transform_on transform_on; /* tensors that go there are made there, or here */
 	uint64_t most;            /* at most so many bytes, from the first tensor on; 0: all */
 };
 /* Every tensor read once, in the order of a push, through a buffer; held against read(2) of the same

@@ -111,7 +111,10 @@ static int take_span(struct bench_load *l, const struct ws_span *s, struct ws_er
 static int open_bucket(const struct bench_load *l, size_t b, struct bench_bucket *k, struct ws_err *err)
 {
 	*k = (struct bench_bucket){ 0 };
-	return b < l->n_buckets ? ws_plan_payloads(l->plan, b, &k->payloads, &k->n, err) : 0;
+	if (b >= l->n_buckets)
+		return 0;
+	return l->elsewhere ? ws_plan_payloads_but(l->plan, b, l->elsewhere, l->gpu, &k->payloads, &k->n, err)
+	                    : ws_plan_payloads(l->plan, b, &k->payloads, &k->n, err);
 }
 
 static int take_bucket(void *load, const struct bench_bucket *k, struct ws_err *err)
@@ -192,13 +195,15 @@ static int to_host(const struct ws_bench_opts *opts, struct bench_load *l, struc
 int ws_bench_load(const struct ws_bench_opts *opts, const struct ws_bench_load *load, struct ws_err *err)
 {
 	struct bench_load l;
+	if (load->transform_on == WS_TRANSFORM_ON_GPU && !load->to)
+		return ws_err_set(err, WS_EUSAGE, "--transform-on gpu: it goes to no GPU");
 	int rc = bench_load_open(&l, load, err);
 	l.cold = load->cold;
 	l.cancel = opts->cancel;
 	if (!rc)
 		rc = to_host(opts, &l, err);
 	if (!rc && load->to)
-		rc = bench_load_gpu(opts, &l, load->to, err);
+		rc = bench_load_gpu(opts, &l, load, err);
 	bench_load_close(&l);
 	return rc;
 }

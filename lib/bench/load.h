@@ -17,7 +17,8 @@ struct bench_load {
 	size_t n_files;
 	char *buffer;
 	bool cold;
-	void *gpu;           /* load_gpu.c's */
+	struct load_gpu *gpu; /* load_gpu.c's; NULL: none is open */
+	ws_elsewhere_fn *elsewhere; /* what is made there; NULL: nothing */
 	const struct ws_cancel *cancel;
 };
 
@@ -37,8 +38,16 @@ typedef int bench_load_take(void *load, const struct bench_bucket *k, struct ws_
 /* Every bucket in turn, the next one begun. */
 int bench_load_each(struct bench_load *l, bench_load_take *take, struct ws_err *err);
 
-/* load_gpu.c: two more rows */
-int bench_load_gpu(const struct ws_bench_opts *opts, struct bench_load *l, const struct ws_bench_gpu *to,
+/* ---- load_gpu.c ---- */
+
+/* On into a GPU's memory, as a push that sends from there brings it. Tensors are made there, as far as it has
+ * kernels for them, unless `on` says otherwise. To be closed in any case. */
+int bench_feed_open(struct bench_load *l, const struct ws_bench_gpu *to, enum ws_push_transform_on on,
+                    struct ws_err *err);
+int bench_feed_run(void *load, int64_t *ns, struct ws_err *err); /* as of struct bench_timed */
+void bench_feed_close(struct bench_load *l);
+/* Two more rows. */
+int bench_load_gpu(const struct ws_bench_opts *opts, struct bench_load *l, const struct ws_bench_load *load,
                    struct ws_err *err);
 
 #endif

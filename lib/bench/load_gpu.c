@@ -6,6 +6,7 @@
 #include "load.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 enum { RING = 4, PIECE = 16 << 20 };
 
@@ -14,14 +15,30 @@ struct load_gpu {
 	struct ws_feed feed;
 	void *pinned[RING];
 	ws_devptr there[RING];
-	uint64_t bytes;      /* to be copied */
 };
 
-static int open_all(struct load_gpu *x, const struct ws_bench_gpu *to, const struct ws_cancel *cancel,
+static bool is_made_there(void *ctx, const struct ws_formula_out *f)
+{
+	const struct load_gpu *x = ctx;
+	return ws_feed_makes(&x->feed, f);
+}
+
+int bench_feed_open(struct bench_load *l, const struct ws_bench_gpu *to, enum ws_push_transform_on on,
                     struct ws_err *err)
 {
-	if (bench_gpu_open(&x->g, to, cancel, err) || ws_feed_open(&x->feed, x->g.gpu, err))
+	struct load_gpu *x = l->gpu = calloc(1, sizeof *x);
+	if (!x)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	if (bench_gpu_open(&x->g, to, l->cancel, err) || ws_feed_open(&x->feed, x->g.gpu, err))
 		return -1;
+	if (!l->input.transform || on == WS_TRANSFORM_ON_CPU)
+		return 0;
+	l->elsewhere = is_made_there;
+	return ws_feed_make_here(&x->feed, 0, err);
+}
+
+static int open_pinned(struct load_gpu *x, struct ws_err *err)
+{
 	for (int i = 0; i < RING; i++)
 		if (ws_gpu_alloc_pinned(x->g.gpu, PIECE, &x->pinned[i], err) ||
 		    ws_gpu_alloc(x->g.gpu, PIECE, &x->there[i], err))
@@ -29,23 +46,32 @@ static int open_all(struct load_gpu *x, const struct ws_bench_gpu *to, const str
 	return 0;
 }
 
-static void close_all(struct load_gpu *x)
+void bench_feed_close(struct bench_load *l)
 {
+	struct load_gpu *x = l->gpu;
+	if (!x)
+		return;
+	if (x->g.gpu)
+		ws_gpu_use(x->g.gpu, NULL);
 	ws_feed_close(&x->feed);
 	for (int i = 0; x->g.gpu && i < RING; i++) {
 		ws_gpu_free_pinned(x->g.gpu, x->pinned[i]);
 		ws_gpu_free(x->g.gpu, x->there[i]);
 	}
 	bench_gpu_close(&x->g);
+	free(x);
+	l->gpu = NULL;
+	l->elsewhere = NULL;
 }
 
 /* Nobody waits for one piece before the next is asked for. */
 static int copy_pinned(void *ctx, int64_t *ns, struct ws_err *err)
 {
-	struct load_gpu *x = ((struct bench_load *)ctx)->gpu;
+	const struct bench_load *l = ctx;
+	struct load_gpu *x = l->gpu;
 	const int64_t since = ws_now_ns();
-	for (uint64_t at = 0, i = 0; at < x->bytes; at += PIECE, i++) {
-		const uint64_t n = x->bytes - at < PIECE ? x->bytes - at : PIECE;
+	for (uint64_t at = 0, i = 0; at < l->bytes; at += PIECE, i++) {
+		const uint64_t n = l->bytes - at < PIECE ? l->bytes - at : PIECE;
 		if (ws_gpu_copy_in(x->g.gpu, x->there[i % RING], x->pinned[i % RING], n, x->g.stream, err))
 			return -1;
 	}
@@ -67,12 +93,15 @@ static int feed_bucket(void *load, const struct bench_bucket *k, struct ws_err *
 	return rc;
 }
 
-static int feed_all(void *ctx, int64_t *ns, struct ws_err *err)
+int bench_feed_run(void *ctx, int64_t *ns, struct ws_err *err)
 {
 	struct bench_load *l = ctx;
 	struct load_gpu *x = l->gpu;
 	if (l->cold)
 		bench_load_drop_caches(l);
+	/* A push may have been at work here since. */
+	if (ws_gpu_use(x->g.gpu, err))
+		return -1;
 	const int64_t since = ws_now_ns();
 	if (bench_load_each(l, feed_bucket, err) ||
 	    ws_stream_wait(x->g.gpu, x->feed.stream, WS_FOREVER, l->cancel, err))
@@ -84,25 +113,23 @@ static int feed_all(void *ctx, int64_t *ns, struct ws_err *err)
 static int measure(const struct ws_bench_opts *opts, struct bench_load *l, struct ws_err *err)
 {
 	const struct bench_timed pinned = { .run = copy_pinned, .ctx = l };
-	const struct bench_timed feed = { .run = feed_all, .ctx = l };
+	const struct bench_timed feed = { .run = bench_feed_run, .ctx = l };
 	char name[32];
 	struct ws_bench_row row = { .stage = "load", .name = "copied to GPU", .detail = "pinned memory",
 		                    .bytes = l->bytes };
 	if (bench_measure(opts, &row, &pinned, NULL, err))
 		return -1;
-	snprintf(name, sizeof name, "%s to GPU", bench_load_name(l));
+	snprintf(name, sizeof name, l->elsewhere ? "%s on GPU" : "%s to GPU", bench_load_name(l));
 	row = (struct ws_bench_row){ .stage = "load", .name = name, .detail = bench_load_cache(l),
 		                     .bytes = l->bytes, .against = "pinned copy", .against_bytes = l->bytes };
 	return bench_measure(opts, &row, &feed, &pinned, err);
 }
 
-int bench_load_gpu(const struct ws_bench_opts *opts, struct bench_load *l, const struct ws_bench_gpu *to,
+int bench_load_gpu(const struct ws_bench_opts *opts, struct bench_load *l, const struct ws_bench_load *load,
                    struct ws_err *err)
 {
-	struct load_gpu x = { .bytes = l->bytes };
-	l->gpu = &x;
-	const int rc = open_all(&x, to, opts->cancel, err) || measure(opts, l, err) ? -1 : 0;
-	close_all(&x);
-	l->gpu = NULL;
+	const int rc = bench_feed_open(l, load->to, load->transform_on, err) || open_pinned(l->gpu, err) ||
+	               measure(opts, l, err) ? -1 : 0;
+	bench_feed_close(l);
 	return rc;
 }

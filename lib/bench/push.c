@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push.c - whole jobs, taken apart by the phases that they themselves account for, and in turns with each of
- * them its parts: the source read and made alone, and the wire alone. */
+ * them its parts: the source read and made alone, up to where it is sent from, and the wire alone. */
 #include "load.h"
 
 #include <stdlib.h>
@@ -37,7 +37,9 @@ static int run_job(struct whole *w, struct ws_ev_end *end, struct ws_err *err)
 
 static int take_supply(struct whole *w, unsigned at, struct ws_err *err)
 {
-	return w->what->alone ? bench_load_run(&w->load, &w->supply[at], err) : 0;
+	if (!w->what->alone)
+		return 0;
+	return (w->load.gpu ? bench_feed_run : bench_load_run)(&w->load, &w->supply[at], err);
 }
 
 static int take_wire(struct whole *w, unsigned at, struct ws_err *err)
@@ -203,6 +205,12 @@ static int allocate(struct whole *w, struct ws_err *err)
 	return all ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
 }
 
+/* Its source ends in a GPU's memory. */
+static bool is_from_gpu(const struct ws_push_opts *p)
+{
+	return p->backend == WS_BACKEND_NCCL || p->backend == WS_BACKEND_IPC;
+}
+
 int ws_bench_push(const struct ws_bench_opts *opts, const struct ws_bench_push *b, bool keep,
                   struct ws_bench_bound *out, struct ws_err *err)
 {
@@ -211,12 +219,15 @@ int ws_bench_push(const struct ws_bench_opts *opts, const struct ws_bench_push *
 	const struct ws_bench_load load = { .paths = b->paths, .n_paths = b->n_paths,
 		                            .transform = b->push->transform,
 		                            .bucket_size = b->push->bucket_size };
+	const struct ws_bench_gpu gpu = { .device = b->push->gpu };
 	w.push.sink = (struct ws_sink){ 0 };
 	w.push.ready = &w.ready;
 	int rc = allocate(&w, err);
 	if (!rc && b->alone)
 		rc = bench_load_open(&w.load, &load, err);
 	w.load.cancel = opts->cancel;
+	if (!rc && b->alone && is_from_gpu(b->push))
+		rc = bench_feed_open(&w.load, &gpu, b->push->transform_on, err);
 	if (!rc && keep)
 		rc = ws_push_open(&w.push, &w.kept, err);
 	if (!rc)
@@ -227,6 +238,7 @@ int ws_bench_push(const struct ws_bench_opts *opts, const struct ws_bench_push *
 	}
 	ws_push_close(w.kept);
 	ws_push_ready_free(&w.ready);
+	bench_feed_close(&w.load);
 	bench_load_close(&w.load);
 	free(w.total);
 	free(w.supply);

@@ -42,6 +42,30 @@ rows() { json "[($1) for l in lines if l['type'] == 'measure']"; }
 	expect_status 0
 	out_has "Double 1"
 	out_has "page cache empty"
+	xargs -a m.names -d '\n' /usr/bin/python3 "$repo/tests/peers/mkst.py" --holes m/model.safetensors # zeros
+	for where in auto cpu; do
+		try wsync-bench load m --to gpu --quantize fp8 --transform-on "$where" --samples 1
+		expect_status 0
+		out_has "$([ "$where" = cpu ] && echo "read and made to GPU" || echo "read and made on GPU")"
+	done
+	try wsync-bench load m --quantize fp8 --transform-on gpu --samples 1
+	expect_status 2
+	err_has "it goes to no GPU"
+}
+
+@test "push: over nccl, with the GPU's memory as the end of the source" {
+	with_doubles
+	export FAKE_NCCL_TOGETHER=1
+	safetensors small.safetensors a.weight:BF16:64,32 b.weight:F32:1000
+	endpoint e --backend nccl --gpu 1
+	try wsync-bench push small.safetensors -e "$url" --backend nccl --verify none --bucket-size 4KiB --samples 2 --json
+	expect_status 0
+	keys
+	[ "$(json '[(l["supply_ns"] > 0, l["wire_ns"] > 0, l["efficiency"] > 0, l["buckets"]) for l in lines if l["type"] == "bound"]')" = \
+		"[(True, True, True, 2)]" ] || explain "the parts"
+	[ "$(json '[l["nccl"] for l in lines if l["type"] == "machine"]')" = "['2.28.9']" ]
+	try wsync-verify weights small.safetensors -e "$url"
+	expect_status 0
 }
 
 @test "transport: over nccl every receiver has every byte, beside a bare loop to the same receivers" {
