@@ -114,10 +114,13 @@ static int start_one(struct local *l, const char *program, const struct bench_co
 {
 	static const char *const keeps[] = { "none", "hash", "memory" };
 	int ends[2];
-	char tp[24];
+	char tp[24], gpu[24];
 	snprintf(tp, sizeof tp, "%llu", (unsigned long long)cfg->tp);
-	const char *const argv[] = { program, "--listen", "127.0.0.1:0", "--json", "--tp", tp, "--keep",
-		                     keeps[cfg->keep], NULL };
+	snprintf(gpu, sizeof gpu, "%llu", (unsigned long long)cfg->pushing.gpu);
+	const char *argv[] = { program, "--listen", "127.0.0.1:0", "--json", "--tp", tp, "--keep",
+		               keeps[cfg->keep], NULL, "ipc", "--gpu", gpu, NULL };
+	if (cfg->pushing.backend == WS_BACKEND_IPC) /* they read the GPU that lends */
+		argv[8] = "--backend";
 	if (pipe2(ends, O_CLOEXEC))
 		return ws_err_errno(err, "pipe");
 	const size_t i = l->n;

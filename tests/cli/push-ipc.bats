@@ -152,3 +152,10 @@ updates() {
 	FAKE_CUDA_REFUSE="cuModuleLoadData 0 209" push -v --quantize fp8 --transform-on gpu
 	expect_status 7
 }
+
+@test "wsync-bench measures it, with an endpoint of its own that reads the same GPU" {
+	with_double
+	try wsync-bench push small.safetensors --backend ipc --gpu 1 --samples 2 --bucket-size 4KiB --json
+	expect_status 0
+	[ "$(json 'lines[-1]["ok"]')" = True ] || explain "not ok"
+}
