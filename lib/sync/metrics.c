@@ -210,7 +210,8 @@ static void write_times(const struct ws_metrics *m, struct ws_exposition *x)
 		                          "From the beginning to the first byte of weights.", m->end.first_byte_ns);
 	ws_exposition_head(x, "wsync_push_phase_seconds", "gauge", "How long each phase lasted.");
 	for (int i = 0; i < WS_PHASE_COUNT; i++)
-		ws_exposition_seconds(x, (const struct ws_label[]){ { "phase", ws_phase_name(i) }, { 0 } }, m->end.ns[i]);
+		ws_exposition_seconds(x, (const struct ws_label[]){ { "phase", ws_phase_name((enum ws_phase)i) }, { 0 } },
+		                      m->end.ns[i]);
 }
 
 /* What the check that was asked for came to. */
@@ -237,6 +238,7 @@ static void write_verify(const struct ws_metrics *m, struct ws_exposition *x)
 
 static void write_endpoints(const struct ws_metrics *m, struct ws_exposition *x)
 {
+	static const enum ws_endpoint_state states[] = { WS_UNTOUCHED, WS_PARTIAL, WS_COMMITTED };
 	ws_exposition_one(x, "wsync_push_endpoints", "Endpoints.", m->n_endpoints);
 	if (!m->n_endpoints)
 		return;
@@ -247,10 +249,11 @@ static void write_endpoints(const struct ws_metrics *m, struct ws_exposition *x)
 	ws_exposition_head(x, "wsync_push_endpoint_state", "gauge",
 	                   "Its weights: untouched, partial (a mixture), or committed.");
 	for (size_t i = 0; i < m->n_endpoints; i++)
-		for (int s = WS_UNTOUCHED; s <= WS_COMMITTED; s++)
+		for (size_t s = 0; s < sizeof states / sizeof *states; s++)
 			ws_exposition_uint(x, (const struct ws_label[]){
-				{ "endpoint", m->endpoints[i].url }, { "state", ws_endpoint_state_name(s) }, { 0 } },
-				(int)m->endpoints[i].state == s);
+				{ "endpoint", m->endpoints[i].url },
+				{ "state", ws_endpoint_state_name(states[s]) }, { 0 } },
+				m->endpoints[i].state == states[s]);
 	ws_exposition_head(x, "wsync_push_endpoint_paused", "gauge", "It was left paused.");
 	for (size_t i = 0; i < m->n_endpoints; i++)
 		ws_exposition_uint(x, (const struct ws_label[]){ { "endpoint", m->endpoints[i].url }, { 0 } },
