@@ -83,6 +83,43 @@ nobody_is_left() {
 	done
 }
 
+@test "what is made on the GPU is what the CPU makes, for the hash" {
+	local how lora=$repo/tests/data/lora
+	gpu_endpoint one
+	safetensors made.safetensors a_proj.weight:BF16:300,257 b_proj.weight:BF16:128,256 c_proj.weight:F32:70,30 \
+		h_proj.weight:F16:9,9 norm.weight:BF16:77 >/dev/null
+	/usr/bin/python3 "$repo/tests/cli/numbers.py" tame made.safetensors
+	source=made.safetensors
+	for how in fp8 fp8-tensor; do
+		push --quantize $how --verify hash -v
+		expect_status 0
+		out_has 'verified by hash'
+		err_has 'transform: 6 tensors made on the GPU, 2 on the CPU'
+		push --quantize $how --verify hash -v --transform-on cpu --load-format none
+		expect_status 0
+		err_lacks 'made on the GPU'
+	done
+	source=$lora/bases/dense
+	push --lora "$lora/good/plain" --verify hash -v --load-format none
+	expect_status 0
+	out_has 'verified by hash'
+	grep -q 'transform: [1-9].* made on the GPU, 0 on the CPU' <<<"$err" || explain "expected all on the GPU"
+	nobody_is_left
+}
+
+@test "a number that is none stops a push that made tensors on the GPU" {
+	gpu_endpoint one
+	safetensors made.safetensors a_proj.weight:BF16:30,40 b_proj.weight:BF16:128,256 >/dev/null
+	/usr/bin/python3 "$repo/tests/cli/numbers.py" tame made.safetensors
+	/usr/bin/python3 "$repo/tests/cli/numbers.py" put made.safetensors b_proj.weight 100 7 nan
+	source=made.safetensors
+	push --quantize fp8 --trust-values
+	expect_status 3
+	err_has "tensor 'b_proj.weight' has NaN at row 100, column 7 (made.safetensors)"
+	in_time
+	nobody_is_left
+}
+
 @test "an endpoint is as eager as servers of its lineage" {
 	local lineage
 	for lineage in sglang-2026 xorl; do
