@@ -274,6 +274,8 @@ static void a_source_that_nobody_lends_is_refused(void **state)
 	assert_int_equal(ws_source_open(paths, 1, &s, &err), -1);
 	assert_int_equal(err.code, WS_EUSAGE);
 	assert_non_null(strstr(err.msg, "memory of another process is no source here"));
+	assert_int_equal(ws_source_open_with(&with_memory, (const char *const[]){ "cuda-ipc:" }, 1, &s, &err), -1);
+	assert_string_equal(err.msg, "cuda-ipc: names no manifest");
 	gone = true;
 	assert_int_equal(ws_source_open_with(&with_memory, paths, 1, &s, &err), -1);
 	assert_non_null(strstr(err.msg, "is gone"));
