@@ -142,13 +142,25 @@ uint64_t ws_feed_after(uint64_t place, const struct ws_payload *p)
 	return place + (p->length + WS_FEED_ALIGN - 1) / WS_FEED_ALIGN * WS_FEED_ALIGN;
 }
 
-static int make_room(struct ws_feed *f, struct ws_feed_box *b, struct ws_err *err)
+static uint64_t room_for(const struct ws_feed_box *b)
 {
 	uint64_t wants = 0;
 	for (size_t i = 0; i < b->n_payloads; i++)
 		wants = ws_feed_after(wants, &b->payloads[i]);
+	return wants;
+}
+
+bool ws_feed_grows(const struct ws_feed_box *b)
+{
+	return b->at && room_for(b) > b->capacity;
+}
+
+static int make_room(struct ws_feed *f, struct ws_feed_box *b, struct ws_err *err)
+{
+	uint64_t wants = room_for(b);
 	if (wants <= b->capacity)
 		return 0;
+	wants = wants > f->least ? wants : f->least;
 	ws_gpu_free(f->gpu, b->at);
 	b->at = 0;
 	b->capacity = 0;

@@ -48,6 +48,7 @@ struct ws_feed {
 	struct ws_stream *stream;
 	struct ws_ring *ring;
 	struct ws_feed_desk *desk;          /* NULL: nothing is made here */
+	uint64_t least;                     /* bytes that a box has, so that it is large enough for later buckets */
 	struct ws_feed_box *reading;        /* of which box the ring has something; NULL */
 	struct ws_feed_box boxes[WS_FEED_BOXES];
 };
@@ -77,6 +78,8 @@ struct ws_feed_box *ws_feed_box(struct ws_feed *f, const struct ws_payload *payl
 /* Memory for a free box, enough for its payloads and not its own. */
 void ws_feed_lend(struct ws_feed_box *b, ws_devptr at, uint64_t capacity);
 void ws_feed_drop(struct ws_feed_box *b); /* its payloads, which nobody reads any more; the memory stays */
+/* Must it give its memory back for a larger one? That waits for all that the GPU is at. */
+bool ws_feed_grows(const struct ws_feed_box *b);
 /* Has payload number `loaded` brought next, in whole or not at all. Those behind it are begun. */
 int ws_feed_load(struct ws_feed *f, struct ws_feed_box *b, ws_deadline until, const struct ws_cancel *cancel,
                  struct ws_err *err);

@@ -36,6 +36,7 @@ int push_init_group(struct ws_push *p, struct ws_err *err)
 {
 	if (p->group || p->protocol->groupless)
 		return 0;
+	p->gpu.box = push_largest_box(p);
 	const struct ws_group_opts opts = {
 		.http = p->http,
 		.members = p->members,

@@ -65,16 +65,32 @@ int push_plan_again(struct ws_push *p, const struct ws_push_source *s, struct ws
 	return push_make_plan(p, s, dir, err);
 }
 
-static void tell_memory(const struct ws_push *p, struct ws_ev_plan *ev)
+static void find_largest(const struct ws_push *p, uint64_t *bytes, size_t *payloads)
 {
-	uint64_t bytes = 0;
-	size_t payloads = 1;
+	*bytes = 0;
+	*payloads = 1;
 	for (size_t b = 0; b < p->plan->n_buckets; b++) {
 		const struct ws_plan_bucket *bucket = &p->plan->buckets[b];
-		bytes = bucket->bytes > bytes ? bucket->bytes : bytes;
-		if (p->plan->format != WS_FORMAT_FLATTENED && bucket->n > payloads)
-			payloads = bucket->n;
+		*bytes = bucket->bytes > *bytes ? bucket->bytes : *bytes;
+		if (p->plan->format != WS_FORMAT_FLATTENED && bucket->n > *payloads)
+			*payloads = bucket->n;
 	}
+}
+
+uint64_t push_largest_box(const struct ws_push *p)
+{
+	uint64_t bytes, one, pinned;
+	size_t payloads;
+	find_largest(p, &bytes, &payloads);
+	ws_feed_memory(1, bytes, payloads, &one, &pinned);
+	return one;
+}
+
+static void tell_memory(const struct ws_push *p, struct ws_ev_plan *ev)
+{
+	uint64_t bytes;
+	size_t payloads;
+	find_largest(p, &bytes, &payloads);
 	if (p->transport->memory)
 		p->transport->memory(p->plan->n_buckets, bytes, payloads, &ev->gpu_bytes, &ev->pinned_bytes);
 	for (size_t i = 0; i < p->input.n_sources; i++)

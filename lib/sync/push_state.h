@@ -128,6 +128,8 @@ int push_make_plan(struct ws_push *p, const struct ws_push_source *s, const char
  * be read here. What becomes FP8 is what they keep so, and a bucket is flattened where all understand it. */
 int push_plan_again(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err);
 void push_emit_plan(struct ws_push *p);
+/* The most of a GPU that one of the plan's buckets takes. */
+uint64_t push_largest_box(const struct ws_push *p);
 
 /* push_group.c */
 /* What left may come back as something else, so its endpoints are then asked anew who they are. */

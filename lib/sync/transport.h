@@ -25,6 +25,7 @@ struct ws_transport_gpu {
 	const char *driver; /* libcuda; NULL: as the loader finds it */
 	const char *nccl;   /* libnccl; NULL: where it usually is */
 	int device;
+	uint64_t box;       /* the most that a bucket takes there; 0: not known */
 	bool makes;         /* what is computed is computed there, as far as there are kernels */
 	bool must_make;     /* or it is not opened */
 };

@@ -161,6 +161,7 @@ static int nccl_open(const struct ws_transport_opts *opts, ws_deadline until, st
 	    open_device(n, &opts->gpu, err) || open_marks(n, err) || ws_feed_open(&n->feed, n->gpu, err) ||
 	    open_making(n, err) || ws_nccl_id_new(n->nccl, &n->id, err) || publish(n, err))
 		goto fail;
+	n->feed.least = opts->gpu.box;
 	ws_feed_trace(&n->feed, opts->trace);
 	ws_log(opts->log, 1, "nccl: %s on GPU %d (%s), from %s", ws_nccl_version_text(n->nccl), opts->gpu.device,
 	       ws_gpu_device(n->gpu)->name, ws_nccl_path(n->nccl));
@@ -213,7 +214,8 @@ static int begin_feeding_ahead(struct nccl *n, struct ws_err *err)
 	if (!n->next.payloads)
 		return 0;
 	n->ahead = ws_feed_box(&n->feed, n->next.payloads, n->next.n);
-	return n->ahead ? ws_job_start(&n->loader, feed_ahead, n, err) : 0;
+	/* Giving memory back would wait for the wire, and for ever where a peer has died. */
+	return n->ahead && !ws_feed_grows(n->ahead) ? ws_job_start(&n->loader, feed_ahead, n, err) : 0;
 }
 
 static void end_feeding_ahead(struct nccl *n)

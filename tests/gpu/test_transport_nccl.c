@@ -138,8 +138,11 @@ static int end(void **state)
 
 static int open_it(struct ws_transport **t, struct ws_err *err)
 {
-	const struct ws_transport_opts opts = { .world_size = 3, .host = "127.0.0.1", .store = store, .group = "g",
-		                                .gpu = { on_gpu_library(), nccl_path, 1, makes, must_make } };
+	const struct ws_transport_opts opts = {
+		.world_size = 3, .host = "127.0.0.1", .store = store, .group = "g",
+		.gpu = { .driver = on_gpu_library(), .nccl = nccl_path, .device = 1, .makes = makes,
+		         .must_make = must_make },
+	};
 	return ws_transport_nccl.open(&opts, ws_deadline_in(20 * WS_NS_PER_S), t, err);
 }
 
@@ -321,6 +324,38 @@ static void who_does_not_come_or_does_not_take_ends_at_the_deadline(void **state
 	t->ops->close(t);
 }
 
+/* A driver gives memory back when all is done: so a larger box is had when the wire is still. */
+static void a_box_that_must_grow_waits_for_its_turn(void **state)
+{
+	(void)state;
+	struct ws_transport *t = join();
+	struct ws_err told = WS_ERR_INIT;
+	t->ops->stage(t, buckets[2].payloads, buckets[2].n);
+	ON_GPU(send_one(t, 0, &err));
+	t->ops->stage(t, buckets[1].payloads, buckets[1].n);
+	nccl->hangs(true);
+	const ws_deadline until = ws_deadline_in(WS_NS_PER_S / 5);
+	ON_GPU(t->ops->send_bucket(t, buckets[2].payloads, buckets[2].n, until, &err));
+	assert_int_equal(t->ops->wait(t, &told), -1);
+	assert_int_equal(told.code, WS_ETIMEOUT);
+	assert_string_equal(cuda->mistake(), "");
+	t->ops->stage(t, NULL, 0);
+	t->ops->close(t);
+	/* And then it is had. */
+	nccl->reset();
+	t = join();
+	const size_t order[] = { 0, 2, 1 };
+	for (size_t i = 0; i < 3; i++) {
+		if (i + 1 < 3)
+			t->ops->stage(t, buckets[order[i + 1]].payloads, buckets[order[i + 1]].n);
+		ON_GPU(send_one(t, order[i], &err));
+	}
+	t->ops->close(t);
+	size_t n;
+	const unsigned char *at = nccl->received(&n);
+	assert_true(is_bucket(&at, &buckets[0]) && is_bucket(&at, &buckets[2]) && is_bucket(&at, &buckets[1]));
+}
+
 static void a_peer_that_dies_is_noticed(void **state)
 {
 	(void)state;
@@ -482,6 +517,7 @@ int main(void)
 		IN_ORDER(a_lazy_server_joins_with_the_first_bucket),
 		IN_ORDER(who_never_joins_leaves_us_apart),
 		IN_ORDER(who_does_not_come_or_does_not_take_ends_at_the_deadline),
+		IN_ORDER(a_box_that_must_grow_waits_for_its_turn),
 		IN_ORDER(a_peer_that_dies_is_noticed),
 		IN_ORDER(bytes_that_cannot_be_had_end_the_bucket),
 		IN_ORDER(memory_that_runs_out_is_the_gpus_or_the_hosts),
