@@ -70,6 +70,23 @@ void ws_endpoint_call_free(struct ws_endpoint_call *call)
 	ws_buf_free(&call->http.reply);
 }
 
+int ws_endpoint_take(struct ws_endpoint_call *calls, size_t n, const struct ws_err *why,
+                     ws_endpoint_reader *read, void *ctx, struct ws_err *errs, struct ws_err *err)
+{
+	const struct ws_err *first = why->code ? why : NULL;
+	for (size_t i = 0; i < n; i++) {
+		errs[i] = *why;
+		if (!why->code && read(ctx, calls, i, errs) && !first)
+			first = &errs[i];
+	}
+	for (size_t i = 0; calls && i < n; i++)
+		ws_endpoint_call_free(&calls[i]);
+	free(calls);
+	if (first && err)
+		*err = *first;
+	return first ? -1 : 0;
+}
+
 /* ---- the server's words ---- */
 
 /* Foreign text on one line: runs of blanks and line ends become one blank. */

@@ -55,6 +55,13 @@ int ws_endpoint_tell(struct ws_http *http, const char *const *urls, size_t n, co
                      const struct ws_buf *body, ws_deadline until, const struct ws_cancel *cancel,
                      struct ws_endpoint_answer *answers, struct ws_err *err);
 
+/* Reads the answer of call i to wherever ctx says; errs[0..i) are those before it. -1: *errs[i] is why not. */
+typedef int ws_endpoint_reader(void *ctx, struct ws_endpoint_call *calls, size_t i, struct ws_err *errs);
+/* The end of asking n endpoints the same, however that went: reads their answers, or, where *why is an error,
+ * makes it that of each; and frees the calls (NULL is fine). -1: *err is the first error. */
+int ws_endpoint_take(struct ws_endpoint_call *calls, size_t n, const struct ws_err *why,
+                     ws_endpoint_reader *read, void *ctx, struct ws_err *errs, struct ws_err *err);
+
 /* Frees what the call owns. It must be done or dropped. NULL is fine. */
 void ws_endpoint_call_free(struct ws_endpoint_call *call);
 

@@ -25,21 +25,26 @@ static void write_body(struct ws_buf *body, const char *prompt)
 	ws_jw_end_object(&w);
 }
 
-static int read_cached(struct ws_endpoint_call *call, const char *url, int64_t *cached,
-                       struct ws_err *err)
+struct reading {
+	const char *const *urls;
+	int64_t *cached;
+};
+
+static int read_cached(void *ctx, struct ws_endpoint_call *calls, size_t i, struct ws_err *errs)
 {
+	const struct reading *r = ctx;
 	const struct ws_json *root;
-	if (ws_endpoint_reply(call, &root, NULL, 0, err))
+	if (ws_endpoint_reply(&calls[i], &root, NULL, 0, &errs[i]))
 		return -1;
 	if (ws_json_type(root) == WS_JSON_ARRAY)
 		root = ws_json_first(root);
 	const struct ws_json *number = ws_json_get(ws_json_get(root, "meta_info"), "cached_tokens");
-	if (ws_json_int(number, cached) && *cached >= 0)
+	if (ws_json_int(number, &r->cached[i]) && r->cached[i] >= 0)
 		return 0;
-	*cached = 0;
-	ws_err_set(err, WS_EREFUSED, "POST /generate: the answer does not say how many tokens came from "
+	r->cached[i] = 0;
+	ws_err_set(&errs[i], WS_EREFUSED, "POST /generate: the answer does not say how many tokens came from "
 	           "the cache (meta_info.cached_tokens)");
-	return ws_err_where(err, NULL, url);
+	return ws_err_where(&errs[i], NULL, r->urls[i]);
 }
 
 int ws_endpoint_cached_tokens(struct ws_http *http, const char *const *urls, size_t n,
@@ -47,6 +52,7 @@ int ws_endpoint_cached_tokens(struct ws_http *http, const char *const *urls, siz
                               int64_t *cached, struct ws_err *errs, struct ws_err *err)
 {
 	struct ws_endpoint_call *calls = calloc(n ? n : 1, sizeof *calls);
+	struct reading r = { urls, cached };
 	struct ws_err why = WS_ERR_INIT;
 	struct ws_buf body;
 	ws_buf_init(&body, BODY_MAX);
@@ -55,20 +61,8 @@ int ws_endpoint_cached_tokens(struct ws_http *http, const char *const *urls, siz
 	for (size_t i = 0; !rc && i < n; i++)
 		rc = ws_endpoint_prepare(&calls[i], urls[i], "POST", "/generate", &body, until, &why);
 	if (!rc)
-		rc = ws_endpoint_run(http, calls, n, cancel, &why);
-	for (size_t i = 0; i < n; i++) {
-		errs[i] = why;
-		if (why.code || !read_cached(&calls[i], urls[i], &cached[i], &errs[i]))
-			continue;
-		if (!rc && err)
-			*err = errs[i];
-		rc = -1;
-	}
-	if (why.code && err)
-		*err = why;
-	for (size_t i = 0; calls && i < n; i++)
-		ws_endpoint_call_free(&calls[i]);
-	free(calls);
+		ws_endpoint_run(http, calls, n, cancel, &why);
+	rc = ws_endpoint_take(calls, n, &why, read_cached, &r, errs, err);
 	ws_buf_free(&body);
 	return rc;
 }

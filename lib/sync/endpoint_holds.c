@@ -69,7 +69,6 @@ static int read_list(struct ws_endpoint_call *call, const char *url, struct ws_w
                      struct ws_err *err)
 {
 	const struct ws_json *root;
-	*err = (struct ws_err)WS_ERR_INIT;
 	if (ws_endpoint_reply(call, &root, NULL, 0, err) ||
 	    ws_endpoint_decode_weights(root, out, err))
 		return ws_err_where(err, NULL, url);
@@ -94,6 +93,20 @@ static void share_list(struct ws_weight_list *outs, const struct ws_err *errs, s
 	}
 }
 
+struct listing {
+	const char *const *urls;
+	struct ws_weight_list *outs;
+};
+
+static int read_or_share_list(void *ctx, struct ws_endpoint_call *calls, size_t i, struct ws_err *errs)
+{
+	const struct listing *l = ctx;
+	if (read_list(&calls[i], l->urls[i], &l->outs[i], &errs[i]))
+		return -1;
+	share_list(l->outs, errs, i);
+	return 0;
+}
+
 int ws_endpoint_list_all(struct ws_http *http, const char *const *urls, size_t n,
                          const char *prefix, unsigned rank, ws_deadline until,
                          const struct ws_cancel *cancel, struct ws_weight_list *outs,
@@ -101,33 +114,22 @@ int ws_endpoint_list_all(struct ws_http *http, const char *const *urls, size_t n
 {
 	struct ws_endpoint_call *calls = calloc(n ? n : 1, sizeof *calls);
 	struct ws_err why = WS_ERR_INIT;
-	const struct ws_err *first = NULL;
+	struct listing l = { urls, outs };
 	struct ws_buf body;
 	char path[WS_PATH_MAX];
 	ws_buf_init(&body, 2 * WS_PATH_MAX);
 	int rc = calls ? 0 : ws_err_set(&why, WS_ESYSTEM, "out of memory");
+	for (size_t i = 0; i < n; i++)
+		outs[i] = (struct ws_weight_list){ 0 };
 	if (!rc)
 		rc = list_path(path, sizeof path, prefix, rank, &why);
 	if (!rc)
 		rc = list_body(&body, prefix, rank, &why);
 	if (!rc)
-		rc = ask_lists(http, calls, urls, n, path, &body, until, cancel, &why);
-	for (size_t i = 0; i < n; i++) {
-		outs[i] = (struct ws_weight_list){ 0 };
-		if (rc)
-			errs[i] = why;
-		else if (read_list(&calls[i], urls[i], &outs[i], &errs[i]) == 0)
-			share_list(outs, errs, i);
-		if (errs[i].code && !first)
-			first = &errs[i];
-	}
-	for (size_t i = 0; calls && i < n; i++)
-		ws_endpoint_call_free(&calls[i]);
-	free(calls);
+		ask_lists(http, calls, urls, n, path, &body, until, cancel, &why);
+	rc = ws_endpoint_take(calls, n, &why, read_or_share_list, &l, errs, err);
 	ws_buf_free(&body);
-	if (first && err)
-		*err = *first;
-	return first ? -1 : 0;
+	return rc;
 }
 
 int ws_endpoint_list_weights(struct ws_http *http, const char *url, const char *prefix,
@@ -167,14 +169,18 @@ static int read_checksums(struct ws_endpoint_call *call, const char *url, struct
 	return 0;
 }
 
-static int read_or_share_checksums(struct ws_endpoint_call *calls, size_t i, const char *url,
-                                   struct ws_checksums *outs, struct ws_err *errs)
+struct summing {
+	const char *const *urls;
+	struct ws_checksums *outs;
+};
+
+static int read_or_share_checksums(void *ctx, struct ws_endpoint_call *calls, size_t i, struct ws_err *errs)
 {
+	const struct summing *x = ctx;
 	const size_t same = find_same(calls, errs, i);
-	errs[i] = (struct ws_err)WS_ERR_INIT;
-	if (same < i && ws_checksums_share(&outs[same], &outs[i]) == 0)
+	if (same < i && ws_checksums_share(&x->outs[same], &x->outs[i]) == 0)
 		return 0;
-	return read_checksums(&calls[i], url, &outs[i], &errs[i]);
+	return read_checksums(&calls[i], x->urls[i], &x->outs[i], &errs[i]);
 }
 
 int ws_endpoint_checksums(struct ws_http *http, const char *const *urls, size_t n,
@@ -182,7 +188,7 @@ int ws_endpoint_checksums(struct ws_http *http, const char *const *urls, size_t 
                           struct ws_checksums *outs, struct ws_err *errs, struct ws_err *err)
 {
 	struct ws_buf body;
-	const struct ws_err *first = NULL;
+	struct summing x = { urls, outs };
 	struct ws_endpoint_call *calls = calloc(n ? n : 1, sizeof *calls);
 	ws_buf_init(&body, 0);
 	ws_buf_puts(&body, "{\"action\":\"checksum\"}");
@@ -195,22 +201,10 @@ int ws_endpoint_checksums(struct ws_http *http, const char *const *urls, size_t 
 		rc = ws_endpoint_prepare(&calls[i], urls[i], "POST", "/weights_checker", &body,
 		                         until, &why);
 	if (!rc)
-		rc = ws_endpoint_run(http, calls, n, cancel, &why);
-	for (size_t i = 0; i < n; i++) {
-		if (rc)
-			errs[i] = why;
-		else if (read_or_share_checksums(calls, i, urls[i], outs, errs) && !first)
-			first = &errs[i];
-	}
-	if (rc)
-		first = &why;
-	for (size_t i = 0; calls && i < n; i++)
-		ws_endpoint_call_free(&calls[i]);
-	free(calls);
+		ws_endpoint_run(http, calls, n, cancel, &why);
+	rc = ws_endpoint_take(calls, n, &why, read_or_share_checksums, &x, errs, err);
 	ws_buf_free(&body);
-	if (first && err)
-		*err = *first;
-	return rc || first ? -1 : 0;
+	return rc;
 }
 
 /* ---- names of checksums ---- */

@@ -23,17 +23,22 @@ static int ask(struct ws_http *http, struct ws_endpoint_call *calls, const char 
 	return ws_endpoint_run(http, calls, n, cancel, err);
 }
 
-static int read_settings(struct ws_endpoint_call *call, const char *url, struct ws_settings *out,
-                         struct ws_err *err)
+struct reading {
+	const char *const *urls;
+	struct ws_settings *outs;
+};
+
+static int read_settings(void *ctx, struct ws_endpoint_call *calls, size_t i, struct ws_err *errs)
 {
+	const struct reading *r = ctx;
 	const struct ws_json *root;
-	if (ws_endpoint_reply(call, &root, NULL, 0, err))
+	if (ws_endpoint_reply(&calls[i], &root, NULL, 0, &errs[i]))
 		return -1;
 	if (ws_json_type(root) != WS_JSON_OBJECT)
-		ws_err_set(err, WS_EREFUSED, "GET /server_info: the answer is no JSON object");
-	else if (!ws_settings_take(out, root, false, "/server_info", err))
+		ws_err_set(&errs[i], WS_EREFUSED, "GET /server_info: the answer is no JSON object");
+	else if (!ws_settings_take(&r->outs[i], root, false, "/server_info", &errs[i]))
 		return 0;
-	return ws_err_where(err, NULL, url);
+	return ws_err_where(&errs[i], NULL, r->urls[i]);
 }
 
 int ws_endpoint_settings(struct ws_http *http, const char *const *urls, size_t n, ws_deadline until,
@@ -41,22 +46,13 @@ int ws_endpoint_settings(struct ws_http *http, const char *const *urls, size_t n
                          struct ws_err *errs, struct ws_err *err)
 {
 	struct ws_endpoint_call *calls = calloc(n ? n : 1, sizeof *calls);
+	struct reading r = { urls, outs };
 	struct ws_err why = WS_ERR_INIT;
-	int rc = calls ? ask(http, calls, urls, n, until, cancel, &why)
-	               : ws_err_set(&why, WS_ESYSTEM, "out of memory");
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < n; i++)
 		outs[i] = (struct ws_settings){ 0 };
-		errs[i] = why;
-		if (why.code || !read_settings(&calls[i], urls[i], &outs[i], &errs[i]))
-			continue;
-		if (!rc && err)
-			*err = errs[i];
-		rc = -1;
-	}
-	if (why.code && err)
-		*err = why;
-	for (size_t i = 0; calls && i < n; i++)
-		ws_endpoint_call_free(&calls[i]);
-	free(calls);
-	return rc;
+	if (!calls)
+		ws_err_set(&why, WS_ESYSTEM, "out of memory");
+	else
+		ask(http, calls, urls, n, until, cancel, &why);
+	return ws_endpoint_take(calls, n, &why, read_settings, &r, errs, err);
 }

@@ -210,18 +210,23 @@ static int write_request(struct ws_buf *body, const char *name, uint64_t rows, s
 	return ws_buf_check(body, "get_weights_by_name", err);
 }
 
-static int read_values(struct ws_endpoint_call *call, const char *url, size_t most,
-                       struct ws_values *out, struct ws_err *err)
+struct reading {
+	const char *const *urls;
+	size_t most;
+	struct ws_values *outs;
+};
+
+static int read_values(void *ctx, struct ws_endpoint_call *calls, size_t i, struct ws_err *errs)
 {
-	const struct ws_http_call *http = &call->http;
-	*err = (struct ws_err)WS_ERR_INIT;
+	const struct reading *r = ctx;
+	const struct ws_http_call *http = &calls[i].http;
 	const bool yes = !http->err.code && http->status == 200 && http->reply.len &&
 	                 http->reply.data[0] != '{';
-	if (!yes && ws_endpoint_reply(call, NULL, NULL, 0, err))
+	if (!yes && ws_endpoint_reply(&calls[i], NULL, NULL, 0, &errs[i]))
 		return -1;
-	if (ws_endpoint_decode_values(http->reply.data ? http->reply.data : "", http->reply.len, most,
-	                              out, err))
-		return ws_err_where(err, NULL, url);
+	if (ws_endpoint_decode_values(http->reply.data ? http->reply.data : "", http->reply.len, r->most,
+	                              &r->outs[i], &errs[i]))
+		return ws_err_where(&errs[i], NULL, r->urls[i]);
 	return 0;
 }
 
@@ -232,7 +237,7 @@ int ws_endpoint_get_weights(struct ws_http *http, const char *const *urls, size_
 {
 	struct ws_buf body;
 	struct ws_err why = WS_ERR_INIT;
-	const struct ws_err *first = NULL;
+	struct reading r = { urls, most, outs };
 	struct ws_endpoint_call *calls = calloc(n ? n : 1, sizeof *calls);
 	ws_buf_init(&body, 0);
 	int rc = calls ? write_request(&body, name, rows, &why)
@@ -242,20 +247,8 @@ int ws_endpoint_get_weights(struct ws_http *http, const char *const *urls, size_
 	for (size_t i = 0; !rc && i < n; i++)
 		rc = ws_endpoint_prepare(&calls[i], urls[i], "POST", route, &body, until, &why);
 	if (!rc)
-		rc = ws_endpoint_run(http, calls, n, cancel, &why);
-	for (size_t i = 0; i < n; i++) {
-		if (rc)
-			errs[i] = why;
-		else if (read_values(&calls[i], urls[i], most, &outs[i], &errs[i]) && !first)
-			first = &errs[i];
-	}
-	if (rc)
-		first = &why;
-	for (size_t i = 0; calls && i < n; i++)
-		ws_endpoint_call_free(&calls[i]);
-	free(calls);
+		ws_endpoint_run(http, calls, n, cancel, &why);
+	rc = ws_endpoint_take(calls, n, &why, read_values, &r, errs, err);
 	ws_buf_free(&body);
-	if (first && err)
-		*err = *first;
-	return first ? -1 : 0;
+	return rc;
 }
