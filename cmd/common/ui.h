@@ -72,6 +72,8 @@ struct ws_jw *ui_end_open(struct ui *ui, const struct ws_err *err);
 void ui_end(struct ui *ui, const struct ws_err *err);
 /* The outcome of a check of names, as member "names" of the object that is open. */
 void ui_json_audit(struct ws_jw *w, const struct ws_audit *a);
+/* A text, or null where it is "" or NULL. */
+void ui_json_text(struct ws_jw *w, const char *key, const char *text);
 /* Dimensions as a JSON array, and as "[151936, 1024]" into dst. */
 void ui_json_shape(struct ws_jw *w, const char *key, unsigned n_dims, const int64_t *dims);
 char *ui_shape(char *dst, size_t n, unsigned n_dims, const int64_t *dims);

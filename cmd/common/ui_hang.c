@@ -67,17 +67,12 @@ void ui_hang(struct ui *ui, const struct ws_hang *h)
 
 /* ---- for programs ---- */
 
-static void put_text(struct ws_jw *w, const char *key, const char *text)
-{
-	ws_jw_str(w, key, text && *text ? text : NULL);
-}
-
 static void put_endpoint(struct ws_jw *w, const struct ws_hang_endpoint *e)
 {
 	ws_jw_object(w, NULL);
 	ws_jw_str(w, "url", e->url);
 	ws_jw_uint(w, "ranks", e->n_ranks);
-	put_text(w, "request", e->route);
+	ui_json_text(w, "request", e->route);
 	ws_jw_str(w, "state", ws_hang_request_name(e->request));
 	ws_jw_int(w, "status", e->status);
 	ws_jw_int(w, "ns", e->request_ns);
@@ -97,8 +92,8 @@ static void put_rank(struct ws_jw *w, const struct ws_hang *h, size_t i)
 	ws_jw_str(w, "url", h->endpoints[r->endpoint].url);
 	ws_jw_uint(w, "endpoint_rank", i + 1 - h->endpoints[r->endpoint].rank_offset);
 	ws_jw_str(w, "store", ws_hang_store_name(r->store));
-	put_text(w, "address", r->address);
-	put_text(w, "waits_for", r->waits_for);
+	ui_json_text(w, "address", r->address);
+	ui_json_text(w, "waits_for", r->waits_for);
 	ws_jw_str(w, "data_plane", ws_hang_link_name(r->link));
 	ws_jw_uint(w, "due_bytes", r->due);
 	ws_jw_uint(w, "taken_bytes", r->taken);
@@ -112,7 +107,7 @@ static void put_peer(struct ws_jw *w, const struct ws_hang_peer *p)
 	ws_jw_bool(w, "joined", p->joined);
 	ws_jw_bool(w, "connected", p->connected);
 	ws_jw_bool(w, "foreign", p->foreign);
-	put_text(w, "waits_for", p->waits_for);
+	ui_json_text(w, "waits_for", p->waits_for);
 	ws_jw_end_object(w);
 }
 
@@ -148,7 +143,7 @@ void ui_json_hang(struct ui *ui, const struct ws_hang *h)
 	struct ws_jw *w = ui_line(ui, "hang");
 	ws_jw_str(w, "phase", ws_phase_name(h->phase));
 	ws_jw_bool(w, "cancelled", h->end == WS_HANG_CANCELLED);
-	put_text(w, "what", h->what);
+	ui_json_text(w, "what", h->what);
 	ws_jw_int(w, "ns", h->waited_ns);
 	ws_jw_int(w, "limit_ns", h->limit_ns);
 	ws_jw_str(w, "option", h->option);

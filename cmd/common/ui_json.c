@@ -93,9 +93,9 @@ void ui_end(struct ui *ui, const struct ws_err *err)
 
 /* ---- events ---- */
 
-static void put_text(struct ws_jw *w, const char *key, const char *value)
+void ui_json_text(struct ws_jw *w, const char *key, const char *text)
 {
-	ws_jw_str(w, key, value && *value ? value : NULL);
+	ws_jw_str(w, key, text && *text ? text : NULL);
 }
 
 void ui_json_shape(struct ws_jw *w, const char *key, unsigned n_dims, const int64_t *dims)
@@ -142,9 +142,9 @@ static void put_endpoint(struct ws_jw *w, const struct ws_ev_endpoint *e)
 	ws_jw_bool(w, "ok", e->ok);
 	ws_jw_uint(w, "rank_offset", e->rank_offset);
 	ws_jw_uint(w, "ranks", e->ranks);
-	put_text(w, "version", e->version);
-	put_text(w, "weight_version", e->weight_version);
-	put_text(w, "message", e->message);
+	ui_json_text(w, "version", e->version);
+	ui_json_text(w, "weight_version", e->weight_version);
+	ui_json_text(w, "message", e->message);
 	ws_jw_int(w, "ns", e->ns);
 }
 
@@ -172,7 +172,7 @@ static void put_tensor(struct ws_jw *w, const struct ws_ev_tensor *t)
 
 static void put_mismatch(struct ws_jw *w, const struct ws_ev_mismatch *m)
 {
-	put_text(w, "url", m->url);
+	ui_json_text(w, "url", m->url);
 	if (m->rank >= 0)
 		ws_jw_int(w, "rank", m->rank);
 	else
@@ -190,7 +190,7 @@ static void put_endpoint_result(struct ws_jw *w, const struct ws_ev_endpoint_res
 	ws_jw_bool(w, "ok", e->ok);
 	ws_jw_str(w, "state", ws_endpoint_state_name(e->state));
 	ws_jw_bool(w, "paused", e->paused);
-	put_text(w, "message", e->message);
+	ui_json_text(w, "message", e->message);
 	if (e->proved) {
 		ws_jw_int(w, "cached_before", e->cached_before);
 		ws_jw_int(w, "cached_after", e->cached_after);
@@ -208,7 +208,7 @@ static void put_transform(struct ws_jw *w, const struct ws_transform_report *t)
 	ws_jw_uint(w, "replaced", t->replaced);
 	ws_jw_uint(w, "left_over", t->left_over);
 	ws_jw_double(w, "largest_change", t->largest_change);
-	put_text(w, "largest_name", t->largest_name);
+	ui_json_text(w, "largest_name", t->largest_name);
 	ws_jw_uint(w, "scratch_bytes", t->peak);
 	ws_jw_end_object(w);
 }
@@ -297,7 +297,7 @@ void ui_json_event(struct ui *ui, const struct ws_event *ev)
 		break;
 	case WS_EV_WARNING: {
 		struct ws_jw *w = ui_line(ui, "warning");
-		put_text(w, "url", ev->warning.url);
+		ui_json_text(w, "url", ev->warning.url);
 		ws_jw_str(w, "message", ev->warning.message);
 		break;
 	}

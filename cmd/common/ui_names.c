@@ -105,22 +105,17 @@ void ui_text_names(struct ui *ui, const struct ws_ev_names *n)
 
 /* ---- JSON ---- */
 
-static void put_text(struct ws_jw *w, const char *key, const char *text)
-{
-	ws_jw_str(w, key, *text ? text : NULL);
-}
-
 static void put_finding(struct ws_jw *w, const struct ws_ev_names *n, const struct ws_finding *f)
 {
-	put_text(w, "url", n->url);
+	ui_json_text(w, "url", n->url);
 	ws_jw_str(w, "name", f->name);
 	ws_jw_str(w, "kind", ws_verdict_name(f->verdict));
 	ws_jw_str(w, "severity", ws_severity_name(f->severity));
 	ws_jw_str(w, "reason", f->reason);
-	put_text(w, "param", f->param);
-	put_text(w, "near", f->near);
-	put_text(w, "rule", f->rule);
-	put_text(w, "remedy", n->audit->found.groups[f->group].remedy);
+	ui_json_text(w, "param", f->param);
+	ui_json_text(w, "near", f->near);
+	ui_json_text(w, "rule", f->rule);
+	ui_json_text(w, "remedy", n->audit->found.groups[f->group].remedy);
 	ws_jw_uint(w, "group", f->group);
 }
 
@@ -138,9 +133,9 @@ void ui_json_audit(struct ws_jw *w, const struct ws_audit *a)
 	const struct ws_findings *f = &a->found;
 	ws_jw_object(w, "names");
 	ws_jw_bool(w, "checked", a->checked);
-	put_text(w, "why", a->why);
-	put_text(w, "against", a->against);
-	put_text(w, "family", a->family);
+	ui_json_text(w, "why", a->why);
+	ui_json_text(w, "against", a->against);
+	ui_json_text(w, "family", a->family);
 	ws_jw_uint(w, "sent", f->sent);
 	ws_jw_uint(w, "params", f->params);
 	ws_jw_uint(w, "parts", f->parts);
