@@ -84,6 +84,9 @@ lines = [json.loads(l) for l in sys.stdin]
 print(eval(sys.argv[1]))' "$1" <<<"$out"
 }
 
+# expect_json FILTER TEXT: what `json FILTER` prints.
+expect_json() { local got; got=$(json "$1"); [ "$got" = "$2" ] || explain "expected $1 = $2, got $got"; }
+
 # A TCP port that nobody listens on.
 free_port() {
 	/usr/bin/python3 -c 'import socket
@@ -134,6 +137,27 @@ llama() {
 		printf '%s\n' model.norm.weight:BF16:64 lm_head.weight:BF16:128,64
 	} | sed -E "${2:-}" >"$dir.names"
 	xargs -a "$dir.names" -d '\n' /usr/bin/python3 "$repo/tests/peers/mkst.py" "$dir/model.safetensors"
+}
+
+# likely_model FAMILY: a small checkpoint in m/ whose numbers are all of a likely size.
+likely_model() {
+	/usr/bin/python3 "$repo/tests/cli/small_model.py" "$1" m
+	/usr/bin/python3 -c 'import struct
+with open("m/model.safetensors", "r+b") as f:
+	data = bytearray(f.read())
+	begin = 8 + struct.unpack_from("<Q", data)[0]
+	for i in range(begin + 1, len(data), 2):
+		data[i] = 0x3c | data[i] & 3
+	f.seek(0); f.write(data)'
+}
+
+# holds URL...: every number of every tensor is that of m/.
+holds() {
+	local url
+	for url in "$@"; do
+		try wsync-verify weights m -e "$url" --samples 1000
+		expect_status 0
+	done
 }
 
 # canned NAME PATH=STATUS:TEXT...: a server with canned answers; sets $url. Its requests: NAME.out.

@@ -3,28 +3,6 @@
 # wsync-push by every protocol into endpoints with the routes of each lineage.
 load helpers
 
-# model FAMILY: a small checkpoint in m/ whose numbers are all of a likely size.
-model() {
-	/usr/bin/python3 "$repo/tests/cli/small_model.py" "$1" m
-	/usr/bin/python3 -c 'import struct
-with open("m/model.safetensors", "r+b") as f:
-	data = bytearray(f.read())
-	begin = 8 + struct.unpack_from("<Q", data)[0]
-	for i in range(begin + 1, len(data), 2):
-		data[i] = 0x3c | data[i] & 3
-	f.seek(0); f.write(data)'
-}
-
-# holds URL...: every number of every tensor is that of m/.
-holds() {
-	local url
-	for url in "$@"; do
-		try wsync-verify weights m -e "$url" --samples 1000
-		expect_status 0
-	done
-}
-
-expect_json() { local got; got=$(json "$1"); [ "$got" = "$2" ] || explain "expected $1 = $2, got $got"; }
 protocol='[l["protocol"] for l in lines if l["type"] == "plan"]'
 
 # steps URL WORD...: what was asked of the endpoint under these words, in order.
@@ -42,7 +20,7 @@ expect_steps() {
 }
 
 @test "auto chooses what a server takes" {
-	model qwen3
+	likely_model qwen3
 	for pair in sglang-0.5:update sglang-2026:update xorl-legacy:update xorl:update session:session slime:update; do
 		endpoint "${pair%:*}" --lineage "${pair%:*}" --model m --tp 2
 		try wsync-push m -e "$url" --json
@@ -53,7 +31,7 @@ expect_steps() {
 }
 
 @test "two-phase: a pair of requests for each bucket, the flush and the version with the last" {
-	model qwen3
+	likely_model qwen3
 	for lineage in xorl-legacy xorl; do
 		endpoint $lineage --lineage $lineage --model m --tp 2
 		try wsync-push m -e "$url" --protocol two-phase --bucket-size 512KiB --weight-version 9 --json
@@ -69,7 +47,7 @@ expect_steps() {
 }
 
 @test "two-phase: a whole update is prepared once, and its need of memory said" {
-	model qwen3
+	likely_model qwen3
 	endpoint a --lineage xorl-legacy --model m --tp 1
 	urls=("$url")
 	endpoint b --lineage xorl --model m --tp 2
@@ -84,7 +62,7 @@ expect_steps() {
 }
 
 @test "receive: one request for all of it, and the version afterwards" {
-	model qwen3
+	likely_model qwen3
 	endpoint a --lineage xorl-legacy --model m --tp 2
 	try wsync-push m -e "$url" --protocol receive --bucket-size 512KiB --weight-version 4 --json
 	expect_status 0
@@ -94,7 +72,7 @@ expect_steps() {
 }
 
 @test "sessions are begun and ended, and the version set when they are" {
-	model qwen3
+	likely_model qwen3
 	endpoint a --lineage session --model m --tp 2
 	try wsync-push m -e "$url" --weight-version 4
 	expect_status 0
@@ -107,7 +85,7 @@ expect_steps() {
 }
 
 @test "a session that fails in its middle is ended" {
-	model qwen3
+	likely_model qwen3
 	endpoint a --lineage session --model m --tp 1 --fault refuse:update_weights_from_distributed:2
 	try wsync-push m -e "$url" --bucket-size 512KiB
 	expect_status 5
@@ -119,7 +97,7 @@ expect_steps() {
 }
 
 @test "ep-scatter: each rank is sent its own parameters, of several servers at once" {
-	model qwen3_moe
+	likely_model qwen3_moe
 	for sizes in "1" "2" "4 --ep 2"; do
 		endpoint "tp${sizes// /}" --lineage xorl-legacy --model m --tp $sizes
 		urls+=("$url")
@@ -138,13 +116,13 @@ expect_steps() {
 }
 
 @test "ep-scatter sends no half of a parameter, and nothing to who computes others from it" {
-	model qwen3_moe
+	likely_model qwen3_moe
 	endpoint a --lineage xorl-legacy --model m --tp 2
 	try wsync-push m -e "$url" --protocol ep-scatter --exclude '*k_proj*'
 	expect_status 5
 	err_has "goes as a whole"
 	expect_steps "" "$url" pause scatter
-	model deepseek_v3
+	likely_model deepseek_v3
 	endpoint b --lineage xorl-legacy --model m --tp 2
 	try wsync-push m -e "$url" --protocol ep-scatter
 	expect_status 5
@@ -152,7 +130,7 @@ expect_steps() {
 }
 
 @test "who does not take a protocol is named before anybody is paused" {
-	model qwen3
+	likely_model qwen3
 	endpoint a --lineage xorl --model m
 	first=$url
 	endpoint b --lineage sglang-2026 --model m
@@ -168,7 +146,7 @@ expect_steps() {
 }
 
 @test "servers of several kinds are served together where one protocol suits all" {
-	model qwen3
+	likely_model qwen3
 	endpoint a --lineage session --model m
 	urls=("$url")
 	endpoint b --lineage xorl --model m --tp 2
@@ -181,7 +159,7 @@ expect_steps() {
 }
 
 @test "checksums that nobody reports are not waited for" {
-	model qwen3
+	likely_model qwen3
 	endpoint a --lineage xorl-legacy --model m
 	try wsync-push m -e "$url" --verify hash
 	expect_status 5
@@ -198,7 +176,7 @@ part() {
 }
 
 @test "several senders take turns, and the last flushes and says the version" {
-	model qwen3
+	likely_model qwen3
 	endpoint a --lineage sglang-2026 --model m --tp 2
 	part 1 '*layers.0.*' & p1=$!
 	part 3 'model.norm.weight' '*embed*' & p3=$!
@@ -218,7 +196,7 @@ part() {
 }
 
 @test "a sender that failed had no turn, and one that comes again begins a round" {
-	model qwen3
+	likely_model qwen3
 	endpoint a --model m --fault refuse:update_weights_from_distributed:1
 	! part 1 '*layers.0.*' || explain "it should fail"
 	[ ! -e turns.round ] || explain "it counts"
@@ -228,7 +206,7 @@ part() {
 }
 
 @test "senders without a lock, or of no number, are a usage error" {
-	model qwen3
+	likely_model qwen3
 	try wsync-push m -e localhost:1 --sender 1/2
 	expect_status 2
 	err_has "--lock FILE"
@@ -239,7 +217,7 @@ part() {
 }
 
 @test "a turn that does not come is told with who has it" {
-	model qwen3
+	likely_model qwen3
 	exec 7>turns
 	flock 7
 	try wsync-push m -e localhost:1 --sender 1/2 --lock turns --lock-wait 200ms
@@ -249,7 +227,7 @@ part() {
 }
 
 @test "a wait for another push is told after 10 s, for a turn and for an endpoint" {
-	model qwen3
+	likely_model qwen3
 	mkdir -p "$XDG_STATE_HOME/wsync/locks"
 	exec 7>turns 8>"$XDG_STATE_HOME/wsync/locks/localhost:1.lock"
 	flock 7
@@ -277,7 +255,7 @@ two() {
 }
 
 @test "two-phase: who refuses to prepare leaves the others as they were, and ready for the next" {
-	model qwen3
+	likely_model qwen3
 	two xorl-legacy refuse:prepare_weights_update:1
 	try wsync-push m -e "$a" -e "$b" --protocol two-phase --json
 	expect_status 5
@@ -289,7 +267,7 @@ two() {
 }
 
 @test "two-phase: a completion that is refused once is asked for again, and says what came of it" {
-	model qwen3
+	likely_model qwen3
 	two xorl-legacy refuse:complete_weights_update:1
 	try wsync-push m -e "$a" -e "$b" --protocol two-phase --json
 	expect_status 5
@@ -298,7 +276,7 @@ two() {
 }
 
 @test "receive: when one of two goes, the other keeps all of its old weights" {
-	model qwen3
+	likely_model qwen3
 	two xorl-legacy drop:receive_weights:1
 	try wsync-push m -e "$a" -e "$b" --protocol receive --bucket-size 512KiB --json
 	[ "$status" = 6 ] || [ "$status" = 5 ] || explain "expected status 5 or 6"
@@ -309,7 +287,7 @@ two() {
 }
 
 @test "ep-scatter: a server that dies of the request leaves nobody paused" {
-	model qwen3_moe
+	likely_model qwen3_moe
 	two xorl-legacy die:receive_weights_ep_scatter:1
 	try wsync-push m -e "$a" -e "$b" --protocol ep-scatter --json
 	[ "$status" != 0 ] || explain "it cannot succeed"
@@ -320,7 +298,7 @@ two() {
 }
 
 @test "a session that cannot be ended in time is no success where it was not" {
-	model qwen3
+	likely_model qwen3
 	two session hang:end_weight_update:1
 	try wsync-push m -e "$a" -e "$b" --bucket-timeout 1s --json
 	[ "$status" = 10 ] || [ "$status" = 9 ] || explain "expected status 9 or 10"

@@ -3,30 +3,7 @@
 # Several senders of one group: each sends what it has, the first speaks with the endpoints.
 load helpers
 
-# model: a small MoE checkpoint in m/ whose numbers are all of a likely size.
-model() {
-	/usr/bin/python3 "$repo/tests/cli/small_model.py" qwen3_moe m
-	/usr/bin/python3 -c 'import struct
-with open("m/model.safetensors", "r+b") as f:
-	data = bytearray(f.read())
-	begin = 8 + struct.unpack_from("<Q", data)[0]
-	for i in range(begin + 1, len(data), 2):
-		data[i] = 0x3c | data[i] & 3
-	f.seek(0); f.write(data)'
-}
-
 split() { /usr/bin/python3 "$repo/tests/cli/split_model.py" "$@"; }
-
-# holds URL...: every number of every tensor is that of m/.
-holds() {
-	local url
-	for url in "$@"; do
-		try wsync-verify weights m -e "$url" --samples 1000
-		expect_status 0
-	done
-}
-
-expect_json() { local got; got=$(json "$1"); [ "$got" = "$2" ] || explain "expected $1 = $2, got $got"; }
 
 # sends I/N SOURCE OPTION...: that sender, in the background. Its output: I.out and I.err.
 sends() {
@@ -57,7 +34,7 @@ ended() {
 prepare() { port=$(free_port); }
 
 @test "several senders, each with the experts it trained, into servers of several sizes" {
-	model
+	likely_model qwen3_moe
 	for sizes in 1 2 "4 --ep 1"; do
 		endpoint "tp${sizes// /}" --lineage xorl-legacy --model m --tp $sizes
 		urls+=("$url")
@@ -82,7 +59,7 @@ prepare() { port=$(free_port); }
 }
 
 @test "senders that all have everything divide it among them" {
-	model
+	likely_model qwen3_moe
 	endpoint a --lineage xorl-legacy --model m --tp 4 --ep 2
 	for n in 2 3; do
 		pids=()
@@ -100,7 +77,7 @@ assert max(s) < 1.6 * min(s), s'
 }
 
 @test "what a sender that is not the first says" {
-	model
+	likely_model qwen3_moe
 	endpoint a --lineage xorl-legacy --model m --tp 2
 	split m 2 r
 	sends 2/2 r2 -v
@@ -113,7 +90,7 @@ assert max(s) < 1.6 * min(s), s'
 }
 
 @test "what no sender has, or two have otherwise, is refused before anybody is paused" {
-	model
+	likely_model qwen3_moe
 	endpoint a --lineage xorl-legacy --model m --tp 2
 	split m 2 r
 	sends 2/2 r2 --exclude '*experts.7.up_proj*'
@@ -136,7 +113,7 @@ assert max(s) < 1.6 * min(s), s'
 }
 
 @test "a sender that does not come is named, and the others end" {
-	model
+	likely_model qwen3_moe
 	split m 4 r
 	endpoint a --lineage xorl-legacy --model m --tp 2
 	sends 2/4 r2
@@ -152,7 +129,7 @@ assert max(s) < 1.6 * min(s), s'
 }
 
 @test "a sender that dies ends all of them, and nobody stays paused" {
-	model
+	likely_model qwen3_moe
 	split m 3 r
 	endpoint a --lineage xorl-legacy --model m --tp 2
 	sends 2/3 r2
@@ -184,7 +161,7 @@ child_of() { cat "/proc/$1/task/$1/children"; }
 # Two senders, the endpoint answers the pause after two seconds: in $leader and $other, both of them children
 # of what counts their time.
 until_paused() {
-	model
+	likely_model qwen3_moe
 	split m 2 r
 	endpoint a --lineage xorl-legacy --model m --tp 2 --fault slow:pause_generation:1
 	sends 2/2 r2 --init-timeout 4s --bucket-timeout 10s
@@ -217,7 +194,7 @@ until_paused() {
 }
 
 @test "what only another sender has, and no server, is warned about" {
-	model
+	likely_model qwen3_moe
 	split m 2 r
 	/usr/bin/python3 - "$repo/tests/cli" <<-'END'
 		import sys
@@ -260,7 +237,7 @@ until_paused() {
 }
 
 @test "an endpoint that refuses or dies ends all senders, and they may come again" {
-	model
+	likely_model qwen3_moe
 	split m 2 r
 	endpoint a --lineage xorl-legacy --model m --tp 2 --fault refuse:receive_weights_ep_scatter:1
 	sends 2/2 r2 --bucket-timeout 10s
@@ -282,7 +259,7 @@ until_paused() {
 }
 
 @test "a dry run of all of them says what each would send" {
-	model
+	likely_model qwen3_moe
 	split m 2 r
 	endpoint a --lineage xorl-legacy --model m --tp 2
 	sends 2/2 r2 --dry-run
@@ -298,7 +275,7 @@ until_paused() {
 }
 
 @test "push after push by --stdin" {
-	model
+	likely_model qwen3_moe
 	split m 2 r
 	endpoint a --lineage xorl-legacy --model m --tp 2
 	for i in 1 2; do for k in 1 2 3 4 5; do printf 'r%s\tv%s\n' "$i" "$k"; done >lines$i; done
@@ -317,7 +294,7 @@ until_paused() {
 }
 
 @test "senders of one group need a place to meet" {
-	model
+	likely_model qwen3_moe
 	try wsync-push m -e localhost:1 --sender 1/2 --protocol ep-scatter
 	expect_status 2
 	err_has "the senders meet at the first one's port"
@@ -336,7 +313,7 @@ gateway() {
 }
 
 @test "turns by a lock service: who comes later waits, and the last is known" {
-	model
+	likely_model qwen3_moe
 	endpoint a --model m --tp 2
 	gateway
 	for i in 1 2 3; do
@@ -355,7 +332,7 @@ gateway() {
 }
 
 @test "a lock service with a key, a held lock, and none at all" {
-	model
+	likely_model qwen3_moe
 	echo secret >key
 	chmod 600 key
 	gateway --require-key-file key
@@ -374,7 +351,7 @@ gateway() {
 }
 
 @test "what is no lock service is said to be none" {
-	model
+	likely_model qwen3_moe
 	cat >other.py <<-'END'
 		import http.server
 		class Other(http.server.BaseHTTPRequestHandler):
@@ -403,7 +380,7 @@ over_in_time() {
 }
 
 @test "turns and locks are waited for no longer than the push may take" {
-	model
+	likely_model qwen3_moe
 	gateway
 	curl -sS -d '{"holder":"somebody else"}' "${lock%/turn}/wsync/lock/turn" >/dev/null
 	SECONDS=0
@@ -426,7 +403,7 @@ over_in_time() {
 }
 
 @test "a sender that slept past its lease ends before its next bucket" {
-	model
+	likely_model qwen3_moe
 	endpoint a --model m --fault slow:update_weights_from_distributed:1
 	gateway
 	start s1 wsync-push m -e "$url" --sender 1/2 --lock "$lock" --lock-lease 1s --bucket-size 64KiB
@@ -441,7 +418,7 @@ over_in_time() {
 }
 
 @test "a sender that is killed keeps the others waiting no longer than its lease" {
-	model
+	likely_model qwen3_moe
 	endpoint a --model m --fault slow:update_weights_from_distributed:1
 	gateway
 	start s1 wsync-push m -e "$url" --sender 1/2 --lock "$lock" --lock-lease 2s
@@ -459,7 +436,7 @@ over_in_time() {
 lines() { for k in $(seq "$1"); do printf 'r%s\tv%s\n' "$2" "$k"; done; }
 
 @test "turns of two senders with --stdin, whose groups are kept" {
-	model
+	likely_model qwen3_moe
 	split m 2 r
 	endpoint a --model m --tp 2
 	gateway
@@ -487,7 +464,7 @@ print(sum("init_weights" in p for p in paths), sum("update_weights_from_distribu
 }
 
 @test "endpoints paused around all turns answer nobody between them" {
-	model
+	likely_model qwen3_moe
 	split m 3 r
 	for lineage in sglang-0.5 sglang-2026 xorl-legacy xorl slime; do
 		endpoint $lineage --lineage $lineage --model m --tp 2
@@ -514,7 +491,7 @@ print(*[r["path"] for r in json.load(sys.stdin)["requests"] if "_generation" in 
 }
 
 @test "the stages of a pipeline are one checkpoint, and a name is in one of them" {
-	model
+	likely_model qwen3_moe
 	/usr/bin/python3 - "$repo/tests/cli" <<-'END'
 		import os, shutil, sys
 		sys.path.insert(0, sys.argv[1])

@@ -3,20 +3,8 @@
 # wsync-push --backend tensor: weights in the requests, and no group.
 load helpers
 
-# model FAMILY: a small checkpoint in m/ whose numbers are all of a likely size.
-model() {
-	/usr/bin/python3 "$repo/tests/cli/small_model.py" "$1" m
-	/usr/bin/python3 -c 'import struct
-with open("m/model.safetensors", "r+b") as f:
-	data = bytearray(f.read())
-	begin = 8 + struct.unpack_from("<Q", data)[0]
-	for i in range(begin + 1, len(data), 2):
-		data[i] = 0x3c | data[i] & 3
-	f.seek(0); f.write(data)'
-}
-
 @test "weights arrive in requests, at several endpoints of several ranks" {
-	model qwen3
+	likely_model qwen3
 	endpoint a --model m --tp 2
 	local first=$url
 	endpoint b --model m --tp 2 --lineage sglang-2026
@@ -37,7 +25,7 @@ print("/update_weights_from_tensor" in paths, "/init_weights_update_group" in pa
 }
 
 @test "and again over stdin, with what is computed on its way" {
-	model qwen3
+	likely_model qwen3
 	endpoint a
 	try bash -c 'printf "m\nm\t7\n" | wsync-push --stdin -e "$1" --backend tensor --verify hash' - "$url"
 	expect_status 0
@@ -46,7 +34,7 @@ print("/update_weights_from_tensor" in paths, "/init_weights_update_group" in pa
 }
 
 @test "servers that cannot, and options that do not go together, are refused before the first byte" {
-	model qwen3
+	likely_model qwen3
 	for lineage in sglang-0.4 sglang-0.5 session; do
 		endpoint "$lineage" --lineage "$lineage"
 		try wsync-push m -e "$url" --backend tensor
@@ -67,7 +55,7 @@ print("/update_weights_from_tensor" in paths, "/init_weights_update_group" in pa
 }
 
 @test "a refusal, a lost answer and a hang leave nobody paused" {
-	model qwen3
+	likely_model qwen3
 	for kind in refuse drop wrong-length hang; do
 		endpoint "$kind" --fault "$kind:update_weights_from_tensor:2"
 		try wsync-push m -e "$url" --backend tensor --bucket-size 16KiB --bucket-timeout 2s --verify none

@@ -17,7 +17,6 @@ updates = [r for r in j["requests"] if r["path"] == "/update_weights_from_distri
 print(eval(sys.argv[2]))' "$1" "$2"
 }
 
-expect_json() { local got; got=$(json "$1"); [ "$got" = "$2" ] || explain "expected $1 = $2, got $got"; }
 expect_journal() {
 	local got
 	got=$(journal "$1" "$2")

@@ -6,14 +6,6 @@ load helpers
 
 prepare() { safetensors small.safetensors a:F32:64,32 b:F32:64,32 c:F32:64,32; }
 
-endpoint() { # NAME OPTIONS...: sets $url
-	start "$1" wsync-endpoint --listen 127.0.0.1:0 --json "${@:2}"
-	eventually 20 grep -q '"type":"ready"' "$1.out"
-	url=$(sed -n 's/.*"type":"ready","url":"\([^"]*\)".*/\1/p' "$1.out")
-}
-
-expect_json() { local got; got=$(json "$1"); [ "$got" = "$2" ] || explain "expected $1 = $2, got $got"; }
-
 # Leaves a record: a push of which one endpoint refuses the second bucket, and stays paused.
 leave() { # NAME OPTIONS...
 	endpoint "$1" --fault refuse:update_weights_from_distributed:2 "${@:2}"

@@ -10,7 +10,6 @@ scaled() { made=$(/usr/bin/python3 "$repo/tests/cli/scaled_model.py" "$@"); }
 
 # found: "severity kind" of each finding, as a python list.
 found() { json '[l["severity"] + " " + l["kind"] for l in lines if l["type"] == "mismatch"]'; }
-expect_json() { local got; got=$(json "$1"); [ "$got" = "$2" ] || explain "expected $1 = $2, got $got"; }
 expect_found() {
 	local got
 	got=$(found)

@@ -10,8 +10,6 @@ prepare() {
 		m.layers.1.up.weight:BF16:64,32 m.norm.weight:F32:100 c:U8:7 >/dev/null
 }
 
-expect_json() { local got; got=$(json "$1"); [ "$got" = "$2" ] || explain "expected $1 = $2, got $got"; }
-
 # journal URL FILTER: an expression over the endpoint's journal j.
 journal() {
 	/usr/bin/python3 -c 'import json, sys, urllib.request
