@@ -10,11 +10,10 @@ setup_file() {
 	if ldd "$build/bin/wsync-push" | grep -q 'lib[au]bsan\|libasan' || grep -q __asan_init "$build/bin/wsync-push"; then
 		return 0 # what sanitizers link is not for other machines
 	fi
-	timeout -k 5 300 env -u MAKEFLAGS BUILD="$build" tests/gpu/kit.sh >"$BATS_FILE_TMPDIR/log" 2>&1 </dev/null || {
+	timeout -k 5 300 env -u MAKEFLAGS BUILD="$build" tests/gpu/kit.sh "$BATS_FILE_TMPDIR/kit" >"$BATS_FILE_TMPDIR/log" 2>&1 </dev/null || {
 		cat "$BATS_FILE_TMPDIR/log" >&2
 		return 1
 	}
-	mv "$build/gpu-kit" "$BATS_FILE_TMPDIR/kit"
 }
 
 prepare() {

@@ -82,9 +82,9 @@ def load(_):
 def broadcast(_):
     """Two ranks on one GPU, over sockets: between GPUs a bare loop is bound by their links, a push by the host's."""
     named = [] if os.environ.get("WSYNC_NCCL_LIB") else ["--nccl-from", os.environ.get("WSYNC_TEST_PYTHON", "python3")]
-    sizes = ["--min-size", "64KiB", "--max-size", "1MiB"] if TRY else ["--min-size", "64MiB", "--max-size", "512MiB"]
-    rows = bench("transport", "--backend", "nccl", *named, *sizes, "--factor", "2", "--count", "2" if TRY else "16",
-                 "--samples", "2" if TRY else "7", "--warmup", "1", "--check",
+    sizes = ["--min-size", "64KiB", "--max-size", "1MiB"] if TRY else ["--min-size", "64MiB", "--max-size", "128MiB"]
+    rows = bench("transport", "--backend", "nccl", *named, *sizes, "--factor", "2", "--count", "2" if TRY else "8",
+                 "--samples", "2" if TRY else "5", "--warmup", "1", "--check",
                  environment=dict(loopback.ENVIRONMENT, CUDA_VISIBLE_DEVICES="0"))
     expect(rows, BROADCAST)
 

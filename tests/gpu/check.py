@@ -146,7 +146,7 @@ class Program:
                 self.cases.append(("skipped", "all of it", plan.group(2) or "no reason told"))
             return self.planned == 0
         if not result:
-            if line.startswith("# ") and not line.startswith("# ok"):
+            if line.startswith("# ") and line != "# ok - tests":
                 self.notes.append(line[2:])
             return False
         name, _, directive = result.group(2).partition("#")
@@ -264,9 +264,9 @@ def report(facts, programs, when):
         some = ["- `%s`: %s%s" % (p.name, title, ": " + why if why else "")
                 for p in programs for o, title, why in p.cases if o == outcome]
         out += ["", "## " + head, ""] + some if some else []
-    speeds = [(p.name, p.notes) for p in programs if p.notes and p.name.startswith("bench_")]
-    for name, notes in speeds:
-        out += ["", "## What `%s` printed" % name, "", "```"] + notes + ["```"]
+    for p in programs:
+        if p.notes:
+            out += ["", "## What `%s` said" % p.name, "", "```"] + p.notes[:60] + ["```"]
     return "\n".join(out) + "\n"
 
 

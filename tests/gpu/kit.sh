@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Puts together build/gpu-kit: `make check-gpu` for a machine that has a GPU, Python and nothing else.
-# `make gpu-kit` runs this when everything is built; CC is needed again, to link.
+# kit.sh [DIR]: puts together build/gpu-kit, or DIR: `make check-gpu` for a machine that has a GPU, Python and
+# nothing else. `make gpu-kit` runs this when everything is built; CC is needed again, to link.
 #
 # Its folders are the tree's, so that the tests find each other as they do here. The programs are linked
 # once more, to look for libraries beside themselves; LD_LIBRARY_PATH would reach the Pythons that they
@@ -9,7 +9,7 @@
 # bring threads and memory of the machine's own.
 set -euo pipefail
 build=${BUILD:-build}
-kit=$build/gpu-kit
+kit=${1:-$build/gpu-kit}
 rm -rf "$kit"
 mkdir -p "$kit/build/lib" "$kit/cmd"
 
