@@ -207,6 +207,7 @@ hashes() {
 }
 
 @test "a gateway takes manifests from where it takes checkpoints" {
+	command -v curl >/dev/null || skip "no curl"
 	mkdir inside
 	trainer m ckpt/model.safetensors --config ckpt
 	trainer inside/m ckpt/model.safetensors --config ckpt
@@ -236,6 +237,7 @@ hashes() {
 }
 
 @test "memory is a source where a user names it, and nowhere else" {
+	command -v curl >/dev/null || skip "no curl"
 	trainer m ckpt/model.safetensors
 	endpoint ep
 	try curl -sS -X POST "$url/update_weights_from_disk" -H 'content-type: application/json' \
