@@ -106,7 +106,7 @@ static void kernels_leave_nothing_whatever_call_fails(void **state)
 	(void)state;
 	unsigned n = 0;
 	/* Every third, to the first kernel and behind it, then few: kernels are slow here. */
-	for (int rc = -1; rc; n += n < 60 ? 3 : 200) {
+	for (int rc = -1; rc; n += n < 60 ? 6 : 200) {
 		struct ws_err told = WS_ERR_INIT;
 		cuda->reset();
 		cuda->refuse("", n, 700);
@@ -262,7 +262,7 @@ static void broadcasts_leave_nothing_whatever_call_fails(void **state)
 		assert_int_equal(cuda->live() + nccl->live(), 0);
 	}
 	nccl->reset();
-	for (int rc = -1; rc; n += n < 60 ? 1 : 4) {
+	for (int rc = -1; rc; n += n < 60 ? 2 : 4) {
 		struct ws_err told = WS_ERR_INIT;
 		cuda->reset();
 		cuda->refuse("", n, 700);
