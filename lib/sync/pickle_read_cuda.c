@@ -58,14 +58,14 @@ static int read_handle(const struct pickle_value *v, struct ws_pickle_memory *m,
 		return 0;
 	}
 	if (v->len < 2)
-		return fail("received sharable handle is too short", err);
+		return fail("received shareable handle is too short", err);
 	if (bytes[0] > VERSION)
 		return fail("received sharable handle from a future version of torch that this version does not "
 		            "know how to handle", err);
 	if (bytes[1] == 'e')
 		return fail("the tensor is in an expandable segment, which is not taken here", err);
 	if (bytes[1] != 'c' || v->len != 2 + HANDLE_BYTES)
-		return fail("unexpected or illegal type or length of a sharable handle", err);
+		return fail("unexpected or illegal type or length of a shareable handle", err);
 	m->handle = bytes + 2;
 	return 0;
 }

@@ -27,7 +27,7 @@ prepare() {
 		d.weight:U8:13 e.weight:F16:7,7 >/dev/null
 	urls=()
 	limit=${doubles:+3}
-	limit=${limit:-30} # seconds, which real ones may want to join
+	limit=${limit:-15} # seconds, which real ones may want to join
 }
 
 of_the_double() { [ -n "${doubles:-}" ] || skip "only a double can be told so"; }
@@ -321,6 +321,17 @@ dies() {
 		dies "$kind:destroy_weights_update_group:1" "0 4 9"
 	done
 	dies hang:destroy_weights_update_group:1 0
+}
+
+@test "an endpoint that comes back after its death takes the next push" {
+	gpu_endpoint one --restart-on-death --fault die:wire/payload:2
+	push
+	[ "$status" != 0 ] || explain "expected a failure"
+	in_time
+	eventually 10 look "$url" 0
+	push --verify hash
+	expect_status 0
+	nobody_is_left
 }
 
 @test "a push that is killed leaves nothing that repair does not mend" {
