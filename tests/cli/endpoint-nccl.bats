@@ -10,27 +10,13 @@ load helpers
 
 prepare() {
 	[ -e "$build/tests/gpu/fake_cuda.so" ] || skip "built without CUDA"
-	mkdir lib
-	case ${WSYNC_TEST_CUDA:-} in
-	'' | *fake_cuda.so)
-		doubles=y
-		ln -s "$build/tests/gpu/fake_cuda.so" lib/libcuda.so.1
-		ln -s "$build/tests/gpu/fake_cuda.so" lib/fake_cuda.so # where the other looks for it
-		ln -s "$build/tests/gpu/fake_nccl.so" lib/libnccl.so.2
-		unset WSYNC_NCCL_LIB
-		export FAKE_NCCL_TOGETHER=1
-		;;
-	*/*) ln -s "$WSYNC_TEST_CUDA" lib/libcuda.so.1 ;;
-	esac
-	export LD_LIBRARY_PATH=$scratch/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-lo}
+	gpu_libraries
 	safetensors small.safetensors a.weight:BF16:64,32 b.weight:F32:1000 c.weight:BF16:1000,33 \
 		d.weight:U8:13 e.weight:F16:7,7 >/dev/null
 	urls=()
 	limit=${doubles:+3}
 	limit=${limit:-15} # seconds, which real ones may want to join
 }
-
-of_the_double() { [ -n "${doubles:-}" ] || skip "only a double can be told so"; }
 
 # gpu_endpoint NAME OPTION...: one more to push to, on the GPU that everybody is on.
 gpu_endpoint() {

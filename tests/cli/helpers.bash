@@ -180,3 +180,23 @@ endpoint() {
 
 # Every program that was built.
 programs() { basename -a "$bin"/wsync-*; }
+
+# The doubles of libcuda and libnccl, or the real ones that WSYNC_TEST_CUDA and WSYNC_NCCL_LIB name, where
+# programs of this test look for them. $doubles: they are doubles, which move bytes between processes.
+gpu_libraries() {
+	mkdir lib
+	case ${WSYNC_TEST_CUDA:-} in
+	'' | *fake_cuda.so)
+		doubles=y
+		ln -s "$build/tests/gpu/fake_cuda.so" lib/libcuda.so.1
+		ln -s "$build/tests/gpu/fake_cuda.so" lib/fake_cuda.so # where the other looks for it
+		ln -s "$build/tests/gpu/fake_nccl.so" lib/libnccl.so.2
+		unset WSYNC_NCCL_LIB
+		export FAKE_NCCL_TOGETHER=1
+		;;
+	*/*) ln -s "$WSYNC_TEST_CUDA" lib/libcuda.so.1 ;;
+	esac
+	export LD_LIBRARY_PATH=$scratch/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-lo}
+}
+
+of_the_double() { [ -n "${doubles:-}" ] || skip "only a double can be told so"; }

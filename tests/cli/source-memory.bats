@@ -11,25 +11,11 @@ prepare() {
 	if grep -q __asan_init "$build/tests/gpu/fake_cuda.so"; then
 		skip "a Python without sanitizers cannot load a double with them"
 	fi
-	mkdir lib
-	case ${WSYNC_TEST_CUDA:-} in
-	'' | *fake_cuda.so)
-		doubles=y
-		ln -s "$build/tests/gpu/fake_cuda.so" lib/libcuda.so.1
-		ln -s "$build/tests/gpu/fake_cuda.so" lib/fake_cuda.so # where the other looks for it
-		ln -s "$build/tests/gpu/fake_nccl.so" lib/libnccl.so.2
-		unset WSYNC_NCCL_LIB
-		export FAKE_NCCL_TOGETHER=1
-		;;
-	*/*) ln -s "$WSYNC_TEST_CUDA" lib/libcuda.so.1 ;;
-	esac
-	export LD_LIBRARY_PATH=$scratch/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-lo}
+	gpu_libraries
 	export PYTHONDONTWRITEBYTECODE=1
 	other=${doubles:+1} # a GPU that does not send, where there is one
 	llama ckpt
 }
-
-of_the_double() { [ -n "${doubles:-}" ] || skip "only a double can be told so"; }
 
 # trainer NAME SOURCE OPTION...: exports to NAME.json, and lives; its process is in $pid.
 trainer() {
