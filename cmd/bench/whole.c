@@ -15,8 +15,9 @@ static const char *const push_definitions[] = {
 	"total. transfer is sending, apply is waiting for the servers' answers after the last byte, verify is what",
 	"--verify asks for. rate is the checkpoint's bytes / median. In turns with each job its parts alone: the",
 	"source, which is reading and making the same tensors (to a GPU, where they are sent from one); the wire, which",
-	"is the transfer of the same plan with all bytes made before, in memory. efficiency is the longer part / the transfer: 1 where the other hides",
-	"behind it wholly. ratio of transfer: its rate over that of its source alone.", NULL
+	"is transfer and apply of the same plan with all bytes made before, in memory. efficiency is the longer part",
+	"/ (transfer + apply): 1 where the other hides behind it wholly. ratio of transfer: its rate over that of its",
+	"source alone.", NULL
 };
 
 struct whole {
@@ -35,8 +36,10 @@ static int open_whole(struct whole *w, struct bench_job *job, const struct opt_a
 	w->paths = calloc(args->n + 1, sizeof *w->paths);
 	if (!w->paths)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	const bool nccl = cfg->pushing.backend == WS_BACKEND_NCCL, ipc = cfg->pushing.backend == WS_BACKEND_IPC;
+	/* The GPU first: without one, endpoints of our own could not tell why they do not start. */
 	if (bench_source(job, args, w->paths, &w->n_paths, w->synthetic, sizeof w->synthetic, err) ||
-	    bench_find_endpoints(job, err))
+	    ((nccl || ipc) && bench_find_gpu(job, nccl, err)) || bench_find_endpoints(job, err))
 		return -1;
 	w->transform = transforming_opts(&cfg->transforming);
 	w->push = (struct ws_push_opts){
@@ -46,11 +49,7 @@ static int open_whole(struct whole *w, struct bench_job *job, const struct opt_a
 		.log = &job->ui->log, .cancel = &run_cancel,
 	};
 	pushing_apply(&cfg->pushing, &w->push);
-	if (cfg->pushing.backend == WS_BACKEND_IPC && bench_find_gpu(job, false, err))
-		return -1;
-	if (cfg->pushing.backend == WS_BACKEND_NCCL) {
-		if (bench_find_gpu(job, true, err))
-			return -1;
+	if (nccl) {
 		w->push.nccl_library = job->gpu.nccl;
 		w->push.nccl_from = NULL; /* has been asked */
 	}
@@ -68,16 +67,16 @@ static int run_whole(struct whole *w, bool alone, struct ws_bench_bound *bound, 
 
 static void say_overlap(struct bench_job *job, const struct ws_bench_bound *b)
 {
-	char source[32], wire[32], transfer[32];
-	ws_format_duration(transfer, sizeof transfer, b->phase_ns[WS_PHASE_TRANSFER]);
+	char source[32], wire[32], together[32];
+	ws_format_duration(together, sizeof together, b->together_ns);
 	ws_format_duration(source, sizeof source, b->supply_ns);
 	if (b->wire_ns)
 		ui_say(job->ui, "overlap: source alone %s, wire alone %s, together %s: efficiency %.2f (%.2f..%.2f)\n",
-		       source, ws_format_duration(wire, sizeof wire, b->wire_ns), transfer, b->efficiency.median,
+		       source, ws_format_duration(wire, sizeof wire, b->wire_ns), together, b->efficiency.median,
 		       b->efficiency.min, b->efficiency.max);
 	else if (b->supply_ns)
-		ui_say(job->ui, "overlap: source alone %s, transfer %s; the wire alone was not measured: %s\n", source,
-		       transfer, b->why_no_wire);
+		ui_say(job->ui, "overlap: source alone %s, together %s; the wire alone was not measured: %s\n", source,
+		       together, b->why_no_wire);
 }
 
 static void say_bound(struct bench_job *job, const struct ws_bench_bound *b)
@@ -90,6 +89,7 @@ static void say_bound(struct bench_job *job, const struct ws_bench_bound *b)
 		ws_jw_int(w, "supply_ns", b->supply_ns);
 		ws_jw_int(w, "wire_ns", b->wire_ns);
 		ws_jw_str(w, "why_no_wire", b->why_no_wire);
+		ws_jw_int(w, "together_ns", b->together_ns);
 		ws_jw_double(w, "overlap", b->overlap);
 		ws_jw_double(w, "efficiency", b->efficiency.median);
 		ws_jw_double(w, "efficiency_min", b->efficiency.min);

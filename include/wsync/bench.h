@@ -165,8 +165,8 @@ int ws_bench_receive(const struct ws_bench_receive *what, struct ws_err *err);
 /* ---- push: the whole job ---- */
 
 /* What bounds a transfer. Its parts are measured alone and all of it together, in turns: the source, which
- * is reading and making the tensors; and the wire, which is the transfer of a push of the same plan whose
- * bytes were made before and lie in memory. */
+ * is reading and making the tensors; and the wire, which is the transfer and apply of a push of the same plan
+ * whose bytes were made before and lie in memory. */
 struct ws_bench_push {
 	const struct ws_push_opts *push; /* its sink is not used */
 	const char *const *paths;
@@ -177,15 +177,16 @@ struct ws_bench_bound {
 	int64_t supply_ns;         /* reading and making the tensors alone; 0: not measured */
 	int64_t wire_ns;           /* the wire alone; 0: not measured, */
 	const char *why_no_wire;   /* and why; NULL: nobody wanted it */
-	/* Of each turn the longer part over the transfer: 1 where the other hides behind it wholly. A median of
-	 * 0: not measured. */
+	int64_t together_ns;       /* transfer and apply of the whole jobs */
+	/* Of each turn the longer part over transfer and apply: 1 where the other hides behind it wholly. A
+	 * median of 0: not measured. */
 	struct ws_bench_ratio efficiency;
 	int64_t phase_ns[WS_PHASE_COUNT]; /* medians of whole jobs */
 	int64_t total_ns;
 	uint64_t bytes, wire_bytes;
 	size_t buckets;
 	const char *bound;         /* "source", "wire", "apply", "verify", "control": what took longest */
-	double overlap;            /* supply_ns over the transfer; 0: unknown */
+	double overlap;            /* supply_ns over together_ns; 0: unknown */
 };
 /* Rows: total, each phase, each part alone. The group is made anew for each sample unless the push
  * keeps it (stdin of wsync-push): keep. */

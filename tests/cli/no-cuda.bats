@@ -28,6 +28,7 @@ refused() {
 refused_everywhere() {
 	refused wsync-push small.safetensors -e http://127.0.0.1:9 --backend nccl
 	refused wsync-push small.safetensors -e http://127.0.0.1:9 --backend ipc
+	refused wsync-bench push small.safetensors --backend ipc # before endpoints of its own are started
 	refused wsync-bench push small.safetensors --backend nccl
 	refused wsync-bench kernels --on gpu
 	refused wsync-bench load small.safetensors --to gpu
