@@ -86,14 +86,17 @@ static int read_storage(const struct pickle_value *saved, struct ws_pickle_bucke
 /* ---- the tensor ---- */
 
 bool pickle_is_flat(const struct pickle *p, const struct pickle_value *size, const struct pickle_value *stride,
-                    uint64_t n)
+                    uint64_t *n)
 {
 	const struct pickle_value *torch_size = pickle_call_of(p, size, "torch", "Size");
 	if (torch_size)
 		size = pickle_child(p, torch_size, 0);
-	return n <= INT64_MAX && size && size->kind == PICKLE_TUPLE && size->n == 1 &&
-	       is_int(pickle_child(p, size, 0), (int64_t)n) && stride && stride->kind == PICKLE_TUPLE &&
-	       stride->n == 1 && is_int(pickle_child(p, stride, 0), 1);
+	if (!size || size->kind != PICKLE_TUPLE || size->n != 1 || !stride || stride->kind != PICKLE_TUPLE ||
+	    stride->n != 1 || !is_int(pickle_child(p, stride, 0), 1))
+		return false;
+	const struct pickle_value *length = pickle_child(p, size, 0);
+	*n = length->kind == PICKLE_INT && length->integer >= 0 ? (uint64_t)length->integer : UINT64_MAX;
+	return *n != UINT64_MAX;
 }
 
 static int read_flat(const struct pickle *p, const struct pickle_value *v, struct ws_pickle_bucket *out,
@@ -110,8 +113,9 @@ static int read_flat(const struct pickle *p, const struct pickle_value *v, struc
 		return fail("flattened_tensor is no tensor in host memory, nor one shared from a GPU", err);
 	if (read_storage(saved, out, err))
 		return -1;
+	uint64_t n;
 	if (!is_int(pickle_child(p, args, 1), 0) ||
-	    !pickle_is_flat(p, pickle_child(p, args, 2), pickle_child(p, args, 3), out->length))
+	    !pickle_is_flat(p, pickle_child(p, args, 2), pickle_child(p, args, 3), &n) || n != out->length)
 		return fail("flattened_tensor is not all of its storage in one dimension", err);
 	return 0;
 }

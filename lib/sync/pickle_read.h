@@ -6,9 +6,9 @@
 #include "pickle.h"
 #include "pickle_machine.h"
 
-/* One dimension of so many elements, next to each other. */
+/* One dimension of bytes next to each other, and how many. */
 bool pickle_is_flat(const struct pickle *p, const struct pickle_value *size, const struct pickle_value *stride,
-                    uint64_t n);
+                    uint64_t *n);
 
 /* The arguments, where v rebuilds a tensor in a GPU's memory; else NULL. */
 const struct pickle_value *pickle_cuda_args(const struct pickle *p, const struct pickle_value *v);

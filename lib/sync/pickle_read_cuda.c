@@ -9,7 +9,8 @@
 
 enum { CLASS, SIZE, STRIDE, ELEMENTS, STORAGE, DTYPE, DEVICE, HANDLE, BYTES, AT, GRADIENT, COUNTER, COUNTER_AT,
        EVENT, WAITS, ARGUMENTS };
-enum { HANDLE_BYTES = 64, VERSION = 1 }; /* as torch 2.6 has it */
+/* torch 2.6 writes version 1, 2.11 writes 2 and 2.13 writes 3: they differ in expandable segments only. */
+enum { HANDLE_BYTES = 64, VERSION = 3 };
 
 static int fail(const char *why, struct ws_err *err)
 {
@@ -84,7 +85,7 @@ static int read_device(const struct pickle_value *v, struct ws_pickle_memory *m,
 	return 0;
 }
 
-/* Of n bytes, and they lie in their storage. */
+/* Of n bytes, and they lie in their storage: all of it, or the part that a sender has filled. */
 static int read_place(const struct pickle *p, const struct pickle_value *args, struct ws_pickle_bucket *out,
                       struct ws_err *err)
 {
@@ -92,10 +93,11 @@ static int read_place(const struct pickle *p, const struct pickle_value *args, s
 	const int64_t first = pickle_child(p, args, ELEMENTS)->integer; /* elements are bytes */
 	if (storage < 0 || at < 0 || first < 0 || first > storage || at > INT64_MAX - storage)
 		return fail("flattened_tensor has a size or an offset that nothing has", err);
-	out->length = (uint64_t)(storage - first);
+	if (!pickle_is_flat(p, pickle_child(p, args, SIZE), pickle_child(p, args, STRIDE), &out->length))
+		return fail("flattened_tensor has not one dimension of bytes", err);
+	if (out->length > (uint64_t)(storage - first))
+		return fail("flattened_tensor goes on behind its storage", err);
 	out->memory.at = (uint64_t)(at + first);
-	if (!pickle_is_flat(p, pickle_child(p, args, SIZE), pickle_child(p, args, STRIDE), out->length))
-		return fail("flattened_tensor is not the rest of its storage in one dimension", err);
 	return 0;
 }
 
@@ -104,8 +106,9 @@ static int read_nothing(const struct pickle *p, const struct pickle_value *args,
                         struct ws_err *err)
 {
 	const struct pickle_value *bytes = pickle_child(p, args, BYTES);
+	uint64_t n;
 	if (bytes->kind != PICKLE_INT || bytes->integer != 0 ||
-	    !pickle_is_flat(p, pickle_child(p, args, SIZE), pickle_child(p, args, STRIDE), 0))
+	    !pickle_is_flat(p, pickle_child(p, args, SIZE), pickle_child(p, args, STRIDE), &n) || n != 0)
 		return fail("flattened_tensor has bytes, and nothing that says where", err);
 	out->bytes = p->data;
 	return 0;

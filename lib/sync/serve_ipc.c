@@ -6,6 +6,8 @@
  * two buffers in turn is opened twice in all. What a sender frees meanwhile is not ours to notice. */
 #include "serve_gpu.h"
 
+#include "names.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +41,7 @@ static int find_rank(const struct ws_serve *s, const struct ws_pickle_memory *m,
 		}
 	}
 	if (m->uuid[0])
-		return ws_err_set(err, WS_EINPUT, "Invalid device_uuid=%s", m->uuid);
+		return ws_err_set(err, WS_EINPUT, "Invalid device_uuid=%s", ws_quote(m->uuid).text);
 	return ws_err_set(err, WS_EINPUT, "GPU %" PRId64 " is no rank's here", m->ordinal);
 }
 

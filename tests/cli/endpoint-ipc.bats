@@ -51,10 +51,10 @@ EOP
 
 @test "forms that torch's senders have are taken, and one handle is opened for all" {
 	endpoint one --backend ipc
-	sender uuid long-uuid ordinal raw elements parameter empty uuid
+	sender uuid long-uuid ordinal raw torch-2.11 torch-2.13 part elements parameter empty uuid
 	expect_status 0
-	[ "$(grep -c ' 200 Success$' <<<"$out")" = 8 ] || explain "expected eight successes"
-	[ "$(journal 'j["totals"]["handles"], j["totals"]["updates"]')" = "(1, 8)" ] || explain "$(journal 'j["totals"]')"
+	[ "$(grep -c ' 200 Success$' <<<"$out")" = 11 ] || explain "expected eleven successes"
+	[ "$(journal 'j["totals"]["handles"], j["totals"]["updates"]')" = "(1, 11)" ] || explain "$(journal 'j["totals"]')"
 }
 
 @test "two buffers in turn are two handles, and of many the last ones stay open" {
@@ -73,6 +73,7 @@ EOP
 	expect_status 0
 	said elsewhere 400 'Invalid device_uuid=00000000-0000-0000-0000-000000000000'
 	said other-gpu 400 "GPU 200 is no rank's here"
+	said control 400 'Invalid device_uuid=GPU-?[31m'
 	said negative 400 'neither a number nor a UUID'
 	said future 400 'received sharable handle from a future version of torch'
 	said expandable 400 'expandable segment'
@@ -89,14 +90,15 @@ EOP
 	said huge 400 'nothing has'
 	said bigger 400 'int storage_offset_bytes'
 	said below 400 'nothing has'
-	said shorter 400 'not the rest of its storage'
-	said longer 400 'not the rest of its storage'
-	said stride 400 'not the rest of its storage'
+	said shorter 400 'goes on behind its storage'
+	said longer 400 'goes on behind its storage'
+	said below-none 400 'not one dimension'
+	said stride 400 'not one dimension'
 	said dtype 400 'not of torch.uint8'
 	said function 400 'Blocked unsafe class loading (torch.multiprocessing.reductions.rebuild_storage_cuda)'
 	said fewer 400 'takes 15 arguments, and gets 14'
 	[ -z "${doubles:-}" ] || said just-beyond 400 'beyond the allocation'
-	[ "$(grep -c ' 200 Success$' <<<"$out")" = 7 ] || explain "expected seven that are taken"
+	[ "$(grep -c ' 200 Success$' <<<"$out")" = 10 ] || explain "expected ten that are taken"
 	sender uuid
 	expect_out "uuid 200 Success"
 }
@@ -117,6 +119,9 @@ EOP
 	said uuid 400 'the tensors are in memory of a GPU, and this endpoint has none'
 	try env LD_LIBRARY_PATH=/nowhere wsync-endpoint --backend ipc --listen 127.0.0.1:0
 	[ "$status" = 7 ] || [ -z "${doubles:-}" ] || explain "expected status 7"
+	try wsync-endpoint --gpu 1
+	expect_status 2
+	err_has '--gpu is for --backend nccl or ipc'
 }
 
 # ---- wsync-push ----
