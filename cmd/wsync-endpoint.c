@@ -244,6 +244,8 @@ static int check_usage(const struct opt_args *args)
 	(void)args;
 	if (!nccl && (cfg.nccl_lib || cfg.nccl_from || cfg.shared_gpu || cfg.nccl_init))
 		return opt_usage(&program, "--shared-gpu, --nccl-init, --nccl-lib and --nccl-from are for --backend nccl");
+	if (cfg.backend == WS_SERVE_GLOO && cfg.gpu)
+		return opt_usage(&program, "--gpu is for --backend nccl or ipc: gloo receives into host memory");
 	return OPT_GO;
 }
 
