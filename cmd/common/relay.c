@@ -194,6 +194,24 @@ static void divert(struct stream *s)
 	close(ends[1]);
 }
 
+/* Of 2>&1. Two relays into one pipe would tear each other's lines, and put them out of order. */
+static bool is_one_file(void)
+{
+	struct stat a, b;
+	return fstat(STDOUT_FILENO, &a) == 0 && fstat(STDERR_FILENO, &b) == 0 && a.st_dev == b.st_dev &&
+	       a.st_ino == b.st_ino;
+}
+
+static void divert_all(void)
+{
+	const bool one = is_one_file();
+	divert(&streams[0]);
+	if (!one)
+		divert(&streams[1]);
+	else if (streams[0].in >= 0 && (streams[1].real = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3)) >= 0)
+		dup2(STDOUT_FILENO, STDERR_FILENO);
+}
+
 static void restore(struct stream *s)
 {
 	if (s->real >= 0)
@@ -207,8 +225,7 @@ void relay_start(const struct ui *ui)
 	program = ui->program;
 	fflush(stdout);
 	streams[0].json = ui->json;
-	for (int i = 0; i < N_STREAMS; i++)
-		divert(&streams[i]);
+	divert_all();
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	started = (streams[0].in >= 0 || streams[1].in >= 0) && pthread_create(&thread, NULL, relay, NULL) == 0;

@@ -8,7 +8,8 @@
 
 #include "ui.h"
 
-/* From here on stdout and stderr, where they are pipes or sockets, are written by a thread. Lines for which
+/* From here on stdout and stderr, where they are pipes or sockets, are written by a thread, and in order where
+ * both are the same. Lines for which
  * there is no room any more are left out, and a warning in their place says how many, once there is. A relay
  * that cannot be had is none. */
 void relay_start(const struct ui *ui);

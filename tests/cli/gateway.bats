@@ -338,4 +338,7 @@ number() { grep -o "\"$1\":[0-9]*" <<<"$out" | head -n 1 | cut -d: -f2; }
 	expect_status 0
 	[[ $out =~ ^stdout\ [1-9] ]] || explain "stdout: nothing was left out"
 	[[ $out =~ stderr\ [1-9] ]] || explain "stderr: nothing was left out"
+	try env WSYNC_REGISTRY="$scratch/another.json" /usr/bin/python3 "$repo/tests/cli/unread.py" "$one" "$scratch/ckpt" one
+	expect_status 0
+	[[ $out =~ ^stdout\ [1-9] ]] || explain "of one pipe: nothing was left out"
 }

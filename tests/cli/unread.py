@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""unread.py - a gateway whose stdout and stderr are pipes that nobody reads: unread.py ENDPOINT CHECKPOINT
+"""unread.py - a gateway whose stdout and stderr are pipes that nobody reads: unread.py ENDPOINT CHECKPOINT [one]
 
-Syncs until both pipes have been full for long, then reads them. What was left out is told of, and what was
-not is whole. Prints how many lines of each were left out."""
+Syncs until the pipes have been full for long, then reads them. What was left out is told of, and what was
+not is whole. Prints how many lines of each were left out. one: stdout and stderr are the same pipe (2>&1)."""
 import fcntl
 import json
 import os
@@ -15,8 +15,8 @@ import time
 import urllib.request
 
 SYNCS, F_SETPIPE_SZ = 48, 1031
-endpoint, checkpoint = sys.argv[1:]
-pipes = [os.pipe(), os.pipe()]
+endpoint, checkpoint, *one = sys.argv[1:]
+pipes = [os.pipe() for _ in range(1 if one else 2)]
 for _, end in pipes:
     fcntl.fcntl(end, F_SETPIPE_SZ, 4096)
 
@@ -40,9 +40,9 @@ def first_lines(end):
 
 
 process = subprocess.Popen(["wsync-gateway", "--listen", "127.0.0.1:0", "-vv", "--json", "--bucket-size", "1KiB"],
-                           stdin=subprocess.DEVNULL, stdout=pipes[0][1], stderr=pipes[1][1])
+                           stdin=subprocess.DEVNULL, stdout=pipes[0][1], stderr=pipes[-1][1])
 try:
-    texts = [bytearray(first_lines(pipes[0][0])), bytearray()]
+    texts = [bytearray(first_lines(pipes[0][0])), bytearray()][:len(pipes)]
     gateway = re.search(rb'"url":"([^"]*)"', texts[0])[1].decode()
     host, port = endpoint.removeprefix("http://").split(":")
     ask("/add_inference_endpoint", {"host": host, "port": int(port)})
@@ -50,7 +50,7 @@ try:
         ask("/sync_inference_weights", {"source": checkpoint})
     for _, end in pipes:
         os.close(end)
-    readers = [threading.Thread(target=read, args=(pipes[i][0], texts[i])) for i in range(2)]
+    readers = [threading.Thread(target=read, args=(pipe[0], text)) for pipe, text in zip(pipes, texts)]
     for reader in readers:
         reader.start()
     ask("/sync_inference_weights", {"source": checkpoint})
@@ -64,9 +64,13 @@ finally:
     process.kill()
     process.wait()
 
-lines = [json.loads(line) for line in texts[0].splitlines()]
+of_json = re.compile(rb'{"(schema":1,|type":"(ready|plan|endpoint|bucket|warning|result|end)")')
+for line in texts[-1].splitlines() if one else []:
+    assert not of_json.search(line, 1), f"one line in another: {line}"
+lines = [json.loads(line) for line in texts[0].splitlines() if not one or of_json.match(line)]
 assert lines[-1]["type"] == "end", lines[-1]
 words = re.compile(r"(\d+) lines were left out here")
 told = [line["message"] for line in lines if line["type"] == "warning"]
 print("stdout", sum(int(words.search(text)[1]) for text in told))
-print("stderr", sum(int(n) for n in words.findall(texts[1].decode())))
+if not one:
+    print("stderr", sum(int(n) for n in words.findall(texts[1].decode())))
