@@ -290,6 +290,8 @@ static int check_usage(const struct opt_args *args)
 		return opt_usage(&program, "--disk-path is of one SOURCE: with --stdin it takes --disk-dir");
 	if (!cfg.from_stdin && !args->n)
 		return opt_usage(&program, "missing SOURCE");
+	if (cfg.tracing.file && cfg.measuring.file && strcmp(cfg.tracing.file, cfg.measuring.file) == 0)
+		return opt_usage(&program, "--trace and --metrics name the same file");
 	return OPT_GO;
 }
 

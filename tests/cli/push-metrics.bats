@@ -114,6 +114,9 @@ success_at() { metrics 'v("wsync_push_last_success_timestamp_seconds")'; }
 		try wsync-push m -e http://127.0.0.1:1 --metrics "$file"
 		expect_status 2
 	done
+	try wsync-push m -e http://127.0.0.1:1 --metrics both --trace both
+	expect_status 2
+	[ ! -e both ]
 	try wsync-push m -n --metrics m.prom
 	expect_status 0
 	[ ! -e m.prom ]
