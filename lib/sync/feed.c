@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const int64_t SETTLE_NS = 2 * WS_NS_PER_S;
+
 int ws_feed_open(struct ws_feed *f, struct ws_gpu *gpu, struct ws_err *err)
 {
 	memset(f, 0, sizeof *f);
@@ -39,10 +41,17 @@ bool ws_feed_makes(const struct ws_feed *f, const struct ws_formula_out *out)
 	return f->desk && out && ws_feed_formula_fits(out->formula, f->desk->bytes);
 }
 
+void ws_feed_settle(struct ws_feed *f)
+{
+	if (f->stream)
+		ws_stream_wait(f->gpu, f->stream, ws_deadline_in(SETTLE_NS), NULL, NULL);
+}
+
 void ws_feed_close(struct ws_feed *f)
 {
 	if (!f->gpu)
 		return;
+	ws_feed_settle(f); /* what ends a stream or unpins memory does not */
 	for (int i = 0; i < WS_FEED_BOXES; i++)
 		ws_feed_drop(&f->boxes[i]);
 	ws_stream_free(f->gpu, f->stream);
@@ -351,5 +360,6 @@ int ws_feed_load(struct ws_feed *f, struct ws_feed_box *b, ws_deadline until, co
 	if (prepare(f, b, err) == 0 && load(f, b, until, cancel, err) == 0)
 		return 0;
 	stop_reading(b);
+	ws_feed_settle(f); /* memory that is copied from may be let go now */
 	return -1;
 }

@@ -61,7 +61,10 @@ int ws_feed_make_here(struct ws_feed *f, uint64_t scratch, struct ws_err *err);
 int ws_feed_try_to_make(struct ws_feed *f, bool must, const struct ws_log *log, struct ws_err *err);
 /* Will this one be? */
 bool ws_feed_makes(const struct ws_feed *f, const struct ws_formula_out *out);
-/* What was asked of the stream is over, or will be soon. Zeros are fine. */
+/* What was asked of the stream is over: nothing is read or written any more. Waits for the GPU alone, and not for
+ * one that hangs. */
+void ws_feed_settle(struct ws_feed *f);
+/* Settles first. Zeros are fine. */
 void ws_feed_close(struct ws_feed *f);
 /* The most memory of the GPU and pinned memory that it takes, for so many buckets of at most so many bytes
  * and payloads; and how much more where formulas are followed. */
@@ -80,7 +83,8 @@ void ws_feed_lend(struct ws_feed_box *b, ws_devptr at, uint64_t capacity);
 void ws_feed_drop(struct ws_feed_box *b); /* its payloads, which nobody reads any more; the memory stays */
 /* Must it give its memory back for a larger one? That waits for all that the GPU is at. */
 bool ws_feed_grows(const struct ws_feed_box *b);
-/* Has payload number `loaded` brought next, in whole or not at all. Those behind it are begun. */
+/* Has payload number `loaded` brought next, in whole or not at all. Those behind it are begun. Where it fails,
+ * nothing that was begun goes on. */
 int ws_feed_load(struct ws_feed *f, struct ws_feed_box *b, ws_deadline until, const struct ws_cancel *cancel,
                  struct ws_err *err);
 /* Where the next payload is, when place is where this one was. */
