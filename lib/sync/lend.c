@@ -145,6 +145,9 @@ int ws_lend_reserve(struct ws_lend *l, size_t buckets, uint64_t bytes, struct ws
 	stop(l);
 	if (part <= l->part && parts <= l->parts)
 		return 0;
+	/* Another push of the same process may come from another thread. */
+	if (ws_gpu_use(l->gpu, err))
+		return -1;
 	give_back(l);
 	if (bytes > UINT64_MAX / 8)
 		return ws_err_set(err, WS_EINPUT, "a bucket is larger than any GPU");
@@ -187,6 +190,8 @@ static int load_all(struct ws_lend *l, struct ws_feed_box *box, struct ws_err *e
 	/* Who opens the memory does not see our stream: the bytes must be there. */
 	const int rc = ws_stream_wait(l->gpu, l->feed.stream, WS_FOREVER, &l->stop, err);
 	ws_feed_notice(&l->feed);
+	if (rc)
+		ws_feed_settle(&l->feed);
 	return rc;
 }
 

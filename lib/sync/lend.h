@@ -7,7 +7,7 @@
  * answer, or a little later, is nothing that we could see.
  *
  * Readers are not known here. The caller sees to it that nobody reads any longer when it reserves anew or
- * closes. One thread calls all of this, with the GPU current; another fills. */
+ * closes. One thread at a time calls all of this; another fills. */
 #ifndef WS_SYNC_LEND_H
 #define WS_SYNC_LEND_H
 

@@ -6,6 +6,7 @@
 #include "lend.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -159,6 +160,29 @@ static void what_is_reserved_again_stays_when_it_is_enough(void **state)
 	assert_true(gpu == WS_IPC_BLOCK);
 }
 
+static void *reserve_more(void *arg)
+{
+	struct ws_err told = WS_ERR_INIT;
+	uint64_t at;
+	const bool good = ws_lend_reserve(arg, 3, LENGTH, &told) == 0 && take(arg, 0, WS_FOREVER, NULL, &at, &told) == 0;
+	if (!good)
+		print_error("%s\n", told.msg);
+	return good ? arg : NULL;
+}
+
+/* A context is a thread's, and a later push may be another's. */
+static void another_thread_may_go_on(void **state)
+{
+	(void)state;
+	struct ws_lend *l = open_room(1);
+	void *said;
+	pthread_t thread;
+	assert_int_equal(pthread_create(&thread, NULL, reserve_more, l), 0);
+	assert_int_equal(pthread_join(thread, &said), 0);
+	assert_ptr_equal(said, l);
+	ws_lend_close(l);
+}
+
 /* ---- where it stops ---- */
 
 static void a_source_that_fails_is_told_of_and_nothing_stays(void **state)
@@ -254,6 +278,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(bytes_are_there_when_their_place_is_told, begin, end),
 		cmocka_unit_test_setup_teardown(what_is_reserved_again_stays_when_it_is_enough, begin, end),
+		cmocka_unit_test_setup_teardown(another_thread_may_go_on, begin, end),
 		cmocka_unit_test_setup_teardown(a_source_that_fails_is_told_of_and_nothing_stays, begin, end),
 		cmocka_unit_test_setup_teardown(waits_end_at_the_deadline_and_with_a_signal, begin, end),
 		cmocka_unit_test_setup_teardown(every_call_of_the_driver_may_fail, begin, end),
