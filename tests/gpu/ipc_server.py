@@ -178,7 +178,8 @@ class OnTorch:
 
     def hashed(self, kept):
         def raw(x):
-            return x.reshape(-1).view(self.torch.uint8).cpu().numpy().tobytes() if x.numel() else b""
+            x = x.contiguous().cpu()  # not every torch comes with numpy
+            return ctypes.string_at(x.data_ptr(), x.numel() * x.element_size()) if x.numel() else b""
         return {name: {"dtype": str(x.dtype).split(".")[1], "shape": list(x.shape),
                        "sha256": hashlib.sha256(raw(x)).hexdigest()} for name, x in kept.items()}
 

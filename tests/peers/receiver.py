@@ -164,7 +164,8 @@ class Rank:
         tensor = tensor.cpu()
         if self.keep == "memory":
             tensor = tensor.clone()
-        raw = tensor.reshape(-1).view(torch.uint8).numpy()
+        tensor = tensor.contiguous()  # not every torch comes with numpy
+        raw = ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size()) if tensor.numel() else b""
         self.held[name] = {"dtype": str(tensor.dtype).split(".")[-1], "shape": list(tensor.shape),
                            "sha256": hashlib.sha256(raw).hexdigest(),
                            "tensor": tensor if self.keep == "memory" else None}
