@@ -11,6 +11,26 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { LINKS_MAX = 40 };
+
+/* Where a link leads whose file is not there yet; to free. */
+static char *follow(const char *path)
+{
+	char to[4096];
+	ssize_t n;
+	char *at = strdup(path);
+	for (int links = 0; at && links < LINKS_MAX && (n = readlink(at, to, sizeof to)) > 0; links++) {
+		const char *slash = strrchr(at, '/');
+		const int directory = *to != '/' && slash ? (int)(slash + 1 - at) : 0;
+		char *next = NULL;
+		if ((size_t)n == sizeof to || asprintf(&next, "%.*s%.*s", directory, at, (int)n, to) < 0)
+			next = NULL;
+		free(at);
+		at = next;
+	}
+	return at;
+}
+
 /* Where the bytes go at last, and before; both to free. */
 static int find_paths(const char *path, char **target, char **tmp, struct ws_err *err)
 {
@@ -18,7 +38,7 @@ static int find_paths(const char *path, char **target, char **tmp, struct ws_err
 	*tmp = NULL;
 	*target = realpath(path, NULL);
 	if (!*target && errno == ENOENT)
-		*target = strdup(path); /* a new one, or its directory is missing */
+		*target = follow(path); /* a new one, or its directory is missing */
 	if (!*target)
 		return ws_err_errno(err, "write %s", path);
 	if (stat(*target, &st) == 0 && !S_ISREG(st.st_mode))

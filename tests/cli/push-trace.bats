@@ -205,6 +205,9 @@ on_doubles() {
 	expect_status 0
 	[ -L link.json ] && mv elsewhere.json t.json
 	is 'len(of("push"))' 1
+	try wsync-push m -n --trace link.json # one to a file that is not there yet, too
+	expect_status 0
+	[ -L link.json ] && [ -s elsewhere.json ]
 }
 
 @test "a repetition after a crash leaves the trace of the crash alone" {
