@@ -73,6 +73,14 @@ static int explain_distrust(const struct ws_http_flight *f, CURLcode code, struc
 	return ws_err_hint(err, "--ca-file FILE names the certificate of who signed the server's, or the server's own");
 }
 
+/* Only when it is used does it show that what looked like certificates is none. */
+static int explain_bad_trust(const struct ws_http_flight *f, CURLcode code, struct ws_err *err)
+{
+	if (!f->http->ca_file)
+		return explain_rest(f, code, err);
+	return ws_err_set(err, WS_EINPUT, "%s: its certificates cannot be read", f->http->ca_file);
+}
+
 int ws_http_explain(const struct ws_http_flight *f, CURLcode code, struct ws_err *err)
 {
 	const struct ws_http_call *call = f->call;
@@ -106,6 +114,8 @@ int ws_http_explain(const struct ws_http_flight *f, CURLcode code, struct ws_err
 		                       "the server may have acted on it", err);
 	case CURLE_PEER_FAILED_VERIFICATION:
 		return explain_distrust(f, code, err);
+	case CURLE_SSL_CACERT_BADFILE:
+		return explain_bad_trust(f, code, err);
 	case CURLE_SSL_CONNECT_ERROR:
 		explain_rest(f, code, err);
 		return ws_err_hint(err, "does this server speak https? one without it wants http://");

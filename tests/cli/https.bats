@@ -49,6 +49,10 @@ secured() { # ENDPOINT CERTIFICATE: sets $secure
 		err_has "$bad"
 		err_lacks "$secure"
 	done
+	printf -- '-----BEGIN CERTIFICATE-----\nnone\n-----END CERTIFICATE-----\n' >damaged.pem # shows when it is used
+	try wsync-push small.safetensors -e "$secure" --ca-file damaged.pem
+	expect_status 3
+	err_has "damaged.pem: its certificates cannot be read"
 }
 
 @test "every program that asks servers takes it" {
