@@ -83,6 +83,9 @@ int ws_gpu_ipc_export(struct ws_gpu *g, ws_devptr p, unsigned char handle[WS_IPC
 int ws_gpu_ipc_open(struct ws_gpu *g, const unsigned char handle[WS_IPC_HANDLE_BYTES], ws_devptr *out,
                     struct ws_err *err);
 void ws_gpu_ipc_close(struct ws_gpu *g, ws_devptr p); /* 0 is fine */
+/* Until another process's stream has come to where it recorded this event. */
+int ws_gpu_ipc_wait(struct ws_gpu *g, const unsigned char event[WS_IPC_HANDLE_BYTES], ws_deadline until,
+                    const struct ws_cancel *cancel, struct ws_err *err);
 /* Of what begins there: bytes. */
 int ws_gpu_size(struct ws_gpu *g, ws_devptr p, uint64_t *bytes, struct ws_err *err);
 

@@ -50,6 +50,7 @@
 	F(mark_free, "cuEventDestroy_v2", (CUevent)) \
 	F(mark_set, "cuEventRecord", (CUevent, CUstream)) \
 	F(mark_query, "cuEventQuery", (CUevent)) \
+	F(mark_of_other, "cuIpcOpenEventHandle", (CUevent *, CUipcEventHandle)) \
 	F(mark_between, "cuEventElapsedTime", (float *, CUevent, CUevent)) \
 	F(module_load, "cuModuleLoadData", (CUmodule *, const void *)) \
 	F(module_free, "cuModuleUnload", (CUmodule)) \

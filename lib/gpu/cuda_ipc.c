@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_ipc.c - memory of a GPU that another process of this machine allocated, or shall read.
+/* cuda_ipc.c - memory of a GPU that another process of this machine allocated, or shall read, and when.
  *
  * The driver shares only what cuMemAlloc made: no virtual memory management, no pools. Both processes must
  * see each other: in containers they want one PID namespace and one IPC namespace. */
@@ -8,6 +8,7 @@
 #include <string.h>
 
 _Static_assert(sizeof(CUipcMemHandle) == WS_IPC_HANDLE_BYTES, "a handle is 64 bytes on the wire");
+_Static_assert(sizeof(CUipcEventHandle) == WS_IPC_HANDLE_BYTES, "so is an event's");
 
 int ws_gpu_ipc_export(struct ws_gpu *g, ws_devptr p, unsigned char handle[WS_IPC_HANDLE_BYTES],
                       struct ws_err *err)
@@ -49,6 +50,23 @@ void ws_gpu_ipc_close(struct ws_gpu *g, ws_devptr p)
 {
 	if (p)
 		g->cuda->cu.ipc_close(p);
+}
+
+int ws_gpu_ipc_wait(struct ws_gpu *g, const unsigned char event[WS_IPC_HANDLE_BYTES], ws_deadline until,
+                    const struct ws_cancel *cancel, struct ws_err *err)
+{
+	CUipcEventHandle theirs;
+	CUevent e;
+	memcpy(theirs.reserved, event, sizeof theirs.reserved);
+	const CUresult rc = g->cuda->cu.mark_of_other(&e, theirs);
+	if (ws_cuda_check(g, rc, "opening another process's event", err)) {
+		hint_at(rc, err);
+		return -1;
+	}
+	struct ws_mark *m = (struct ws_mark *)(void *)e;
+	const int waited = ws_mark_wait(g, m, until, cancel, err);
+	ws_mark_free(g, m);
+	return waited;
 }
 
 int ws_gpu_size(struct ws_gpu *g, ws_devptr p, uint64_t *bytes, struct ws_err *err)

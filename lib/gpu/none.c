@@ -56,6 +56,8 @@ REFUSE(int ws_gpu_ipc_export(struct ws_gpu *g, ws_devptr p, unsigned char handle
 REFUSE(int ws_gpu_ipc_open(struct ws_gpu *g, const unsigned char handle[WS_IPC_HANDLE_BYTES], ws_devptr *out,
                            struct ws_err *err))
 IGNORE(void ws_gpu_ipc_close(struct ws_gpu *g, ws_devptr p))
+REFUSE(int ws_gpu_ipc_wait(struct ws_gpu *g, const unsigned char event[WS_IPC_HANDLE_BYTES], ws_deadline until,
+                           const struct ws_cancel *cancel, struct ws_err *err))
 REFUSE(int ws_stream_new(struct ws_gpu *g, struct ws_stream **out, struct ws_err *err))
 IGNORE(void ws_stream_free(struct ws_gpu *g, struct ws_stream *s))
 REFUSE(int ws_stream_wait(struct ws_gpu *g, struct ws_stream *s, ws_deadline until,

@@ -61,6 +61,7 @@ void ws_pickle_end(struct ws_buf *out, const struct ws_pickle_tensor *tensors, s
 /* Where on a GPU the bytes of a bucket are that was read. Nothing of it has been tried. */
 struct ws_pickle_memory {
 	const unsigned char *handle; /* 64 bytes inside what was read; NULL: they are not on a GPU */
+	const unsigned char *event;  /* likewise: what to wait for first; NULL: nothing */
 	uint64_t at;
 	char uuid[64];               /* as it was written; "": by its number */
 	int64_t ordinal;

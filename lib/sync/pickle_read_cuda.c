@@ -85,6 +85,19 @@ static int read_device(const struct pickle_value *v, struct ws_pickle_memory *m,
 	return 0;
 }
 
+/* Senders share while they still write: torch's readers wait for this before they read. */
+static int read_event(const struct pickle *p, const struct pickle_value *args, struct ws_pickle_memory *m,
+                      struct ws_err *err)
+{
+	const struct pickle_value *event = pickle_child(p, args, EVENT);
+	if (!pickle_child(p, args, WAITS)->integer)
+		return 0;
+	if (event->len != HANDLE_BYTES)
+		return fail("the handle of an event to wait for has not 64 bytes", err);
+	m->event = (const unsigned char *)event->text;
+	return 0;
+}
+
 /* Of n bytes, and they lie in their storage: all of it, or the part that a sender has filled. */
 static int read_place(const struct pickle *p, const struct pickle_value *args, struct ws_pickle_bucket *out,
                       struct ws_err *err)
@@ -130,7 +143,8 @@ int pickle_read_cuda(const struct pickle *p, const struct pickle_value *args, st
 	if (pickle_child(p, args, HANDLE)->kind == PICKLE_NONE)
 		return read_nothing(p, args, out, err);
 	if (check_kinds(p, args, err) || read_handle(pickle_child(p, args, HANDLE), &out->memory, err) ||
-	    read_device(pickle_child(p, args, DEVICE), &out->memory, err))
+	    read_device(pickle_child(p, args, DEVICE), &out->memory, err) ||
+	    read_event(p, args, &out->memory, err))
 		return -1;
 	return read_place(p, args, out, err);
 }

@@ -222,6 +222,7 @@ static void wake_everything(struct ws_serve *s)
 	s->stopping = true;
 	for (struct ws_serve_group *g = s->groups; g; g = g->next)
 		ws_serve_group_abort(g, "the endpoint stops");
+	ws_serve_gpus_stop(s);
 	pthread_cond_broadcast(&s->changed);
 	pthread_mutex_unlock(&s->lock);
 }

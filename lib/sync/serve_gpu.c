@@ -55,11 +55,18 @@ int ws_serve_gpus_open(struct ws_serve *s, const struct ws_serve_opts *o, struct
 	s->gpus = calloc(1, sizeof *s->gpus);
 	if (!s->gpus)
 		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
+	s->gpus->stopping = (struct ws_cancel)WS_CANCEL_INIT;
 	if (open_gpus(s->gpus, o->gpu, s->opts.tp, err) ||
 	    (o->backend == WS_SERVE_NCCL && open_nccl(s->gpus, o, err)))
 		return -1;
 	say_what(s, o);
 	return 0;
+}
+
+void ws_serve_gpus_stop(struct ws_serve *s)
+{
+	if (s->gpus)
+		ws_cancel_set(&s->gpus->stopping);
 }
 
 void ws_serve_gpus_close(struct ws_serve *s)

@@ -15,11 +15,13 @@ struct ws_serve_gpus {
 	struct ws_cuda *cuda;
 	struct ws_nccl *nccl; /* NULL: not asked for */
 	struct ws_gpu *of_rank[WS_SERVE_MAX_TP];
+	struct ws_cancel stopping; /* no waiting for others' GPUs any longer */
 	struct ws_serve_ipc *ipc; /* serve_ipc.c, of the scheduler; NULL: nothing came so */
 };
 
 /* What the options ask for. A thread that uses one calls ws_gpu_use first; whoever opens them closes them. */
 int ws_serve_gpus_open(struct ws_serve *s, const struct ws_serve_opts *opts, struct ws_err *err);
+void ws_serve_gpus_stop(struct ws_serve *s); /* from any thread */
 void ws_serve_gpus_close(struct ws_serve *s);
 
 /* From a GPU through pinned memory, piece by piece, to `take` and to dst where that is not NULL. */

@@ -103,21 +103,25 @@ static const struct opened *open_handle(struct ws_serve *s, struct ws_serve_ipc 
 
 /* ---- bytes ---- */
 
-static int copy_out(struct ws_serve *s, struct ws_serve_ipc *ipc, const struct opened *o, uint64_t at,
-                    uint64_t length, uint8_t **out, struct ws_err *err)
+static int copy_out(struct ws_serve *s, struct ws_serve_ipc *ipc, const struct opened *o,
+                    const struct ws_pickle_bucket *b, uint8_t **out, struct ws_err *err)
 {
+	const uint64_t at = b->memory.at, length = b->length;
+	const struct ws_cancel *stopping = &s->gpus->stopping;
+	const ws_deadline until = ws_deadline_in(s->opts.receive_ns);
 	if (at > o->bytes || length > o->bytes - at)
 		return ws_err_set(err, WS_EINPUT, "%" PRIu64 " bytes from byte %" PRIu64 " on are beyond the "
 		                  "allocation, which has %" PRIu64, length, at, o->bytes);
 	struct ws_gpu *g = s->gpus->of_rank[o->rank];
 	struct ws_serve_outlet **outlet = &ipc->outlets[o->rank];
-	if (ws_gpu_use(g, err) || (!*outlet && ws_serve_outlet_open(g, outlet, err)))
+	if (ws_gpu_use(g, err) || (!*outlet && ws_serve_outlet_open(g, outlet, err)) ||
+	    (b->memory.event && ws_gpu_ipc_wait(g, b->memory.event, until, stopping, err)))
 		return -1;
 	uint8_t *bytes = malloc(length ? (size_t)length : 1);
 	if (!bytes)
 		return ws_err_set(err, WS_ESYSTEM, "not enough memory for %" PRIu64 " bytes", length);
 	const struct ws_gloo_sink sink = { .length = length, .dst = bytes };
-	if (ws_serve_outlet_run(*outlet, o->at + at, &sink, ws_deadline_in(s->opts.receive_ns), NULL, err)) {
+	if (ws_serve_outlet_run(*outlet, o->at + at, &sink, until, stopping, err)) {
 		free(bytes);
 		return -1;
 	}
@@ -137,7 +141,7 @@ int ws_serve_ipc_fetch(struct ws_serve *s, const struct ws_pickle_bucket *b, uin
 	if (find_rank(s, &b->memory, &rank, err))
 		return -1;
 	const struct opened *o = open_handle(s, s->gpus->ipc, rank, b->memory.handle, err);
-	return o ? copy_out(s, s->gpus->ipc, o, b->memory.at, b->length, bytes, err) : -1;
+	return o ? copy_out(s, s->gpus->ipc, o, b, bytes, err) : -1;
 }
 
 void ws_serve_ipc_close(struct ws_serve *s)

@@ -5,7 +5,9 @@
  * signals its parent, which kills every process. Clients see connections that close without an
  * answer, all of them at once, and from then on nobody listens. */
 #include "serve_lineage.h"
+
 #include "serve_call.h"
+#include "serve_gpu.h"
 #include "serve_group.h"
 
 #include "wsync/str.h"
@@ -74,6 +76,7 @@ static void die_of(struct ws_serve *s, const char *why)
 	s->dead = s->stopping = true;
 	for (struct ws_serve_group *g = s->groups; g; g = g->next)
 		ws_serve_group_abort(g, why);
+	ws_serve_gpus_stop(s);
 	pthread_cond_broadcast(&s->changed);
 	pthread_mutex_unlock(&s->lock);
 	if (first && s->opts.crash)

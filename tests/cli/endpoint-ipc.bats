@@ -28,6 +28,9 @@ j = json.load(u.urlopen(sys.argv[1] + "/wsync/journal", timeout=10))
 print(eval(sys.argv[2]))' "$url" "$1"
 }
 
+# A request is in work.
+asked() { [ "$(journal 'j["state"]["busy"]')" = True ]; }
+
 # said CASE STATUS TEXT
 said() {
 	grep -qE "^$1 $2 " <<<"$out" || explain "$1: expected status $2"
@@ -47,6 +50,34 @@ got = json.load(u.urlopen(u.Request(sys.argv[1] + "/get_weights_by_name", body, 
 want = struct.unpack("<1000f", sent)
 assert all(a is None or a != a or struct.pack("<f", a) == struct.pack("<f", b) for a, b in zip(got, want) if b == b), got[:3]
 EOP
+}
+
+@test "what is shown before it is written is read when its event says so" {
+	endpoint one --backend ipc --receive-timeout 2s
+	[ -n "${doubles:-}" ] || skip "the double's events"
+	sender late
+	expect_out "late 200 Success"
+	/usr/bin/python3 - "$url" <<'EOP'
+import json, struct, sys, urllib.request as u
+sent = open("sent", "rb").read()[512 + 4096:512 + 8096]
+body = json.dumps({"name": "b.weight", "truncate_size": 1000}).encode()
+got = json.load(u.urlopen(u.Request(sys.argv[1] + "/get_weights_by_name", body, {"Content-Type": "application/json"})))
+assert any(got) and all(struct.pack("<f", a) == struct.pack("<f", b) for a, b in zip(got, struct.unpack("<1000f", sent))
+                        if a is not None and b == b), got[:3]
+EOP
+	sender never
+	said never 400 'is not done in time'
+	sender uuid
+	expect_out "uuid 200 Success"
+	endpoint stops --backend ipc
+	sender never &
+	local sent=$!
+	eventually 10 asked
+	kill "$pid"
+	local began=$SECONDS
+	wait "$pid" || true
+	((SECONDS - began < 10)) || explain "it waited for the event"
+	wait "$sent" || true
 }
 
 @test "forms that torch's senders have are taken, and one handle is opened for all" {
@@ -93,6 +124,8 @@ EOP
 	said shorter 400 'goes on behind its storage'
 	said longer 400 'goes on behind its storage'
 	said below-none 400 'not one dimension'
+	said other-event 400 "opening another process's event"
+	said short-event 400 'has not 64 bytes'
 	said stride 400 'not one dimension'
 	said dtype 400 'not of torch.uint8'
 	said function 400 'Blocked unsafe class loading (torch.multiprocessing.reductions.rebuild_storage_cuda)'

@@ -10,9 +10,11 @@ the message. Pickles are made opcode by opcode.
 import base64
 import ctypes
 import json
+import os
 import random
 import struct
 import sys
+import threading
 import urllib.error
 import urllib.request
 
@@ -180,6 +182,8 @@ def main():
         "shorter": lambda: but(bytes=LENGTH - 1),
         "below-none": lambda: but(size=(-1,)),
         "longer": lambda: but(size=(LENGTH + 1,)),
+        "other-event": lambda: but(event=bytes(64), waits=True),
+        "short-event": lambda: but(event=bytes(63), waits=True),
         "stride": lambda: but(stride=(2,)),
         "dtype": lambda: but(dtype=Global("torch bfloat16")),
         "function": lambda: bucket(good, function="torch.multiprocessing.reductions rebuild_storage_cuda"),
@@ -196,6 +200,20 @@ def main():
         elif case == "many":
             for i in range(40):
                 post(case, bucket(arguments(uuid, b"\x01c" + cuda.buffer(i)[0], 0)))
+        elif case == "late":  # the double's handle of an event: what is shared is written only then
+            event = os.memfd_create("event")
+
+            def write():
+                ctypes.memmove(cuda.made[0].value, data, SIZE)
+                os.write(event, b"reached")
+            ctypes.memset(cuda.made[0].value, 0, SIZE)
+            timer = threading.Timer(0.5, write)
+            timer.start()
+            post(case, but(event=struct.pack("<4sii52x", b"EVNT", os.getpid(), event), waits=True))
+            timer.join()
+        elif case == "never":
+            event = os.memfd_create("event")
+            post(case, but(event=struct.pack("<4sii52x", b"EVNT", os.getpid(), event), waits=True))
         elif case == "ranks":
             post(case, bucket(good), bucket(good))
         else:

@@ -24,6 +24,8 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 	if (!b.bytes && (!m->handle || m->handle < data || m->handle + 64 > data + size || m->at > INT64_MAX ||
 	                 (m->uuid[0] ? strlen(m->uuid) >= sizeof m->uuid : m->ordinal < 0)))
 		abort();
+	if (m->event && (!m->handle || m->event < data || m->event + 64 > data + size))
+		abort();
 	for (size_t i = 0; i < b.n; i++) {
 		if (b.at[i] != at || strlen(b.tensors[i].name) > size)
 			abort();

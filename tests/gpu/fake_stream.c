@@ -4,9 +4,13 @@
  * shows in the numbers. */
 #include "fake_core.h"
 
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
 
@@ -19,6 +23,7 @@ struct stream {
 struct fake_event {
 	struct stream *in;          /* where it was recorded last */
 	unsigned recorded, reached; /* turns */
+	int theirs;                 /* another process's: a descriptor; 0: ours */
 };
 
 static struct stream null_stream = { .end = &null_stream.first }, *streams;
@@ -248,8 +253,32 @@ EXPORT CUresult cuEventDestroy_v2(CUevent handle)
 	}
 	fake_finish_all(); /* queues may name it */
 	fake_unmake(fake_find(FAKE_EVENT, (uintptr_t)e));
+	if (e->theirs)
+		close(e->theirs);
 	free(e);
 	return CUDA_SUCCESS;
+}
+
+/* Tests write the handle: "EVNT", a process and a descriptor there (i32 each), and zeros. The event is reached
+ * when the file is not empty. */
+EXPORT CUresult cuIpcOpenEventHandle(CUevent *out, CUipcEventHandle handle)
+{
+	ON_CONTEXT("%s", "");
+	char path[64];
+	int32_t who[2];
+	memcpy(who, handle.reserved + 4, sizeof who);
+	snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)who[0], (int)who[1]);
+	if (memcmp(handle.reserved, "EVNT", 4) != 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	const int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	const CUresult rc = cuEventCreate(out, 0);
+	if (rc)
+		close(fd);
+	else
+		event_of(*out)->theirs = fd;
+	return rc;
 }
 
 static void reach(struct fake_work *w)
@@ -293,6 +322,9 @@ EXPORT CUresult cuEventQuery(CUevent handle)
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (is_busy())
 		return CUDA_ERROR_NOT_READY;
+	struct stat file;
+	if (e->theirs)
+		return fstat(e->theirs, &file) == 0 && file.st_size ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 	if (e->reached < e->recorded)
 		do_some(e->in);
 	return e->reached < e->recorded ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
