@@ -43,7 +43,7 @@ static int take_supply(struct whole *w, unsigned at, struct ws_err *err)
 }
 
 /* What a source can hide behind: while servers load a bucket, the next one is made. A push that is one
- * request for each bucket (ipc, tensor) counts most of it as apply. */
+ * request for each bucket (ipc) counts most of it as apply. */
 static int64_t moving_ns(const struct ws_ev_end *end)
 {
 	return end->ns[WS_PHASE_TRANSFER] + end->ns[WS_PHASE_APPLY];
