@@ -5,6 +5,7 @@
 #include "feed_desk.h"
 #include "feed_ring.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -169,6 +170,7 @@ static int make_room(struct ws_feed *f, struct ws_feed_box *b, struct ws_err *er
 	uint64_t wants = room_for(b);
 	if (wants <= b->capacity)
 		return 0;
+	assert(!b->lent); /* whoever lent it has made it large enough */
 	wants = wants > f->least ? wants : f->least;
 	ws_gpu_free(f->gpu, b->at);
 	b->at = 0;

@@ -141,16 +141,22 @@ static int64_t gcd(int64_t a, int64_t b)
 	return a;
 }
 
+/* A multiple of both, or as much as that may be: both are above 0. */
+static int64_t multiple_of(int64_t a, int64_t b, int64_t most)
+{
+	const int64_t part = a / gcd(a, b);
+	return part > most / b ? most : part * b;
+}
+
 /* So many rows, or a multiple of them, begin and end where blocks do. */
 static int64_t unit_of(const struct ws_formula *f)
 {
 	int64_t unit = f->quantized && !is_one_block(f) ? f->rule.bn : 1;
 	if (f->packing == WS_PACK_FP8 && f->n_scales > 1 && f->bn < f->each)
-		unit = unit / gcd(unit, f->bn) * f->bn;
+		unit = multiple_of(unit, f->bn, f->rows);
 	if (f->packing == WS_PACK_NF4) {
 		const int64_t one = 2 * f->bk * (f->nested_block ? f->nested_block : 1);
-		const int64_t rows = one / gcd(one, f->cols);
-		unit = unit / gcd(unit, rows) * rows;
+		unit = multiple_of(unit, one / gcd(one, f->cols), f->rows);
 	}
 	return unit;
 }

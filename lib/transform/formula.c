@@ -183,7 +183,8 @@ static int write_nf4(struct written *w, const struct ws_packed *p, struct ws_err
 	f->levels = nf4->levels;
 	f->map = (struct ws_span){ .length = sizeof nf4->nested_map, .fd = -1, .fill = fill_map,
 		                   .ctx = p->priv };
-	f->nested_block = nf4->nested_blocksize;
+	/* It may be as large as a file says. */
+	f->nested_block = nf4->nested_blocksize < nf4->n_blocks ? nf4->nested_blocksize : nf4->n_blocks;
 	f->nested_offset = nf4->nested_offset;
 	return add_item(&w->scales, p->parts[0], err) ||
 	       (f->nested_block && add_item(&w->nested, p->parts[3], err)) ? -1 : 0;
@@ -263,7 +264,7 @@ static bool packing_fits(const struct ws_packed *p)
 	case WS_PACK_NVFP4: /* of a stack with a scale for each matrix: made here */
 		return ws_unpack_count(p->parts[1]) == 1;
 	case WS_PACK_NF4:
-		return true;
+		return ((const struct ws_nf4 *)p->priv)->n_blocks <= INT32_MAX;
 	}
 	return false;
 }

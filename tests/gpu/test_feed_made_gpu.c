@@ -300,6 +300,25 @@ static void unpacked_bases(void **state)
 	close_packed(&file);
 }
 
+/* Whose product with anything overflows. */
+static void a_nested_block_of_any_size(void **state)
+{
+	(void)state;
+	add_bytes("v_proj.weight", "U8", 30 * 70 / 2, 255, "[1050,1]");
+	add_bytes("v_proj.weight.absmax", "U8", 1, 255, "[1]");
+	add_levels("v_proj.weight.quant_map");
+	add_floats("v_proj.weight.nested_absmax", 1, "[1]");
+	add_floats("v_proj.weight.nested_quant_map", 256, "[256]");
+	add_text("v_proj.weight.quant_state.bitsandbytes__nf4",
+	         "{\"quant_type\":\"nf4\",\"blocksize\":4096,\"dtype\":\"bfloat16\",\"shape\":[30,70],"
+	         "\"nested_blocksize\":2251799813685248,\"nested_offset\":0.0421,\"nested_dtype\":\"float32\"}");
+	write_packed(&file, parts, n_parts);
+	drop_parts();
+	compare(&(struct ws_transform_opts){ .unpack = true }, 1, 0);
+	compare(&(struct ws_transform_opts){ .quantize = WS_QUANTIZE_FP8, .block = { 16, 16 } }, 2, 0);
+	close_packed(&file);
+}
+
 static void merged_changes(void **state)
 {
 	(void)state;
@@ -504,6 +523,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		IN_SCRATCH(fp8_of_any_blocks),
 		IN_SCRATCH(unpacked_bases),
+		IN_SCRATCH(a_nested_block_of_any_size),
 		IN_SCRATCH(merged_changes),
 		IN_SCRATCH(a_number_that_is_none_has_the_sentence_of_the_cpu),
 		IN_SCRATCH(what_only_might_be_none_is_made_by_the_cpu),
