@@ -200,8 +200,10 @@ static bool is_hungry(struct sending *s, unsigned i)
 {
 	const struct ws_gloo_out *o = &s->out[i];
 	const void *bytes;
-	return ws_gloo_out_midway(o) && s->items[o->item].spans[o->span].fd < 0 &&
-	       ws_flow_peek(s->call.flow, i, &bytes) == 0;
+	/* Behind the last item, or the last span of one, the kernel may still have bytes on the way. */
+	if (!ws_gloo_out_midway(o) || o->item >= s->source.n_items || o->span >= s->items[o->item].n_spans)
+		return false;
+	return s->items[o->item].spans[o->span].fd < 0 && ws_flow_peek(s->call.flow, i, &bytes) == 0;
 }
 
 /* All that still want bytes could take some, and the ring has none for them. (Where it has for one of them,
