@@ -78,6 +78,32 @@ static void *add(struct ws_manifest_reader *r, void **array, size_t *n, size_t *
 	return memset(p + (*n)++ * size, 0, size);
 }
 
+/* A list of objects of so many fields, each the next of an array. */
+struct list {
+	const char *what;
+	int most;
+	const struct field *fields;
+	size_t size;
+};
+
+static int read_list(struct ws_manifest_reader *r, const char *name, const struct list *l, void **array, size_t *n,
+                     size_t *cap)
+{
+	size_t items = 0;
+	int more;
+	if (ws_scan_open(&r->scan, '[', name))
+		return -1;
+	while ((more = ws_scan_next(&r->scan, ']', &items)) > 0) {
+		unsigned seen;
+		void *item;
+		if (items > (size_t)l->most)
+			return ws_scan_refuse(&r->scan, "more than %d %ss", l->most, l->what);
+		if (!(item = add(r, array, n, cap, l->size)) || read_object(r, l->what, l->fields, item, &seen))
+			return -1;
+	}
+	return more;
+}
+
 static int read_uint(struct ws_manifest_reader *r, const char *name, void *into)
 {
 	return ws_scan_uint(&r->scan, name, into);
@@ -194,23 +220,12 @@ static int read_devices(struct ws_manifest_reader *r, const char *name, void *in
 {
 	static const struct field fields[] = { { "uuid", read_uuid, false },
 		                               { "ordinal", read_ordinal, false }, { NULL, NULL, false } };
-	struct ws_manifest *m = r->m;
-	size_t n = 0;
-	int more;
+	static const struct list list = { "device", MAX_DEVICES, fields, sizeof(struct ws_manifest_device) };
+	void *array = r->m->devices;
 	(void)into;
-	if (ws_scan_open(&r->scan, '[', name))
-		return -1;
-	while ((more = ws_scan_next(&r->scan, ']', &n)) > 0) {
-		unsigned seen;
-		if (n > MAX_DEVICES)
-			return ws_scan_refuse(&r->scan, "more than %d devices", MAX_DEVICES);
-		void *array = m->devices;
-		struct ws_manifest_device *d = add(r, &array, &m->n_devices, &r->devices_cap, sizeof *d);
-		m->devices = d ? array : m->devices;
-		if (!d || read_object(r, "device", fields, d, &seen))
-			return -1;
-	}
-	return more;
+	const int rc = read_list(r, name, &list, &array, &r->m->n_devices, &r->devices_cap);
+	r->m->devices = array;
+	return rc;
 }
 
 static int read_device(struct ws_manifest_reader *r, const char *name, void *into)
@@ -248,23 +263,13 @@ static int read_allocations(struct ws_manifest_reader *r, const char *name, void
 	static const struct field fields[] = { { "device", read_device, false },
 		                               { "handle", read_handle, false },
 		                               { "bytes", read_bytes, false }, { NULL, NULL, false } };
-	struct ws_manifest *m = r->m;
-	size_t n = 0;
-	int more;
+	static const struct list list = { "allocation", MAX_ALLOCATIONS, fields,
+		                          sizeof(struct ws_manifest_allocation) };
+	void *array = r->m->allocations;
 	(void)into;
-	if (ws_scan_open(&r->scan, '[', name))
-		return -1;
-	while ((more = ws_scan_next(&r->scan, ']', &n)) > 0) {
-		unsigned seen;
-		if (n > MAX_ALLOCATIONS)
-			return ws_scan_refuse(&r->scan, "more than %d allocations", MAX_ALLOCATIONS);
-		void *array = m->allocations;
-		struct ws_manifest_allocation *a = add(r, &array, &m->n_allocations, &r->allocations_cap, sizeof *a);
-		m->allocations = a ? array : m->allocations;
-		if (!a || read_object(r, "allocation", fields, a, &seen))
-			return -1;
-	}
-	return more;
+	const int rc = read_list(r, name, &list, &array, &r->m->n_allocations, &r->allocations_cap);
+	r->m->allocations = array;
+	return rc;
 }
 
 /* ---- tensors ---- */
