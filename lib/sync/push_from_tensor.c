@@ -90,7 +90,8 @@ static void judge(struct ws_push *p, const struct push_bucket *k)
 int push_from_tensor(struct ws_push *p, const struct push_bucket *k, const struct ws_buf *pickle,
                      int64_t since, struct ws_err *err)
 {
-	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
+	const int64_t left = p->opts.bucket_ns - (ws_now_ns() - since); /* reading took its share */
+	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(left > 0 ? left : 0));
 	struct push_request r;
 	int rc = begin(p, &r, pickle, k->flush, err);
 	if (rc == 0) {

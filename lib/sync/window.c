@@ -2,6 +2,7 @@
 #include "window.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -169,7 +170,11 @@ static int start(struct ws_window *w, struct ws_err *err)
 {
 	if (w->running)
 		return 0;
+	sigset_t all, old;
+	sigfillset(&all); /* signals belong to the thread that knows what to do about them */
+	pthread_sigmask(SIG_BLOCK, &all, &old);
 	const int rc = pthread_create(&w->thread, NULL, work, w);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (rc)
 		return ws_err_set(err, WS_ESYSTEM, "reading memory of a GPU: no thread: %s", strerror(rc));
 	w->running = true;
