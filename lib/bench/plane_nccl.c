@@ -75,14 +75,16 @@ static int send_nccl(struct bench_root *r, const struct ws_payload *p, unsigned 
 {
 	struct nccl_root *n = r->of_plane;
 	struct ws_transport *t = n->t;
+	int rc = 0;
 	n->payloads[0] = n->payloads[1] = *p;
-	for (unsigned i = 0; i < count; i++) {
+	for (unsigned i = 0; i < count && rc == 0; i++) {
 		if (i + 1 < count)
 			t->ops->stage(t, &n->payloads[(i + 1) % 2], 1);
-		if (t->ops->send_bucket(t, &n->payloads[i % 2], 1, until, err) || await(r, t, err))
-			return -1;
+		rc = t->ops->send_bucket(t, &n->payloads[i % 2], 1, until, err) || await(r, t, err) ? -1 : 0;
 	}
-	return 0;
+	if (rc)
+		t->ops->stage(t, NULL, 0); /* the payload's spans are the caller's, who lets them go */
+	return rc;
 }
 
 static int send_bare(struct bench_root *r, unsigned count, int64_t *ns, ws_deadline until, struct ws_err *err)

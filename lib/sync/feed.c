@@ -127,7 +127,8 @@ static void stop_reading(struct ws_feed_box *b)
 
 void ws_feed_drop(struct ws_feed_box *b)
 {
-	stop_reading(b);
+	if (b->loaded < b->n_payloads) /* else nothing of it is read, and what is may be another thread's */
+		stop_reading(b);
 	ws_feed_steps_free(b->steps);
 	b->steps = NULL;
 	b->payloads = NULL;
@@ -359,8 +360,11 @@ int ws_feed_load(struct ws_feed *f, struct ws_feed_box *b, ws_deadline until, co
 	if (f->reading && f->reading != b)
 		stop_reading(f->reading);
 	f->reading = b;
-	if (prepare(f, b, err) == 0 && load(f, b, until, cancel, err) == 0)
+	if (prepare(f, b, err) == 0 && load(f, b, until, cancel, err) == 0) {
+		if (b->loaded == b->n_payloads)
+			f->reading = NULL;
 		return 0;
+	}
 	stop_reading(b);
 	ws_feed_settle(f); /* memory that is copied from may be let go now */
 	return -1;

@@ -80,7 +80,9 @@ void ws_feed_notice(struct ws_feed *f);
 struct ws_feed_box *ws_feed_box(struct ws_feed *f, const struct ws_payload *payloads, size_t n);
 /* Memory for a free box, enough for its payloads and not its own. */
 void ws_feed_lend(struct ws_feed_box *b, ws_devptr at, uint64_t capacity);
-void ws_feed_drop(struct ws_feed_box *b); /* its payloads, which nobody reads any more; the memory stays */
+/* Its payloads, which nobody reads any more; the memory stays. When all of them are loaded, another thread may be
+ * feeding the other box meanwhile. */
+void ws_feed_drop(struct ws_feed_box *b);
 /* Must it give its memory back for a larger one? That waits for all that the GPU is at. */
 bool ws_feed_grows(const struct ws_feed_box *b);
 /* Has payload number `loaded` brought next, in whole or not at all. Those behind it are begun. Where it fails,
