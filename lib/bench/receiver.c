@@ -4,8 +4,8 @@
 
 #include "hash.h"
 #include "sock.h"
+#include "thread.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -282,13 +282,8 @@ static void *run(void *arg)
 
 int bench_receiver_start(struct bench_receiver *r, struct ws_err *err)
 {
-	sigset_t all, old;
 	r->err = (struct ws_err)WS_ERR_INIT;
-	sigfillset(&all); /* signals belong to the thread that knows what to do about them */
-	pthread_sigmask(SIG_BLOCK, &all, &old);
-	const int rc = pthread_create(&r->thread, NULL, run, r);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	return rc ? ws_err_set(err, WS_ESYSTEM, "start a thread: %s", strerror(rc)) : 0;
+	return ws_thread_start(&r->thread, run, r, err);
 }
 
 int bench_receiver_join(struct bench_receiver *r, struct ws_err *err)

@@ -5,10 +5,10 @@
 #include "transport_bench.h"
 
 #include "sock.h"
+#include "thread.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/sendfile.h>
@@ -50,18 +50,11 @@ static void *take_all(void *arg)
 
 static int start_reader(struct bench_wire *w, struct ws_err *err)
 {
-	sigset_t all, old;
 	w->buffer = malloc(CHUNK);
 	if (!w->buffer)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	sigfillset(&all);
-	pthread_sigmask(SIG_BLOCK, &all, &old);
-	const int rc = pthread_create(&w->thread, NULL, take_all, w);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (rc)
-		return ws_err_set(err, WS_ESYSTEM, "start a thread: %s", strerror(rc));
-	w->running = true;
-	return 0;
+	w->running = ws_thread_start(&w->thread, take_all, w, err) == 0;
+	return w->running ? 0 : -1;
 }
 
 int bench_wire_open(struct bench_wire *w, ws_deadline until, struct ws_err *err)

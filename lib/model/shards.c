@@ -3,9 +3,9 @@
 
 #include "region.h"
 #include "shards.h"
+#include "thread.h"
 
 #include <ctype.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -159,7 +159,7 @@ static int open_all(const struct ws_shard_list *list, const struct ws_source_opt
 	pthread_t threads[THREADS];
 	size_t n = 0;
 	pthread_mutex_init(&o.lock, NULL);
-	while (n + 1 < list->tp && n < THREADS - 1 && !pthread_create(&threads[n], NULL, open_some, &o))
+	while (n + 1 < list->tp && n < THREADS - 1 && ws_thread_start(&threads[n], open_some, &o, NULL) == 0)
 		n++;
 	open_some(&o);
 	while (n > 0)

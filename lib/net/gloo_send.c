@@ -14,6 +14,8 @@
  * an item, the call has failed. */
 #include "gloo_out.h"
 
+#include "thread.h"
+
 #include <assert.h>
 #include <stdlib.h>
 
@@ -94,11 +96,8 @@ static int start_producer(struct sending *s, struct ws_err *err)
 	if (ws_flow_open(ring, s->n_out, &s->call.flow, err))
 		return -1;
 	s->tile = ring / 4 < TILE ? ring / 4 + 1 : TILE;
-	const int rc = pthread_create(&s->producer, NULL, produce, s);
-	if (rc)
-		return ws_err_set(err, WS_ESYSTEM, "gloo: cannot start a thread (error %d)", rc);
-	s->producing = true;
-	return 0;
+	s->producing = ws_thread_start(&s->producer, produce, s, err) == 0;
+	return s->producing ? 0 : ws_err_wrap(err, "gloo");
 }
 
 static void stop_producer(struct sending *s)

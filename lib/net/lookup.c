@@ -7,11 +7,10 @@
 #include "host.h"
 
 #include "sock.h"
+#include "thread.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,20 +61,10 @@ static void *run(void *ctx)
 	return NULL;
 }
 
-/* Signals are for the threads that know what to do with them. */
 static int start(struct lookup *l)
 {
 	pthread_t thread;
-	pthread_attr_t attr;
-	sigset_t all, before;
-	sigfillset(&all);
-	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	const int rc = pthread_create(&thread, &attr, run, l);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	pthread_attr_destroy(&attr);
-	return rc;
+	return ws_thread_start(&thread, run, l, NULL) ? -1 : pthread_detach(thread);
 }
 
 static int take(struct lookup *l, struct addrinfo **out)

@@ -7,12 +7,12 @@
 #include "store_core.h"
 
 #include "sock.h"
+#include "thread.h"
 
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -257,9 +257,8 @@ int ws_store_open(const struct ws_store_opts *opts, struct ws_store **out, struc
 	pthread_cond_init(&s->nobody_waits, NULL);
 	if (open_descriptors(s, opts, err))
 		goto fail;
-	errno = pthread_create(&s->thread, NULL, serve, s);
-	if (errno) {
-		ws_err_errno(err, "store: start a thread");
+	if (ws_thread_start(&s->thread, serve, s, err)) {
+		ws_err_wrap(err, "store");
 		goto fail;
 	}
 	s->running = true;

@@ -3,10 +3,9 @@
 #include "feed_ring.h"
 
 #include "file.h"
+#include "thread.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,19 +117,11 @@ static int start_reader(struct ws_ring *r, struct ws_err *err)
 	const long processors = sysconf(_SC_NPROCESSORS_ONLN);
 	const unsigned most = processors < 2 ? 2 : processors > WS_RING_READERS ? WS_RING_READERS :
 	                                                                          (unsigned)processors;
-	sigset_t all, old;
 	if (r->n_readers >= most || r->n_readers > r->n)
 		return 0;
-	/* Signals belong to the thread that knows what to do about them. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_BLOCK, &all, &old);
-	const int rc = pthread_create(&r->readers[r->n_readers], NULL, read_slots, r);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	r->n_readers += rc == 0;
-	if (r->n_readers)
-		return 0;
-	errno = rc;
-	return ws_err_errno(err, "start a thread");
+	r->n_readers += ws_thread_start(&r->readers[r->n_readers], read_slots, r,
+	                                r->n_readers ? NULL : err) == 0;
+	return r->n_readers ? 0 : -1;
 }
 
 /* ---- the owner ---- */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "job.h"
 
+#include "thread.h"
+
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdint.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -30,18 +31,8 @@ int ws_job_start(struct ws_job *j, int (*fn)(void *, struct ws_err *), void *arg
 	j->arg = arg;
 	j->rc = 0;
 	j->err = (struct ws_err)WS_ERR_INIT;
-	/* Signals belong to the thread that knows what to do about them: the caller's. */
-	sigset_t all, old;
-	sigfillset(&all);
-	pthread_sigmask(SIG_BLOCK, &all, &old);
-	const int rc = pthread_create(&j->thread, NULL, run, j);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (rc) {
-		errno = rc;
-		return ws_err_errno(err, "start a thread");
-	}
-	j->running = true;
-	return 0;
+	j->running = ws_thread_start(&j->thread, run, j, err) == 0;
+	return j->running ? 0 : -1;
 }
 
 bool ws_job_over(const struct ws_job *j)

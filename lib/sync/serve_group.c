@@ -6,6 +6,8 @@
  * something failed stays useless until it is destroyed, as torch's groups do. */
 #include "serve_gpu.h"
 
+#include "thread.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +67,7 @@ int ws_serve_run_ranks(struct ws_serve_group *g,
 		r->until = until;
 		r->failed = false;
 		/* Rank 0 runs here, last: the others must be under way. */
-		r->threaded = i > 0 && pthread_create(&r->thread, NULL, run_rank, r) == 0;
+		r->threaded = i > 0 && ws_thread_start(&r->thread, run_rank, r, NULL) == 0;
 		if (i > 0 && !r->threaded) {
 			ws_err_set(&r->err, WS_ESYSTEM, "can't start new thread");
 			fail_group(r);

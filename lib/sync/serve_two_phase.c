@@ -13,6 +13,7 @@
 #include "serve_intake.h"
 #include "serve_lineage.h"
 #include "serve_model.h"
+#include "thread.h"
 
 #include "wsync/str.h"
 
@@ -131,7 +132,7 @@ static struct ws_serve_prepared *start(struct ws_serve *s, struct ws_serve_group
 	p->group = g;
 	p->stage.buckets = *b;
 	ws_serve_group_hold(g);
-	if (pthread_create(&p->thread, NULL, run, p)) {
+	if (ws_thread_start(&p->thread, run, p, NULL)) {
 		ws_serve_group_release(g);
 		free(p->group_name);
 		free(p);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "window.h"
 
-#include <pthread.h>
-#include <signal.h>
+#include "thread.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -170,15 +170,8 @@ static int start(struct ws_window *w, struct ws_err *err)
 {
 	if (w->running)
 		return 0;
-	sigset_t all, old;
-	sigfillset(&all); /* signals belong to the thread that knows what to do about them */
-	pthread_sigmask(SIG_BLOCK, &all, &old);
-	const int rc = pthread_create(&w->thread, NULL, work, w);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (rc)
-		return ws_err_set(err, WS_ESYSTEM, "reading memory of a GPU: no thread: %s", strerror(rc));
-	w->running = true;
-	return 0;
+	w->running = ws_thread_start(&w->thread, work, w, err) == 0;
+	return w->running ? 0 : ws_err_wrap(err, "reading memory of a GPU");
 }
 
 /* For the thread to have done something. */

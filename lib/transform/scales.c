@@ -5,6 +5,7 @@
  * of progress. What they find is sorted at the end, so that it does not depend on who was faster. */
 #include "scales_core.h"
 
+#include "thread.h"
 #include "wsync/clock.h"
 #include "wsync/str.h"
 
@@ -206,7 +207,7 @@ static int read_all(struct ws_scales *s, struct ws_err *err)
 	workers[0] = (struct worker){ .s = s, .first = true, .err = WS_ERR_INIT };
 	for (; n < most; n++) {
 		workers[n] = (struct worker){ .s = s, .err = WS_ERR_INIT };
-		if (pthread_create(&workers[n].thread, NULL, work, &workers[n]))
+		if (ws_thread_start(&workers[n].thread, work, &workers[n], NULL))
 			break; /* fewer threads will do */
 	}
 	work(&workers[0]);

@@ -2,8 +2,9 @@
 /* works_make.c - the threads: each has a desk, looks for the tile that is needed most, and makes it. */
 #include "works_core.h"
 
+#include "thread.h"
+
 #include <assert.h>
-#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -188,13 +189,7 @@ static int start_thread(struct ws_works *w)
 		return -1;
 	}
 	*self = (struct worker){ w, w->n_started };
-	/* Signals belong to the thread that knows what to do about them. */
-	sigset_t all, old;
-	sigfillset(&all);
-	pthread_sigmask(SIG_BLOCK, &all, &old);
-	const int rc = pthread_create(&w->threads[w->n_started], NULL, work, self);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (rc) {
+	if (ws_thread_start(&w->threads[w->n_started], work, self, NULL)) {
 		free(desk->shelf);
 		desk->shelf = NULL;
 		free(self);

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_thread.c - which signals a thread of the library takes. */
+#include "thread.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static void *look_at_mask(void *mask)
+{
+	pthread_sigmask(SIG_SETMASK, NULL, mask);
+	return mask;
+}
+
+static void a_thread_takes_no_signal_but_its_own_faults(void **state)
+{
+	pthread_t thread;
+	sigset_t mask;
+	void *ended;
+	(void)state;
+	assert_int_equal(ws_thread_start(&thread, look_at_mask, &mask, NULL), 0);
+	assert_int_equal(pthread_join(thread, &ended), 0);
+	assert_ptr_equal(ended, &mask);
+	assert_true(sigismember(&mask, SIGINT) && sigismember(&mask, SIGTERM) && sigismember(&mask, SIGPIPE) &&
+	            sigismember(&mask, SIGCHLD) && sigismember(&mask, SIGWINCH));
+	assert_false(sigismember(&mask, SIGSEGV) || sigismember(&mask, SIGBUS) || sigismember(&mask, SIGFPE) ||
+	             sigismember(&mask, SIGILL));
+}
+
+static void the_starter_keeps_its_mask(void **state)
+{
+	pthread_t thread;
+	sigset_t usr1, before, mask;
+	(void)state;
+	sigemptyset(&usr1);
+	sigaddset(&usr1, SIGUSR1);
+	pthread_sigmask(SIG_BLOCK, &usr1, &before);
+	assert_int_equal(ws_thread_start(&thread, look_at_mask, &mask, NULL), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	look_at_mask(&mask);
+	assert_true(sigismember(&mask, SIGUSR1));
+	assert_false(sigismember(&mask, SIGINT));
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_thread_takes_no_signal_but_its_own_faults),
+		cmocka_unit_test(the_starter_keeps_its_mask),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
