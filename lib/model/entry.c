@@ -3,6 +3,7 @@
 
 #include "wsync/str.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,6 +35,27 @@ int ws_entry_shape(struct ws_scan *s, struct ws_tensor *t)
 		t->dims[n - 1] = (int64_t)dim;
 	}
 	t->n_dims = (unsigned)n;
+	return more;
+}
+
+int ws_entry_pairs(struct ws_scan *s, const char *what, struct ws_pair **pairs, size_t *n)
+{
+	char value_of[64];
+	size_t items = 0, cap = 0;
+	int more;
+	snprintf(value_of, sizeof value_of, "value in %s", what);
+	if (ws_scan_open(s, '{', what))
+		return -1;
+	while ((more = ws_scan_next(s, '}', &items)) > 0) {
+		char *key, *value;
+		if (ws_scan_key(s, &key) || ws_scan_string(s, value_of, &value))
+			return -1;
+		struct ws_pair *p = ws_entry_grow(*pairs, *n, &cap, sizeof *p);
+		if (!p)
+			return ws_scan_no_memory(s);
+		*pairs = p;
+		p[(*n)++] = (struct ws_pair){ key, value };
+	}
 	return more;
 }
 

@@ -8,10 +8,8 @@
  * let a downloaded checkpoint read any file of ours. */
 #include "index.h"
 
-#include "file.h"
+#include "entry.h"
 #include "names.h"
-#include "scan.h"
-#include "wsync/buf.h"
 #include "wsync/str.h"
 
 #include <stdbool.h>
@@ -50,14 +48,11 @@ static int read_weight_map(struct ws_scan *s, struct ws_index *index)
 		if (ws_scan_key(s, &name) || ws_scan_string(s, "shard in weight_map", &shard) ||
 		    check_shard(s, name, shard))
 			return -1;
-		if (index->n_entries == cap) {
-			cap = cap ? cap * 2 : 256;
-			void *p = reallocarray(index->entries, cap, sizeof *index->entries);
-			if (!p)
-				return ws_err_set(s->err, WS_ESYSTEM, "%s: out of memory", s->path);
-			index->entries = p;
-		}
-		index->entries[index->n_entries++] = (struct ws_index_entry){ name, shard };
+		struct ws_index_entry *p = ws_entry_grow(index->entries, index->n_entries, &cap, sizeof *p);
+		if (!p)
+			return ws_scan_no_memory(s);
+		index->entries = p;
+		p[index->n_entries++] = (struct ws_index_entry){ name, shard };
 	}
 	return more;
 }
@@ -67,11 +62,11 @@ static int by_text(const void *a, const void *b)
 	return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static int list_shards(struct ws_index *index, struct ws_err *err)
+static int list_shards(const struct ws_scan *s, struct ws_index *index)
 {
 	index->shards = calloc(index->n_entries, sizeof *index->shards);
 	if (!index->shards)
-		return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", index->path);
+		return ws_scan_no_memory(s);
 	for (size_t i = 0; i < index->n_entries; i++)
 		index->shards[i] = index->entries[i].shard;
 	qsort(index->shards, index->n_entries, sizeof *index->shards, by_text);
@@ -107,17 +102,14 @@ static int read_index(struct ws_scan *s, struct ws_index *index)
 		return ws_scan_refuse(s, "no weight_map in this index");
 	if (index->n_entries == 0)
 		return ws_scan_refuse(s, "weight_map is empty");
-	return list_shards(index, s->err);
+	return list_shards(s, index);
 }
 
-/* Takes text, which may be NULL when len is 0. */
-static int judge(char *text, size_t len, const char *path, struct ws_index *out,
-                 struct ws_err *err)
+/* Takes the text. */
+static int judge(struct ws_scan *scan, struct ws_index *out)
 {
-	struct ws_index index = { .path = strdup(path), .text = text };
-	struct ws_scan scan = { .text = text, .len = len, .path = path, .err = err };
-	const int rc = index.path ? read_index(&scan, &index) :
-	               ws_err_set(err, WS_ESYSTEM, "%s: out of memory", path);
+	struct ws_index index = { .path = strdup(scan->path), .text = scan->text };
+	const int rc = index.path ? read_index(scan, &index) : ws_scan_no_memory(scan);
 	if (rc)
 		ws_index_free(&index);
 	else
@@ -127,24 +119,15 @@ static int judge(char *text, size_t len, const char *path, struct ws_index *out,
 
 int ws_index_read(const char *path, struct ws_index *out, struct ws_err *err)
 {
-	struct ws_buf text;
-	ws_buf_init(&text, MAX_INDEX);
-	if (ws_file_read(path, &text, err)) {
-		ws_buf_free(&text);
-		return -1;
-	}
-	return judge(text.data, text.len, path, out, err);
+	struct ws_scan scan;
+	return ws_scan_file(path, MAX_INDEX, &scan, err) ? -1 : judge(&scan, out);
 }
 
 int ws_index_parse(const char *text, size_t len, const char *path, struct ws_index *out,
                    struct ws_err *err)
 {
-	char *copy = malloc(len ? len : 1);
-	if (!copy)
-		return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", path);
-	if (len)
-		memcpy(copy, text, len);
-	return judge(copy, len, path, out, err);
+	struct ws_scan scan;
+	return ws_scan_copy(text, len, path, &scan, err) ? -1 : judge(&scan, out);
 }
 
 void ws_index_free(struct ws_index *index)

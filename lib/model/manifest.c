@@ -13,7 +13,6 @@
  * as one that matters would be of another version. */
 #include "manifest_fields.h"
 
-#include "file.h"
 #include "names.h"
 
 #include <stdbool.h>
@@ -23,11 +22,6 @@
 enum { MAX_TEXT = 256 << 20 };
 
 typedef unsigned long long ull;
-
-static int no_memory(const struct ws_manifest_reader *r)
-{
-	return ws_err_set(r->scan.err, WS_ESYSTEM, "%s: out of memory", r->scan.path);
-}
 
 static int check_allocations(struct ws_manifest_reader *r)
 {
@@ -55,7 +49,7 @@ static int check_handles(struct ws_manifest_reader *r)
 {
 	const struct ws_manifest *m = r->m;
 	const struct ws_manifest_allocation **sorted = calloc(m->n_allocations + 1, sizeof *sorted);
-	int rc = sorted ? 0 : no_memory(r);
+	int rc = sorted ? 0 : ws_scan_no_memory(&r->scan);
 	for (size_t i = 0; rc == 0 && i < m->n_allocations; i++)
 		sorted[i] = &m->allocations[i];
 	if (rc == 0)
@@ -144,11 +138,11 @@ static int check_all(struct ws_manifest_reader *r)
 	return check_apart(r) || check_twice(r) ? -1 : 0;
 }
 
-/* Takes text. */
-static int judge(char *text, size_t len, const char *path, struct ws_manifest *out, struct ws_err *err)
+/* Takes the text. */
+static int judge(const struct ws_scan *scan, struct ws_manifest *out)
 {
-	struct ws_manifest m = { .list = { .text = text } };
-	struct ws_manifest_reader r = { .scan = { .text = text, .len = len, .path = path, .err = err }, .m = &m };
+	struct ws_manifest m = { .list = { .text = scan->text } };
+	struct ws_manifest_reader r = { .scan = *scan, .m = &m };
 	const int rc = ws_manifest_fields(&r) || check_all(&r) ? -1 : 0;
 	free(r.of);
 	if (rc)
@@ -160,24 +154,15 @@ static int judge(char *text, size_t len, const char *path, struct ws_manifest *o
 
 int ws_manifest_read(const char *path, struct ws_manifest *out, struct ws_err *err)
 {
-	struct ws_buf text;
-	ws_buf_init(&text, MAX_TEXT);
-	if (ws_file_read(path, &text, err)) {
-		ws_buf_free(&text);
-		return -1;
-	}
-	return judge(text.data, text.len, path, out, err);
+	struct ws_scan scan;
+	return ws_scan_file(path, MAX_TEXT, &scan, err) ? -1 : judge(&scan, out);
 }
 
 int ws_manifest_parse(const char *text, size_t len, const char *path, struct ws_manifest *out,
                       struct ws_err *err)
 {
-	char *copy = malloc(len + 1);
-	if (!copy)
-		return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", path);
-	if (len)
-		memcpy(copy, text, len);
-	return judge(copy, len, path, out, err);
+	struct ws_scan scan;
+	return ws_scan_copy(text, len, path, &scan, err) ? -1 : judge(&scan, out);
 }
 
 void ws_manifest_free(struct ws_manifest *m)

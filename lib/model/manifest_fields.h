@@ -10,7 +10,7 @@ struct ws_manifest_reader {
 	struct ws_scan scan;
 	struct ws_manifest *m;
 	uint64_t *of; /* of each tensor: its allocation; to free */
-	size_t devices_cap, allocations_cap, tensors_cap, of_cap, metadata_cap;
+	size_t tensors_cap, of_cap;
 };
 
 /* The whole text, with offsets as they stand there. */

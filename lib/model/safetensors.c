@@ -13,7 +13,6 @@
 
 #include "file.h"
 #include "names.h"
-#include "scan.h"
 
 #include <endian.h>
 #include <stdbool.h>
@@ -29,151 +28,106 @@ struct reader {
 	struct ws_safetensors *st;
 	uint64_t data_at; /* where the data begins in the file */
 	uint64_t data;    /* bytes of it */
-	size_t tensors_cap, metadata_cap;
+	size_t tensors_cap;
 	bool metadata_seen;
 };
 
-static int no_memory(const char *path, struct ws_err *err)
-{
-	return ws_err_set(err, WS_ESYSTEM, "%s: out of memory", path);
-}
+/* ---- the entry of a tensor ---- */
 
-/* Where the next value stands in the file. */
-static ull here(struct reader *r)
-{
-	ws_scan_peek(&r->scan);
-	return r->scan.base + r->scan.at;
-}
+struct entry {
+	struct ws_tensor t;
+	uint64_t data; /* bytes of it in the file */
+};
 
-static int read_dtype(struct reader *r, struct ws_tensor *t)
+static int read_dtype(struct ws_scan *s, const char *name, void *into)
 {
-	char *name;
-	if (ws_scan_string(&r->scan, "dtype", &name))
+	struct entry *e = into;
+	char *dtype;
+	if (ws_scan_string(s, name, &dtype))
 		return -1;
-	if (!ws_dtype_from_safetensors(name, &t->dtype))
-		return ws_scan_refuse(&r->scan, "unknown dtype '%s'", ws_quote(name).text);
+	if (!ws_dtype_from_safetensors(dtype, &e->t.dtype))
+		return ws_scan_refuse(s, "unknown dtype '%s'", ws_quote(dtype).text);
 	return 0;
 }
 
-static int read_shape(struct reader *r, struct ws_tensor *t)
+static int read_shape(struct ws_scan *s, const char *name, void *into)
 {
-	return ws_entry_shape(&r->scan, t);
+	(void)name;
+	return ws_entry_shape(s, &((struct entry *)into)->t);
 }
 
 /* Both offsets are kept relative to the data until all is known to fit. */
-static int read_offsets(struct reader *r, struct ws_tensor *t)
+static int read_offsets(struct ws_scan *s, const char *name, void *into)
 {
+	struct entry *e = into;
 	uint64_t at[2];
 	size_t n = 0;
 	int more;
-	if (ws_scan_open(&r->scan, '[', "data_offsets"))
+	if (ws_scan_open(s, '[', name))
 		return -1;
-	while ((more = ws_scan_next(&r->scan, ']', &n)) > 0) {
+	while ((more = ws_scan_next(s, ']', &n)) > 0) {
 		if (n > 2)
 			break;
-		if (ws_scan_uint(&r->scan, "data_offsets", &at[n - 1]))
+		if (ws_scan_uint(s, name, &at[n - 1]))
 			return -1;
 	}
 	if (more < 0)
 		return -1;
 	if (n != 2)
-		return ws_scan_refuse(&r->scan, "data_offsets are not two integers");
+		return ws_scan_refuse(s, "data_offsets are not two integers");
 	if (at[0] > at[1])
-		return ws_scan_refuse(&r->scan, "data_offsets begin at %llu, after their end %llu",
-		                      (ull)at[0], (ull)at[1]);
-	if (at[1] > r->data)
-		return ws_scan_refuse(&r->scan, "data_offsets end at %llu, past the %llu bytes of "
-		                      "data", (ull)at[1], (ull)r->data);
-	t->offset = at[0];
-	t->bytes = at[1] - at[0];
+		return ws_scan_refuse(s, "data_offsets begin at %llu, after their end %llu", (ull)at[0],
+		                      (ull)at[1]);
+	if (at[1] > e->data)
+		return ws_scan_refuse(s, "data_offsets end at %llu, past the %llu bytes of data", (ull)at[1],
+		                      (ull)e->data);
+	e->t.offset = at[0];
+	e->t.bytes = at[1] - at[0];
 	return 0;
 }
 
-static int read_fields(struct reader *r, struct ws_tensor *t)
+static int keep(struct reader *r, const struct ws_tensor *t)
 {
-	static const struct {
-		const char *name;
-		int (*read)(struct reader *, struct ws_tensor *);
-	} fields[] = { { "dtype", read_dtype }, { "shape", read_shape },
-		       { "data_offsets", read_offsets } };
-	enum { N = sizeof fields / sizeof fields[0] };
-	bool seen[N] = { false };
-	size_t n = 0;
-	int more;
-	while ((more = ws_scan_next(&r->scan, '}', &n)) > 0) {
-		char *key;
-		size_t i = 0;
-		if (ws_scan_key(&r->scan, &key))
-			return -1;
-		while (i < N && strcmp(key, fields[i].name) != 0)
-			i++;
-		if (i == N)
-			return ws_scan_refuse(&r->scan, "unknown field '%s'", ws_quote(key).text);
-		if (seen[i])
-			return ws_scan_refuse(&r->scan, "field '%s' twice", key);
-		seen[i] = true;
-		if (fields[i].read(r, t))
-			return -1;
-	}
-	for (size_t i = 0; i < N && more == 0; i++)
-		if (!seen[i])
-			return ws_scan_refuse(&r->scan, "field '%s' is missing", fields[i].name);
-	return more;
+	struct ws_safetensors *st = r->st;
+	struct ws_tensor *p = ws_entry_grow(st->tensors, st->n_tensors, &r->tensors_cap, sizeof *p);
+	if (!p)
+		return ws_scan_no_memory(&r->scan);
+	st->tensors = p;
+	p[st->n_tensors++] = *t;
+	return 0;
 }
 
 static int read_tensor(struct reader *r, const char *name, ull name_at)
 {
-	struct ws_safetensors *st = r->st;
-	struct ws_tensor t = { .name = name };
+	static const struct ws_scan_field fields[] = { { "dtype", read_dtype, false },
+		                                       { "shape", read_shape, false },
+		                                       { "data_offsets", read_offsets, false },
+		                                       { NULL, NULL, false } };
+	struct entry e = { .t = { .name = name }, .data = r->data };
+	const struct ws_tensor *t = &e.t;
 	uint64_t want;
 	r->scan.tensor = name;
-	if (ws_entry_name(&r->scan, name, name_at))
+	if (ws_entry_name(&r->scan, name, name_at) || ws_scan_object(&r->scan, "its entry", fields, &e, NULL))
 		return -1;
-	const ull at = here(r);
-	if (ws_scan_peek(&r->scan) != '{')
-		return ws_scan_refuse(&r->scan, "its entry at byte %llu is no object", at);
-	r->scan.at++;
-	if (read_fields(r, &t))
-		return -1;
-	if (!ws_dtype_bytes(t.dtype, t.n_dims, t.dims, &want))
-		return ws_scan_refuse(&r->scan, ws_dtype_bits(t.dtype) % 8 ?
+	if (!ws_dtype_bytes(t->dtype, t->n_dims, t->dims, &want))
+		return ws_scan_refuse(&r->scan, ws_dtype_bits(t->dtype) % 8 ?
 		                      "its shape leaves part of a byte" :
 		                      "its shape is too large for any file");
-	if (want != t.bytes)
-		return ws_scan_refuse(&r->scan, "has %llu bytes of data where its dtype and shape "
-		                      "need %llu", (ull)t.bytes, (ull)want);
-	void *p = ws_entry_grow(st->tensors, st->n_tensors, &r->tensors_cap, sizeof t);
-	if (!p)
-		return no_memory(r->scan.path, r->scan.err);
-	st->tensors = p;
-	st->tensors[st->n_tensors++] = t;
+	if (want != t->bytes)
+		return ws_scan_refuse(&r->scan, "has %llu bytes of data where its dtype and shape need %llu",
+		                      (ull)t->bytes, (ull)want);
 	r->scan.tensor = NULL;
-	return 0;
+	return keep(r, t);
 }
+
+/* ---- the whole ---- */
 
 static int read_metadata(struct reader *r)
 {
-	struct ws_safetensors *st = r->st;
-	size_t n = 0;
-	int more;
 	if (r->metadata_seen)
-		return ws_scan_refuse(&r->scan, "__metadata__ twice, again at byte %llu", here(r));
+		return ws_scan_refuse(&r->scan, "__metadata__ twice, again at byte %llu", ws_scan_here(&r->scan));
 	r->metadata_seen = true;
-	if (ws_scan_open(&r->scan, '{', "__metadata__"))
-		return -1;
-	while ((more = ws_scan_next(&r->scan, '}', &n)) > 0) {
-		char *key, *value;
-		if (ws_scan_key(&r->scan, &key) ||
-		    ws_scan_string(&r->scan, "value in __metadata__", &value))
-			return -1;
-		void *p = ws_entry_grow(st->metadata, st->n_metadata, &r->metadata_cap,
-		               sizeof *st->metadata);
-		if (!p)
-			return no_memory(r->scan.path, r->scan.err);
-		st->metadata = p;
-		st->metadata[st->n_metadata++] = (struct ws_pair){ key, value };
-	}
-	return more;
+	return ws_entry_pairs(&r->scan, "__metadata__", &r->st->metadata, &r->st->n_metadata);
 }
 
 static int by_offset(const void *a, const void *b)
@@ -235,7 +189,7 @@ static int read_header(struct reader *r)
 		return -1;
 	while ((more = ws_scan_next(&r->scan, '}', &n)) > 0) {
 		char *name;
-		const ull at = here(r);
+		const ull at = ws_scan_here(&r->scan);
 		if (ws_scan_key(&r->scan, &name))
 			return -1;
 		const bool metadata = strcmp(name, "__metadata__") == 0;
@@ -277,23 +231,14 @@ static int header_length(const uint8_t *first, const char *path, uint64_t size, 
 	return -1;
 }
 
-/* Takes text. */
-static int judge(char *text, size_t len, const char *path, uint64_t size,
-                 struct ws_safetensors *out, struct ws_err *err)
+/* Takes the scan's text. */
+static int judge(const struct ws_scan *scan, uint64_t size, struct ws_safetensors *out)
 {
-	struct ws_safetensors st = { .text = text };
-	struct reader r = {
-		.scan = { .text = text, .len = len, .path = path, .base = 8, .err = err },
-		.st = &st,
-		.data_at = 8 + len,
-		.data = size - 8 - len,
-	};
-	int rc = -1;
-	if (text[0] != '{')
-		ws_err_set(err, WS_EINPUT, "%s: the header does not begin with '{' at byte 8",
-		           path);
-	else
-		rc = read_header(&r);
+	struct ws_safetensors st = { .text = scan->text };
+	struct reader r = { .scan = *scan, .st = &st, .data_at = 8 + scan->len, .data = size - 8 - scan->len };
+	r.scan.base = 8;
+	const int rc = scan->text[0] == '{' ? read_header(&r) :
+	               ws_scan_refuse(scan, "the header does not begin with '{' at byte 8");
 	if (rc)
 		ws_safetensors_free(&st);
 	else
@@ -311,35 +256,33 @@ int ws_safetensors_read(int fd, const char *path, uint64_t size, struct ws_safet
                         struct ws_err *err)
 {
 	uint8_t first[8];
-	size_t len;
+	struct ws_scan scan = { .path = path, .err = err };
 	if (size < sizeof first)
 		return too_short(path, size, err);
 	if (ws_file_pread(fd, path, 0, first, sizeof first, err) ||
-	    header_length(first, path, size, &len, err))
+	    header_length(first, path, size, &scan.len, err))
 		return -1;
-	char *text = malloc(len);
-	if (!text)
-		return no_memory(path, err);
-	if (ws_file_pread(fd, path, 8, text, len, err)) {
-		free(text);
+	scan.text = malloc(scan.len);
+	if (!scan.text)
+		return ws_scan_no_memory(&scan);
+	if (ws_file_pread(fd, path, 8, scan.text, scan.len, err)) {
+		free(scan.text);
 		return -1;
 	}
-	return judge(text, len, path, size, out, err);
+	return judge(&scan, size, out);
 }
 
 int ws_safetensors_parse(const void *file, size_t size, const char *path,
                          struct ws_safetensors *out, struct ws_err *err)
 {
+	struct ws_scan scan;
 	size_t len;
 	if (size < 8)
 		return too_short(path, size, err);
-	if (header_length(file, path, size, &len, err))
+	if (header_length(file, path, size, &len, err) ||
+	    ws_scan_copy((const char *)file + 8, len, path, &scan, err))
 		return -1;
-	char *text = malloc(len);
-	if (!text)
-		return no_memory(path, err);
-	memcpy(text, (const char *)file + 8, len);
-	return judge(text, len, path, size, out, err);
+	return judge(&scan, size, out);
 }
 
 void ws_safetensors_free(struct ws_safetensors *st)

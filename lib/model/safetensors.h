@@ -6,10 +6,6 @@
 #include "entry.h"
 #include "wsync/source.h"
 
-struct ws_pair {
-	const char *key, *value;
-};
-
 struct ws_safetensors {
 	struct ws_tensor *tensors; /* by offset in the file; .file is 0 */
 	size_t n_tensors;

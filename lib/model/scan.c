@@ -1,16 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scan.h"
 
+#include "file.h"
 #include "names.h"
+#include "wsync/buf.h"
 #include "wsync/str.h"
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_DEPTH = 64 };
 
 typedef unsigned long long ull;
+
+int ws_scan_file(const char *path, size_t most, struct ws_scan *out, struct ws_err *err)
+{
+	struct ws_buf text;
+	ws_buf_init(&text, most);
+	if (ws_file_read(path, &text, err)) {
+		ws_buf_free(&text);
+		return -1;
+	}
+	*out = (struct ws_scan){ .text = text.data, .len = text.len, .path = path, .err = err };
+	return 0;
+}
+
+int ws_scan_copy(const void *text, size_t len, const char *path, struct ws_scan *out, struct ws_err *err)
+{
+	const struct ws_scan s = { .text = malloc(len ? len : 1), .len = len, .path = path, .err = err };
+	if (!s.text)
+		return ws_scan_no_memory(&s);
+	if (len)
+		memcpy(s.text, text, len);
+	*out = s;
+	return 0;
+}
+
+int ws_scan_no_memory(const struct ws_scan *s)
+{
+	return ws_err_set(s->err, WS_ESYSTEM, "%s: out of memory", s->path);
+}
 
 int ws_scan_refuse(const struct ws_scan *s, const char *fmt, ...)
 {
@@ -48,6 +79,12 @@ char ws_scan_peek(struct ws_scan *s)
 		s->at++;
 	}
 	return 0;
+}
+
+unsigned long long ws_scan_here(struct ws_scan *s)
+{
+	ws_scan_peek(s);
+	return s->base + s->at;
 }
 
 int ws_scan_open(struct ws_scan *s, char bracket, const char *what)
@@ -230,6 +267,44 @@ int ws_scan_uint(struct ws_scan *s, const char *what, uint64_t *out)
 	s->at = i;
 	*out = value;
 	return 0;
+}
+
+static int read_field(struct ws_scan *s, const struct ws_scan_field *fields, void *into, unsigned *seen)
+{
+	char *key;
+	size_t i = 0;
+	if (ws_scan_key(s, &key))
+		return -1;
+	while (fields[i].name && strcmp(key, fields[i].name) != 0)
+		i++;
+	if (!fields[i].name)
+		return ws_scan_refuse(s, "unknown field '%s' before byte %llu", ws_quote(key).text, ws_scan_here(s));
+	if (*seen & 1u << i)
+		return ws_scan_refuse(s, "field '%s' twice, again before byte %llu", key, ws_scan_here(s));
+	*seen |= 1u << i;
+	return fields[i].read(s, key, into);
+}
+
+int ws_scan_fields(struct ws_scan *s, const struct ws_scan_field *fields, size_t n, void *into, unsigned *seen)
+{
+	unsigned found = 0;
+	int more;
+	while ((more = ws_scan_next(s, '}', &n)) > 0)
+		if (read_field(s, fields, into, &found))
+			return -1;
+	for (size_t i = 0; more == 0 && fields[i].name; i++)
+		if (!fields[i].optional && !(found & 1u << i))
+			return ws_scan_refuse(s, "field '%s' is missing before byte %llu", fields[i].name,
+			                      ws_scan_here(s));
+	if (seen)
+		*seen = found;
+	return more;
+}
+
+int ws_scan_object(struct ws_scan *s, const char *what, const struct ws_scan_field *fields, void *into,
+                   unsigned *seen)
+{
+	return ws_scan_open(s, '{', what) ? -1 : ws_scan_fields(s, fields, 0, into, seen);
 }
 
 static int skip_word(struct ws_scan *s)

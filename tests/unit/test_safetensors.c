@@ -161,11 +161,11 @@ static void entries_have_exactly_their_three_fields(void **state)
 	(void)state;
 	expect("{\"a\":7}", 0, XA("its entry at byte 13 is no object"));
 	expect("{\"a\":[[[[1]]]]}", 0, XA("its entry at byte 13 is no object"));
-	expect("{\"a\":{}}", 0, XA("field 'dtype' is missing"));
-	expect("{\"a\":{\"dtype\":\"U8\",\"data_offsets\":[0,2]}}", 2, XA("field 'shape' is missing"));
-	expect("{\"a\":{\"dtype\":\"U8\",\"shape\":[2]}}", 2, XA("field 'data_offsets' is missing"));
-	expect("{\"a\":{\"dtype\":\"U8\",\"dtype\":\"U8\"}}", 0, XA("field 'dtype' twice"));
-	expect("{\"a\":{\"strides\":[1]}}", 0, XA("unknown field 'strides'"));
+	expect("{\"a\":{}}", 0, XA("field 'dtype' is missing before byte 15"));
+	expect("{\"a\":{\"dtype\":\"U8\",\"data_offsets\":[0,2]}}", 2, XA("field 'shape' is missing before byte 48"));
+	expect("{\"a\":{\"dtype\":\"U8\",\"shape\":[2]}}", 2, XA("field 'data_offsets' is missing before byte 39"));
+	expect("{\"a\":{\"dtype\":\"U8\",\"dtype\":\"U8\"}}", 0, XA("field 'dtype' twice, again before byte 35"));
+	expect("{\"a\":{\"strides\":[1]}}", 0, XA("unknown field 'strides' before byte 24"));
 	expect("{\"a\":{\"dtype\":3}}", 0, XA("dtype at byte 22 is no string"));
 	expect("{\"a\":" ENTRY("BF17", "[1]", "[0,2]") "}", 2, XA("unknown dtype 'BF17'"));
 }
