@@ -34,6 +34,7 @@ struct world {
 	bool no_ids;
 	size_t ring_bytes;
 	const char *host;
+	struct ws_gloo_watch *watch;   /* of rank 0 */
 	int (*role)(struct member *m); /* what every rank does in the open group */
 	void *ctx;
 	struct kv kv;
@@ -67,7 +68,7 @@ static inline int member_open(struct member *m, ws_deadline until)
 	const struct ws_gloo_opts opts = {
 		.rank = m->rank, .size = w->size, .layout = w->layout, .prefix = PREFIX,
 		.kv = &w->store, .host = w->host ? w->host : "127.0.0.1", .rank_as_id = w->no_ids,
-		.ring_bytes = w->ring_bytes,
+		.ring_bytes = w->ring_bytes, .watch = m->rank == 0 ? w->watch : NULL,
 	};
 	return ws_gloo_open(&opts, until, NULL, &m->gloo, &m->err);
 }

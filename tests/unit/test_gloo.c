@@ -3,6 +3,10 @@
  * the size of the group, the layout, the root, and the way items are made and taken. */
 #include "gloo_world.h"
 
+#include "gloo_peer.h"
+
+#include <sys/socket.h>
+
 /* ---- one call with a list of items, taken in all ways ---- */
 
 struct plan {
@@ -241,6 +245,59 @@ static void progress_counts_payload_bytes(void **state)
 	world_assert_fine(&w);
 }
 
+/* ---- a call that is watched ---- */
+
+enum { N_LATE = 250, LATE = 2000 }; /* far more than the small socket of a child and its queue hold */
+
+/* Behind the last item is one whose span is nowhere: who looks at it dies. */
+static int send_into_a_small_socket(struct member *m)
+{
+	struct ws_span spans[N_LATE];
+	struct ws_payload items[N_LATE + 1] = { 0 };
+	const int least = 1;
+	for (size_t i = 0; i < N_LATE; i++)
+		items[i] = made_payload(&spans[i], i, LATE);
+	items[N_LATE] = (struct ws_payload){ .length = LATE, .n_spans = 1 };
+	if (setsockopt(m->gloo->peers[1].fd, SOL_SOCKET, SO_SNDBUF, &least, sizeof least))
+		return ws_err_errno(&m->err, "SO_SNDBUF");
+	return ws_gloo_send(m->gloo, items, N_LATE, soon(), NULL, &m->err);
+}
+
+static int take_late(void *ctx, const void *bytes, size_t n, struct ws_err *err)
+{
+	usleep(1000);
+	return check_bytes(ctx, bytes, n, err);
+}
+
+static int recv_late(struct member *m)
+{
+	struct checked taken[N_LATE] = { 0 };
+	struct ws_gloo_sink sinks[N_LATE];
+	for (size_t i = 0; i < N_LATE; i++) {
+		taken[i].item = i;
+		sinks[i] = (struct ws_gloo_sink){ LATE, NULL, take_late, &taken[i] };
+	}
+	return ws_gloo_recv(m->gloo, 0, sinks, N_LATE, soon(), NULL, &m->err);
+}
+
+static int a_child_that_reads_late(struct member *m)
+{
+	return m->rank == 0 ? send_into_a_small_socket(m) : recv_late(m);
+}
+
+/* The child has asked for every item. When all are in its queue, what is left of that waits for its socket,
+ * and whether the child starves is asked then too. */
+static void nobody_looks_behind_the_last_item(void **state)
+{
+	(void)state;
+	struct ws_gloo_sight ranks[2] = { 0 };
+	struct ws_gloo_watch watch = { .ranks = ranks };
+	struct world w = { .size = 2, .watch = &watch, .role = a_child_that_reads_late };
+	world_run(&w);
+	world_assert_fine(&w);
+	assert_int_equal(ranks[1].sent, N_LATE * LATE);
+}
+
 static int nothing_then_something(struct member *m)
 {
 	const struct plan none = { .n = 0, .lengths = mixed };
@@ -286,6 +343,7 @@ int main(void)
 		cmocka_unit_test(a_slow_child),
 		cmocka_unit_test(every_rank_is_root_in_turn),
 		cmocka_unit_test(progress_counts_payload_bytes),
+		cmocka_unit_test(nobody_looks_behind_the_last_item),
 		cmocka_unit_test(a_call_without_items_takes_no_tag),
 		cmocka_unit_test(not_a_rank),
 	};
