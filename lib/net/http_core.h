@@ -31,6 +31,8 @@ struct ws_http_flight {
 	struct ws_http_call *call;
 	CURL *easy;
 	size_t body_at;             /* bytes of the body that libcurl took */
+	uint8_t stray[32];          /* what the answer begins with, where that is not HTTP */
+	size_t n_stray;
 	int64_t start_ns;
 	uint64_t span;              /* of the trace */
 	struct ws_http_flight *prev, *next;

@@ -4,6 +4,7 @@
 
 #include "wsync/str.h"
 
+#include <stdio.h>
 #include <string.h>
 
 bool ws_http_was_sent_before(const struct ws_http_flight *f, CURLcode code)
@@ -48,13 +49,6 @@ static int explain_connect(const struct ws_http_flight *f, struct ws_err *err)
 	return hint_at_connecting(f, "is the server running, and is this its address and port?", err);
 }
 
-/* The connection broke after the request, or a part of it, had left. */
-static int explain_lost(const struct ws_http_flight *f, const char *what, struct ws_err *err)
-{
-	ws_err_set(err, WS_EREACH, "%s %s: %s", f->call->method, f->call->url, what);
-	return ws_err_hint(err, "the server may have died or been restarted: look at its log");
-}
-
 static int explain_rest(const struct ws_http_flight *f, CURLcode code, struct ws_err *err)
 {
 	char reason[CURL_ERROR_SIZE];
@@ -63,6 +57,97 @@ static int explain_rest(const struct ws_http_flight *f, CURLcode code, struct ws
 	return ws_err_set(err, code == CURLE_OUT_OF_MEMORY ? WS_ESYSTEM : WS_EREACH, "%s %s: %s",
 	                  f->call->method, f->call->url, reason);
 }
+
+/* ---- http where https is spoken, and the other way round ---- */
+
+static bool is_http(const char *url)
+{
+	return strncasecmp(url, "http://", 7) == 0;
+}
+
+/* The same server by the other scheme: "https://gpu7:30000". Without a port that is the one which was asked. */
+static const char *other_url(const char *url, char *dst, size_t n)
+{
+	const char *host = strstr(url, "://");
+	const unsigned port = ws_http_assumed_port(url);
+	char number[16] = "";
+	host = host ? host + 3 : url;
+	if (port)
+		snprintf(number, sizeof number, ":%u", port);
+	snprintf(dst, n, "%s://%.*s%s", is_http(url) ? "https" : "http", (int)strcspn(host, "/?#"), host, number);
+	return dst;
+}
+
+/* An alert, or another record, of TLS 1.x: what a server says to who does not begin with it. */
+static bool is_tls(const uint8_t *bytes, size_t n)
+{
+	return n >= 2 && bytes[0] >= 20 && bytes[0] <= 23 && bytes[1] == 3;
+}
+
+static int explain_stray(const struct ws_http_flight *f, struct ws_err *err)
+{
+	const struct ws_http_call *call = f->call;
+	char text[sizeof f->stray + 1], other[300];
+	size_t n = 0;
+	while (n < f->n_stray && f->stray[n] >= 0x20)
+		n++;
+	if (is_http(call->url) && is_tls(f->stray, f->n_stray)) {
+		ws_err_set(err, WS_EREACH, "%s %s: the answer is not HTTP, but TLS", call->method, call->url);
+		return ws_err_hint(err, "this server's URL is %s", other_url(call->url, other, sizeof other));
+	}
+	ws_err_set(err, WS_EREACH, "%s %s: the answer is not HTTP: it begins with \"%s\"", call->method, call->url,
+	           ws_printable(text, sizeof text, (const char *)f->stray, n ? n : f->n_stray));
+	return ws_err_hint(err, "does another service listen on this port?");
+}
+
+/* What OpenSSL and GnuTLS say when no TLS comes back. */
+static bool was_plain(const char *reason)
+{
+	static const char *const says[] = { "wrong version number", "unexpected TLS packet", "packet length too long",
+		                            "http request" };
+	for (size_t i = 0; i < sizeof says / sizeof says[0]; i++)
+		if (strcasestr(reason, says[i]))
+			return true;
+	return false;
+}
+
+static int explain_tls(const struct ws_http_flight *f, CURLcode code, struct ws_err *err)
+{
+	const struct ws_http_call *call = f->call;
+	char other[300];
+	other_url(call->url, other, sizeof other);
+	if (!was_plain(f->reason)) {
+		explain_rest(f, code, err);
+		return ws_err_hint(err, "does this server speak https? if not, its URL is %s", other);
+	}
+	ws_err_set(err, WS_EREACH, "%s %s: the answer is not TLS", call->method, call->url);
+	return ws_err_hint(err, "a server that speaks plain HTTP has the URL %s", other);
+}
+
+/* ---- a connection that broke after the request, or a part of it, had left ---- */
+
+static int explain_dead(const struct ws_http_flight *f, const char *what, struct ws_err *err)
+{
+	ws_err_set(err, WS_EREACH, "%s %s: %s", f->call->method, f->call->url, what);
+	return ws_err_hint(err, "the server may have died or been restarted: look at its log");
+}
+
+/* Servers whose TLS is OpenSSL's close it without a word when plain HTTP comes. One that has answered on it
+ * before does not speak TLS. */
+static int explain_lost(const struct ws_http_flight *f, const char *what, struct ws_err *err)
+{
+	const struct ws_http_call *call = f->call;
+	char other[300];
+	long connects = 0;
+	explain_dead(f, what, err);
+	curl_easy_getinfo(f->easy, CURLINFO_NUM_CONNECTS, &connects);
+	if (!is_http(call->url) || !connects || call->reply.len)
+		return -1;
+	return ws_err_hint(err, "the server may have died or been restarted: look at its log; or it speaks TLS: then its "
+	                        "URL is %s", other_url(call->url, other, sizeof other));
+}
+
+/* ---- trust ---- */
 
 /* Signed by somebody unknown, out of date, or for another host: only libcurl's words say which. */
 static int explain_distrust(const struct ws_http_flight *f, CURLcode code, struct ws_err *err)
@@ -81,10 +166,14 @@ static int explain_bad_trust(const struct ws_http_flight *f, CURLcode code, stru
 	return ws_err_set(err, WS_EINPUT, "%s: its certificates cannot be read", f->http->ca_file);
 }
 
+/* ---- all of it ---- */
+
 int ws_http_explain(const struct ws_http_flight *f, CURLcode code, struct ws_err *err)
 {
 	const struct ws_http_call *call = f->call;
 	char limit[32];
+	if (f->n_stray)
+		return explain_stray(f, err);
 	switch (code) {
 	case CURLE_OPERATION_TIMEDOUT:
 		return explain_timeout(f, err);
@@ -93,7 +182,7 @@ int ws_http_explain(const struct ws_http_flight *f, CURLcode code, struct ws_err
 		return -1;
 	case CURLE_COULDNT_CONNECT:
 		if (ws_http_was_sent_before(f, code))
-			return explain_lost(f, "connection closed without an answer, and nobody listens "
+			return explain_dead(f, "connection closed without an answer, and nobody listens "
 			                       "there any more", err);
 		return explain_connect(f, err);
 	case CURLE_WRITE_ERROR:
@@ -110,21 +199,18 @@ int ws_http_explain(const struct ws_http_flight *f, CURLcode code, struct ws_err
 	case CURLE_PARTIAL_FILE:
 		return explain_lost(f, "connection closed before the answer was complete", err);
 	case CURLE_SEND_FAIL_REWIND:
-		return explain_lost(f, "connection closed without an answer; not sent again, as "
+		return explain_dead(f, "connection closed without an answer; not sent again, as "
 		                       "the server may have acted on it", err);
 	case CURLE_PEER_FAILED_VERIFICATION:
 		return explain_distrust(f, code, err);
 	case CURLE_SSL_CACERT_BADFILE:
 		return explain_bad_trust(f, code, err);
 	case CURLE_SSL_CONNECT_ERROR:
-		explain_rest(f, code, err);
-		return ws_err_hint(err, "does this server speak https? one without it wants http://");
+		return explain_tls(f, code, err);
 	case CURLE_UNSUPPORTED_PROTOCOL:
 	case CURLE_WEIRD_SERVER_REPLY:
-		ws_err_set(err, WS_EREACH, "%s %s: the answer is not HTTP", call->method,
-		           call->url);
-		return ws_err_hint(err,
-		                   "does another service listen on this port, or one with https?");
+		ws_err_set(err, WS_EREACH, "%s %s: the answer is not HTTP", call->method, call->url);
+		return ws_err_hint(err, "does another service listen on this port?");
 	default:
 		return explain_rest(f, code, err);
 	}

@@ -90,9 +90,23 @@ int ws_http_take_ca_file(struct ws_http *h, const char *path, struct ws_err *err
 
 /* ---- one call ---- */
 
+/* Without a status line it is no HTTP, or that of 1991. What it is instead may be told by how it begins. */
+static bool is_stray(struct ws_http_flight *f, const char *bytes, size_t n)
+{
+	long status = 0;
+	curl_easy_getinfo(f->easy, CURLINFO_RESPONSE_CODE, &status);
+	if (status || !n)
+		return false;
+	f->n_stray = n < sizeof f->stray ? n : sizeof f->stray;
+	memcpy(f->stray, bytes, f->n_stray);
+	return true;
+}
+
 static size_t take_reply(char *bytes, size_t size, size_t n, void *user)
 {
 	struct ws_http_flight *f = user;
+	if (is_stray(f, bytes, size * n))
+		return 0;
 	return ws_buf_add(&f->call->reply, bytes, size * n) ? 0 : size * n;
 }
 
@@ -189,6 +203,7 @@ static void set_request(const struct ws_http *h, CURL *easy, struct ws_http_flig
 	curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, f->reason);
 	curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_reply);
 	curl_easy_setopt(easy, CURLOPT_WRITEDATA, (void *)f);
+	curl_easy_setopt(easy, CURLOPT_HTTP09_ALLOWED, 1L); /* to see it; it is refused */
 	curl_easy_setopt(easy, CURLOPT_USERAGENT, "wsync/" WSYNC_VERSION);
 	if (strcmp(call->method, "POST")) {
 		if (strcmp(call->method, "GET"))

@@ -40,6 +40,11 @@ secured() { # ENDPOINT CERTIFICATE: sets $secure
 	err_has "hint: is this the name that the server's certificate is for?"
 	try wsync-ctl health -e "${secure/https/http}"
 	expect_status 4
+	err_has "or it speaks TLS: then its URL is $secure"
+	try wsync-ctl health -e "${url/http/https}"
+	expect_status 4
+	err_has "the answer is not TLS"
+	err_has "hint: a server that speaks plain HTTP has the URL $url"
 }
 
 @test "a file that holds no certificates is said to before anybody is asked" {

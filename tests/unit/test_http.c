@@ -170,6 +170,7 @@ static void broken_answers_say_what_broke(void **state)
 	static const struct { const char *path, *words; } cases[] = {
 		{ "/close", "closed without an answer" }, { "/reset", "connection lost" },
 		{ "/cut", "closed before the answer was complete" }, { "/garbage", "is not HTTP" },
+		{ "/garbage", "begins with \"SSH-2.0-OpenSSH_9.2" }, { "/tls", "is not HTTP, but TLS" },
 		{ "/huge", "longer than 1.00 MiB" }, { "/endless", "longer than 1.00 MiB" },
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -181,6 +182,24 @@ static void broken_answers_say_what_broke(void **state)
 		assert_true(call->reply.len <= 1 << 20);
 		ws_buf_free(&o.call.reply);
 	}
+}
+
+static void who_speaks_tls_is_named_by_https(void **state)
+{
+	(void)state;
+	struct one o = { 0 };
+	char url[64];
+	snprintf(url, sizeof url, "https://127.0.0.1:%u", (unsigned)tiny.port);
+	const struct ws_http_call *call = ask(&o, "POST", "/tls", "{}");
+	assert_string_equal(strstr(call->err.hint, "https://"), url);
+	/* OpenSSL closes without a word, as a server does that dies; one that has answered does not speak TLS. */
+	call = ask(&o, "POST", "/close", "{}");
+	assert_string_equal(strstr(call->err.hint, "https://"), url);
+	assert_int_equal(ask(&o, "POST", "/ok", "{}")->status, 200);
+	call = ask(&o, "POST", "/close", "{}");
+	assert_null(strstr(call->err.hint, "https://"));
+	assert_non_null(strstr(call->err.hint, "may have died"));
+	ws_buf_free(&o.call.reply);
 }
 
 static void a_refused_connection_is_not_reached(void **state)
@@ -426,6 +445,7 @@ int main(void)
 		CASE(a_post_without_a_body_is_never_sent_twice),
 		CASE(a_get_is_repeated_when_an_idle_connection_had_died),
 		CASE(broken_answers_say_what_broke),
+		CASE(who_speaks_tls_is_named_by_https),
 		CASE(a_refused_connection_is_not_reached),
 		cmocka_unit_test(the_port_of_a_url_without_one_is_known),
 		CASE(other_schemes_and_user_names_are_refused),

@@ -4,7 +4,7 @@
  *
  *   /ok 200 "hello"          /echo 200, the request's body      /status/N status N, body "said no"
  *   /slow 200 after 300 ms   /never nothing, connection open    /close, /reset before any reply
- *   /cut body cut short      /garbage not HTTP                  /huge, /endless too long a body
+ *   /cut body cut short      /garbage not HTTP, /tls an alert   /huge, /endless too long a body
  *   /mute 200 "hello"; the next request on the connection is read whole, then it closes
  * A route function, where set, is asked first: the body it returns is the reply. */
 #ifndef TINY_HTTP_H
@@ -129,6 +129,8 @@ static bool tiny_serve(struct tiny_conn *c)
 		       false;
 	else if (!strcmp(path, "/garbage"))
 		return tiny_send(c, "SSH-2.0-OpenSSH_9.2\r\n", 21), false;
+	else if (!strcmp(path, "/tls"))
+		return tiny_send(c, "\x15\x03\x01\x00\x02\x02\x46", 7), false;
 	else if (!strcmp(path, "/huge"))
 		tiny_send(c, "HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\nx", 49);
 	else if (!strcmp(path, "/endless"))
