@@ -13,7 +13,7 @@ static const char *const places[] = { "host", "gpu", NULL };
 static const char *const keeps[] = { "none", "hash", "memory", NULL };
 
 static struct bench_config cfg = {
-	.samples = 9, .warmups = 1, .size = UINT64_C(256) << 20, .least_size = 1 << 20,
+	.samples = 9, .warmups = 1, .size = UINT64_C(256) << 20,
 	.greatest_size = UINT64_C(256) << 20, .factor = 4, .local = 1, .tp = 1, .senders = 1, .replicas = 1,
 	.connect_ns = 10 * WS_NS_PER_S, .timeout_ns = 60 * WS_NS_PER_S, .alone = true,
 	.pushing = PUSHING_DEFAULTS,
@@ -73,7 +73,7 @@ static const struct opt opts[] = {
 	OPT_STRING(0, "listen", "ADDRESS:PORT", &cfg.listen, "where those find us"),
 	OPT_STRING(0, "join", "HOST:PORT", &cfg.join, "be a receiver of the wsync-bench that listens there"),
 	OPT_STRING(0, "host", "ADDRESS", &cfg.host, "our own address, with --join (the one toward HOST)"),
-	OPT_SIZE(0, "min-size", &cfg.least_size, "of a bucket (1MiB)"),
+	OPT_SIZE(0, "min-size", &cfg.least_size, "of a bucket (1MiB, or --max-size where that is less)"),
 	OPT_SIZE(0, "max-size", &cfg.greatest_size, "of a bucket (256MiB)"),
 	OPT_UINT(0, "count", "N", 1, 4096, &cfg.count, "broadcasts in a row, of whose time a sample is one's share (1; nccl: 8)"),
 	OPT_UINT(0, "factor", "N", 2, 1024, &cfg.factor, "from one size to the next (4)"),

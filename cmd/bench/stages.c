@@ -4,6 +4,8 @@
 
 #include "run.h"
 
+#include "wsync/str.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -170,15 +172,27 @@ static int take_part(struct bench_job *job, struct ws_err *err)
 	return 0;
 }
 
+enum { LEAST_SIZE = 1 << 20 };
+
 static size_t choose_sizes(const struct bench_config *cfg, uint64_t *sizes, size_t most)
 {
+	const uint64_t usual = cfg->greatest_size < LEAST_SIZE ? cfg->greatest_size : LEAST_SIZE;
 	size_t n = 0;
-	for (uint64_t size = cfg->least_size; size <= cfg->greatest_size && n < most; size *= cfg->factor) {
+	for (uint64_t size = cfg->least_size ? cfg->least_size : usual; size <= cfg->greatest_size && n < most; size *= cfg->factor) {
 		sizes[n++] = size;
 		if (size > UINT64_MAX / cfg->factor)
 			break;
 	}
 	return n;
+}
+
+static int refuse_sizes(const struct bench_config *cfg, struct ws_err *err)
+{
+	char least[32], greatest[32];
+	ws_format_size(least, sizeof least, cfg->least_size);
+	ws_format_size(greatest, sizeof greatest, cfg->greatest_size);
+	return cfg->greatest_size ? ws_err_set(err, WS_EUSAGE, "--min-size %s is more than --max-size %s", least, greatest) :
+	                            ws_err_set(err, WS_EUSAGE, "--max-size: a bucket has bytes");
 }
 
 int bench_transport(void *ctx, const struct opt_args *args, struct ws_err *err)
@@ -225,7 +239,7 @@ int bench_transport(void *ctx, const struct opt_args *args, struct ws_err *err)
 		return ws_err_set(err, WS_EUSAGE, "--remote: where the others find us is to be said by --listen "
 		                  "ADDRESS:PORT");
 	if (!t.n_sizes)
-		return ws_err_set(err, WS_EUSAGE, "--min-size is more than --max-size");
+		return refuse_sizes(cfg, err);
 	if (nccl && bench_find_gpu(job, true, err))
 		return -1;
 	t.gpu = job->gpu;

@@ -71,6 +71,9 @@ endpoints_of() { pgrep -P "$1" -x wsync-endpoint || true; }
 	keys
 	figures
 	[ "$(rows 'l["bytes"], l["errors"]')" = "[(1, 0), (1024, 0), (1048576, 0)]" ] || explain "sizes"
+	try wsync-bench transport --max-size 64KiB --samples 1 --json # less than the usual least
+	expect_status 0
+	[ "$(rows 'l["bytes"]')" = "[65536]" ] || explain "sizes"
 }
 
 @test "transport: receivers of other processes" {
@@ -249,6 +252,9 @@ assert all(float(r["ratio"]) > 0 and None not in r for r in rows), rows' <<<"$ou
 	try wsync-bench transport --listen nowhere
 	expect_status 2
 	try wsync-bench transport --min-size 2MiB --max-size 1MiB
+	expect_status 2
+	err_has "--min-size 2.00 MiB is more than --max-size 1.00 MiB"
+	try wsync-bench transport --max-size 0
 	expect_status 2
 	try wsync-bench kernels --tp 2
 	expect_status 2
