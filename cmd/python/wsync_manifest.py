@@ -8,6 +8,7 @@
 As long as wsync reads, the trainer holds on to what export returned and changes no weight. Weights that are
 trained in place need one export for all pushes, but those that are not contiguous: of these a copy is shared.
 """
+import contextlib
 import ctypes
 import json
 import os
@@ -36,11 +37,13 @@ def _process():
 
 
 def _device(call):
-    device, uuid = ctypes.c_int(), (ctypes.c_ubyte * 16)()
+    device, uuid, name = ctypes.c_int(), (ctypes.c_ubyte * 16)(), ctypes.create_string_buffer(256)
     call("cuCtxGetDevice", ctypes.byref(device))
     call("cuDeviceGetUuid_v2", uuid, device)
+    call("cuDeviceGetName", name, 256, device)
+    kind = "MIG" if b" MIG " in name.value else "GPU"  # a part of one: "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
     h = bytes(uuid).hex()
-    return {"uuid": f"GPU-{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}", "ordinal": device.value}
+    return {"uuid": f"{kind}-{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}", "ordinal": device.value}
 
 
 def _range(call, at):
@@ -57,6 +60,19 @@ def _handle(call, name, base):
         raise RuntimeError(f"{name}: {e}; expandable segments and cudaMallocAsync make memory that cannot be shared: "
                            "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False before torch is imported") from None
     return bytes(handle).hex()
+
+
+def _replace(path, out):
+    tmp = f"{path}.tmp"
+    f = open(os.open(tmp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w")
+    try:
+        with f:
+            json.dump(out, f)
+        os.replace(tmp, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(tmp)
+        raise
 
 
 def export(state_dict, path, config=None, metadata=None):
@@ -84,7 +100,5 @@ def export(state_dict, path, config=None, metadata=None):
            "allocations": [a for _, a in allocations.values()], "tensors": tensors}
     out.update({"config": os.path.abspath(config)} if config else {})
     out.update({"metadata": {k: str(v) for k, v in metadata.items()}} if metadata else {})
-    with open(os.open(f"{path}.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as f:
-        json.dump(out, f)
-    os.replace(f"{path}.tmp", path)
+    _replace(path, out)
     return keep

@@ -45,8 +45,9 @@ struct ws_cuda_device {
 	char bus[16];        /* "0000:1b:00.0" */
 };
 int ws_cuda_device(const struct ws_cuda *c, int ordinal, struct ws_cuda_device *out, struct ws_err *err);
-/* "GPU-8d2f...", as nvidia-smi -L shows it and as CUDA_VISIBLE_DEVICES takes it. Returns text. */
-enum { WS_CUDA_UUID_TEXT = 48 };
+/* "GPU-8d2f...", of an instance of one "MIG-8d2f...", as nvidia-smi -L shows it and as CUDA_VISIBLE_DEVICES takes
+ * it. Returns text. */
+enum { WS_CUDA_UUID_TEXT = 48, WS_CUDA_UUID_KIND = 4 /* characters before the number */ };
 char *ws_cuda_uuid_text(const struct ws_cuda_device *d, char text[WS_CUDA_UUID_TEXT]);
 
 /* ---- one GPU ---- */

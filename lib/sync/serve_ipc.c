@@ -32,10 +32,11 @@ struct ws_serve_ipc {
 static int find_rank(const struct ws_serve *s, const struct ws_pickle_memory *m, unsigned *rank, struct ws_err *err)
 {
 	char text[WS_CUDA_UUID_TEXT];
-	const char *wanted = strncmp(m->uuid, "GPU-", 4) == 0 ? m->uuid + 4 : m->uuid;
+	const bool has_kind = strncmp(m->uuid, "GPU-", 4) == 0 || strncmp(m->uuid, "MIG-", 4) == 0;
+	const char *wanted = m->uuid + (has_kind ? WS_CUDA_UUID_KIND : 0);
 	for (unsigned r = 0; r < s->opts.tp; r++) {
 		ws_cuda_uuid_text(ws_gpu_device(s->gpus->of_rank[r]), text);
-		if (m->uuid[0] ? strcmp(text + 4, wanted) == 0 : m->ordinal == (int64_t)s->opts.gpu + r) {
+		if (m->uuid[0] ? strcmp(text + WS_CUDA_UUID_KIND, wanted) == 0 : m->ordinal == (int64_t)s->opts.gpu + r) {
 			*rank = r;
 			return 0;
 		}

@@ -192,6 +192,21 @@ hashes() {
 	[ ! -e m.json ]
 }
 
+@test "a manifest that cannot be put in its place leaves nothing beside it" {
+	mkdir m.json
+	start m /usr/bin/python3 "$repo/tests/cli/exporter.py" ckpt/model.safetensors m.json
+	wait "$pid" && false
+	[ "$(echo m.json*)" = m.json ] || explain "$(ls)"
+}
+
+@test "a part of a GPU is known by its own kind of number" {
+	of_the_double
+	FAKE_CUDA_MIG=1 trainer m ckpt/model.safetensors
+	grep -q '"uuid": "MIG-40404040-4040-4040-4040-404040404040"' m.json || explain "$(cat m.json)"
+	try wsync-list-weights cuda-ipc:m.json --hash
+	expect_status 0
+}
+
 @test "a gateway takes manifests from where it takes checkpoints" {
 	command -v curl >/dev/null || skip "no curl"
 	mkdir inside

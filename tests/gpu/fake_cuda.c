@@ -362,7 +362,7 @@ EXPORT CUresult cuDeviceGetName(char *name, int n, CUdevice device)
 {
 	CALLED("%d", device);
 	IS_DEVICE(device);
-	snprintf(name, (size_t)n, "Double %d\x1b[31m", device);
+	snprintf(name, (size_t)n, "Double %d%s\x1b[31m", device, getenv("FAKE_CUDA_MIG") ? " MIG 1g.10gb" : "");
 	return CUDA_SUCCESS;
 }
 
@@ -617,7 +617,7 @@ __attribute__((constructor)) static void mind_forks(void)
 }
 
 /* For programs, which no test can speak to: FAKE_CUDA_REFUSE="cuMemAlloc_v2 3 2" is refuse() of that,
- * and "*" any function. */
+ * and "*" any function. FAKE_CUDA_MIG: the GPUs are parts of some. */
 __attribute__((constructor)) static void read_environment(void)
 {
 	const char *text = getenv("FAKE_CUDA_REFUSE");

@@ -506,6 +506,8 @@ static void a_gpu_has_a_name_for_all_processes(void **state)
 	ON_GPU(ws_cuda_device(c, 1, &d, &err));
 	d.uuid[0] = 0x0f;
 	assert_string_equal(ws_cuda_uuid_text(&d, text), "GPU-0f414141-4141-4141-4141-414141414141");
+	strcpy(d.name, "NVIDIA A100-SXM4-40GB MIG 1g.5gb");
+	assert_string_equal(ws_cuda_uuid_text(&d, text), "MIG-0f414141-4141-4141-4141-414141414141");
 	ws_cuda_close(c);
 }
 
