@@ -28,12 +28,13 @@ static void hear(void *ctx, const struct ws_event *ev)
 
 int measuring_begin(struct measuring *m, struct ui *ui, struct ws_err *err)
 {
+	static const struct ws_output_kind kind = { "metrics of ours", WS_METRICS_BEGIN };
 	struct ws_buf before;
 	m->ui = ui;
 	m->sink = ui->sink;
 	if (!m->file)
 		return 0;
-	if (ws_output_check(m->file, err))
+	if (ws_output_check(m->file, &kind, err))
 		return ws_err_wrap(err, "--metrics");
 	if (ws_metrics_open(&m->metrics, err))
 		return -1;

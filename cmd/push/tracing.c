@@ -5,9 +5,10 @@
 
 int tracing_begin(struct tracing *t, struct ws_err *err)
 {
+	static const struct ws_output_kind kind = { "a trace of ours", WS_TRACE_BEGINS };
 	if (!t->file)
 		return 0;
-	return ws_output_check(t->file, err) ? ws_err_wrap(err, "--trace") : ws_trace_open(0, &t->trace, err);
+	return ws_output_check(t->file, &kind, err) ? ws_err_wrap(err, "--trace") : ws_trace_open(0, &t->trace, err);
 }
 
 void tracing_write(struct tracing *t, struct ui *ui)

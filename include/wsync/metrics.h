@@ -28,6 +28,8 @@ void ws_metrics_fail(struct ws_metrics *m, const struct ws_err *err);
 /* false: no push has ended yet. */
 bool ws_metrics_known(const struct ws_metrics *m);
 int ws_metrics_write(const struct ws_metrics *m, struct ws_buf *out, struct ws_err *err);
+/* By which such a text is known. */
+#define WS_METRICS_BEGIN "# HELP wsync_build_info "
 
 #ifdef __cplusplus
 }

@@ -12,9 +12,16 @@
 extern "C" {
 #endif
 
-/* Can it be written? Tries it, and leaves what is there. "" and "-" are WS_EUSAGE; what is there and no
- * regular file, a directory that is missing or may not be written to: WS_ESYSTEM. */
-int ws_output_check(const char *path, struct ws_err *err);
+/* What such a file holds: who names another by mistake must not lose that. */
+struct ws_output_kind {
+	const char *name;   /* "a trace" */
+	const char *begins; /* as all of them do */
+};
+
+/* Can it be written? Tries it, and leaves what is there. "", "-" and a file with anything else in it are
+ * WS_EUSAGE; what is there and no regular file, a directory that is missing or may not be written to:
+ * WS_ESYSTEM. */
+int ws_output_check(const char *path, const struct ws_output_kind *kind, struct ws_err *err);
 /* With the modes that the user's umask leaves. A link is followed. */
 int ws_output_write(const char *path, const struct ws_buf *bytes, struct ws_err *err);
 /* What is there, at most out->max bytes of it; -1: nothing that could be read. */

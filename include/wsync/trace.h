@@ -27,7 +27,7 @@ void ws_trace_close(struct ws_trace *t); /* NULL is fine */
 
 /* In the order in which a viewer shows them. */
 enum ws_trace_row {
-	WS_TRACE_PUSH,      /* one source after the other */
+	WS_TRACE_PUSH,      /* one source after the other, and the end of their group */
 	WS_TRACE_PHASES,    /* of a push, without gaps */
 	WS_TRACE_BUCKETS,   /* each from its announcement to the last answer */
 	WS_TRACE_READ,      /* of files into memory; not what the kernel sends without that */
@@ -69,6 +69,8 @@ void ws_trace_bucket(struct ws_trace *t, uint64_t bucket);
 /* The trace so far as one JSON object, as chrome://tracing and Perfetto load it; program: "wsync-push".
  * Times are microseconds since ws_trace_open. Spans that have not ended end here, and are marked. */
 int ws_trace_write(struct ws_trace *t, const char *program, struct ws_buf *out, struct ws_err *err);
+/* By which such a text is known. */
+#define WS_TRACE_BEGINS "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"program\":\""
 
 #ifdef __cplusplus
 }

@@ -5,6 +5,7 @@
 #include "file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +53,28 @@ static int find_paths(const char *path, char **target, char **tmp, struct ws_err
 	return 0;
 }
 
-int ws_output_check(const char *path, struct ws_err *err)
+/* An empty one may be replaced too: mktemp(1) makes such. */
+static int check_contents(const char *path, const char *target, const struct ws_output_kind *kind,
+                          struct ws_err *err)
+{
+	char begins[256] = "";
+	const size_t want = strlen(kind->begins) < sizeof begins ? strlen(kind->begins) : sizeof begins;
+	const int fd = open(target, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0)
+		return errno == ENOENT ? 0 : ws_err_errno(err, "read %s, which would be replaced", path);
+	const ssize_t n = pread(fd, begins, want, 0);
+	if (n < 0)
+		ws_err_errno(err, "read %s, which would be replaced", path);
+	close(fd);
+	if (n < 0)
+		return -1;
+	if (n == 0 || ((size_t)n == want && memcmp(begins, kind->begins, want) == 0))
+		return 0;
+	ws_err_set(err, WS_EUSAGE, "%s is there and is not %s: it is not replaced", path, kind->name);
+	return ws_err_hint(err, "name another file, or remove this one first");
+}
+
+int ws_output_check(const char *path, const struct ws_output_kind *kind, struct ws_err *err)
 {
 	static const struct ws_buf nothing = { 0 };
 	char *target = NULL, *tmp = NULL;
@@ -63,6 +85,8 @@ int ws_output_check(const char *path, struct ws_err *err)
 		return ws_err_hint(err, "name a file, \"./-\" if it is to be called that");
 	}
 	int rc = find_paths(path, &target, &tmp, err);
+	if (rc == 0)
+		rc = check_contents(path, target, kind, err);
 	if (rc == 0)
 		rc = ws_file_make(tmp, ws_buf_str(&nothing), 0, err);
 	if (rc == 0)

@@ -236,10 +236,9 @@ void ws_push_finish(struct ws_push *p, struct ws_ev_end *result)
 	if (!p->group)
 		return;
 	const int64_t start = ws_now_ns();
-	const struct ws_trace_what destroy = { .row = WS_TRACE_PHASES, .name = ws_phase_name(WS_PHASE_DESTROY) };
-	const uint64_t span = ws_trace_begin(p->opts.trace, &destroy);
+	push_trace_leave(p);
 	push_drop_group(p);
-	ws_trace_end(p->opts.trace, span, NULL);
+	push_trace_left(p);
 	if (!result)
 		return;
 	result->ns[WS_PHASE_DESTROY] += ws_now_ns() - start;

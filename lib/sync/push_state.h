@@ -159,6 +159,8 @@ size_t push_select(struct ws_push *p, bool (*wanted)(const struct push_endpoint 
 void push_trace_run(struct ws_push *p);   /* begins, */
 void push_trace_phase(struct ws_push *p); /* has come to a phase, */
 void push_trace_over(struct ws_push *p, const struct ws_ev_end *r); /* and is over */
+void push_trace_leave(struct ws_push *p); /* its group ends */
+void push_trace_left(struct ws_push *p);
 /* Bucket or batch b of n, until its end: a span, with which the trace is told where the push is. */
 uint64_t push_trace_bucket(struct ws_push *p, size_t b, size_t n);
 void push_trace_bucket_end(struct ws_push *p, uint64_t span, uint64_t bytes, int rc, const struct ws_err *err);

@@ -34,6 +34,21 @@ void push_trace_over(struct ws_push *p, const struct ws_ev_end *r)
 	p->run_span = p->phase_span = 0;
 }
 
+void push_trace_leave(struct ws_push *p)
+{
+	const struct ws_trace_what whole = { .row = WS_TRACE_PUSH, .name = ws_phase_name(WS_PHASE_DESTROY) };
+	const struct ws_trace_what phase = { .row = WS_TRACE_PHASES, .name = ws_phase_name(WS_PHASE_DESTROY) };
+	p->run_span = ws_trace_begin(p->opts.trace, &whole);
+	p->phase_span = ws_trace_begin(p->opts.trace, &phase);
+}
+
+void push_trace_left(struct ws_push *p)
+{
+	ws_trace_end(p->opts.trace, p->phase_span, NULL);
+	ws_trace_end(p->opts.trace, p->run_span, NULL);
+	p->run_span = p->phase_span = 0;
+}
+
 uint64_t push_trace_bucket(struct ws_push *p, size_t b, size_t n)
 {
 	char name[64];

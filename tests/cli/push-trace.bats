@@ -26,6 +26,9 @@ print(sorted("%s %s %d" % (r["method"], r["path"].split("?")[0], r["status"]) fo
 	is 'len(of("buckets"))' "$(json 'lines[-1]["buckets"]')"
 	is 'sorted({e["args"]["bucket"] for e in of("wire")}) == list(range(len(of("buckets"))))' True
 	is '[r for r in rows if r.startswith("push")], of("push")[0]["args"]["source"]' "(['push'], 'm')"
+	# The row spans all of it.
+	is '[e["name"] for e in of("push")]' "['push', 'destroy']"
+	is 'max(e["ts"] + e["dur"] for e in spans) == of("push")[-1]["ts"] + of("push")[-1]["dur"]' True
 	# Phases without gaps, and no longer than they say.
 	is 'all(a["ts"] + a["dur"] == b["ts"] for a, b in zip(of("phases"), of("phases")[1:]) if b["name"] != "destroy")' True
 	is '{e["name"] for e in of("phases")} >= {"plan", "connect", "init", "pause", "transfer", "verify", "resume", "destroy"}' True
@@ -160,7 +163,7 @@ on_doubles() {
 	endpoint a
 	try bash -c 'printf "m\nnowhere\nm\t7\n" | wsync-push --stdin --json -e "$1" --trace t.json' - "$url"
 	expect_status 3
-	is '[(e["args"]["source"], "error" in e["args"]) for e in of("push")]' "[('m', False), ('nowhere', True), ('m', False)]"
+	is '[(e["args"]["source"], "error" in e["args"]) for e in of("push") if e["name"] == "push"]' "[('m', False), ('nowhere', True), ('m', False)]"
 	is 'total("wire")' "$(wire_bytes)"
 	is 'sum(e["name"].endswith("init_weights_update_group") for e in of("HTTP")) in (1, 2)' True
 }
@@ -200,7 +203,7 @@ on_doubles() {
 		try wsync-push m -e http://127.0.0.1:1 --trace "$file"
 		expect_status 2
 	done
-	echo old >elsewhere.json
+	: >elsewhere.json
 	try wsync-push m -n --trace link.json # a link is followed
 	expect_status 0
 	[ -L link.json ] && mv elsewhere.json t.json
@@ -208,6 +211,32 @@ on_doubles() {
 	try wsync-push m -n --trace link.json # one to a file that is not there yet, too
 	expect_status 0
 	[ -L link.json ] && [ -s elsewhere.json ]
+}
+
+@test "a file that holds anything else is not replaced, and nobody is asked" {
+	llama m
+	cp -r m before
+	ln -s m/config.json link.json
+	echo '# HELP of another' >other.prom
+	for file in m/model.safetensors m/config.json link.json; do
+		for option in --trace --metrics; do
+			try wsync-push m -e http://127.0.0.1:1 $option "$file"
+			expect_status 2
+			err_has "$option: $file is there and is not "
+			err_has "hint: name another file, or remove this one first"
+		done
+	done
+	try wsync-push m -e http://127.0.0.1:1 --metrics other.prom --json
+	expect_status 2
+	out_has '"type":"end","ok":false,"exit":2'
+	diff -r m before
+	for i in 1 2; do # its own it replaces
+		try wsync-push m -e http://127.0.0.1:1 --trace t.json --metrics m.prom
+		expect_status 4
+		[ -s t.json ] && [ -s m.prom ]
+	done
+	try wsync-push m -e http://127.0.0.1:1 --trace m.prom
+	expect_status 2
 }
 
 @test "a repetition after a crash leaves the trace of the crash alone" {
