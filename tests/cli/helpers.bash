@@ -98,6 +98,7 @@ s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
 start() {
 	local name=$1
 	shift
+	rm -f "$scratch/$name.out" # of an earlier one: who waits for a word of this one must not find that
 	"$@" >"$scratch/$name.out" 2>"$scratch/$name.err" </dev/null 3>&- &
 	pid=$!
 	background+=("$pid")
