@@ -2,10 +2,16 @@
 /* nccl_comm.c - a communicator that never keeps anybody: asked, asked again, and aborted when it fails.
  *
  * A non-blocking communicator answers NCCL_IN_PROGRESS to what goes on; until its state is another, it
- * may only be asked for that, or aborted. */
+ * may only be asked for that, or aborted, and nothing more may be asked of its stream, because what is to
+ * be done there is asked for by a thread of NCCL's. Asking for the state ends that thread: two of ours
+ * that ask at once corrupt it, as torch had to learn (its issues 153960 and 169484).
+ *
+ * NCCL 2.18, 2.26 and 2.27 lose what their network tells them: there a peer that died is not seen here, and
+ * whoever waits for it has its deadline, or hears of it from the peer's server. */
 #include "nccl_core.h"
 
 #include <assert.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -14,10 +20,14 @@ struct ws_comm {
 	void *handle; /* NULL: aborted or left */
 };
 
-static void pause_a_little(void)
+/* What NCCL's thread does for a broadcast takes it some microseconds, joining takes seconds. */
+static void pause_a_little(unsigned asked)
 {
 	static const struct timespec pause = { .tv_nsec = 200000 };
-	nanosleep(&pause, NULL);
+	if (asked < 200)
+		sched_yield();
+	else
+		nanosleep(&pause, NULL);
 }
 
 void ws_comm_abort(struct ws_comm *c)
@@ -74,7 +84,7 @@ static int look(struct ws_comm *c, const char *what, bool *ready, struct ws_err 
 static int wait_for(struct ws_comm *c, const char *what, ws_deadline until, const struct ws_cancel *cancel,
                     struct ws_err *err)
 {
-	for (;;) {
+	for (unsigned asked = 0;; asked++) {
 		bool ready = false;
 		if (look(c, what, &ready, err))
 			return -1;
@@ -88,7 +98,7 @@ static int wait_for(struct ws_comm *c, const char *what, ws_deadline until, cons
 			ws_comm_abort(c);
 			return ws_err_set(err, WS_ETIMEOUT, "%s took too long", what);
 		}
-		pause_a_little();
+		pause_a_little(asked);
 	}
 }
 

@@ -154,9 +154,9 @@ env | grep ^NCCL_ | sort >seen
 EOS
 	chmod +x python
 	push --nccl-from ./python
-	[ "$(cat seen)" = $'NCCL_CUMEM_ENABLE=0\nNCCL_NVLS_ENABLE=0' ] || explain "seen: $(cat seen)"
-	NCCL_CUMEM_ENABLE=1 push --nccl-from ./python
-	[ "$(cat seen)" = $'NCCL_CUMEM_ENABLE=1\nNCCL_NVLS_ENABLE=0' ] || explain "seen: $(cat seen)"
+	[ "$(cat seen)" = $'NCCL_COMM_BLOCKING=0\nNCCL_CUMEM_ENABLE=0\nNCCL_NVLS_ENABLE=0' ] || explain "seen: $(cat seen)"
+	NCCL_CUMEM_ENABLE=1 NCCL_COMM_BLOCKING=1 push --nccl-from ./python
+	[ "$(cat seen)" = $'NCCL_COMM_BLOCKING=0\nNCCL_CUMEM_ENABLE=1\nNCCL_NVLS_ENABLE=0' ] || explain "seen: $(cat seen)"
 }
 
 @test "a refusal of the first bucket leaves the endpoint untouched" {
