@@ -170,6 +170,11 @@ const unsigned char *ws_lend_handle(const struct ws_lend *l)
 	return l->handle;
 }
 
+uint64_t ws_lend_room(const struct ws_lend *l)
+{
+	return l->part;
+}
+
 bool ws_lend_makes(const struct ws_lend *l, const struct ws_formula_out *f)
 {
 	return ws_feed_makes(&l->feed, f);

@@ -35,6 +35,7 @@ void ws_lend_memory(size_t buckets, uint64_t bytes, size_t payloads, uint64_t *g
  * else it is another one. */
 int ws_lend_reserve(struct ws_lend *l, size_t buckets, uint64_t bytes, struct ws_err *err);
 const unsigned char *ws_lend_handle(const struct ws_lend *l); /* of what is reserved: 64 bytes */
+uint64_t ws_lend_room(const struct ws_lend *l); /* bytes of each part */
 /* Will this be made there, if it is part of a payload? */
 bool ws_lend_makes(const struct ws_lend *l, const struct ws_formula_out *f);
 const struct ws_cuda_device *ws_lend_device(const struct ws_lend *l);

@@ -34,19 +34,21 @@ enum { WS_PICKLE_MOST = 1 << 30 }; /* bytes of the tensors of one bucket */
 
 /* Bytes that lie in memory of a GPU instead, which whoever unpickles this opens (CUDA IPC). The tensor then is
  *
- *   R(torch.Tensor, (n,), (1,), 0, torch.storage.TypedStorage, torch.uint8, device, handle, n, at, False,
+ *   R(torch.Tensor, (n,), (1,), 0, torch.storage.TypedStorage, torch.uint8, device, handle, room, at, False,
  *     b"", 0, 64 zeros, False)
  *
  *   R        sglang.srt.utils.patch_torch _rebuild_cuda_tensor_modified where the device is a UUID, a str, else
  *            torch.multiprocessing.reductions rebuild_cuda_tensor, for which it is an int
  *   handle   version 1, 'c' for cudaMalloc, and the driver's 64 bytes, which stand for an allocation
  *   at       of the n bytes in it
+ *   room     bytes from there on that are the tensor's storage. torch finds a storage again by handle and at, as
+ *            long as anybody holds it, and does not make it larger: so it is the same for all buckets
  *   b"", 0   no counter of readers, which torch forgives; who owns the memory must learn otherwise
  *            when it is not read any longer
  *   False    no event to wait for: the bytes are there */
 struct ws_pickle_cuda {
 	const unsigned char *handle; /* 64 bytes */
-	uint64_t at;
+	uint64_t at, room;           /* room 0: as much as the tensor has */
 	const char *uuid;            /* as torch writes it, without "GPU-"; NULL: an ordinal */
 	unsigned ordinal;            /* of the GPU as the reader counts them */
 };

@@ -184,7 +184,8 @@ void ws_pickle_cuda(struct ws_buf *out, const struct ws_pickle_cuda *where,
 	ws_buf_puts(out, "ctorch.storage\nTypedStorage\nctorch\nuint8\n");
 	put_device(out, where);
 	put_bytes(out, handle, sizeof handle);
-	put_int(out, (int64_t)bytes);
+	/* An empty one has no storage, and then torch opens nothing. */
+	put_int(out, (int64_t)(bytes && where->room > bytes ? where->room : bytes));
 	put_int(out, (int64_t)where->at);
 	ws_buf_putc(out, '\x89');
 	put_bytes(out, "", 0);

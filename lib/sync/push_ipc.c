@@ -78,7 +78,7 @@ static int write_pickle(const struct ws_push *p, const struct push_bucket *k, ui
 	char uuid[WS_CUDA_UUID_TEXT];
 	ws_cuda_uuid_text(ws_lend_device(p->lend), uuid);
 	const struct ws_pickle_cuda where = {
-		.handle = ws_lend_handle(p->lend), .at = at, .ordinal = p->opts.ipc_ordinal,
+		.handle = ws_lend_handle(p->lend), .at = at, .room = ws_lend_room(p->lend), .ordinal = p->opts.ipc_ordinal,
 		.uuid = p->opts.ipc_by_ordinal ? NULL : uuid + WS_CUDA_UUID_KIND,
 	};
 	struct ws_pickle_tensor *tensors = push_from_tensor_list(p, k->b, err);

@@ -48,9 +48,9 @@ def check_arguments(args):
     kinds = [tuple, tuple, int] + [None] * 2 + [(int, str), bytes, int, int, bool, bytes, int, bytes, bool]
     for i, (value, kind) in enumerate(zip(args[1:], kinds), 1):
         assert kind is None or type(value) in (kind if isinstance(kind, tuple) else (kind,)), (i, value)
-    size, stride, offset, handle, length = args[1], args[2], args[3], args[7], args[8]
+    size, stride, offset, handle, room = args[1], args[2], args[3], args[7], args[8]
     assert handle[:2] == b"\x01c" and len(handle) == 66, handle
-    assert size == (length,) and stride == (1,) and offset == 0, args
+    assert len(size) == 1 and size[0] <= room and stride == (1,) and offset == 0, args
     assert args[10] is False and args[13] == bytes(64) and args[14] is False, args
 
 
@@ -119,7 +119,7 @@ class OnDouble:
         h = bytes(uuid).hex()
         if args[6] not in (self.gpu, "-".join((h[:8], h[8:12], h[12:16], h[16:20], h[20:]))):
             raise RuntimeError("Invalid device_uuid=%s" % args[6])
-        return args[7][2:], args[8], args[9]
+        return args[7][2:], args[1][0], args[9]
 
     def take(self, where, listed, keep):
         if where is None:

@@ -20,6 +20,7 @@ ALLOWED = ("builtins.", "collections.", "copyreg.", "functools.", "itertools.", 
 DENIED = {("builtins", "eval"), ("builtins", "exec"), ("builtins", "compile")}
 MODULE = "sglang.srt.weight_sync.tensor_bucket"
 PATCH = "sglang.srt.utils.patch_torch"
+ROOM = 1 << 20  # of the storage, as pickletool has it
 UUID = "8d2f0c1a-4c7e-0b11-a0f3-5e0d6c7b8a99"
 
 
@@ -98,6 +99,7 @@ class Opened:
         self.torch, self.calls = torch, []
         torch.cuda._lazy_init = lambda: None
         torch.storage.TypedStorage._new_shared_cuda = classmethod(lambda _cls, *args: self(*args))
+        torch.storage.TypedStorage._release_ipc_counter = classmethod(lambda _cls, *_args, **_device: None)
 
     def __call__(self, *args):
         kinds = (int, bytes, int, int, bytes, int, bytes, bool)
@@ -115,7 +117,12 @@ def torch_opens_ours(torch, tool, metadata):
     check_bucket(torch, metadata, wanted, made)
     (device, _, size, at, counter, counter_at, _, event_sync), = opened.calls
     assert (device, at, counter, counter_at, event_sync) == (3, 1 << 33, b"", 0, False), opened.calls
-    assert size == made["flattened_tensor"].numel()
+    assert size == ROOM
+    # A storage that is held is found again, for a bucket that may be a larger one.
+    made = Guarded(io.BytesIO(ask(tool, "cuda 3 0", lines(wanted[-1:])))).load()
+    larger = Guarded(io.BytesIO(ask(tool, "cuda 3 0", lines(wanted)))).load()
+    check_bucket(torch, metadata, wanted, larger)
+    assert len(opened.calls) == 2 and made["flattened_tensor"].numel() < larger["flattened_tensor"].numel()
 
 
 def torch_opens_ours_by_uuid(torch, tool, metadata):
@@ -134,7 +141,7 @@ def torch_opens_ours_by_uuid(torch, tool, metadata):
     (args,), n = seen, made["flattened_tensor"].numel()
     assert [type(a) for a in args[6:]] == [str, bytes, int, int, bool, bytes, int, bytes, bool], args
     assert args[:6] == (torch.Tensor, (n,), (1,), 0, torch.storage.TypedStorage, torch.uint8), args
-    assert args[8:] == (n, 512, False, b"", 0, bytes(64), False) and len(args) == 15, args
+    assert args[8:] == (ROOM, 512, False, b"", 0, bytes(64), False) and len(args) == 15, args
     assert opened.calls[0][0] == 1
 
 

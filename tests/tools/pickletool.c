@@ -57,7 +57,7 @@ static int write_cuda(const char *device, const char *at)
 	const size_t n = read_lines();
 	const bool is_number = strlen(device) < 4;
 	const struct ws_pickle_cuda where = {
-		.handle = handle, .at = strtoull(at, NULL, 10), .uuid = is_number ? NULL : device,
+		.handle = handle, .at = strtoull(at, NULL, 10), .room = 1 << 20, .uuid = is_number ? NULL : device,
 		.ordinal = (unsigned)strtoul(device, NULL, 10),
 	};
 	struct ws_buf out;

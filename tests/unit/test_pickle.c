@@ -59,7 +59,8 @@ static void make_on_gpu(struct ws_buf *out, const char *uuid)
 	static unsigned char handle[64];
 	for (size_t i = 0; i < sizeof handle; i++)
 		handle[i] = (unsigned char)(i + 100);
-	const struct ws_pickle_cuda where = { .handle = handle, .at = UINT64_C(1) << 40, .uuid = uuid, .ordinal = 3 };
+	const struct ws_pickle_cuda where = { .handle = handle, .at = UINT64_C(1) << 40, .uuid = uuid, .ordinal = 3,
+		                              .room = uuid ? 0 : 10 * BYTES };
 	ws_buf_init(out, 0);
 	ws_pickle_cuda(out, &where, two, 2, BYTES);
 	assert_false(out->failed);
