@@ -14,6 +14,8 @@ datadir    ?= $(PREFIX)/share
 mandir     ?= $(datadir)/man
 CC         ?= cc
 AR         ?= ar
+NM         ?= nm
+OBJCOPY    ?= objcopy
 CFLAGS     ?= -O2 -g
 BUILD      ?= build
 SANITIZE   ?=
@@ -127,10 +129,10 @@ say = @printf '  %-5s %s\n' $(1) $(2)
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: all lib programs tests-build help deps check check-asan check-clang check-gpu check-run \
+.PHONY: all always lib programs left-out tests-build help deps check check-asan check-clang check-gpu check-run \
         gpu-programs gpu-kit demo bench soak fuzz man lint format install uninstall clean bless
 
-all: programs $(if $(HAVE_SCDOC),man) ## build the library, the programs and the man pages
+all: programs $(if $(HAVE_SCDOC),man) left-out ## build the library, the programs and the man pages
 
 ifneq ($(MISSING),)
 ifneq ($(filter-out help deps check check-asan check-clang check-gpu gpu-kit demo bench soak lint format uninstall clean,$(or $(MAKECMDGOALS),all)),)
@@ -141,6 +143,10 @@ endif
 
 lib: $(LIB)
 programs: $(LIB) $(BINS)
+
+left-out: programs
+	@$(if $(HAVE_MHD),,echo 'not built: wsync-endpoint and wsync-gateway, which need libmicrohttpd (make deps)' >&2)
+	@$(if $(HAVE_SCDOC),,echo 'not built: the man pages, which need scdoc (make deps)' >&2)
 
 # ---- rules -----------------------------------------------------------------------------------
 $(BUILD)/obj/lib/base/%.o: LAYER = $(INC_base)
@@ -172,8 +178,16 @@ $(BUILD)/obj/%.o: %.c
 $(BUILD)/obj/%.o: $(BUILD)/gen/%.c
 	$(compile)
 
+# What was chosen last time: what depends on it is made anew when that changes, as with CUDA=0 after a build.
+CHOSEN_sources = $(LIB_SRCS)
+CHOSEN_archs = $(CUDA_ARCHS)
+$(BUILD)/chosen-%: always
+	@mkdir -p $(@D)
+	@echo '$(CHOSEN_$*)' | cmp -s - $@ || echo '$(CHOSEN_$*)' >$@
+always:
+
 # One fat binary for each file of kernels, taken into images.o by the assembler. Contraction is off here too.
-$(BUILD)/gen/lib/gpu/%.fatbin: lib/gpu/kernels/%.cu
+$(BUILD)/gen/lib/gpu/%.fatbin: lib/gpu/kernels/%.cu $(BUILD)/chosen-archs
 	@mkdir -p $(@D)
 	$(call say,NVCC,$@)
 	$(Q)$(NVCC) --fatbin -std=c++17 -fmad=false -Xfatbin=-compress-all $(foreach a,$(CUDA_ARCHS),-gencode \
@@ -182,7 +196,8 @@ $(BUILD)/gen/lib/gpu/%.fatbin: lib/gpu/kernels/%.cu
 
 # Without -Ilib/gpu, where our own cuda.h would be found for the toolkit's.
 $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard lib/gpu/cuda*.c)): LAYER = -Ilib/base -isystem $(CUDA_INC)
-$(BUILD)/obj/lib/gpu/images.o: LAYER = $(INC_gpu) -DWSYNC_IMAGES='"$(BUILD)/gen/lib/gpu"'
+$(BUILD)/obj/lib/gpu/images.o: LAYER = $(INC_gpu) -DWSYNC_IMAGES='"$(BUILD)/gen/lib/gpu"' \
+	-DWSYNC_ARCHS='"$(addprefix sm_,$(CUDA_ARCHS))"'
 $(BUILD)/obj/lib/gpu/images.o: $(FATBINS)
 
 # A double of the driver that runs the kernels on the CPU, one that lacks all that is about kernels, and
@@ -216,9 +231,9 @@ $(BUILD)/gen/lib/names/builtin_maps.c: $(FAMILIES) lib/names/families
 		{ gsub(/\\/, "&&"); gsub(/["?]/, "\\\\&"); printf "\"%s\\n\"\n", $$0 } \
 		END { print more "{ 0, 0 } };" }' $(FAMILIES) >$@
 
-$(LIB): $(call obj,$(LIB_SRCS) lib/names/builtin_maps.c)
+$(LIB): $(call obj,$(LIB_SRCS) lib/names/builtin_maps.c) $(BUILD)/chosen-sources
 	$(call say,AR,$@)
-	$(Q)rm -f $@ && $(AR) rcs $@ $^
+	$(Q)rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
 
 $(BUILD)/bin/wsync-endpoint $(BUILD)/bin/wsync-gateway: LIBS += $(MHD_LIBS)
 # A program of several files has the others in a directory of its name: cmd/verify/ is wsync-verify's.
@@ -255,7 +270,7 @@ $(BUILD)/tests/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(BUILD)/obj/tests/fuzz/repla
 $(BUILD)/man/%: man/%.scd
 	@mkdir -p $(@D)
 	$(call say,MAN,$@)
-	$(Q)scdoc < $< > $@
+	$(Q)$(if $(HAVE_SCDOC),scdoc < $< > $@,echo 'missing: scdoc (make deps)' >&2; exit 1)
 
 man: $(MANS) ## build the man pages (needs scdoc)
 
@@ -331,10 +346,17 @@ format: ## clang-format on what changed (an aid; hand-aligned tables may switch 
 PC_REQUIRES = libcurl libcjson $(if $(HAVE_MHD),libmicrohttpd)
 under_prefix = $(patsubst $(PREFIX)/%,$${prefix}/%,$(1))
 
-install: all ## install under PREFIX (/usr/local), in the root DESTDIR
+# Our files call each other by short names (push_begin), which in an archive every other program sees: what is
+# installed has them as ws__push_begin, so that it can meet nobody's. Debuggers go on showing the short ones.
+$(BUILD)/install/libwsync.a: $(LIB)
+	@mkdir -p $(@D)
+	$(Q)$(NM) -g --defined-only $< | awk 'NF == 3 && $$3 !~ /^ws_/ { print $$3, "ws__" $$3 }' | sort -u >$@.names
+	$(Q)$(OBJCOPY) --redefine-syms=$@.names $< $@
+
+install: all $(BUILD)/install/libwsync.a ## install under PREFIX (/usr/local), in the root DESTDIR
 	install -d $(DESTDIR)$(bindir) $(DESTDIR)$(libdir)/pkgconfig $(DESTDIR)$(includedir)/wsync
 	install -m 755 $(BINS) $(DESTDIR)$(bindir)
-	install -m 644 $(LIB) $(DESTDIR)$(libdir)
+	install -m 644 $(BUILD)/install/libwsync.a $(DESTDIR)$(libdir)
 	install -m 644 $(HEADERS) $(DESTDIR)$(includedir)/wsync
 	printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$(call under_prefix,$(libdir))' \
 		'includedir=$(call under_prefix,$(includedir))' '' 'Name: wsync' \

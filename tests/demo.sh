@@ -63,4 +63,4 @@ show "$bin/wsync-push" "$dir/ckpt" --weight-version 1 --verify hash
 show "$bin/wsync-push" "$dir/ckpt" --quantize fp8 --weight-version 2 --verify hash
 show "$bin/wsync-ctl" version
 echo
-echo "Both endpoints hold what was sent, byte for byte. Try 'wsync-push --help', 'man wsync'."
+echo "Both endpoints hold what was sent, byte for byte. Try '$bin/wsync-push --help'."

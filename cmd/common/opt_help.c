@@ -125,7 +125,7 @@ void opt_print_help(const struct opt_program *p)
 
 void opt_print_version(const struct opt_program *p)
 {
-	printf("%s %s\n%s\n%s\n", p->name, ws_version(), ws_http_library(), ws_build());
+	printf("%s %s\n%s\n%s\n%s\n", p->name, ws_version(), ws_http_library(), ws_build(), ws_gpu_library());
 }
 
 static const char *kind_name(enum opt_kind kind)

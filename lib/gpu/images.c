@@ -2,8 +2,10 @@
 /* images.c - the fat binaries that nvcc made of kernels/, as they are, among our constants.
  *
  * The assembler takes them in (.incbin), so that megabytes need not pass through the C compiler; WSYNC_IMAGES
- * is their directory, and the Makefile knows that this file depends on them. */
+ * is their directory, and the Makefile knows that this file depends on them. WSYNC_ARCHS names the GPUs that they
+ * are made for. */
 #include "cuda.h"
+#include "wsync/version.h"
 
 #include <string.h>
 
@@ -38,4 +40,9 @@ const void *ws_cuda_image(const char *name, size_t *bytes)
 			return images[i].begin;
 		}
 	return NULL;
+}
+
+const char *ws_gpu_library(void)
+{
+	return "CUDA kernels for " WSYNC_ARCHS;
 }

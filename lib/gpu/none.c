@@ -2,6 +2,7 @@
 /* none.c - cuda.h in a build without the CUDA Toolkit. Nothing can be opened, so that nothing else here is
  * ever reached; whoever asks for a GPU is told why there is none. */
 #include "cuda.h"
+#include "wsync/version.h"
 
 static int refuse(struct ws_err *err)
 {
@@ -18,6 +19,11 @@ int ws_cuda_open(const struct ws_cuda_opts *opts, struct ws_cuda **out, struct w
 {
 	(void)opts, (void)out;
 	return refuse(err);
+}
+
+const char *ws_gpu_library(void)
+{
+	return "built without CUDA";
 }
 
 const void *ws_cuda_image(const char *name, size_t *bytes)

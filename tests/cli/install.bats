@@ -61,6 +61,25 @@ flags() {
 	[ "$(./count++)" = 310 ]
 }
 
+@test "the library brings no names but its own into a program" {
+	foreign=$(nm -g --defined-only "$root/lib/libwsync.a" 2>nm.err | awk 'NF == 3 && $3 !~ /^ws_/')
+	[ -z "$foreign" ] || { echo "$foreign" >&2; return 1; }
+	nm -g "$root/lib/libwsync.a" 2>nm.err | grep -q ' T ws_push_open$'
+}
+
+@test "each header stands alone, in C11 and in C++" {
+	for h in "$root"/include/wsync/*.h; do # twice, for its guard
+		printf '#include <wsync/%s>\n' "${h##*/}" "${h##*/}" >"alone_$(basename "$h" .h).c"
+	done
+	gcc -std=c11 -pedantic -Wall -Wextra -Werror -I"$root/include" -fsyntax-only alone_*.c
+	command -v g++ >/dev/null || skip "no C++ compiler"
+	for f in alone_*.c; do cp "$f" "${f%.c}.cc"; done
+	g++ -std=c++11 -pedantic -Wall -Wextra -Werror -I"$root/include" -fsyntax-only alone_*.cc
+	# Whatever declares a function does so for C++ too.
+	without=$(grep -L 'extern "C"' $(grep -l '^[a-z].*(.*);' "$root"/include/wsync/*.h) || true)
+	[ -z "$without" ] || { echo "no extern \"C\": $without" >&2; return 1; }
+}
+
 @test "the version of the package is that of the programs" {
 	[ "wsync-push $(flags --modversion)" = "$("$root/bin/wsync-push" --version | head -n 1)" ]
 }
@@ -72,7 +91,11 @@ flags() {
 }
 
 @test "without scdoc everything but the pages is installed" {
-	make -C "$repo" --no-print-directory install DESTDIR="$scratch/bare" PREFIX=/opt/w HAVE_SCDOC= >bare.log
+	make -C "$repo" --no-print-directory install DESTDIR="$scratch/bare" PREFIX=/opt/w HAVE_SCDOC= >bare.log 2>bare.err
 	[ -x "$scratch/bare/opt/w/bin/wsync-push" ]
 	[ ! -e "$scratch/bare/opt/w/share/man" ]
+	grep -q '^not built: the man pages, which need scdoc' bare.err
+	try env -u MAKEFLAGS make -C "$repo" --no-print-directory HAVE_SCDOC= BUILD="$scratch/bare" "$scratch/bare/man/wsync.7"
+	expect_status 2
+	err_has 'missing: scdoc (make deps)'
 }

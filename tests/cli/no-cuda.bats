@@ -88,6 +88,8 @@ build_without() {
 	PATH=$without/bin:$PATH
 	refused_everywhere
 	err_has 'make CUDA_HOME=/usr/local/cuda'
+	try wsync-push --version
+	[ "$(sed -n 4p <<<"$out")" = 'built without CUDA' ] || explain 'another fourth line'
 	try wsync-push -n small.safetensors --quantize fp8
 	expect_status 0
 	try env CMOCKA_MESSAGE_OUTPUT=TAP "$without/tests/gpu/test_none"

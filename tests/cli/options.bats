@@ -31,6 +31,7 @@ load helpers
 		expect_status 0
 		[[ ${out%%$'\n'*} =~ ^$p\ [0-9]+\.[0-9]+\.[0-9]+$ ]] || explain "first line"
 		out_has libcurl/
+		[[ ${out##*$'\n'} =~ ^(CUDA kernels for( sm_[0-9]+)+|built without CUDA)$ ]] || explain "last line"
 	done
 }
 
