@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "on_gpu.h"
 
+#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,21 +12,52 @@
 
 #include <cmocka.h>
 
-static const char *double_of_it(void)
+/* A library next to the test program. */
+static const char *beside_us(char path[ON_GPU_PATH], const char *name)
 {
-	static char path[4096];
-	const ssize_t n = readlink("/proc/self/exe", path, sizeof path - 32);
+	const ssize_t n = readlink("/proc/self/exe", path, ON_GPU_PATH - 32);
 	if (n <= 0)
 		return "";
 	path[n] = '\0';
-	strcpy(strrchr(path, '/') + 1, "fake_cuda.so");
+	strcpy(strrchr(path, '/') + 1, name);
 	return path;
 }
 
 const char *on_gpu_library(void)
 {
+	static char path[ON_GPU_PATH];
 	const char *named = getenv("WSYNC_TEST_CUDA");
-	return named && *named ? named : double_of_it();
+	return named && *named ? named : beside_us(path, "fake_cuda.so");
+}
+
+static bool is_double(const char *library)
+{
+	return strstr(library, "fake_cuda") != NULL;
+}
+
+static const void *find(const char *library, const char *symbol)
+{
+	void *it = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+	const void *found = it ? dlsym(it, symbol) : NULL;
+	if (!found)
+		printf("1..1\nnot ok 1 - there is a %s\n# %s\n", symbol, dlerror());
+	return found;
+}
+
+const struct fake_cuda *on_gpu_double(void)
+{
+	if (!ws_cuda_built()) {
+		printf("1..0 # SKIP this wsync was built without CUDA\n");
+		return NULL;
+	}
+	if (!is_double(on_gpu_library()))
+		unsetenv("WSYNC_TEST_CUDA");
+	return find(on_gpu_library(), "fake_cuda");
+}
+
+const struct fake_nccl *on_gpu_double_of_nccl(char path[ON_GPU_PATH])
+{
+	return find(beside_us(path, "fake_nccl.so"), "fake_nccl");
 }
 
 void on_gpu_check(int rc, const struct ws_err *err)
@@ -51,7 +83,7 @@ static bool open_all(struct on_gpu *g, struct ws_err *err)
 bool on_gpu_open(struct on_gpu *g)
 {
 	struct ws_err err = WS_ERR_INIT;
-	*g = (struct on_gpu){ .is_double = strstr(on_gpu_library(), "fake_cuda") != NULL };
+	*g = (struct on_gpu){ .is_double = is_double(on_gpu_library()) };
 	if (open_all(g, &err))
 		return true;
 	if (g->cuda && ws_cuda_count(g->cuda) > 0)

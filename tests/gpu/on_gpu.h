@@ -9,8 +9,9 @@
 #include "compute.h"
 
 #include "fake_cuda.h"
+#include "fake_nccl.h"
 
-enum { ON_GPU_ARRAYS = 64 };
+enum { ON_GPU_ARRAYS = 64, ON_GPU_PATH = 4096 };
 
 struct on_gpu {
 	struct ws_cuda *cuda;
@@ -23,6 +24,11 @@ struct on_gpu {
 };
 
 const char *on_gpu_library(void);
+/* The doubles themselves, for what no GPU can be told to do; a driver that WSYNC_TEST_CUDA names is passed
+ * over. path: the double of NCCL's. NULL: there is none, and a line of TAP has said so. */
+const struct fake_cuda *on_gpu_double(void);
+const struct fake_nccl *on_gpu_double_of_nccl(char path[ON_GPU_PATH]);
+
 /* False: there is none, and a line of TAP has said so. */
 bool on_gpu_open(struct on_gpu *g);
 void on_gpu_close(struct on_gpu *g);

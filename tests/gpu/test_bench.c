@@ -4,11 +4,9 @@
  * nothing. */
 #include "on_gpu.h"
 
-#include "fake_nccl.h"
 
 #include "wsync/bench.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,7 +23,7 @@ enum { ROWS = 32 };
 
 static const struct fake_cuda *cuda;
 static const struct fake_nccl *nccl;
-static char nccl_path[4096];
+static char nccl_path[ON_GPU_PATH];
 static struct {
 	char name[ROWS][48];
 	uint64_t bytes[ROWS];
@@ -297,18 +295,6 @@ static void the_machine_is_told_by_its_own_words(void **state)
 	assert_int_equal(told.code, WS_EDEVICE);
 }
 
-static bool open_doubles(void)
-{
-	const char *beside = on_gpu_library();
-	snprintf(nccl_path, sizeof nccl_path, "%.*sfake_nccl.so", (int)(strrchr(beside, '/') + 1 - beside), beside);
-	void *c = dlopen(beside, RTLD_NOW | RTLD_LOCAL), *n = dlopen(nccl_path, RTLD_NOW | RTLD_LOCAL);
-	cuda = c ? dlsym(c, "fake_cuda") : NULL;
-	nccl = n ? dlsym(n, "fake_nccl") : NULL;
-	if (!cuda || !nccl)
-		printf("1..1\nnot ok 1 - the doubles are there\n# %s\n", dlerror());
-	return cuda && nccl;
-}
-
 int main(void)
 {
 #define ON_DOUBLE(test) cmocka_unit_test_setup_teardown(test, begin, end)
@@ -321,14 +307,11 @@ int main(void)
 		ON_DOUBLE(broadcasts_leave_nothing_whatever_call_fails),
 		ON_DOUBLE(the_machine_is_told_by_its_own_words),
 	};
-	if (!ws_cuda_built()) {
-		printf("1..0 # SKIP this wsync was built without CUDA\n");
-		return 0;
-	}
-	unsetenv("WSYNC_TEST_CUDA");
 	setenv("FAKE_NCCL_TOGETHER", "1", 1); /* broadcasts go from thread to thread */
-	if (!open_doubles())
-		return 1;
+	cuda = on_gpu_double();
+	nccl = cuda ? on_gpu_double_of_nccl(nccl_path) : NULL;
+	if (!nccl)
+		return 0;
 	write_source();
 	const int rc = cmocka_run_group_tests(tests, NULL, NULL);
 	unlink(path);

@@ -2,7 +2,6 @@
 /* What lib/gpu asks of a driver, and what it says when the driver refuses: on the double of libcuda. */
 #include "on_gpu.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -605,18 +604,6 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_slice_moves_sixteen_bytes_a_thread_and_a_transpose_goes_by_tiles, begin, end),
 		cmocka_unit_test_setup_teardown(the_library_carries_its_kernels, begin, end),
 	};
-	if (!ws_cuda_built()) {
-		printf("1..0 # SKIP this wsync was built without CUDA\n");
-		return 0;
-	}
-	unsetenv("WSYNC_TEST_CUDA");
-	void *library = dlopen(on_gpu_library(), RTLD_NOW | RTLD_LOCAL);
-	fake = library ? dlsym(library, "fake_cuda") : NULL;
-	if (!fake) {
-		printf("1..1\nnot ok 1 - the double of libcuda is there\n# %s\n", dlerror());
-		return 1;
-	}
-	const int rc = cmocka_run_group_tests(tests, NULL, NULL);
-	dlclose(library);
-	return rc;
+	fake = on_gpu_double();
+	return fake ? cmocka_run_group_tests(tests, NULL, NULL) : 0;
 }

@@ -12,7 +12,6 @@
 #include "wsync/plan.h"
 #include "wsync/transform.h"
 
-#include <dlfcn.h>
 #include <sys/stat.h>
 
 enum { PARTS = 64, MIB = 1 << 20 };
@@ -511,13 +510,6 @@ static void nothing(const char *function, unsigned n, int rc)
 
 static const struct fake_cuda none = { .reset = as_it_is, .refuse = nothing, .defer = as_it_likes };
 
-static bool find_double(void)
-{
-	void *library = dlopen(on_gpu_library(), RTLD_NOW | RTLD_LOCAL);
-	cuda = !gpu.is_double ? &none : library ? dlsym(library, "fake_cuda") : NULL;
-	return cuda;
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -533,8 +525,9 @@ int main(void)
 	const struct CMUnitTest real[] = { tests[0], tests[1], tests[2], tests[3], tests[4] };
 	if (!on_gpu_open(&gpu))
 		return 0;
-	if (!find_double())
-		return 1;
+	cuda = gpu.is_double ? on_gpu_double() : &none;
+	if (!cuda)
+		return 0;
 	const int rc = gpu.is_double ? cmocka_run_group_tests(tests, NULL, NULL) :
 	                               cmocka_run_group_tests(real, NULL, NULL);
 	on_gpu_close(&gpu);

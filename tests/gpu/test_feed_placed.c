@@ -6,7 +6,6 @@
 #include "feed.h"
 #include "feed_ring.h"
 
-#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -128,12 +127,6 @@ static void nothing_is_read_after_a_failure(void **state)
 	fake->defer(false);
 }
 
-static const struct fake_cuda *find_fake(void)
-{
-	void *library = on.is_double ? dlopen(on_gpu_library(), RTLD_NOW | RTLD_LOCAL) : NULL;
-	return library ? dlsym(library, "fake_cuda") : NULL;
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -143,7 +136,7 @@ int main(void)
 	};
 	if (!on_gpu_open(&on))
 		return 0;
-	fake = find_fake();
+	fake = on.is_double ? on_gpu_double() : NULL;
 	const int rc = cmocka_run_group_tests(tests, NULL, NULL);
 	on_gpu_close(&on);
 	return rc;

@@ -5,9 +5,6 @@
 
 #include "on_gpu.h"
 
-#include "fake_nccl.h"
-
-#include <dlfcn.h>
 #include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +20,7 @@
 _Static_assert(sizeof(struct ws_nccl_config) == 24, "the smallest config that NCCL takes");
 
 static const struct fake_nccl *fake;
-static char library[4096];
+static char library[ON_GPU_PATH];
 static char dir[] = "/tmp/wsync-nccl-XXXXXX";
 static struct ws_nccl *nccl;
 static struct ws_cuda *cuda;
@@ -378,18 +375,6 @@ static void a_python_that_does_not_answer_is_ended(void **state)
 	assert_true(ws_now_ns() - since < 10 * WS_NS_PER_S);
 }
 
-static int open_doubles(void)
-{
-	unsetenv("WSYNC_TEST_CUDA");
-	const char *beside = on_gpu_library();
-	snprintf(library, sizeof library, "%.*sfake_nccl.so", (int)(strrchr(beside, '/') + 1 - beside), beside);
-	void *l = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-	fake = l ? dlsym(l, "fake_nccl") : NULL;
-	if (!fake)
-		printf("1..1\nnot ok 1 - the double of libnccl is there\n# %s\n", dlerror());
-	return fake && mkdtemp(dir) ? 0 : -1;
-}
-
 int main(void)
 {
 #define IN_ORDER(test) cmocka_unit_test_setup_teardown(test, begin, end)
@@ -407,7 +392,11 @@ int main(void)
 		cmocka_unit_test(a_python_that_has_none_or_is_none_is_refused),
 		cmocka_unit_test(a_python_that_does_not_answer_is_ended),
 	};
-	if (open_doubles())
+	unsetenv("WSYNC_TEST_CUDA");
+	fake = on_gpu_double_of_nccl(library);
+	if (!fake)
+		return 0;
+	if (!mkdtemp(dir))
 		return 1;
 	const int rc = cmocka_run_group_tests(tests, NULL, NULL);
 	char command[64];

@@ -5,9 +5,7 @@
 
 #include "transport.h"
 
-#include "fake_nccl.h"
 
-#include <dlfcn.h>
 #include <limits.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -25,7 +23,7 @@ enum { BUCKETS = 4, MOST = 12, BIG = (40 << 20) + 5 }; /* many slots of the ring
 
 static const struct fake_cuda *cuda;
 static const struct fake_nccl *nccl;
-static char nccl_path[4096];
+static char nccl_path[ON_GPU_PATH];
 static struct ws_store *store;
 static int file = -1;
 
@@ -493,19 +491,6 @@ static void a_machine_without_is_told_so_first(void **state)
 	ON_GPU(ws_transport_nccl.check(&good, &err));
 }
 
-static bool open_doubles(void)
-{
-	unsetenv("WSYNC_TEST_CUDA");
-	const char *beside = on_gpu_library();
-	snprintf(nccl_path, sizeof nccl_path, "%.*sfake_nccl.so", (int)(strrchr(beside, '/') + 1 - beside), beside);
-	void *c = dlopen(beside, RTLD_NOW | RTLD_LOCAL), *n = dlopen(nccl_path, RTLD_NOW | RTLD_LOCAL);
-	cuda = c ? dlsym(c, "fake_cuda") : NULL;
-	nccl = n ? dlsym(n, "fake_nccl") : NULL;
-	if (!cuda || !nccl)
-		printf("1..1\nnot ok 1 - the doubles are there\n# %s\n", dlerror());
-	return cuda && nccl;
-}
-
 int main(void)
 {
 #define IN_ORDER(test) cmocka_unit_test_setup_teardown(test, begin, end)
@@ -525,12 +510,10 @@ int main(void)
 		IN_ORDER(every_call_may_fail_and_nothing_is_left),
 		IN_ORDER(a_machine_without_is_told_so_first),
 	};
-	if (!ws_cuda_built()) {
-		printf("1..0 # SKIP this wsync was built without CUDA\n");
+	cuda = on_gpu_double();
+	nccl = cuda ? on_gpu_double_of_nccl(nccl_path) : NULL;
+	if (!nccl)
 		return 0;
-	}
-	if (!open_doubles())
-		return 1;
 	write_file();
 	for (size_t b = 0; b < BUCKETS; b++)
 		make_bucket(b);
