@@ -26,6 +26,20 @@ struct ws_place {
  * from, and what context this thread has stays as it is. */
 typedef int ws_place_fn(void *ctx, struct ws_place *out, struct ws_err *err);
 
+/* A box of a tensor that is in a GPU's memory, and where in a span it goes: of element i, i[d] of dims[d] on each
+ * axis, the bytes are those `at` + size * (sum of i[d] * read[d]) behind where the tensor begins, and become those
+ * `to` + size * (sum of i[d] * write[d]) of the span. */
+enum { WS_STRIDED_DIMS = 8 };
+struct ws_strided {
+	ws_place_fn *place; /* of the tensor's beginning */
+	void *ctx;
+	uint64_t at, to;    /* bytes */
+	unsigned size;      /* bytes of an element: 1, 2, 4 or 8 */
+	unsigned n_dims;
+	int64_t dims[WS_STRIDED_DIMS]; /* > 0 */
+	int64_t read[WS_STRIDED_DIMS], write[WS_STRIDED_DIMS]; /* strides in elements; write: rows of the span, falling */
+};
+
 struct ws_formula_out; /* lib/transform/formula.h */
 
 struct ws_span {
@@ -35,6 +49,10 @@ struct ws_span {
 	ws_fill_fn *fill; /* used when fd < 0 */
 	void *ctx;
 	ws_place_fn *place; /* with a fill: its bytes are on a GPU already; NULL: they are not */
+	/* With a fill: its bytes are on GPUs, but not as they lie in the span, which these boxes make up; then
+	 * the fill may be asked for any of them. n_boxes 0: they are not, or nobody asked for boxes. */
+	const struct ws_strided *boxes;
+	size_t n_boxes;
 	/* With a fill: how its bytes come about, for a data plane that said that it computes them; then the
 	 * fill may be asked for any of them. NULL: only the fill makes them. */
 	const struct ws_formula_out *formula;

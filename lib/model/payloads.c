@@ -17,6 +17,7 @@ struct fill {
 	size_t tensor;   /* of the plan */
 	struct ws_span whole; /* of a run of memory: the tensor's, */
 	uint64_t skip;        /* and where in it the run begins */
+	struct ws_strided *boxes; /* of a view */
 };
 
 /* What is allocated with the payloads, which come last. */
@@ -131,8 +132,10 @@ static int add_fill(struct building *x, struct fill fill, struct ws_span span)
 {
 	struct bundle *b = x->bundle;
 	struct fill *f = malloc(sizeof *f);
-	if (!f)
+	if (!f) {
+		free(fill.boxes);
 		return no_memory(x);
+	}
 	*f = fill;
 	f->bundle = b;
 	f->next = b->fills;
@@ -150,6 +153,26 @@ static int add_gathered(struct building *x, const struct ws_stretch *s)
 	return b->tiles ? add_fill(x, (struct fill){ .item = s->item, .first = s->first, .n = s->n },
 	                           (struct ws_span){ .length = s->length, .fill = fill_from_view }) :
 	                  no_memory(x);
+}
+
+/* *added false: not all of its pieces are on GPUs. */
+static int add_boxes(struct building *x, const struct ws_item *item, bool *added)
+{
+	struct bundle *b = x->bundle;
+	const size_t n = item->view->n_pieces;
+	struct ws_strided *boxes = calloc(n + 1, sizeof *boxes);
+	if (!boxes)
+		return no_memory(x);
+	*added = item->bytes && ws_view_boxes(item, boxes);
+	if (!b->tiles)
+		b->tiles = ws_tiles_new();
+	if (!*added || !b->tiles) {
+		free(boxes);
+		return *added ? no_memory(x) : 0;
+	}
+	return add_fill(x, (struct fill){ .item = item, .n = n, .boxes = boxes },
+	                (struct ws_span){ .length = item->bytes, .fill = fill_from_view, .boxes = boxes,
+	                                  .n_boxes = n });
 }
 
 static int add_run(struct building *x, const struct ws_stretch *s, const struct ws_span *whole)
@@ -195,8 +218,13 @@ static int add_stretch(void *ctx, const struct ws_stretch *s)
 static int add_item(struct building *x, const struct ws_item *item)
 {
 	struct ws_span span;
+	bool added = false;
 	if (item->maker)
 		return add_made(x, item);
+	if (item->view && x->elsewhere && add_boxes(x, item, &added))
+		return -1;
+	if (added)
+		return 0;
 	if (item->view)
 		return ws_view_walk(item, add_stretch, x);
 	ws_source_span(item->source, item->from, &span);
@@ -276,6 +304,7 @@ void ws_plan_payloads_free(struct ws_payload *payloads, size_t n)
 	free(b->makers);
 	while (b->fills) {
 		struct fill *next = b->fills->next;
+		free(b->fills->boxes);
 		free(b->fills);
 		b->fills = next;
 	}

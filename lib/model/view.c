@@ -163,3 +163,35 @@ bool ws_view_copied(const struct ws_item *item)
 			return true;
 	return false;
 }
+
+static bool box_of(const struct ws_item *item, const struct ws_piece *p, struct ws_strided *out)
+{
+	const unsigned bits = ws_dtype_bits(item->dtype);
+	struct ws_span span;
+	ws_source_span(p->source, p->from, &span);
+	if (!span.place || bits % 8)
+		return false;
+	*out = (struct ws_strided){ .place = span.place, .ctx = span.ctx, .at = p->at * (bits / 8), .size = bits / 8,
+		                .n_dims = item->n_dims };
+	int64_t step = 1;
+	for (unsigned d = item->n_dims; d-- > 0; step *= item->dims[d]) {
+		out->dims[d] = p->dims[d];
+		out->read[d] = p->strides[d];
+		out->write[d] = step;
+	}
+	return true;
+}
+
+bool ws_view_boxes(const struct ws_item *item, struct ws_strided *out)
+{
+	const struct ws_view *v = item->view;
+	uint64_t to = 0;
+	for (size_t i = 0; i < v->n_pieces; i++) {
+		if (!box_of(item, &v->pieces[i], &out[i]))
+			return false;
+		out[i].to = to;
+		to += (uint64_t)product(item->dims, v->axis + 1, item->n_dims) * (uint64_t)v->pieces[i].dims[v->axis] *
+		      out[i].size;
+	}
+	return true;
+}

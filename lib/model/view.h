@@ -6,6 +6,7 @@
 #ifndef WS_MODEL_VIEW_H
 #define WS_MODEL_VIEW_H
 
+#include "payload.h"
 #include "wsync/catalog.h"
 
 struct ws_stretch {
@@ -21,6 +22,10 @@ typedef int ws_stretch_fn(void *ctx, const struct ws_stretch *s);
 int ws_view_walk(const struct ws_item *item, ws_stretch_fn *fn, void *ctx);
 /* Are any of its bytes gathered? */
 bool ws_view_copied(const struct ws_item *item);
+
+/* All pieces as boxes, one each, for whoever puts them together on a GPU. false: some are not in the memory of
+ * one, or of elements that are no whole bytes. */
+bool ws_view_boxes(const struct ws_item *item, struct ws_strided *out);
 
 /* The buffer. One thread at a time; what is read must not change. */
 struct ws_tiles;

@@ -2,6 +2,7 @@
 /* feed.c - two walks along a list of steps: what is read, and what the stream is told. */
 #include "feed.h"
 
+#include "feed_boxes.h"
 #include "feed_desk.h"
 #include "feed_ring.h"
 
@@ -22,7 +23,9 @@ int ws_feed_open(struct ws_feed *f, struct ws_gpu *gpu, struct ws_err *err)
 
 int ws_feed_make_here(struct ws_feed *f, uint64_t scratch, struct ws_err *err)
 {
-	return ws_feed_desk_open(f->gpu, scratch ? scratch : WS_FEED_SCRATCH, &f->desk, err);
+	if (!f->compute && ws_compute_open(f->gpu, &f->compute, err))
+		return -1;
+	return ws_feed_desk_open(f->gpu, f->compute, scratch ? scratch : WS_FEED_SCRATCH, &f->desk, err);
 }
 
 int ws_feed_try_to_make(struct ws_feed *f, bool must, const struct ws_log *log, struct ws_err *err)
@@ -58,6 +61,7 @@ void ws_feed_close(struct ws_feed *f)
 	ws_stream_free(f->gpu, f->stream);
 	ws_ring_close(f->ring);
 	ws_feed_desk_close(f->desk);
+	ws_compute_close(f->compute);
 	for (int i = 0; i < WS_FEED_BOXES; i++)
 		ws_gpu_free(f->gpu, f->boxes[i].at);
 	memset(f, 0, sizeof *f);
@@ -226,18 +230,34 @@ static int ask_ahead(struct ws_feed *f, struct ws_feed_box *b, struct ws_err *er
 	return 0;
 }
 
-/* Bytes that are on this GPU go from where they are. */
-static int copy_placed(struct ws_feed *f, struct ws_feed_box *b, struct ws_feed_step *s, struct ws_err *err)
+static int copy_whole(struct ws_feed *f, const struct ws_feed_step *s, bool *here, struct ws_err *err)
 {
 	struct ws_place place;
 	if (s->span->place(s->span->ctx, &place, err))
 		return -1;
-	if (memcmp(place.gpu, ws_gpu_device(f->gpu)->uuid, sizeof place.gpu) != 0) {
+	*here = memcmp(place.gpu, ws_gpu_device(f->gpu)->uuid, sizeof place.gpu) == 0;
+	return *here ? ws_gpu_copy(f->gpu, s->to, place.at + s->from, s->n, f->stream, err) : 0;
+}
+
+/* Where there are no kernels for this GPU, the CPU gathers. */
+static int gather(struct ws_feed *f, const struct ws_feed_step *s, bool *here, struct ws_err *err)
+{
+	*here = false;
+	f->no_compute = f->no_compute || (!f->compute && ws_compute_open(f->gpu, &f->compute, NULL));
+	return f->no_compute ? 0 : ws_boxes_gather(f->compute, ws_gpu_device(f->gpu), s->span, s->from, s->n, s->to,
+	                                           f->stream, here, err);
+}
+
+/* Bytes that are on this GPU go from where they are. */
+static int copy_placed(struct ws_feed *f, struct ws_feed_box *b, struct ws_feed_step *s, struct ws_err *err)
+{
+	bool here;
+	if (s->span->n_boxes ? gather(f, s, &here, err) : copy_whole(f, s, &here, err))
+		return -1;
+	if (!here) {
 		s->kind = WS_FEED_READ;
 		return 0;
 	}
-	if (ws_gpu_copy(f->gpu, s->to, place.at + s->from, s->n, f->stream, err))
-		return -1;
 	b->done.step++;
 	b->asked = b->done;
 	return 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* feed.h - payloads from wherever their bytes are into memory of a GPU, through a ring of pinned memory:
- * while one piece is read or made, those before it are copied. What is on this GPU already is copied there.
+ * while one piece is read or made, those before it are copied. What is on this GPU already is copied there, or
+ * gathered where it is boxes.
  *
  * What a bucket needs is a list of steps. Two things walk along it: what is to be read is asked of the ring
  * as far ahead as that has slots, and behind it, step by step, a stream of the GPU is told what to do.
@@ -23,6 +24,7 @@ enum { WS_FEED_BOXES = 2, WS_FEED_ALIGN = 256 };
 
 struct ws_feed_steps; /* opaque */
 struct ws_feed_desk;
+struct ws_compute;
 
 /* A place among the steps. */
 struct ws_feed_at {
@@ -47,6 +49,8 @@ struct ws_feed {
 	struct ws_gpu *gpu;                 /* borrowed */
 	struct ws_stream *stream;
 	struct ws_ring *ring;
+	struct ws_compute *compute;         /* NULL: no kernel was wanted yet */
+	bool no_compute;                    /* there is none to be had */
 	struct ws_feed_desk *desk;          /* NULL: nothing is made here */
 	uint64_t least;                     /* bytes that a box has, so that it is large enough for later buckets */
 	struct ws_feed_box *reading;        /* of which box the ring has something; NULL */

@@ -8,8 +8,8 @@ static const uint64_t RECORDS = (uint64_t)WS_FEED_RECORDS * WS_FEED_RECORD;
 static int set_up(struct ws_feed_desk *d, struct ws_err *err)
 {
 	void *found;
-	if (ws_compute_open(d->gpu, &d->compute, err) || ws_gpu_alloc(d->gpu, d->bytes, &d->scratch, err) ||
-	    ws_gpu_alloc(d->gpu, RECORDS, &d->records, err) || ws_gpu_alloc_pinned(d->gpu, RECORDS, &found, err))
+	if (ws_gpu_alloc(d->gpu, d->bytes, &d->scratch, err) || ws_gpu_alloc(d->gpu, RECORDS, &d->records, err) ||
+	    ws_gpu_alloc_pinned(d->gpu, RECORDS, &found, err))
 		return -1;
 	d->found = found;
 	for (int i = 0; i < WS_FEED_RECORDS; i++)
@@ -18,12 +18,14 @@ static int set_up(struct ws_feed_desk *d, struct ws_err *err)
 	return 0;
 }
 
-int ws_feed_desk_open(struct ws_gpu *gpu, uint64_t scratch, struct ws_feed_desk **out, struct ws_err *err)
+int ws_feed_desk_open(struct ws_gpu *gpu, struct ws_compute *compute, uint64_t scratch, struct ws_feed_desk **out,
+                      struct ws_err *err)
 {
 	struct ws_feed_desk *d = calloc(1, sizeof *d);
 	if (!d)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	d->gpu = gpu;
+	d->compute = compute;
 	d->bytes = scratch;
 	if (set_up(d, err)) {
 		ws_feed_desk_close(d);
@@ -42,7 +44,6 @@ void ws_feed_desk_close(struct ws_feed_desk *d)
 	ws_gpu_free_pinned(d->gpu, d->found);
 	ws_gpu_free(d->gpu, d->records);
 	ws_gpu_free(d->gpu, d->scratch);
-	ws_compute_close(d->compute);
 	free(d);
 }
 

@@ -7,7 +7,7 @@
 #include "wsync/trace.h"
 
 struct ws_feed_desk {
-	struct ws_gpu *gpu; /* borrowed */
+	struct ws_gpu *gpu; /* both borrowed */
 	struct ws_compute *compute;
 	ws_devptr scratch, records;
 	uint64_t bytes;     /* of scratch */
@@ -17,7 +17,8 @@ struct ws_feed_desk {
 	int64_t begun[WS_FEED_RECORDS], judged; /* when */
 };
 
-int ws_feed_desk_open(struct ws_gpu *gpu, uint64_t scratch, struct ws_feed_desk **out, struct ws_err *err);
+int ws_feed_desk_open(struct ws_gpu *gpu, struct ws_compute *compute, uint64_t scratch, struct ws_feed_desk **out,
+                      struct ws_err *err);
 void ws_feed_desk_close(struct ws_feed_desk *d); /* NULL is fine */
 /* Bytes of the GPU and pinned memory that it takes, with WS_FEED_SCRATCH. */
 void ws_feed_desk_memory(uint64_t *gpu, uint64_t *pinned);

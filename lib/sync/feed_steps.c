@@ -23,8 +23,9 @@ int ws_feed_steps_add(struct ws_feed_steps *s, const struct ws_feed_step *step, 
 int ws_feed_steps_read(struct ws_feed_steps *s, const struct ws_span *span, uint64_t from, uint64_t n, ws_devptr to,
                        struct ws_err *err)
 {
-	const struct ws_feed_step step = { .kind = span->place ? WS_FEED_PLACED : WS_FEED_READ, .span = span,
-		                           .from = from, .n = n, .to = to };
+	const bool placed = span->place || span->n_boxes;
+	const struct ws_feed_step step = { .kind = placed ? WS_FEED_PLACED : WS_FEED_READ, .span = span, .from = from,
+		                           .n = n, .to = to };
 	return ws_feed_steps_add(s, &step, err);
 }
 

@@ -5,11 +5,13 @@
 
 #include <stdlib.h>
 
-/* Who sends from a GPU makes there what he can. */
+/* Who sends from a GPU makes there what he can, unless he was told not to. */
 static bool makes_here(void *ctx, const struct ws_formula_out *f)
 {
 	struct ws_push *p = ctx;
 	const struct ws_transport *t = p->group ? ws_group_transport(p->group) : NULL;
+	if (!p->gpu.makes)
+		return false;
 	const bool here = p->protocol->makes ? p->protocol->makes(p, f) : t && t->ops->makes && t->ops->makes(t, f);
 	p->n_made[here]++;
 	return here;
@@ -17,8 +19,9 @@ static bool makes_here(void *ctx, const struct ws_formula_out *f)
 
 static int open_payloads(struct ws_push *p, size_t b, struct push_bucket *k, struct ws_err *err)
 {
-	return p->gpu.makes ? ws_plan_payloads_but(p->plan, b, makes_here, p, &k->payloads, &k->n_payloads, err) :
-	                      ws_plan_payloads(p->plan, b, &k->payloads, &k->n_payloads, err);
+	const bool on_gpu = p->transport->makes || p->protocol->makes;
+	return on_gpu ? ws_plan_payloads_but(p->plan, b, makes_here, p, &k->payloads, &k->n_payloads, err) :
+	                ws_plan_payloads(p->plan, b, &k->payloads, &k->n_payloads, err);
 }
 
 static void say_where(const struct ws_push *p)

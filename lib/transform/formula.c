@@ -3,10 +3,9 @@
  * functions that read where they are widened or picked first (factors, scales of other types). */
 #include "formula_make.h"
 
-#include "checkpoint.h"
 #include "factor.h"
+#include "spans.h"
 #include "unpack_core.h"
-#include "view.h"
 
 #include <assert.h>
 #include <math.h>
@@ -15,84 +14,17 @@
 
 enum { MOST_PAIRS = 4, READ_BUF = 256 << 10 };
 
-struct spans {
-	struct ws_span *list;
-	size_t n, cap;
-};
-
 /* What is allocated with a formula. */
 struct written {
 	struct ws_formula formula; /* first */
 	struct ws_product *product;
-	struct spans base, scales, nested;
+	struct ws_spans base, scales, nested;
 	struct ws_formula_pair *pairs;
 };
-
-/* ---- bytes as they lie --------------------------------------------------------------------------- */
 
 static int no_memory(struct ws_err *err)
 {
 	return ws_err_set(err, WS_ESYSTEM, "out of memory");
-}
-
-static int add_span(struct spans *s, const struct ws_span *span)
-{
-	if (s->n == s->cap) {
-		const size_t cap = s->cap ? s->cap * 2 : 4;
-		struct ws_span *list = reallocarray(s->list, cap, sizeof *list);
-		if (!list)
-			return -1;
-		s->list = list;
-		s->cap = cap;
-	}
-	s->list[s->n++] = *span;
-	return 0;
-}
-
-static int fill_from_item(void *ctx, uint64_t at, void *dst, size_t n, struct ws_err *err)
-{
-	return ws_item_read(ctx, at, dst, n, err);
-}
-
-static struct ws_span span_of_item(const struct ws_item *item)
-{
-	return (struct ws_span){ .length = item->bytes, .fd = -1, .fill = fill_from_item,
-		                 .ctx = (void *)(uintptr_t)item };
-}
-
-/* 1: it lies in no file. */
-static int add_stretch(void *ctx, const struct ws_stretch *s)
-{
-	struct ws_span span;
-	ws_source_span(s->piece->source, s->piece->from, &span);
-	if (span.fd < 0)
-		return 1;
-	span.offset += s->at;
-	span.length = s->length;
-	return add_span(ctx, &span);
-}
-
-static int add_item(struct spans *s, const struct ws_item *item, struct ws_err *err)
-{
-	struct ws_span span = span_of_item(item);
-	assert(!item->maker);
-	if (item->view && !ws_view_copied(item)) {
-		const int rc = ws_view_walk(item, add_stretch, s);
-		if (rc <= 0)
-			return rc ? no_memory(err) : 0;
-		s->n = 0;
-	}
-	if (!item->view)
-		ws_source_span(item->source, item->from, &span);
-	return add_span(s, &span) ? no_memory(err) : 0;
-}
-
-static struct ws_payload payload_of(const struct spans *s)
-{
-	struct ws_payload p = { .spans = s->list, .n_spans = s->n };
-	for (size_t i = 0; i < s->n; i++)
-		p.length += s->list[i].length;
-	return p;
 }
 
 /* ---- numbers widened to fp32 --------------------------------------------------------------------- */
@@ -103,13 +35,13 @@ static int fill_floats(void *ctx, uint64_t at, void *dst, size_t n, struct ws_er
 	return ws_unpack_floats(ctx, at / sizeof(float), n / sizeof(float), dst, err);
 }
 
-static int add_floats(struct spans *s, const struct ws_item *item, struct ws_err *err)
+static int add_floats(struct ws_spans *s, const struct ws_item *item, struct ws_err *err)
 {
 	const struct ws_span span = { .length = ws_unpack_count(item) * sizeof(float), .fd = -1,
 		                      .fill = fill_floats, .ctx = (void *)(uintptr_t)item };
 	if (item->dtype == WS_DTYPE_F32)
-		return add_item(s, item, err);
-	return add_span(s, &span) ? no_memory(err) : 0;
+		return ws_spans_add_item(s, item, err);
+	return ws_spans_add(s, &span, err);
 }
 
 /* Elements [first, first+n) of a factor of so many columns, as they follow each other: the end of a row,
@@ -173,7 +105,7 @@ static int write_fp8(struct written *w, const struct ws_packed *p, struct ws_err
 static int write_nvfp4(struct written *w, const struct ws_packed *p, struct ws_err *err)
 {
 	return ws_unpack_floats(p->parts[1], 0, 1, &w->formula.tensor_scale, err) ||
-	       add_item(&w->scales, p->parts[0], err) ? -1 : 0;
+	       ws_spans_add_item(&w->scales, p->parts[0], err) ? -1 : 0;
 }
 
 static int write_nf4(struct written *w, const struct ws_packed *p, struct ws_err *err)
@@ -186,8 +118,8 @@ static int write_nf4(struct written *w, const struct ws_packed *p, struct ws_err
 	/* It may be as large as a file says. */
 	f->nested_block = nf4->nested_blocksize < nf4->n_blocks ? nf4->nested_blocksize : nf4->n_blocks;
 	f->nested_offset = nf4->nested_offset;
-	return add_item(&w->scales, p->parts[0], err) ||
-	       (f->nested_block && add_item(&w->nested, p->parts[3], err)) ? -1 : 0;
+	return ws_spans_add_item(&w->scales, p->parts[0], err) ||
+	       (f->nested_block && ws_spans_add_item(&w->nested, p->parts[3], err)) ? -1 : 0;
 }
 
 static int write_base(struct written *w, const struct ws_packed *p, struct ws_err *err)
@@ -195,7 +127,7 @@ static int write_base(struct written *w, const struct ws_packed *p, struct ws_er
 	w->formula.packing = p->packing;
 	w->formula.bn = p->bn;
 	w->formula.bk = p->bk;
-	if (add_item(&w->base, p->weight, err))
+	if (ws_spans_add_item(&w->base, p->weight, err))
 		return -1;
 	switch (p->packing) {
 	case WS_PACK_NONE:
@@ -292,9 +224,9 @@ static int write_all(struct written *w, struct ws_product *p, struct ws_err *err
 	f->rows = p->weight.rows;
 	f->cols = p->weight.cols;
 	f->dtype = p->weight.dtype;
-	f->base = payload_of(&w->base);
-	f->scales = payload_of(&w->scales);
-	f->nested = payload_of(&w->nested);
+	f->base = ws_spans_payload(&w->base);
+	f->scales = ws_spans_payload(&w->scales);
+	f->nested = ws_spans_payload(&w->nested);
 	f->quantized = p->quantized;
 	f->rule = p->rule;
 	for (int i = 0; i < 2; i++)
@@ -324,9 +256,9 @@ void ws_formula_free(struct ws_formula *f)
 	struct written *w = (struct written *)f;
 	if (!w)
 		return;
-	free(w->base.list);
-	free(w->scales.list);
-	free(w->nested.list);
+	ws_spans_free(&w->base);
+	ws_spans_free(&w->scales);
+	ws_spans_free(&w->nested);
 	free(w->pairs);
 	free(w);
 }

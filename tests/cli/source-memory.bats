@@ -91,6 +91,49 @@ hashes() {
 	expect_status 0
 }
 
+# shard DIR: r0.safetensors and r1.safetensors, as two tensor-parallel ranks would have it.
+shard() {
+	/usr/bin/python3 - "$repo/tests/cli" "$1" <<-'END'
+		import sys
+		sys.path.insert(0, sys.argv[1])
+		from split_model import read, write
+		ranks = [], []
+		for name, dtype, shape, data in read(sys.argv[2] + "/model.safetensors"):
+		    for i, rank in enumerate(ranks):
+		        if len(shape) == 1:
+		            rank.append((name, dtype, shape, data))
+		        elif "o_proj" in name or "down_proj" in name:
+		            row = len(data) // shape[0]
+		            half = b"".join(data[r * row + i * row // 2:][:row // 2] for r in range(shape[0]))
+		            rank.append((name, dtype, [shape[0], shape[1] // 2], half))
+		        else:
+		            half = len(data) // 2
+		            rank.append((name, dtype, [shape[0] // 2, shape[1]], data[i * half:][:half]))
+		for i, rank in enumerate(ranks):
+		    write(f"r{i}.safetensors", rank)
+	END
+}
+
+@test "shards are joined, and made FP8, on the GPU that sends, and elsewhere by the CPU" {
+	likely_model llama
+	shard m
+	trainer x r0.safetensors
+	trainer y r1.safetensors
+	trainer z r1.safetensors --device "${other:-0}"
+	endpoint ep --backend nccl --shared-gpu
+	local joined=(wsync-push --config m --sharded tp=2 -e "$url" --backend nccl --verify hash)
+	for second in y z; do
+		try "${joined[@]}" cuda-ipc:x.json "cuda-ipc:$second.json" --bucket-size 90KiB
+		expect_status 0
+		try "${joined[@]}" cuda-ipc:x.json "cuda-ipc:$second.json" --quantize fp8 --block-size 16x16
+		expect_status 0
+	done
+	of_the_double
+	FAKE_CUDA_REFUSE='cuLaunchKernel 0 700' try "${joined[@]}" cuda-ipc:x.json cuda-ipc:y.json
+	expect_status 7
+	err_has 'starting kernel gather'
+}
+
 @test "weights that are tied are one memory under two names" {
 	trainer m ckpt/model.safetensors --tied model.norm.weight=tied.weight
 	try wsync-list-weights --hash --json cuda-ipc:m.json
