@@ -44,7 +44,7 @@ enum { WS_PICKLE_MOST = 1 << 30 }; /* bytes of the tensors of one bucket */
  *   room     bytes from there on that are the tensor's storage. torch finds a storage again by handle and at, as
  *            long as anybody holds it, and does not make it larger: so it is the same for all buckets
  *   b"", 0   no counter of readers, which torch forgives; who owns the memory must learn otherwise
- *            when it is not read any longer
+ *            when it is not read any longer. torch's own senders name one (serve_counter.c)
  *   False    no event to wait for: the bytes are there */
 struct ws_pickle_cuda {
 	const unsigned char *handle; /* 64 bytes */
@@ -64,6 +64,9 @@ void ws_pickle_end(struct ws_buf *out, const struct ws_pickle_tensor *tensors, s
 struct ws_pickle_memory {
 	const unsigned char *handle; /* 64 bytes inside what was read; NULL: they are not on a GPU */
 	const unsigned char *event;  /* likewise: what to wait for first; NULL: nothing */
+	const char *counter;         /* likewise: the file of its readers' counter; not terminated */
+	size_t counter_len;          /* 0: none */
+	int64_t counter_at;          /* which of them */
 	uint64_t at;
 	char uuid[64];               /* as it was written; "": by its number */
 	int64_t ordinal;

@@ -98,6 +98,15 @@ static int read_event(const struct pickle *p, const struct pickle_value *args, s
 	return 0;
 }
 
+/* Whether there is such a counter is seen by who counts it down; torch's readers do not mind. */
+static void read_counter(const struct pickle *p, const struct pickle_value *args, struct ws_pickle_memory *m)
+{
+	const struct pickle_value *counter = pickle_child(p, args, COUNTER);
+	m->counter = counter->text;
+	m->counter_len = counter->len;
+	m->counter_at = pickle_child(p, args, COUNTER_AT)->integer;
+}
+
 /* Of n bytes, and they lie in their storage: all of it, or the part that a sender has filled. */
 static int read_place(const struct pickle *p, const struct pickle_value *args, struct ws_pickle_bucket *out,
                       struct ws_err *err)
@@ -146,5 +155,6 @@ int pickle_read_cuda(const struct pickle *p, const struct pickle_value *args, st
 	    read_device(pickle_child(p, args, DEVICE), &out->memory, err) ||
 	    read_event(p, args, &out->memory, err))
 		return -1;
+	read_counter(p, args, &out->memory);
 	return read_place(p, args, out, err);
 }

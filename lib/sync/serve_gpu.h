@@ -33,6 +33,10 @@ int ws_serve_outlet_run(struct ws_serve_outlet *o, ws_devptr from, const struct 
 
 /* In the scheduler: the bytes of a bucket that are in another process's memory, which the caller frees. */
 int ws_serve_ipc_fetch(struct ws_serve *s, const struct ws_pickle_bucket *b, uint8_t **bytes, struct ws_err *err);
+/* In the scheduler: a request's buckets have been fetched. last: no other is to come, or it has failed. */
+void ws_serve_ipc_fetched(struct ws_serve *s, bool last);
+/* It is not read here any longer, says its counter, if it has one. */
+void ws_serve_give_back(const struct ws_pickle_memory *m, const struct ws_log *log);
 void ws_serve_ipc_close(struct ws_serve *s);
 
 /* ---- of one rank, in its thread ---- */

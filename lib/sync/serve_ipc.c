@@ -2,8 +2,12 @@
 /* serve_ipc.c - tensors that another process of this machine has on a GPU: its memory is opened, and what is
  * there is copied out before the request is answered.
  *
- * Handles stay open, the last few of them, as torch keeps them while their tensors live: a sender that takes
- * two buffers in turn is opened twice in all. What a sender frees meanwhile is not ours to notice. */
+ * CUDA wants memory closed by its readers before its owner frees it, so nothing is kept open for long. Memory
+ * with a counter of readers is closed when it was copied, and counted down when the request is over: torch's
+ * readers do both when a tensor is dropped, and its senders free by it. Without one the owner goes by answers:
+ * such memory stays open while the next bucket of the update may be in it, which is when the request at hand or
+ * the one before it used it. So a sender that takes two buffers in turn is opened twice in all. With the last
+ * bucket, which is the one with flush_cache, and when a request fails, everything is closed. */
 #include "serve_gpu.h"
 
 #include "names.h"
@@ -12,20 +16,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_OPEN = 16 };
+enum { MOST_OPEN = 3 * WS_SERVE_MAX_TP }; /* of three requests, each of one for a rank */
 
 struct opened {
 	unsigned char handle[WS_IPC_HANDLE_BYTES];
 	unsigned rank;       /* whose GPU */
 	ws_devptr at;
 	uint64_t bytes;
-	uint64_t used;       /* when: the oldest makes room */
+	uint64_t used;       /* the request */
 };
 
 struct ws_serve_ipc {
 	struct opened open[MOST_OPEN];
 	size_t n;
-	uint64_t turn;
+	uint64_t request;    /* the one at hand */
 	struct ws_serve_outlet *outlets[WS_SERVE_MAX_TP];
 };
 
@@ -56,23 +60,14 @@ static void close_one(struct ws_serve *s, struct ws_serve_ipc *ipc, size_t i)
 	ipc->open[i] = ipc->open[--ipc->n];
 }
 
-static void make_room(struct ws_serve *s, struct ws_serve_ipc *ipc)
-{
-	size_t oldest = 0;
-	for (size_t i = 1; i < ipc->n; i++)
-		if (ipc->open[i].used < ipc->open[oldest].used)
-			oldest = i;
-	if (ipc->n == MOST_OPEN)
-		close_one(s, ipc, oldest);
-}
-
 static int open_new(struct ws_serve *s, struct ws_serve_ipc *ipc, unsigned rank, const unsigned char *handle,
                     struct ws_err *err)
 {
 	struct ws_gpu *g = s->gpus->of_rank[rank];
 	struct opened o = { .rank = rank };
 	memcpy(o.handle, handle, sizeof o.handle);
-	make_room(s, ipc);
+	if (ipc->n == MOST_OPEN)
+		return ws_err_set(err, WS_EINPUT, "more memory of other processes than is opened at once");
 	if (ws_gpu_use(g, err) || ws_gpu_ipc_open(g, handle, &o.at, err))
 		return -1;
 	if (ws_gpu_size(g, o.at, &o.bytes, err)) {
@@ -86,20 +81,18 @@ static int open_new(struct ws_serve *s, struct ws_serve_ipc *ipc, unsigned rank,
 	return 0;
 }
 
-static const struct opened *open_handle(struct ws_serve *s, struct ws_serve_ipc *ipc, unsigned rank,
-                                        const unsigned char *handle, struct ws_err *err)
+/* -1: it cannot be. */
+static int open_handle(struct ws_serve *s, struct ws_serve_ipc *ipc, unsigned rank, const unsigned char *handle,
+                       struct ws_err *err)
 {
 	size_t i = 0;
 	while (i < ipc->n &&
 	       (ipc->open[i].rank != rank || memcmp(ipc->open[i].handle, handle, WS_IPC_HANDLE_BYTES) != 0))
 		i++;
-	if (i == ipc->n) {
-		if (open_new(s, ipc, rank, handle, err))
-			return NULL;
-		i = ipc->n - 1; /* another may have made room */
-	}
-	ipc->open[i].used = ++ipc->turn;
-	return &ipc->open[i];
+	if (i == ipc->n && open_new(s, ipc, rank, handle, err))
+		return -1;
+	ipc->open[i].used = ipc->request;
+	return (int)i;
 }
 
 /* ---- bytes ---- */
@@ -141,8 +134,23 @@ int ws_serve_ipc_fetch(struct ws_serve *s, const struct ws_pickle_bucket *b, uin
 		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
 	if (find_rank(s, &b->memory, &rank, err))
 		return -1;
-	const struct opened *o = open_handle(s, s->gpus->ipc, rank, b->memory.handle, err);
-	return o ? copy_out(s, s->gpus->ipc, o, b, bytes, err) : -1;
+	struct ws_serve_ipc *ipc = s->gpus->ipc;
+	const int i = open_handle(s, ipc, rank, b->memory.handle, err);
+	const int rc = i < 0 ? -1 : copy_out(s, ipc, &ipc->open[i], b, bytes, err);
+	if (i >= 0 && b->memory.counter_len)
+		close_one(s, ipc, (size_t)i);
+	return rc;
+}
+
+void ws_serve_ipc_fetched(struct ws_serve *s, bool last)
+{
+	struct ws_serve_ipc *ipc = s->gpus ? s->gpus->ipc : NULL;
+	if (!ipc)
+		return;
+	for (size_t i = ipc->n; i-- > 0;)
+		if (last || ipc->open[i].used + 1 < ipc->request)
+			close_one(s, ipc, i);
+	ipc->request++;
 }
 
 void ws_serve_ipc_close(struct ws_serve *s)

@@ -153,10 +153,18 @@ static void update(struct ws_serve_call *c, struct parcels *all)
 	if (rc == 0)
 		rc = ws_serve_take_in(s, &(struct ws_serve_intake){ bring, &all->items[0].bucket }, u,
 		                      &c->note, &err);
+	ws_serve_ipc_fetched(s, rc || u->flush);
 	if (rc)
 		ws_serve_answer(c, false, "%s", err.msg);
 	else
 		ws_serve_finish_update(c, u, "Success");
+}
+
+/* Also what was refused: nobody here will come back to it. */
+static void give_back(const struct ws_serve *s, const struct parcels *all)
+{
+	for (size_t i = 0; s->gpus && i < all->n; i++)
+		ws_serve_give_back(&all->items[i].bucket.memory, s->opts.log);
 }
 
 /* WS_EUSAGE: the web framework's refusal. */
@@ -213,5 +221,6 @@ void ws_serve_route_tensor(struct ws_serve_call *c)
 		ws_serve_answer(c, false, "%s", err.msg);
 	else
 		run(c, &all);
+	give_back(c->serve, &all);
 	fini(&all);
 }

@@ -88,14 +88,43 @@ EOP
 	[ "$(journal 'j["totals"]["handles"], j["totals"]["updates"]')" = "(1, 11)" ] || explain "$(journal 'j["totals"]')"
 }
 
-@test "two buffers in turn are two handles, and of many the last ones stay open" {
+# left N: so much of others' memory is open.
+left() {
+	[ -n "${doubles:-}" ] || return 0
+	[ "$(grep -c 'rw.*memory of the double' "/proc/$pid/maps")" = "$1" ] || explain "$(grep 'memory of the double' "/proc/$pid/maps")"
+}
+
+@test "two buffers in turn are two handles, and no more stay open" {
 	endpoint one --backend ipc
 	sender two
 	expect_status 0
+	left 2
 	[ "$(journal 'j["totals"]["handles"], j["totals"]["bytes"]')" = "(2, 48576)" ] || explain "$(journal 'j["totals"]')"
 	sender many uuid
 	expect_status 0
 	[ "$(grep -c ' 200 Success$' <<<"$out")" = 41 ] || explain "expected 41 successes"
+	left 2
+	sender uuid last # the last bucket closes them
+	left 0
+	sender uuid
+	left 1
+	sender beyond # so does one that fails
+	left 0
+}
+
+@test "who shows memory is told when it is not read any longer, and nobody else" {
+	endpoint one --backend ipc -v
+	sender counters
+	expect_status 0
+	[ "$(grep -c '^counted 200 Success$' <<<"$out")" = 3 ] || explain "expected three successes"
+	said refused 400 'beyond the allocation'
+	[ "$(grep -c '^hostile 200 Success$' <<<"$out")" = 16 ] || explain "expected sixteen more"
+	[ "$(grep ^changed <<<"$out")" = "changed [(64, 1, 0), (80056, 1, 0)]
+changed [(120, 1, 0)]
+changed []" ] || explain "$(grep ^changed <<<"$out")"
+	left 0
+	grep -q "counter 10000 of '/torch_.*' is not counted down: a file has not as many" one.err
+	grep -q "counter 0 of '?\[31m' is not counted down" one.err
 }
 
 @test "what torch would refuse is refused, and what nobody has" {
@@ -179,7 +208,7 @@ small() {
 	expect_status 0
 }
 
-@test "several sources by stdin are read through the same handles" {
+@test "several sources by stdin are read through two handles each" {
 	small
 	endpoint one --backend ipc
 	printf '%s\n' "$scratch/small.safetensors" "$scratch/small.safetensors" "$scratch/small.safetensors" >list
@@ -188,7 +217,8 @@ small() {
 	out=$(<.out) err=$(<.err)
 	expect_status 0
 	[ "$(json '[l["ok"] for l in lines if l["type"] == "result"]')" = "[True, True, True]" ] || explain "another result"
-	[ "$(journal 'j["totals"]["handles"] <= 2')" = True ] || explain "$(journal 'j["totals"]')"
+	[ "$(journal 'j["totals"]["handles"] <= 3 * 2')" = True ] || explain "$(journal 'j["totals"]')" # two each
+	left 0
 }
 
 @test "every rank reads the memory of one GPU, and a model is made FP8 on the way" {

@@ -65,6 +65,23 @@ class Cuda:
         self.call("cuDevicePrimaryCtxRelease_v2", 0)
 
 
+class Counters:
+    """The file in which torch's readers count down: 80064 bytes, of which the first 64 are no counters."""
+
+    def __init__(self, name, value=1, size=80064):
+        self.name, self.path = name.encode(), "/dev/shm" + name
+        self.before = struct.pack("<q", 3) + bytes(56) + struct.pack("<q", value) * 10000
+        with open(self.path, "wb") as f:
+            f.write((self.before + bytes(64))[:size])
+
+    def changed(self):
+        """[(byte, before, after)] of each word that is another."""
+        with open(self.path, "rb") as f:
+            now = f.read()
+        return [(i, *struct.unpack("<q", self.before[i:i + 8]), *struct.unpack("<q", now[i:i + 8]))
+                for i in range(0, len(now) // 8 * 8, 8) if now[i:i + 8] != self.before[i:i + 8] and i < 80064]
+
+
 class Global(str):
     """A class or function by its name: "torch.storage TypedStorage"."""
 
@@ -119,9 +136,9 @@ def bucket(args, tensors=TENSORS, function=None):
     return b"\x80\x03" + put({"flattened_tensor": Call(function, *args), "metadata": metadata}) + b"."
 
 
-def post(case, *pickles):
+def post(case, *pickles, flush=False):
     body = {"serialized_named_tensors": [base64.b64encode(p).decode() for p in pickles],
-            "load_format": "flattened_bucket", "flush_cache": False}
+            "load_format": "flattened_bucket", "flush_cache": flush}
     request = urllib.request.Request(URL + "/update_weights_from_tensor", json.dumps(body).encode(),
                                      {"Content-Type": "application/json"})
     try:
@@ -130,6 +147,33 @@ def post(case, *pickles):
     except urllib.error.HTTPError as e:
         status, text = e.code, e.read()
     print(case, status, json.loads(text)["message"], flush=True)
+
+
+def count_down(but):
+    """Tensors with counters of readers, and what became of those."""
+    ours = "/torch_%d_" % os.getpid()
+    files = [Counters(ours + "1"), Counters(ours + "2", 0), Counters(ours + "3", size=80063), Counters(ours + "4", size=80065),
+             Counters("/wsync_%d" % os.getpid())]
+    one, none, short, long, other = files
+    link = "/dev/shm%s5" % ours
+    try:
+        os.symlink(one.path, link)
+        for at in (0, 9999, 9999):
+            post("counted", but(counter=one.name, counter_at=at))
+        print("changed", one.changed())
+        one.before = open(one.path, "rb").read()
+        post("refused", but(counter=one.name, counter_at=7, at=SIZE * 4))
+        print("changed", one.changed())
+        one.before = open(one.path, "rb").read()
+        for at in (-1, -8, 10000, 2 ** 63 - 1):
+            post("hostile", but(counter=one.name, counter_at=at))
+        for name in (none.name, short.name, long.name, other.name, link[8:].encode(), one.name[1:], one.name + b"\0",
+                     b"/torch_/../.." + one.path.encode(), b"/torch_" + b"1" * 300, b"/torch_", b"\x1b[31m", b"\0"):
+            post("hostile", but(counter=name))
+        print("changed", sum((f.changed() for f in files), []))
+    finally:
+        for path in [link] + [f.path for f in files]:
+            os.unlink(path)
 
 
 def main():
@@ -214,6 +258,10 @@ def main():
         elif case == "never":
             event = os.memfd_create("event")
             post(case, but(event=struct.pack("<4sii52x", b"EVNT", os.getpid(), event), waits=True))
+        elif case == "counters":
+            count_down(but)
+        elif case == "last":
+            post(case, bucket(good), flush=True)
         elif case == "ranks":
             post(case, bucket(good), bucket(good))
         else:
