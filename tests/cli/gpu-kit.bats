@@ -89,3 +89,23 @@ bare() { try env -i PATH=/usr/bin:/bin WSYNC_TEST_PYTHON=/nowhere/python "$@"; }
 	bare python3 tree/tests/gpu/check.py --out report test_nothing
 	expect_status 1
 }
+
+@test "a run that is killed leaves its report, and one that is told to end its children too" {
+	mkdir -p tree/tests/gpu tree/build/tests/gpu
+	cp "$repo"/tests/gpu/{check,loopback}.py tree/tests/gpu
+	printf '#!/bin/sh\necho 1..2\necho not ok 1 - first\necho "# its reason"\nsleep 60 & echo $! >child\nsleep 60\n' \
+		>tree/build/tests/gpu/test_a_gpu
+	chmod +x tree/build/tests/gpu/test_a_gpu
+	local signal pid
+	for signal in KILL TERM; do
+		rm -rf report tree/child
+		env -i PATH=/usr/bin:/bin WSYNC_TEST_PYTHON=/nowhere/python python3 tree/tests/gpu/check.py --out report >/dev/null &
+		pid=$!
+		eventually 20 grep -qs 'first: its reason' report/RESULTS.md
+		kill -$signal $pid
+		wait $pid || true
+		grep -q '1 failed' report/RESULTS.md || explain "it does not say what failed"
+		[ $signal = KILL ] || eventually 20 sh -c '! kill -0 "$(cat tree/child)" 2>/dev/null'
+		kill "$(cat tree/child)" 2>/dev/null || true
+	done
+}

@@ -3,8 +3,8 @@
 """check.py - every test that wants a GPU, as one stream of TAP and one report: what `make check-gpu` runs.
 
 Runs where there is Python 3 and nothing else, from the tree or from a kit (tests/gpu/kit.sh). Without a GPU
-every test says so, as a skip, and that is no failure. The report, RESULTS.md, is written anew after each
-program, so that a run which is ended half-way leaves what it had; beside it lies the whole output, log.txt.
+every test says so, as a skip, and that is no failure. The report, RESULTS.md, is written anew while results come,
+so that a run which is ended half-way, or killed, leaves what it had; beside it lies the whole output, log.txt.
 
 WSYNC_TEST_CUDA names another libcuda, WSYNC_TEST_PYTHON an interpreter whose torch has CUDA (python3), and
 WSYNC_NCCL_LIB a libnccl for tests without torch (that torch's). Files of bats whose head speaks of
@@ -78,15 +78,32 @@ def ask_driver():
     return [part.strip() for part in text.split("|")] if text and text.count("|") == 2 else None
 
 
+def ask_smi(fields):
+    """The first GPU's, or None."""
+    said = said_by(["nvidia-smi", "--query-gpu=" + fields, "--format=csv,noheader"], 30)
+    return said.split("\n")[0] if said else None
+
+
+def first_line(path):
+    with contextlib.suppress(OSError):
+        with open(path, encoding="utf-8", errors="replace") as f:
+            return f.readline().strip()
+    return None
+
+
 def machine():
     """What a report must say of it: (name, value) pairs."""
     facts, gpu = [], ask_driver()
     facts.append(("GPU", "%s (%s in all)" % (gpu[0], gpu[2]) if gpu else "none that %s would give" % CUDA))
     if gpu:
         facts.append(("CUDA of the driver", gpu[1]))
-        smi = said_by(["nvidia-smi", "--query-gpu=driver_version,memory.total,compute_cap", "--format=csv,noheader"],
-                      30)
-        facts.append(("driver, memory, capability", smi.split("\n")[0] if smi else "nvidia-smi does not say"))
+        facts.append(("driver, memory, capability", ask_smi("driver_version,memory.total,compute_cap") or
+                      first_line("/proc/driver/nvidia/version") or "nvidia-smi does not say"))
+        # Exclusive use, parts of a GPU and links that are narrow explain much that fails or is slow.
+        more = ("compute_mode", "mig.mode.current", "clocks.max.sm", "clocks.max.memory", "pcie.link.gen.max",
+                "pcie.link.width.max")
+        said = ask_smi(",".join(more))
+        facts += [(", ".join(more), said)] if said else []
     torch = said_by([PYTHON, "-c", TORCH], 180)
     if torch:
         facts += [(k, v or "none") for k, v in json.loads(torch.split("\n")[-1]).items()]
@@ -98,6 +115,11 @@ def machine():
         with open("/proc/cpuinfo", encoding="utf-8") as f:
             names = [line.split(":")[1].strip() for line in f if line.startswith("model name")]
         facts.append(("CPU", "%d x %s" % (len(names), names[0])))
+    memory = first_line("/proc/meminfo") or ""
+    facts.append(("memory", "%s, %d MiB of /dev/shm" % (
+        " ".join(memory.split()[1:]), shutil.disk_usage("/dev/shm").total >> 20 if os.path.isdir("/dev/shm") else 0)))
+    told = ["%s=%s" % item for item in sorted(os.environ.items()) if item[0].startswith(("NCCL_", "CUDA_", "TORCH_"))]
+    facts.append(("environment", " ".join(told) or "nothing of NCCL, CUDA or torch"))
     facts.append(("kernel, libc", "%s, %s" % (platform.release(), " ".join(platform.libc_ver()))))
     facts.append(("wsync", made_of() or "of no known commit"))
     return [(k, "".join(c if c.isprintable() else "?" for c in v)) for k, v in facts]
@@ -129,7 +151,7 @@ class Program:
 
     def __init__(self, path):
         self.path, self.name = path, os.path.basename(path)
-        self.cases = []            # (outcome, title, reason), outcome of passed, failed, skipped
+        self.cases = []            # [outcome, title, reason], outcome of passed, failed, skipped
         self.notes, self.output = [], []
         self.planned, self.seconds = None, 0.0
 
@@ -143,17 +165,23 @@ class Program:
         if plan:
             self.planned = int(plan.group(1))
             if self.planned == 0:
-                self.cases.append(("skipped", "all of it", plan.group(2) or "no reason told"))
+                self.cases.append(["skipped", "all of it", plan.group(2) or "no reason told"])
             return self.planned == 0
         if not result:
             if line.startswith("# ") and line != "# ok - tests":
-                self.notes.append(line[2:])
+                self.note(line[2:])
             return False
         name, _, directive = result.group(2).partition("#")
         skip = re.match(r"\s*SKIP\S*\s*(.*)", directive, re.I)
         outcome = "failed" if result.group(1) else "skipped" if skip else "passed"
-        self.cases.append((outcome, name.strip(), skip.group(1) if skip else ""))
+        self.cases.append([outcome, name.strip(), skip.group(1) if skip else ""])
         return True
+
+    def note(self, text):
+        """What is said after a failure is its reason, as far as a line has room for it."""
+        self.notes.append(text)
+        if self.cases and self.cases[-1][0] == "failed" and len(self.cases[-1][2]) < 300:
+            self.cases[-1][2] = " ".join((self.cases[-1][2] + " " + text).split())
 
     def end(self, status, ran_out):
         """None, or why the program itself is a failure beside its cases."""
@@ -208,8 +236,29 @@ def environment():
     return dict(env, WSYNC_NCCL_LIB=nccl) if nccl else env
 
 
+def follow(program, lines, until, each):
+    """Takes what it says, to its end; True if that was not in time."""
+    open_pipes = 2
+    while open_pipes:
+        left = until - time.monotonic()
+        try:
+            is_error, line = lines.get(timeout=min(max(left, 0), 2))
+        except queue.Empty:
+            if left <= 0:
+                return True
+            each(None)
+            continue
+        if line is None:
+            open_pipes -= 1
+        elif is_error:
+            program.output.append(line)
+        elif program.take(line) or line.startswith("#"):
+            each(line)
+    return False
+
+
 def run(program, seconds, env, each):
-    """each() is called with every result as it comes."""
+    """each() is called with every result as it comes, and with None while none does."""
     argv = command(program.path)
     began = time.monotonic()
     try:
@@ -217,22 +266,11 @@ def run(program, seconds, env, each):
                                  stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True)
     except OSError as e:
         return "it cannot be started: %s" % e.strerror
-    lines, open_pipes, ran_out = lines_of(child), 2, False
-    while open_pipes:
-        left = began + seconds - time.monotonic()
-        try:
-            is_error, line = lines.get(timeout=max(left, 0))
-        except queue.Empty:
-            ran_out = True
-            break
-        if line is None:
-            open_pipes -= 1
-        elif is_error:
-            program.output.append(line)
-        elif program.take(line) or line.startswith("#"):
-            each(line)
-    program.seconds = time.monotonic() - began
-    end_group(child)
+    try:
+        ran_out = follow(program, lines_of(child), began + seconds, each)
+    finally:  # a signal may be what ends it
+        program.seconds = time.monotonic() - began
+        end_group(child)
     return program.end(child.returncode, ran_out)
 
 
@@ -295,13 +333,27 @@ def why_not(program, facts):
     return None if shutil.which(command(program.path)[0]) else "bats is not installed"
 
 
+# What a run that is ended early should have had: kernels, what this machine can do at all, speed, peers. Troubles
+# last, which mostly wait for deadlines.
+ORDER = ("test_machine", "bench_", "test_nccl_torch", "test_ipc", "test_manifest", "test_")
+
+
+def worth(path):
+    name = os.path.basename(path)
+    if not name.endswith((".py", ".bats")) and name.startswith("test_"):
+        return -1
+    if name.endswith(".bats"):
+        return len(ORDER) - 1.5
+    return next((i for i, prefix in enumerate(ORDER) if name.startswith(prefix)), len(ORDER))
+
+
 def find(names):
-    """The programs in the order of their worth to a run that is ended early: kernels, NCCL, speed."""
+    """The programs in the order of their worth."""
     found = [p for pattern in ("test_*_gpu", "bench_*") for p in sorted(glob.glob(os.path.join(BUILD, "tests/gpu", pattern)))
              if os.access(p, os.X_OK) and not p.endswith((".o", ".d"))]
     found += sorted(glob.glob(os.path.join(HERE, "test_*.py"))) + sorted(glob.glob(os.path.join(HERE, "bench_*.py")))
     found += [p for p in sorted(glob.glob(os.path.join(TREE, "tests/cli/*.bats"))) if wants_gpu(p)]
-    found.sort(key=lambda p: os.path.basename(p).startswith("bench_"))
+    found.sort(key=worth)
     return [Program(p) for p in found
             if not names or any(os.path.basename(p).startswith(n) for n in names)]
 
@@ -312,23 +364,34 @@ def main():
     p.add_argument("--out", default=os.environ.get("OUT") or os.path.join(BUILD, "gpu-results"),
                    help="where RESULTS.md and log.txt go ($OUT, or build/gpu-results)")
     p.add_argument("--seconds", type=float, default=3000, help="end after that many; what is left is skipped")
-    p.add_argument("--each", type=float, default=1000, help="and each program after that many")
+    p.add_argument("--each", type=float, default=600, help="and each program after that many")
     p.add_argument("--list", action="store_true", help="only name the programs")
     args = p.parse_args()
     programs = find(args.names)
     if args.list:
         print("\n".join(program.name for program in programs))
         return 0
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     until, when = time.monotonic() + args.seconds, time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     facts, env = machine(), environment()
     for fact in facts:
         print("# %s: %s" % fact)
-    number, log = 0, []
+    number, log, kept = 0, [], 0.0
+
+    def keep_all(running, *more):
+        keep(args.out, "RESULTS.md", report(facts, programs[:running + 1], when))
+        keep(args.out, "log.txt", "\n".join(log + list(more)))
+
     for i, program in enumerate(programs):
         print("# %s" % program.name, flush=True)
 
-        def each(line, program=program):
-            nonlocal number
+        def each(line, program=program, i=i):
+            nonlocal number, kept
+            if line is None or time.monotonic() > kept + 2:
+                kept = time.monotonic()
+                keep_all(i, "==== %s, which goes on" % program.name, *program.output)
+            if line is None:
+                return
             if line.startswith("#"):
                 print(line, flush=True)
                 return
@@ -339,20 +402,19 @@ def main():
         left = until - time.monotonic()
         why_skip = "no time is left" if left < 5 else why_not(program, facts)
         if why_skip:
-            program.cases.append(("skipped", "all of it", why_skip))
+            program.cases.append(["skipped", "all of it", why_skip])
             each("")
             continue
         why = run(program, min(left, args.each), env, each)
         if why:
-            program.cases.append(("failed", "the program ends well", why))
+            program.cases.append(["failed", "the program ends well", why])
             each("")
             print("# " + why)
         if program.count("failed"):
             for line in program.output[-60:]:
                 print("#   " + line)
         log += ["==== %s" % program.name] + program.output + [why or "", ""]
-        keep(args.out, "RESULTS.md", report(facts, programs[:i + 1], when))
-        keep(args.out, "log.txt", "\n".join(log))
+        keep_all(i)
     print("1..%d" % number)
     total = [sum(program.count(o) for program in programs) for o in ("passed", "failed", "skipped")]
     keep(args.out, "RESULTS.md", report(facts, programs, when))
