@@ -3,7 +3,6 @@
 #include "transport_bench.h"
 
 #include <string.h>
-#include <time.h>
 
 int bench_comms_open(struct bench_comms *c, const struct ws_bench_gpu *which, uint64_t bytes,
                      const struct ws_cancel *cancel, struct ws_err *err)
@@ -35,34 +34,16 @@ int bench_comms_join(struct bench_comms *c, struct ws_comm **out, const void *id
 	return ws_comm_open(&opts, out, err) || ws_comm_wait(*out, until, c->g.cancel, err) ? -1 : 0;
 }
 
-/* A peer that dies shows in the communicator, and never in the stream. */
-static int wait_done(struct bench_comms *c, struct ws_comm *comm, ws_deadline until, struct ws_err *err)
-{
-	static const struct timespec pause = { .tv_nsec = 20000 };
-	for (;;) {
-		bool reached = false, ready;
-		if (ws_mark_reached(c->g.gpu, c->done, &reached, err))
-			return -1;
-		if (reached)
-			return 0;
-		if (ws_comm_ready(comm, &ready, err))
-			return -1;
-		if (ws_cancelled(c->g.cancel))
-			return ws_err_set(err, WS_ECANCELLED, "cancelled");
-		if (ws_deadline_passed(until))
-			return ws_err_set(err, WS_ETIMEOUT, "the broadcast took too long");
-		nanosleep(&pause, NULL);
-	}
-}
-
 int bench_comms_broadcast(struct bench_comms *c, struct ws_comm *comm, uint64_t bytes, unsigned count,
                           ws_deadline until, struct ws_err *err)
 {
+	const struct ws_comm_mark done = { .gpu = c->g.gpu, .mark = c->done };
 	int rc = 0;
 	for (unsigned i = 0; i < count && !rc; i++)
 		rc = ws_comm_broadcast(comm, c->at, bytes, 0, c->g.stream, until, c->g.cancel, err);
 	if (!rc)
-		rc = ws_mark_set(c->g.gpu, c->done, c->g.stream, err) || wait_done(c, comm, until, err) ? -1 : 0;
+		rc = ws_mark_set(c->g.gpu, c->done, c->g.stream, err) ||
+		             ws_comm_reach(comm, &done, until, c->g.cancel, err) ? -1 : 0;
 	if (rc)
 		ws_comm_abort(comm); /* or the stream would wait for ever */
 	return rc;

@@ -21,9 +21,11 @@ struct ws_comm {
 };
 
 /* What NCCL's thread does for a broadcast takes it some microseconds, joining takes seconds. */
-static void pause_a_little(unsigned asked)
+enum { PAUSE_NS = 200000, SHORT_PAUSE_NS = 20000 };
+
+static void pause_a_little(unsigned asked, long ns)
 {
-	static const struct timespec pause = { .tv_nsec = 200000 };
+	const struct timespec pause = { .tv_nsec = ns };
 	if (asked < 200)
 		sched_yield();
 	else
@@ -81,6 +83,18 @@ static int look(struct ws_comm *c, const char *what, bool *ready, struct ws_err 
 	return 0;
 }
 
+/* Whether a wait may not go on. */
+static int is_enough(struct ws_comm *c, const char *what, ws_deadline until, const struct ws_cancel *cancel,
+                     struct ws_err *err)
+{
+	const bool cancelled = ws_cancelled(cancel);
+	if (!cancelled && !ws_deadline_passed(until))
+		return 0;
+	ws_comm_abort(c);
+	return cancelled ? ws_err_set(err, WS_ECANCELLED, "%s was cancelled", what) :
+	                   ws_err_set(err, WS_ETIMEOUT, "%s took too long", what);
+}
+
 static int wait_for(struct ws_comm *c, const char *what, ws_deadline until, const struct ws_cancel *cancel,
                     struct ws_err *err)
 {
@@ -90,15 +104,9 @@ static int wait_for(struct ws_comm *c, const char *what, ws_deadline until, cons
 			return -1;
 		if (ready)
 			return 0;
-		if (ws_cancelled(cancel)) {
-			ws_comm_abort(c);
-			return ws_err_set(err, WS_ECANCELLED, "%s was cancelled", what);
-		}
-		if (ws_deadline_passed(until)) {
-			ws_comm_abort(c);
-			return ws_err_set(err, WS_ETIMEOUT, "%s took too long", what);
-		}
-		pause_a_little(asked);
+		if (is_enough(c, what, until, cancel, err))
+			return -1;
+		pause_a_little(asked, PAUSE_NS);
 	}
 }
 
@@ -125,6 +133,28 @@ int ws_comm_broadcast(struct ws_comm *c, ws_devptr at, uint64_t bytes, unsigned 
 	if (!is_good(rc))
 		return fail(c, rc, "broadcasting", err);
 	return rc == NCCL_IN_PROGRESS ? wait_for(c, "broadcasting", until, cancel, err) : 0;
+}
+
+int ws_comm_reach(struct ws_comm *c, const struct ws_comm_mark *m, ws_deadline until,
+                  const struct ws_cancel *cancel, struct ws_err *err)
+{
+	static const char what[] = "broadcasting";
+	for (unsigned asked = 0;; asked++) {
+		bool reached = false, ready;
+		if (ws_mark_reached(m->gpu, m->mark, &reached, err)) {
+			ws_comm_abort(c);
+			return -1;
+		}
+		if (look(c, what, &ready, err))
+			return -1;
+		if (m->meanwhile)
+			m->meanwhile(m->ctx);
+		if (reached)
+			return 0;
+		if (is_enough(c, what, until, cancel, err))
+			return -1;
+		pause_a_little(asked, SHORT_PAUSE_NS); /* bytes may be timed by it */
+	}
 }
 
 void ws_comm_close(struct ws_comm *c, ws_deadline until)

@@ -144,25 +144,13 @@ static int make_room(struct ws_serve_nccl *n, const struct ws_gloo_sink *sinks, 
 	return 0;
 }
 
-/* All that was asked for; a peer that dies shows in the communicator and never in the stream. */
+/* All that was asked for. */
 static int await(struct ws_serve_rank *r, struct ws_err *err)
 {
-	static const int64_t look_ns = 2 * WS_NS_PER_MS;
 	struct ws_serve_nccl *n = r->nccl;
-	struct ws_err late = WS_ERR_INIT;
-	bool ready;
-	if (ws_mark_set(n->gpu, n->done, n->stream, err))
-		return -1;
-	while (ws_mark_wait(n->gpu, n->done, ws_deadline_min(r->until, ws_deadline_in(look_ns)), &r->group->cancel,
-	                    &late)) {
-		if (late.code != WS_ETIMEOUT || ws_deadline_passed(r->until)) {
-			*err = late;
-			return -1;
-		}
-		if (ws_comm_ready(n->comm, &ready, err))
-			return -1;
-	}
-	return ws_comm_ready(n->comm, &ready, err);
+	const struct ws_comm_mark done = { .gpu = n->gpu, .mark = n->done };
+	return ws_mark_set(n->gpu, n->done, n->stream, err) ||
+	       ws_comm_reach(n->comm, &done, r->until, &r->group->cancel, err) ? -1 : 0;
 }
 
 static int receive(struct ws_serve_rank *r, const struct ws_gloo_sink *sinks, size_t n, size_t struck,

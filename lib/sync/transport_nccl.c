@@ -254,30 +254,16 @@ static void nccl_stage(struct ws_transport *t, const struct ws_payload *payloads
 
 /* ---- sending ---- */
 
-/* A peer that dies shows in the communicator, and never in the stream. */
-static int wait_done(struct nccl *n, struct ws_mark *done, struct ws_err *err)
+static void notice(void *ctx)
 {
-	for (;;) {
-		bool reached = false, ready;
-		if (ws_mark_reached(n->gpu, done, &reached, err))
-			return -1;
-		ws_feed_notice(&n->feed);
-		if (reached)
-			return 0;
-		if (ws_comm_ready(n->comm, &ready, err))
-			return -1;
-		if (ws_cancelled(&n->stop))
-			return ws_err_set(err, WS_ECANCELLED, "the broadcast was cancelled");
-		if (ws_deadline_passed(n->until))
-			return ws_err_set(err, WS_ETIMEOUT, "the broadcast took too long");
-		pause_a_little();
-	}
+	ws_feed_notice(ctx);
 }
 
 /* Broadcast number i of this bucket is over. */
 static int collect(struct nccl *n, size_t i, struct ws_err *err)
 {
-	if (wait_done(n, n->done[i % IN_FLIGHT], err))
+	const struct ws_comm_mark done = { n->gpu, n->done[i % IN_FLIGHT], notice, &n->feed };
+	if (ws_comm_reach(n->comm, &done, n->until, &n->stop, err))
 		return -1;
 	atomic_fetch_add(&n->taken, n->now.payloads[i].length);
 	return 0;
