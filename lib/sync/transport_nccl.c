@@ -3,58 +3,17 @@
  *
  * Servers of two kinds join: eager ones while they are invited, lazy ones when the first bucket is announced
  * to them. NCCL goes on joining by itself, so joining is over for us when the communicator stands or when
- * all have agreed to the invitation; the first broadcast then waits for who is missing.
- *
- * A bucket's bytes go through pinned memory into one of two boxes on the GPU, and from there to everybody,
- * each payload in a broadcast of its own, never grouped, as torch asks for them. While a bucket is on
- * the wire, a second thread fills the other box with the next one. The two threads never feed at once: who
- * sends ends the other's work first, and begins it anew when all of its own is fed.
- *
- * Nothing says when a receiver has taken something; what the communicator is through with counts. */
-#include "transport.h"
-
-#include "feed.h"
-#include "job.h"
-#include "nccl.h"
+ * all have agreed to the invitation; the first broadcast then waits for who is missing. */
+#include "transport_nccl_state.h"
 
 #include "wsync/buf.h"
 
-#include <poll.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { IN_FLIGHT = 8 }; /* broadcasts asked for and not waited for */
 static const int64_t LEAVE_NS = 2 * WS_NS_PER_S;
-
-struct sending {
-	const struct ws_payload *payloads;
-	size_t n;
-};
-
-struct nccl {
-	struct ws_transport base;
-	struct ws_transport_opts opts;
-	struct ws_cuda *cuda;
-	struct ws_gpu *gpu;
-	struct ws_nccl *nccl;
-	struct ws_nccl_id id;
-	struct ws_comm *comm;     /* of the running job, else of the caller's thread */
-	struct ws_stream *wire;
-	struct ws_mark *fed, *done[IN_FLIGHT];
-	struct ws_feed feed;      /* of the running loader, else of the running job */
-	struct ws_job job, loader;
-	struct ws_cancel stop;    /* set by abort */
-	struct ws_cancel enough;  /* ends the loader */
-	ws_deadline until;
-	struct sending now, next;
-	struct ws_feed_box *ahead; /* the loader's */
-	atomic_bool agreed, stands;
-	_Atomic uint64_t sent, taken;
-	_Atomic int64_t first_ns;
-};
 
 static struct nccl *of(struct ws_transport *t)
 {
@@ -194,53 +153,7 @@ static bool nccl_makes(const struct ws_transport *t, const struct ws_formula_out
 	return ws_feed_makes(&((const struct nccl *)t)->feed, f);
 }
 
-/* ---- feeding ahead ---- */
-
-/* What cannot be had is tried again, and said, when it is to be sent. */
-static int feed_ahead(void *arg, struct ws_err *err)
-{
-	struct nccl *n = arg;
-	struct ws_feed_box *box = n->ahead;
-	if (ws_gpu_use(n->gpu, err))
-		return -1;
-	while (box->loaded < box->n_payloads)
-		if (ws_feed_load(&n->feed, box, WS_FOREVER, &n->enough, err))
-			return -1;
-	return 0;
-}
-
-static int begin_feeding_ahead(struct nccl *n, struct ws_err *err)
-{
-	if (!n->next.payloads)
-		return 0;
-	n->ahead = ws_feed_box(&n->feed, n->next.payloads, n->next.n);
-	/* Giving memory back would wait for the wire, and for ever where a peer has died. */
-	return n->ahead && !ws_feed_grows(n->ahead) ? ws_job_start(&n->loader, feed_ahead, n, err) : 0;
-}
-
-static void end_feeding_ahead(struct nccl *n)
-{
-	ws_cancel_set(&n->enough);
-	ws_job_wait(&n->loader, NULL);
-	n->enough = (struct ws_cancel)WS_CANCEL_INIT;
-}
-
-/* The loader has no deadline of its own. */
-static void await_feeding_ahead(struct nccl *n)
-{
-	struct pollfd p = { .fd = n->loader.fd, .events = POLLIN };
-	while (n->loader.running && !ws_cancelled(&n->stop) && !ws_deadline_passed(n->until))
-		if (poll(&p, 1, ws_deadline_poll_ms(n->until, 50)) > 0)
-			break;
-	end_feeding_ahead(n);
-}
-
-static void drop_boxes_but(struct nccl *n, const struct ws_payload *payloads)
-{
-	for (int i = 0; i < WS_FEED_BOXES; i++)
-		if (n->feed.boxes[i].payloads != payloads)
-			ws_feed_drop(&n->feed.boxes[i]);
-}
+/* ---- sending ---- */
 
 static void nccl_stage(struct ws_transport *t, const struct ws_payload *payloads, size_t count)
 {
@@ -248,86 +161,8 @@ static void nccl_stage(struct ws_transport *t, const struct ws_payload *payloads
 	n->next = (struct sending){ payloads, count };
 	if (payloads)
 		return; /* begun when the bucket before it is fed */
-	end_feeding_ahead(n);
-	drop_boxes_but(n, NULL);
-}
-
-/* ---- sending ---- */
-
-static void notice(void *ctx)
-{
-	ws_feed_notice(ctx);
-}
-
-/* Broadcast number i of this bucket is over. */
-static int collect(struct nccl *n, size_t i, struct ws_err *err)
-{
-	const struct ws_comm_mark done = { n->gpu, n->done[i % IN_FLIGHT], notice, &n->feed };
-	if (ws_comm_reach(n->comm, &done, n->until, &n->stop, err))
-		return -1;
-	atomic_fetch_add(&n->taken, n->now.payloads[i].length);
-	return 0;
-}
-
-static int broadcast(struct nccl *n, ws_devptr at, size_t i, struct ws_err *err)
-{
-	const uint64_t bytes = n->now.payloads[i].length;
-	int64_t none = 0;
-	if (ws_mark_set(n->gpu, n->fed, n->feed.stream, err) || ws_stream_follow(n->gpu, n->wire, n->fed, err) ||
-	    ws_comm_broadcast(n->comm, at, bytes, 0, n->wire, n->until, &n->stop, err))
-		return -1;
-	atomic_fetch_add(&n->sent, bytes);
-	atomic_compare_exchange_strong(&n->first_ns, &none, ws_now_ns());
-	return ws_mark_set(n->gpu, n->done[i % IN_FLIGHT], n->wire, err);
-}
-
-static int send_box(struct nccl *n, struct ws_feed_box *box, struct ws_err *err)
-{
-	uint64_t place = 0;
-	for (size_t i = 0; i < n->now.n; i++) {
-		if (i >= IN_FLIGHT && collect(n, i - IN_FLIGHT, err))
-			return -1;
-		if (i >= box->loaded && ws_feed_load(&n->feed, box, n->until, &n->stop, err))
-			return -1;
-		if (broadcast(n, box->at + place, i, err))
-			return -1;
-		place = ws_feed_after(place, &n->now.payloads[i]);
-	}
-	if (begin_feeding_ahead(n, err))
-		return -1;
-	for (size_t i = n->now.n < IN_FLIGHT ? 0 : n->now.n - IN_FLIGHT; i < n->now.n; i++)
-		if (collect(n, i, err))
-			return -1;
-	return 0;
-}
-
-static int join_at_last(struct nccl *n, struct ws_err *err)
-{
-	const int rc = ws_comm_wait(n->comm, n->until, &n->stop, err);
-	atomic_store(&n->stands, rc == 0);
-	return rc;
-}
-
-static int send_all(void *arg, struct ws_err *err)
-{
-	struct nccl *n = arg;
-	bool ready;
-	if (ws_gpu_use(n->gpu, err))
-		return -1;
-	/* Joined first, so that what a server refuses before it joins has not been sent. */
-	if (join_at_last(n, err))
-		return -1;
-	await_feeding_ahead(n);
-	drop_boxes_but(n, n->now.payloads);
-	struct ws_feed_box *box = ws_feed_box(&n->feed, n->now.payloads, n->now.n);
-	const uint64_t before = atomic_load(&n->sent);
-	const uint64_t span = ws_trace_begin(n->opts.trace, &(struct ws_trace_what){ .row = WS_TRACE_WIRE,
-	                                                                             .of = "to all ranks" });
-	const int rc = send_box(n, box, err);
-	ws_trace_end(n->opts.trace, span, &(struct ws_trace_end){ .bytes = atomic_load(&n->sent) - before,
-	                                                          .unfinished = rc != 0 });
-	ws_feed_drop(box);
-	return rc ? -1 : ws_comm_ready(n->comm, &ready, err);
+	nccl_end_feeding_ahead(n);
+	nccl_drop_boxes_but(n, NULL);
 }
 
 static int nccl_send_bucket(struct ws_transport *t, const struct ws_payload *payloads, size_t count,
@@ -338,7 +173,7 @@ static int nccl_send_bucket(struct ws_transport *t, const struct ws_payload *pay
 	if (n->next.payloads == payloads) /* nothing was said of what follows */
 		n->next = (struct sending){ NULL, 0 };
 	n->until = until;
-	return ws_job_start(&n->job, send_all, n, err);
+	return ws_job_start(&n->job, nccl_send, n, err);
 }
 
 static int nccl_fd(const struct ws_transport *t)
@@ -415,7 +250,7 @@ static void nccl_close(struct ws_transport *t)
 	if (n->job.running)
 		ws_cancel_set(&n->stop);
 	ws_job_fini(&n->job);
-	end_feeding_ahead(n);
+	nccl_end_feeding_ahead(n);
 	ws_job_fini(&n->loader);
 	if (n->gpu) {
 		ws_gpu_use(n->gpu, NULL); /* where it fails, what is here is given back all the same */

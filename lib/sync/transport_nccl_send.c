@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* transport_nccl_send.c - a bucket on its way, and the next one behind it.
+ *
+ * A bucket's bytes go through pinned memory into one of two boxes on the GPU, and from there to everybody,
+ * each payload in a broadcast of its own, never grouped, as torch asks for them. While a bucket is on
+ * the wire, a second thread fills the other box with the next one. The two threads never feed at once: who
+ * sends ends the other's work first, and begins it anew when all of its own is fed.
+ *
+ * Nothing says when a receiver has taken something; what the communicator is through with counts. */
+#include "transport_nccl_state.h"
+
+#include <poll.h>
+
+/* ---- feeding ahead ---- */
+
+/* What cannot be had is tried again, and said, when it is to be sent. */
+static int feed_ahead(void *arg, struct ws_err *err)
+{
+	struct nccl *n = arg;
+	struct ws_feed_box *box = n->ahead;
+	if (ws_gpu_use(n->gpu, err))
+		return -1;
+	while (box->loaded < box->n_payloads)
+		if (ws_feed_load(&n->feed, box, WS_FOREVER, &n->enough, err))
+			return -1;
+	return 0;
+}
+
+static int begin_feeding_ahead(struct nccl *n, struct ws_err *err)
+{
+	if (!n->next.payloads)
+		return 0;
+	n->ahead = ws_feed_box(&n->feed, n->next.payloads, n->next.n);
+	/* Giving memory back would wait for the wire, and for ever where a peer has died. */
+	return n->ahead && !ws_feed_grows(n->ahead) ? ws_job_start(&n->loader, feed_ahead, n, err) : 0;
+}
+
+void nccl_end_feeding_ahead(struct nccl *n)
+{
+	ws_cancel_set(&n->enough);
+	ws_job_wait(&n->loader, NULL);
+	n->enough = (struct ws_cancel)WS_CANCEL_INIT;
+}
+
+/* The loader has no deadline of its own. */
+static void await_feeding_ahead(struct nccl *n)
+{
+	struct pollfd p = { .fd = n->loader.fd, .events = POLLIN };
+	while (n->loader.running && !ws_cancelled(&n->stop) && !ws_deadline_passed(n->until))
+		if (poll(&p, 1, ws_deadline_poll_ms(n->until, 50)) > 0)
+			break;
+	nccl_end_feeding_ahead(n);
+}
+
+void nccl_drop_boxes_but(struct nccl *n, const struct ws_payload *payloads)
+{
+	for (int i = 0; i < WS_FEED_BOXES; i++)
+		if (n->feed.boxes[i].payloads != payloads)
+			ws_feed_drop(&n->feed.boxes[i]);
+}
+
+/* ---- sending ---- */
+
+static void notice(void *ctx)
+{
+	ws_feed_notice(ctx);
+}
+
+/* Broadcast number i of this bucket is over. */
+static int collect(struct nccl *n, size_t i, struct ws_err *err)
+{
+	const struct ws_comm_mark done = { n->gpu, n->done[i % IN_FLIGHT], notice, &n->feed };
+	if (ws_comm_reach(n->comm, &done, n->until, &n->stop, err))
+		return -1;
+	atomic_fetch_add(&n->taken, n->now.payloads[i].length);
+	return 0;
+}
+
+static int broadcast(struct nccl *n, ws_devptr at, size_t i, struct ws_err *err)
+{
+	const uint64_t bytes = n->now.payloads[i].length;
+	int64_t none = 0;
+	if (ws_mark_set(n->gpu, n->fed, n->feed.stream, err) || ws_stream_follow(n->gpu, n->wire, n->fed, err) ||
+	    ws_comm_broadcast(n->comm, at, bytes, 0, n->wire, n->until, &n->stop, err))
+		return -1;
+	atomic_fetch_add(&n->sent, bytes);
+	atomic_compare_exchange_strong(&n->first_ns, &none, ws_now_ns());
+	return ws_mark_set(n->gpu, n->done[i % IN_FLIGHT], n->wire, err);
+}
+
+static int send_box(struct nccl *n, struct ws_feed_box *box, struct ws_err *err)
+{
+	uint64_t place = 0;
+	for (size_t i = 0; i < n->now.n; i++) {
+		if (i >= IN_FLIGHT && collect(n, i - IN_FLIGHT, err))
+			return -1;
+		if (i >= box->loaded && ws_feed_load(&n->feed, box, n->until, &n->stop, err))
+			return -1;
+		if (broadcast(n, box->at + place, i, err))
+			return -1;
+		place = ws_feed_after(place, &n->now.payloads[i]);
+	}
+	if (begin_feeding_ahead(n, err))
+		return -1;
+	for (size_t i = n->now.n < IN_FLIGHT ? 0 : n->now.n - IN_FLIGHT; i < n->now.n; i++)
+		if (collect(n, i, err))
+			return -1;
+	return 0;
+}
+
+static int join_at_last(struct nccl *n, struct ws_err *err)
+{
+	const int rc = ws_comm_wait(n->comm, n->until, &n->stop, err);
+	atomic_store(&n->stands, rc == 0);
+	return rc;
+}
+
+int nccl_send(void *arg, struct ws_err *err)
+{
+	struct nccl *n = arg;
+	bool ready;
+	if (ws_gpu_use(n->gpu, err))
+		return -1;
+	/* Joined first, so that what a server refuses before it joins has not been sent. */
+	if (join_at_last(n, err))
+		return -1;
+	await_feeding_ahead(n);
+	nccl_drop_boxes_but(n, n->now.payloads);
+	struct ws_feed_box *box = ws_feed_box(&n->feed, n->now.payloads, n->now.n);
+	const uint64_t before = atomic_load(&n->sent);
+	const uint64_t span = ws_trace_begin(n->opts.trace, &(struct ws_trace_what){ .row = WS_TRACE_WIRE,
+	                                                                             .of = "to all ranks" });
+	const int rc = send_box(n, box, err);
+	ws_trace_end(n->opts.trace, span, &(struct ws_trace_end){ .bytes = atomic_load(&n->sent) - before,
+	                                                          .unfinished = rc != 0 });
+	ws_feed_drop(box);
+	return rc ? -1 : ws_comm_ready(n->comm, &ready, err);
+}
