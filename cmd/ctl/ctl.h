@@ -9,6 +9,7 @@
 #include "ui.h"
 
 #include "wsync/endpoint.h"
+#include "wsync/ledger.h"
 
 enum { CTL_NO_TIMEOUT = -1 }; /* none was given */
 
@@ -33,6 +34,7 @@ struct ctl_job {
 	struct targets to; /* of a repair: none where all are meant */
 	struct ws_http *http;
 	ws_deadline until; /* of --timeout; without it WS_FOREVER */
+	const struct ws_ledger_list *records; /* shown with the answers, where who paused an endpoint matters; or NULL */
 };
 
 /* The commands: ctx is a ctl_job. */

@@ -135,11 +135,7 @@ static void show_infos(struct ctl_job *job, const struct probe *p)
 	}
 	ctl_print_unless_said(job, &t, p->errs[0].code);
 	table_free(&t);
-	for (size_t i = 0; i < job->to.n; i++) {
-		const struct ws_ledger_entry *e = record_of_pause(p->records, job->to.urls[i]);
-		if (e)
-			record_say_pause(job->ui, job->to.urls[i], e);
-	}
+	record_say_pauses(job, p->records);
 	show_capabilities(job, p);
 }
 

@@ -81,3 +81,12 @@ void record_say_pause(struct ui *ui, const char *url, const struct ws_ledger_ent
 	       record_age(ago, sizeof ago, e->record.updated), (long long)e->record.process.pid,
 	       ui_text(e->record.process.host), what);
 }
+
+void record_say_pauses(struct ctl_job *job, const struct ws_ledger_list *list)
+{
+	for (size_t i = 0; i < job->to.n; i++) {
+		const struct ws_ledger_entry *e = record_of_pause(list, job->to.urls[i]);
+		if (e)
+			record_say_pause(job->ui, job->to.urls[i], e);
+	}
+}

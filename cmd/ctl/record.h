@@ -5,8 +5,6 @@
 
 #include "ctl.h"
 
-#include "wsync/ledger.h"
-
 /* "dead", "alive", "elsewhere", "ended" or "unreadable". */
 const char *record_fate(const struct ws_ledger_entry *e);
 /* "42 s", "7 min", "3 h" */
@@ -21,5 +19,7 @@ const struct ws_ledger_entry *record_of_pause(const struct ws_ledger_list *list,
 void record_put_pause(struct ws_jw *w, const struct ws_ledger_entry *e);
 /* And as a line: who paused url, when, and what helps. */
 void record_say_pause(struct ui *ui, const char *url, const struct ws_ledger_entry *e);
+/* One for each endpoint of the job that a push has left paused. */
+void record_say_pauses(struct ctl_job *job, const struct ws_ledger_list *list);
 
 #endif

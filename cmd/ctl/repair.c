@@ -250,6 +250,23 @@ static int check_missed(const struct ws_ledger_record *rec, const struct ws_repa
 	return 0;
 }
 
+/* A later push of a record below sends this endpoint all that this one would, in the same buckets, and is made
+ * again itself: the older weights would only be overwritten. */
+static bool overtaken(const struct repairs *r, size_t i, const char *url)
+{
+	for (size_t j = i + 1; j < r->list.n; j++) {
+		const struct ws_ledger_record *later = &r->list.items[j].record;
+		if (!r->answers[j] || later->digest != r->list.items[i].record.digest || !later->directory)
+			continue;
+		for (size_t k = 0; k < later->n_endpoints; k++) {
+			const struct ws_repair_answer *a = &r->answers[j][k];
+			if (strcmp(later->endpoints[k].url, url) == 0 && lacks(later, a) && !a->err.code)
+				return true;
+		}
+	}
+	return false;
+}
+
 /* To those that do not have the new weights and could be reached. */
 static int push_again(struct repairs *r, size_t i, struct ws_err *err)
 {
@@ -261,7 +278,8 @@ static int push_again(struct repairs *r, size_t i, struct ws_err *err)
 	if (!urls)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	for (size_t k = 0; k < rec->n_endpoints; k++)
-		if (lacks(rec, &r->answers[i][k]) && !r->answers[i][k].err.code)
+		if (lacks(rec, &r->answers[i][k]) && !r->answers[i][k].err.code &&
+		    !overtaken(r, i, rec->endpoints[k].url))
 			urls[n++] = rec->endpoints[k].url;
 	int rc = 0;
 	if (n && ws_deadline_passed(r->job->until))

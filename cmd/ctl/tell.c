@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tell.c - calls that are answered with yes or no, and the row that each endpoint's answer makes. */
 #include "ctl.h"
+#include "record.h"
 #include "run.h"
 
 #include "wsync/push.h"
@@ -15,9 +16,9 @@ void ctl_put_failure(struct ws_jw *w, const struct ws_err *err)
 	ws_jw_str(w, "hint", err->hint[0] ? err->hint : NULL);
 }
 
-static void put_answer(struct ui *ui, const char *url, const struct ws_endpoint_answer *a)
+static void put_answer(struct ctl_job *job, const char *url, const struct ws_endpoint_answer *a)
 {
-	struct ws_jw *w = ui_line(ui, "endpoint");
+	struct ws_jw *w = ui_line(job->ui, "endpoint");
 	if (!w)
 		return;
 	ws_jw_str(w, "url", url);
@@ -26,8 +27,10 @@ static void put_answer(struct ui *ui, const char *url, const struct ws_endpoint_
 		ctl_put_failure(w, &a->err);
 	else
 		ws_jw_str(w, "message", *a->message ? a->message : NULL);
+	if (job->records)
+		record_put_pause(w, record_of_pause(job->records, url));
 	ws_jw_int(w, "ns", a->ns);
-	ui_line_end(ui);
+	ui_line_end(job->ui);
 }
 
 void ctl_print_unless_said(struct ctl_job *job, const struct table *t, enum ws_code first)
@@ -43,7 +46,7 @@ void ctl_show_answers(struct ctl_job *job, const char *done,
 	for (size_t i = 0; i < job->to.n; i++) {
 		const struct ws_endpoint_answer *a = &answers[i];
 		char took[32];
-		put_answer(job->ui, job->to.urls[i], a);
+		put_answer(job, job->to.urls[i], a);
 		ws_format_duration(took, sizeof took, a->ns);
 		table_add(&t, a->err.code ? UI_BAD : UI_GOOD, job->to.urls[i],
 		          a->err.code ? "failed" : done, took,
@@ -51,6 +54,8 @@ void ctl_show_answers(struct ctl_job *job, const char *done,
 	}
 	ctl_print_unless_said(job, &t, answers[0].err.code);
 	table_free(&t);
+	if (job->records)
+		record_say_pauses(job, job->records);
 }
 
 enum call { HEALTH, PAUSE, RESUME, FLUSH, SET_VERSION };
@@ -96,10 +101,18 @@ static int tell(struct ctl_job *job, enum call what, const char *done, const cha
 	return rc;
 }
 
+/* Healthy servers that answer nobody: no server says that it is paused, but what a push has written down may. */
 int ctl_health(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
+	struct ctl_job *job = ctx;
+	struct ws_ledger_list records;
 	(void)args;
-	return tell(ctx, HEALTH, "healthy", NULL, err);
+	record_read(job, &records);
+	job->records = &records;
+	const int rc = tell(job, HEALTH, "healthy", NULL, err);
+	job->records = NULL;
+	ws_ledger_list_free(&records);
+	return rc;
 }
 
 /* A server that knows no modes ignores the word and aborts, which is no way to find that out. */

@@ -35,7 +35,7 @@ static void fill(uint16_t *x, size_t n)
 	uint64_t state = 1;
 	for (size_t i = 0; i < TABLE; i += 2) {
 		const double u = ((double)i + 1) / (TABLE + 2);
-		const double v = 6.283185307 * ((double)(i * 2654435761u % TABLE) / TABLE);
+		const double v = 6.283185307 * ((double)(i * 2654435761u % TABLE) / (double)TABLE);
 		const double r = 0.02 * sqrt(-2 * log(u));
 		normal[i] = narrow(r * cos(v));
 		normal[i + 1] = narrow(r * sin(v));

@@ -52,14 +52,26 @@ static int listen_everywhere(uint16_t port)
 	return listen_on((const struct sockaddr *)&in, sizeof in);
 }
 
+/* Of a name with addresses of both kinds the IPv4 one, in whatever order they come: most systems have ::1 before
+ * 127.0.0.1 for localhost. Who knows the name tries both; who knows an address mostly knows that one. */
+static int listen_on_one(const struct addrinfo *list)
+{
+	int fd = -1;
+	for (const struct addrinfo *ai = list; ai && fd < 0; ai = ai->ai_next)
+		if (ai->ai_family == AF_INET)
+			fd = listen_on(ai->ai_addr, ai->ai_addrlen);
+	for (const struct addrinfo *ai = list; ai && fd < 0; ai = ai->ai_next)
+		if (ai->ai_family != AF_INET)
+			fd = listen_on(ai->ai_addr, ai->ai_addrlen);
+	return fd;
+}
+
 static int listen_on_host(const char *host, uint16_t port, struct ws_err *err)
 {
 	struct addrinfo *list = NULL;
 	if (ws_host_resolve(host, port, true, ws_deadline_in(WS_RESOLVE_NS), NULL, &list, err))
 		return -1;
-	int fd = -1;
-	for (const struct addrinfo *ai = list; ai && fd < 0; ai = ai->ai_next)
-		fd = listen_on(ai->ai_addr, ai->ai_addrlen);
+	const int fd = listen_on_one(list);
 	if (fd < 0)
 		ws_err_errno(err, "listen on %s port %u", host, port);
 	freeaddrinfo(list);

@@ -299,13 +299,26 @@ static const char *find_silent(const struct duo *d)
 	return absent ? absent : silent;
 }
 
+/* " and 2 more", besides this one; "" where it is the only one. */
+static const char *others(const struct ws_together *w, const char *silent, char *dst, size_t n)
+{
+	size_t more = 0;
+	for (size_t i = 0; i < w->n; i++)
+		more += w->errs[i].code == WS_ETIMEOUT && w->group->opts.members[i].url != silent;
+	if (!silent || !more)
+		return "";
+	snprintf(dst, n, " and %zu more", more);
+	return dst;
+}
+
 static int say_late(const struct duo *d, struct ws_err *err)
 {
 	const struct ws_together *w = d->w;
 	const char *silent = find_silent(d);
-	ws_err_set(err, WS_ETIMEOUT, "%s: the deadline passed%s%s%s%s", w->what,
+	char more[32];
+	ws_err_set(err, WS_ETIMEOUT, "%s: the deadline passed%s%s%s%s%s", w->what,
 	           silent ? " without an answer from " : "", silent ? silent : "",
-	           d->cause.msg[0] ? "; " : "", d->cause.msg);
+	           others(w, silent, more, sizeof more), d->cause.msg[0] ? "; " : "", d->cause.msg);
 	return ws_err_where(err, NULL, silent);
 }
 

@@ -132,6 +132,8 @@ static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 	    (o->protocol != WS_PROTOCOL_AUTO || o->format == WS_PUSH_FORMAT_NONE))
 		return ws_err_set(err, WS_EUSAGE, "--backend %s has a protocol of its own, and sends flattened "
 		                  "buckets only", o->backend == WS_BACKEND_IPC ? "ipc" : "tensor");
+	if (o->gpu && o->backend != WS_BACKEND_NCCL && o->backend != WS_BACKEND_IPC)
+		return ws_err_set(err, WS_EUSAGE, "--gpu is for --backend nccl or ipc: no other sends from one");
 	if (o->ipc_by_ordinal && o->backend != WS_BACKEND_IPC)
 		return ws_err_set(err, WS_EUSAGE, "--ipc-device is for --backend ipc");
 	if (check_disk(o, err))

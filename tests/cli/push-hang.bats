@@ -81,6 +81,14 @@ documented() {
 	told "no process of $url has"
 }
 
+@test "when all are silent none is blamed alone" {
+	endpoint one --fault hang:init_weights_update_group:1
+	first=$url
+	endpoint two --fault hang:init_weights_update_group:1
+	hang wsync-push small.safetensors -e "$first" -e "$url" --init-timeout 1s
+	[[ $told =~ "the deadline passed without an answer from http://127.0.0.1:"[0-9]+" and 1 more" ]] || explain "only one"
+}
+
 @test "one rank joins and publishes no address" {
 	endpoint one --tp 2 --fault hang:wire/connect:1
 	hang wsync-push small.safetensors -e "$url" --init-timeout 1s --json

@@ -90,6 +90,9 @@ updates() {
 	try wsync-push -n small.safetensors --ipc-device 1
 	expect_status 2
 	err_has '--ipc-device is for --backend ipc'
+	try wsync-push -n small.safetensors --gpu 1
+	expect_status 2
+	err_has '--gpu is for --backend nccl or ipc'
 }
 
 @test "a server that cannot open the memory is told to continue, and the user what containers want" {

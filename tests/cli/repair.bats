@@ -69,6 +69,31 @@ leave() { # NAME OPTIONS...
 	err_has "warning: "
 }
 
+@test "health says it too, since a paused server is healthy" {
+	leave one
+	try wsync-ctl health -e "$url"
+	expect_status 0
+	[[ $out == *"healthy"*"$url: paused by a push "*", which is over: see wsync-ctl repair" ]] || explain "healthy, no more"
+	try wsync-ctl health -e "$url" --json
+	expect_json '[(l["ok"], l["paused_by"]["process"]) for l in lines if l["type"] == "endpoint"]' "[(True, 'ended')]"
+}
+
+@test "of two pushes that died with the same plan only the later is made again" {
+	leave one
+	later=${records[0]}
+	sed -E 's/"began":[0-9]+/"began":1000000000/; s/"weight_version":"7"/"weight_version":"6"/' "$later" \
+		>state/wsync/pushes/1-1.json
+	chmod 600 state/wsync/pushes/1-1.json
+	try wsync-ctl repair --again --json
+	expect_status 0
+	expect_json '[l["weight_version"] for l in lines if l["type"] == "transaction"]' "['6', '7']"
+	expect_json '[l["file"].rsplit("/")[-1] == "1-1.json" for l in lines if l["type"] == "again"]' '[False]'
+	try wsync-ctl version -e "$url"
+	expect_out 7
+	try wsync-ctl repair
+	expect_out "nothing to repair"
+}
+
 @test "--timeout bounds a repair and the pushes that it repeats" {
 	leave one --fault hang:update_weights_from_distributed:3
 	local began=$SECONDS

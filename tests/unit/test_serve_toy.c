@@ -142,7 +142,7 @@ static void what_is_drawn_is_as_likely_as_is_said(void **state)
 	for (uint64_t i = 0; i < DRAWS; i++)
 		count[ws_toy_draw(&row, &shape, 42, i)]++;
 	for (int32_t t = 0; t < 10; t++)
-		assert_true(fabs((double)count[t] / DRAWS - exp(ws_toy_logprob(&row, &shape, t))) < 0.02);
+		assert_true(fabs((double)count[t] / (double)DRAWS - exp(ws_toy_logprob(&row, &shape, t))) < 0.02);
 	ws_toy_predict(&st, &shape, 1, &row);
 	for (uint64_t i = 0; i < 100; i++)
 		assert_int_equal(ws_toy_draw(&row, &shape, 42, i), ws_toy_best(&row));

@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-/* The system's, but for a name server that is silent. */
+/* The system's, but for a name server that is silent and for a name with two addresses, ::1 first. */
 int getaddrinfo(const char *name, const char *service, const struct addrinfo *hints, struct addrinfo **out)
 {
 	int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
@@ -24,6 +24,10 @@ int getaddrinfo(const char *name, const char *service, const struct addrinfo *hi
 	if (name && strcmp(name, "silent.invalid") == 0 && !(hints->ai_flags & AI_NUMERICHOST)) {
 		poll(NULL, 0, 500);
 		return EAI_AGAIN;
+	}
+	if (name && strcmp(name, "both.invalid") == 0 && !(hints->ai_flags & AI_NUMERICHOST)) {
+		const int rc = real("::1", service, hints, out);
+		return rc ? rc : real("127.0.0.1", service, hints, &(*out)->ai_next);
 	}
 	return real(name, service, hints, out);
 }
@@ -88,7 +92,7 @@ static void closed(struct pair *p)
 static void bytes_arrive_on_every_kind_of_listener(void **state)
 {
 	(void)state;
-	static const char *const hosts[] = { NULL, "", "::", "0.0.0.0", "127.0.0.1", "localhost" };
+	static const char *const hosts[] = { NULL, "", "::", "0.0.0.0", "127.0.0.1", "localhost", "both.invalid" };
 	for (size_t i = 0; i < sizeof hosts / sizeof hosts[0]; i++) {
 		struct pair p = connected(hosts[i]);
 		struct ws_err err;
