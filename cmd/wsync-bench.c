@@ -13,8 +13,8 @@ static const char *const places[] = { "host", "gpu", NULL };
 static const char *const keeps[] = { "none", "hash", "memory", NULL };
 
 static struct bench_config cfg = {
-	.samples = 9, .warmups = 1, .size = UINT64_C(256) << 20,
-	.greatest_size = UINT64_C(256) << 20, .factor = 4, .local = 1, .tp = 1, .senders = 1, .replicas = 1,
+	.samples = 9, .warmups = 1, .most_ns = WS_FOREVER, .size = UINT64_C(256) << 20,
+	.greatest_size = UINT64_C(256) << 20, .factor = 4, .local = 1, .tp = 1, .senders = 1, .nics = 1,
 	.connect_ns = 10 * WS_NS_PER_S, .timeout_ns = 60 * WS_NS_PER_S, .alone = true,
 	.pushing = PUSHING_DEFAULTS,
 };
@@ -35,8 +35,11 @@ static const struct opt opts[] = {
 	OPT_GROUP_FOR("Samples", "kernels load control transport push sweep"),
 	OPT_UINT(0, "samples", "N", 1, WS_BENCH_SAMPLES_MAX, &cfg.samples, "to take of each (9)"),
 	OPT_UINT(0, "warmup", "N", 0, 1000, &cfg.warmups, "to take before and drop (1)"),
+	OPT_PROGRESS(&cfg.common),
 	OPT_FLAG(0, "csv", &cfg.csv, "print comma-separated values instead of a table"),
 	OPT_STRING(0, "plot", "FILE", &cfg.plot, "draw the rows with gnuplot: FILE.svg or FILE.png"),
+	OPT_GROUP_FOR("Fewer samples", "kernels load control push sweep"),
+	OPT_DURATION(0, "time", &cfg.most_ns, "take no more samples of a measurement after so long (no limit)"),
 	OPT_GROUP_FOR("Checking", "kernels transport"),
 	OPT_FLAG(0, "check", &cfg.check, "look at what was made or received, outside the timed part"),
 	OPT_GROUP_FOR("Kernels", "kernels"),
@@ -67,8 +70,9 @@ static const struct opt opts[] = {
 	OPT_UINT(0, "tp", "N", 1, 64, &cfg.tp, "tensor-parallel ranks of each endpoint of our own, or on paper (1)"),
 	OPT_GROUP_FOR("Waiting", "control transport"),
 	OPT_DURATION('t', "timeout", &cfg.timeout_ns, "for a request, a broadcast, and for the group to form (60s)"),
+	OPT_GROUP_FOR("Receivers", "transport plan"),
+	OPT_UINT(0, "receivers", "N", 0, 4096, &cfg.receivers, "of our own: threads, of nccl processes (1, or none with --remote); on paper as --endpoints"),
 	OPT_GROUP_FOR("Transport", "transport"),
-	OPT_UINT(0, "receivers", "N", 0, 4096, &cfg.receivers, "of our own: threads, of nccl processes (1, or none with --remote)"),
 	OPT_UINT(0, "remote", "N", 0, 4096, &cfg.remote, "that join from elsewhere by --join"),
 	OPT_STRING(0, "listen", "ADDRESS:PORT", &cfg.listen, "where those find us"),
 	OPT_STRING(0, "join", "HOST:PORT", &cfg.join, "be a receiver of the wsync-bench that listens there"),
@@ -79,8 +83,11 @@ static const struct opt opts[] = {
 	OPT_UINT(0, "factor", "N", 2, 1024, &cfg.factor, "from one size to the next (4)"),
 	OPT_GROUP_FOR("Data plane", "transport push sweep"),
 	OPT_PUSHING_BACKEND(&cfg.pushing),
-	OPT_GROUP_FOR("Pushing", "push sweep plan"),
-	OPT_PUSHING_REST(&cfg.pushing),
+	OPT_GROUP_FOR("What is sent", "push sweep plan"),
+	OPT_PUSHING_SHAPE(&cfg.pushing),
+	OPT_GROUP_FOR("Pushing", "push sweep"),
+	OPT_PUSHING_PLACES(&cfg.pushing),
+	OPT_PUSHING_SERVERS(&cfg.pushing),
 	OPT_GROUP_FOR("How a push is measured", "push sweep"),
 	OPT_PUSHING_TIMES(&cfg.pushing),
 	OPT_CHOICE(0, "verify", verifies, &cfg.verify, "as of wsync-push (names)"),
@@ -92,8 +99,10 @@ static const struct opt opts[] = {
 	OPT_LIST(0, "quantizations", "NAME", &cfg.quantize, "a --quantize to try; repeatable (none)"),
 	OPT_GROUP_FOR("On paper", "plan"),
 	OPT_CALL(0, "link", "RATE", bench_rate, &cfg.link, "of each sender and each endpoint, one way: 400Gb or 50GB a second"),
-	OPT_UINT(0, "senders", "N", 1, 4096, &cfg.senders, "processes that send a share each, on links of their own (1)"),
+	OPT_UINT(0, "senders", "N", 1, 4096, &cfg.senders, "processes that send a share each, on links of their own: in turns, with --protocol ep-scatter at once (1)"),
+	OPT_FLAG(0, "at-once", &cfg.at_once, "broadcasting senders do not take turns, as those of wsync-push do"),
 	OPT_UINT(0, "endpoints", "N", 1, 4096, &cfg.replicas, "that receive all of it (1)"),
+	OPT_UINT(0, "nics", "N", 1, 256, &cfg.nics, "links of each endpoint, which share what it receives (1)"),
 	OPT_CALL(0, "source-rate", "RATE", bench_rate, &cfg.source_rate, "what a sender reads at (no limit; see load)"),
 	OPT_CALL(0, "make-rate", "RATE", bench_rate, &cfg.make_rate, "what it changes tensors at (no limit; see load, kernels)"),
 	OPT_CALL(0, "apply-rate", "RATE", bench_rate, &cfg.apply_rate, "what a rank loads at (no limit; see push)"),
@@ -112,7 +121,7 @@ static const struct opt_program program = {
 	.examples = { "wsync-bench transport --receivers 4 --check",
 	              "wsync-bench push --model qwen3-0.6b --local 2",
 	              "wsync-bench sweep ckpt/ -e gpu7:30000 --plot sweep.svg",
-	              "wsync-bench plan --model qwen3-235b-a22b --senders 4 --endpoints 8 --link 400Gb" },
+	              "wsync-bench plan --model qwen3-235b-a22b --senders 4 --receivers 8 --link 400Gb" },
 	.commands = commands,
 	.opts = opts,
 };
@@ -126,6 +135,8 @@ static int check_usage(const struct opt_args *args)
 		return opt_usage(&program, "--join: the other side says how much there is to receive");
 	if (cfg.join && cfg.pushing.backend)
 		return opt_usage(&program, "--join: the other side says what is measured");
+	if (cfg.receivers && cfg.replicas)
+		return opt_usage(&program, "either --receivers or --endpoints, not both");
 	if (cfg.host && !cfg.join)
 		return opt_usage(&program, "--host: with --join only");
 	return OPT_GO;
@@ -134,8 +145,9 @@ static int check_usage(const struct opt_args *args)
 static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 {
 	struct bench_job job = { .cfg = &cfg, .ui = ui, .report = { .ui = ui, .cfg = &cfg } };
-	if ((!cfg.plot || plot_check(cfg.plot, err) == 0) && args->command->run(&job, args, err) == 0)
-		report_end(&job.report, err);
+	/* What was measured before it failed, or was interrupted, is worth its plot. */
+	if (!cfg.plot || plot_check(cfg.plot, err) == 0)
+		report_end(&job.report, args->command->run(&job, args, err) == 0 ? err : NULL);
 	struct ws_jw *w = ui_end_open(ui, err);
 	if (w) {
 		ws_jw_uint(w, "measures", job.report.n);

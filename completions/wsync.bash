@@ -86,7 +86,7 @@ _wsync_options() {
 		--state-dir=FILE --lock-wait=ANY --connect-timeout=ANY --init-timeout=ANY
 		--bucket-timeout=ANY --timeout=ANY -t=ANY" ;;
 	wsync-bench) echo "
-		--samples=ANY --warmup=ANY --csv --plot=FILE --check --size=64MiB|256MiB|1GiB
+		--samples=ANY --warmup=ANY --time=10s|1m|10m --progress=auto|none --csv --plot=FILE --check --size=64MiB|256MiB|1GiB
 		--on=cpu|gpu --to=host|gpu
 		--model=qwen3-0.6b|qwen3-8b|qwen3-30b-a3b|qwen3-235b-a22b|deepseek-v3 --cold --most=ANY
 		--quantize=none|fp8|fp8-tensor --block-size=128x128|64x64 --skip-modules=ANY
@@ -106,7 +106,7 @@ _wsync_options() {
 		--state-dir=FILE --lock-wait=ANY --init-timeout=ANY --bucket-timeout=ANY
 		--keep-group --alone --buckets=64MiB|256MiB|512MiB|1GiB
 		--formats=none|flattened_bucket --quantizations=none|fp8|fp8-tensor
-		--link=100Gb|200Gb|400Gb|800Gb --senders=1|2|4|8 --endpoints=1|2|4|8
+		--link=100Gb|200Gb|400Gb|800Gb --senders=1|2|4|8 --at-once --endpoints=1|2|4|8 --nics=1|2|4|8
 		--source-rate=ANY --make-rate=ANY --apply-rate=ANY --per-bucket=ANY --fixed=ANY
 		--tree --no-pipelining
 		--disk-dir=FILE

@@ -18,6 +18,7 @@ struct bench_config {
 	struct opt_list endpoints;
 	const char *pool, *model, *plot, *listen, *join, *host;
 	uint64_t samples, warmups;
+	int64_t most_ns;                       /* for one measurement; WS_FOREVER: as long as it takes */
 	bool check, csv, cold, keep_group, alone;
 	uint64_t size, most;                   /* kernels; load */
 	uint64_t least_size, greatest_size, factor, receivers, remote, count; /* transport */
@@ -25,10 +26,10 @@ struct bench_config {
 	unsigned keep, verify;
 	unsigned on, to;                       /* kernels: a CPU, or a GPU; load: this process, or a GPU */
 	struct opt_list buckets, formats, quantize; /* sweep */
-	uint64_t senders, replicas;            /* plan */
+	uint64_t senders, replicas, nics;      /* plan; replicas 0: receivers, or 1 */
 	double link, source_rate, make_rate, apply_rate;
 	int64_t bucket_ns, fixed_ns;
-	bool tree, no_overlap;
+	bool tree, no_overlap, at_once;
 	int64_t connect_ns, timeout_ns;
 };
 
@@ -41,6 +42,7 @@ struct report_row {
 	struct ws_bench_sum sum;
 	struct ws_bench_ratio ratio;
 	bool has_ratio;
+	bool minor;          /* a phase that hardly counts for the whole: its noise does not either */
 	double against_rate; /* bytes per second of the reference's median; 0 */
 	int64_t errors;
 };
@@ -63,9 +65,20 @@ struct report {
 void report_begin(struct report *r, const char *const *definitions);
 void report_open(void *report); /* of a ws_bench_sink: tells that, and on what, once */
 void report_row(void *report, const struct ws_bench_row *row); /* of a ws_bench_sink */
-/* The line on what bounds, the plot, and whether bytes were wrong. */
+void report_turn(void *report, const char *name, unsigned done, unsigned of); /* likewise */
+/* How near the best of them comes to what is possible, which are not to be trusted, the plot, and whether bytes
+ * were wrong. */
 int report_end(struct report *r, struct ws_err *err);
 void report_free(struct report *r);
+double report_rate(uint64_t bytes, int64_t ns); /* in bytes per second; 0: no time */
+
+/* ---- table.c ---- */
+void table_define(struct report *r);
+void table_row(struct report *r, const struct report_row *k);
+bool report_noisy(const struct report_row *k);
+
+/* ---- machine.c ---- */
+void report_machine(struct report *r);
 
 /* ---- plot.c ---- */
 /* Draws the rows with gnuplot; the file's name ends in .svg or .png. */

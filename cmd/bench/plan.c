@@ -66,6 +66,15 @@ static int count_bytes(struct bench_job *job, const struct opt_args *args, struc
 	return rc;
 }
 
+static void define(struct bench_job *job)
+{
+	ui_say(job->ui, "%splan: on paper, bytes / rates. A stage's time is what it would take alone. floor: every byte once out of\n"
+	       "a sender, all of which send at once, and once into each endpoint, at the links' full rate. expected:\n"
+	       "%s, and requests.%s\n", ui_on(job->ui, UI_DIM),
+	       job->cfg->no_overlap ? "all stages, one after the other" : "the longest stage, one bucket's share of the others",
+	       ui_off(job->ui));
+}
+
 static void say_part(struct bench_job *job, const char *name, int64_t ns, const char *how)
 {
 	char text[32];
@@ -73,27 +82,55 @@ static void say_part(struct bench_job *job, const char *name, int64_t ns, const 
 		ui_say(job->ui, "  %-22s %10s  %s\n", name, ws_format_duration(text, sizeof text, ns), how);
 }
 
+/* Links count in GB, memory in GiB. */
+static char *format_both(char *text, size_t n, uint64_t bytes)
+{
+	char size[32];
+	snprintf(text, n, "%.*f GB (%s)", bytes < 10000000000 ? 2 : 1, (double)bytes / 1e9,
+	         ws_format_size(size, sizeof size, bytes));
+	return text;
+}
+
+static void say_topology(struct bench_job *job, const struct bytes *b, const struct ws_bench_topology *t,
+                         const struct ws_bench_estimate *e)
+{
+	char in[64], out[64], link[32];
+	ui_say(job->ui, "%zu tensors, %s read, %s sent in %zu bucket%s\n", b->tensors,
+	       format_both(in, sizeof in, e->read_bytes), format_both(out, sizeof out, e->wire_bytes),
+	       e->buckets, e->buckets == 1 ? "" : "s");
+	ui_say(job->ui, "%u sender%s, %u endpoint%s of %u rank%s; links of %s one way: 1 of each sender, %u of each endpoint\n",
+	       t->senders, t->senders == 1 ? "" : "s", t->endpoints, t->endpoints == 1 ? "" : "s", t->ranks,
+	       t->ranks == 1 ? "" : "s", ws_format_rate(link, sizeof link, (uint64_t)t->link, WS_NS_PER_S), t->nics);
+}
+
+static void say_links(struct bench_job *job, const struct ws_bench_topology *t, const struct ws_bench_estimate *e)
+{
+	char how[128];
+	const char *turns = t->turns ? ", one sender after the other (wsync-push --lock)" : "";
+	if (t->scatter)
+		snprintf(how, sizeof how, "each sends its share to every endpoint by itself%s", turns);
+	else if (e->copies == 1)
+		snprintf(how, sizeof how, "each sends its share once, to all%s", turns);
+	else
+		snprintf(how, sizeof how, "each sends its share %u times%s", e->copies, turns);
+	say_part(job, "the senders' links", e->send_ns, how);
+	snprintf(how, sizeof how, "every endpoint takes all of it%s",
+	         t->scatter ? ", each rank its part" : t->ring || t->ranks < 2 ? "" : ", for each rank");
+	say_part(job, "the receivers' links", e->receive_ns, how);
+}
+
 static void say_estimate(struct bench_job *job, const struct bytes *b, const struct ws_bench_topology *t,
                          const struct ws_bench_estimate *e)
 {
-	char in[32], out[32], floor[32], expected[32], how[128], link[32];
-	ws_format_rate(link, sizeof link, (uint64_t)t->link, WS_NS_PER_S);
-	ui_say(job->ui, "%zu tensors, %s read, %s sent in %zu bucket%s\n", b->tensors,
-	       ws_format_size(in, sizeof in, e->read_bytes), ws_format_size(out, sizeof out, e->wire_bytes),
-	       e->buckets, e->buckets == 1 ? "" : "s");
-	ui_say(job->ui, "%u sender%s, %u endpoint%s of %u rank%s, links of %s one way\n", t->senders,
-	       t->senders == 1 ? "" : "s", t->endpoints, t->endpoints == 1 ? "" : "s", t->ranks,
-	       t->ranks == 1 ? "" : "s", link);
+	char floor[32], expected[32];
+	define(job);
+	say_topology(job, b, t, e);
 	say_part(job, "source", e->read_ns, "each sender reads its share");
 	say_part(job, "making tensors", e->make_ns, "likewise");
-	snprintf(how, sizeof how, "each sends its share %u time%s", e->copies, e->copies == 1 ? "" : "s");
-	say_part(job, "the senders' links", e->send_ns, how);
-	snprintf(how, sizeof how, "every endpoint takes all of it%s", t->ring || t->ranks < 2 ? "" : ", for each rank");
-	say_part(job, "the receivers' links", e->receive_ns, how);
+	say_links(job, t, e);
 	say_part(job, "loading", e->apply_ns, "a rank copies what came into its parameters");
-	say_part(job, "requests", e->control_ns, "for each bucket, and once for all");
-	ui_say(job->ui, "floor %s (every byte once over a link), expected %s, bound by %s\n",
-	       ws_format_duration(floor, sizeof floor, e->floor_ns),
+	say_part(job, "requests", e->control_ns, "for each bucket, and once for all or for each turn");
+	ui_say(job->ui, "floor %s, expected %s, bound by %s\n", ws_format_duration(floor, sizeof floor, e->floor_ns),
 	       ws_format_duration(expected, sizeof expected, e->expected_ns), e->bound);
 }
 
@@ -110,6 +147,9 @@ static void put_estimate(struct bench_job *job, const struct bytes *b, const str
 	ws_jw_uint(w, "senders", t->senders);
 	ws_jw_uint(w, "endpoints", t->endpoints);
 	ws_jw_uint(w, "ranks", t->ranks);
+	ws_jw_uint(w, "nics", t->nics);
+	ws_jw_bool(w, "scatter", t->scatter);
+	ws_jw_bool(w, "turns", t->turns);
 	ws_jw_uint(w, "copies", e->copies);
 	ws_jw_double(w, "link", t->link);
 	ws_jw_int(w, "read_ns", e->read_ns);
@@ -129,8 +169,11 @@ int bench_plan(void *ctx, const struct opt_args *args, struct ws_err *err)
 	struct bench_job *job = ctx;
 	const struct bench_config *cfg = job->cfg;
 	struct bytes b = { 0 };
+	const uint64_t endpoints = cfg->replicas ? cfg->replicas : cfg->receivers ? cfg->receivers : 1;
+	const bool scatter = cfg->pushing.protocol == WS_PROTOCOL_EP_SCATTER;
 	const struct ws_bench_topology t = {
-		.senders = (unsigned)cfg->senders, .endpoints = (unsigned)cfg->replicas, .ranks = (unsigned)cfg->tp,
+		.senders = (unsigned)cfg->senders, .endpoints = (unsigned)endpoints, .ranks = (unsigned)cfg->tp,
+		.nics = (unsigned)cfg->nics, .scatter = scatter, .turns = !scatter && cfg->senders > 1 && !cfg->at_once,
 		.link = cfg->link, .source = cfg->source_rate, .make = cfg->make_rate, .apply = cfg->apply_rate,
 		.bucket_ns = cfg->bucket_ns, .fixed_ns = cfg->fixed_ns, .ring = !cfg->tree,
 		.overlap = !cfg->no_overlap,

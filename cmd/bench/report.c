@@ -1,92 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* report.c - rows as a table, as JSON lines with every sample, or as comma-separated values.
- *
- * A table is printed row by row: who measures a slow thing sees how far it is. */
+/* report.c - rows as they come: to the table (table.c), as JSON lines with every sample, or as comma-separated
+ * values; and what they say together. */
 #include "bench.h"
 
 #include "wsync/str.h"
-#include "wsync/version.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/utsname.h>
-#include <unistd.h>
-
-/* ---- on what ------------------------------------------------------------------------------------- */
-
-static void find_processor(char *name, size_t n)
-{
-	char line[256];
-	FILE *f = fopen("/proc/cpuinfo", "re");
-	snprintf(name, n, "unknown processor");
-	while (f && fgets(line, sizeof line, f)) {
-		const char *colon = strchr(line, ':');
-		if (strncmp(line, "model name", 10) != 0 || !colon || !colon[1])
-			continue;
-		ws_printable(name, n, colon + 2, strcspn(colon + 2, "\n"));
-		break;
-	}
-	if (f)
-		fclose(f);
-}
-
-static void put_gpu(struct ws_jw *w, const struct ws_bench_machine *m, const char *driver)
-{
-	char text[32];
-	ws_jw_str(w, "gpu", m->gpu);
-	ws_jw_uint(w, "gpus", m->gpus);
-	snprintf(text, sizeof text, "%d.%d", m->major, m->minor);
-	ws_jw_str(w, "compute_capability", text);
-	ws_jw_int(w, "multiprocessors", m->multiprocessors);
-	ws_jw_uint(w, "gpu_memory", m->memory);
-	snprintf(text, sizeof text, "%d.%d", m->cuda / 1000, m->cuda % 1000 / 10);
-	ws_jw_str(w, "cuda", text);
-	ws_jw_str(w, "driver", *driver ? driver : NULL);
-	ws_jw_str(w, "nccl", *m->nccl ? m->nccl : NULL);
-	ws_jw_str(w, "nccl_path", *m->nccl ? m->nccl_path : NULL);
-}
-
-static void say_gpu(struct report *r, const struct ws_bench_machine *m, const char *driver)
-{
-	char size[32];
-	ui_say(r->ui, "%s, sm_%d%d, %d multiprocessors, %s; %s%s%sCUDA %d.%d", m->gpu, m->major, m->minor,
-	       m->multiprocessors, ws_format_size(size, sizeof size, m->memory), *driver ? "driver " : "", driver,
-	       *driver ? ", " : "", m->cuda / 1000, m->cuda % 1000 / 10);
-	if (*m->nccl)
-		ui_say(r->ui, ", NCCL %s (%s)", m->nccl, m->nccl_path);
-	ui_say(r->ui, "\n");
-}
-
-static void tell_machine(struct report *r)
-{
-	struct utsname u = { 0 };
-	char processor[128], driver[64] = "";
-	uname(&u);
-	find_processor(processor, sizeof processor);
-	if (r->has_gpu)
-		bench_find_driver(driver, sizeof driver);
-	const long n = sysconf(_SC_NPROCESSORS_ONLN);
-	struct ws_jw *w = ui_line(r->ui, "machine");
-	if (w) {
-		ws_jw_str(w, "version", ws_version());
-		ws_jw_str(w, "processor", processor);
-		ws_jw_int(w, "processors", n);
-		ws_jw_str(w, "system", u.sysname);
-		ws_jw_str(w, "release", u.release);
-		ws_jw_double(w, "load", r->load);
-		if (r->has_gpu)
-			put_gpu(w, &r->machine, driver);
-		ui_line_end(r->ui);
-	}
-	if (!r->cfg->csv)
-		ui_say(r->ui, "wsync %s on %ld x %s, %s %s, load %.1f\n", ws_version(), n, processor, u.sysname,
-		       u.release, r->load);
-	if (!r->cfg->csv && r->has_gpu)
-		say_gpu(r, &r->machine, driver);
-	fflush(stdout); /* the first row may take long */
-}
 
 void report_begin(struct report *r, const char *const *definitions)
 {
@@ -99,22 +20,24 @@ void report_open(void *report)
 	struct report *r = report;
 	if (!r->definitions)
 		return;
+	ui_progress(r->ui, NULL);
 	ui_begin(r->ui);
-	if (!r->cfg->csv) {
-		for (size_t i = 0; r->definitions[i]; i++)
-			ui_say(r->ui, "%s%s%s\n", ui_on(r->ui, UI_DIM), r->definitions[i], ui_off(r->ui));
-		ui_say(r->ui, "%s%llu samples after %llu to warm up; median and p99 (nearest rank%s) of them. "
-		       "GB is 10^9 bytes.%s\n", ui_on(r->ui, UI_DIM), (unsigned long long)r->cfg->samples,
-		       (unsigned long long)r->cfg->warmups,
-		       r->cfg->samples < 100 ? ": of fewer than 100 the greatest" : "", ui_off(r->ui));
-	}
+	table_define(r);
 	r->definitions = NULL;
-	tell_machine(r);
+	report_machine(r);
+}
+
+void report_turn(void *report, const char *name, unsigned done, unsigned of)
+{
+	const struct report *r = report;
+	char text[128];
+	snprintf(text, sizeof text, "%s: %u of %u", name, done + 1, of);
+	ui_progress(r->ui, text);
 }
 
 /* ---- rows ---------------------------------------------------------------------------------------- */
 
-static double rate(uint64_t bytes, int64_t ns)
+double report_rate(uint64_t bytes, int64_t ns)
 {
 	return ns > 0 ? (double)bytes / ((double)ns / (double)WS_NS_PER_S) : 0;
 }
@@ -135,11 +58,12 @@ static bool keep_row(struct report *r, const struct ws_bench_row *row)
 	snprintf(k->detail, sizeof k->detail, "%s", row->detail ? row->detail : "");
 	snprintf(k->against, sizeof k->against, "%s", row->against ? row->against : "");
 	ws_bench_sum(row->ns, row->n, &k->sum);
+	k->minor = strcmp(k->stage, "push") == 0 && k->sum.median < rows[0].sum.median / 100;
 	k->has_ratio = ws_bench_ratio(row, &k->ratio);
 	if (k->has_ratio && row->against_bytes) {
 		struct ws_bench_sum other;
 		ws_bench_sum(row->against_ns, row->n, &other);
-		k->against_rate = rate(row->against_bytes, other.median);
+		k->against_rate = report_rate(row->against_bytes, other.median);
 	}
 	return true;
 }
@@ -166,6 +90,7 @@ static void put_row(struct ui *ui, const struct report_row *k, const struct ws_b
 	ws_jw_int(w, "median_ns", k->sum.median);
 	ws_jw_int(w, "p99_ns", k->sum.p99);
 	ws_jw_int(w, "max_ns", k->sum.max);
+	ws_jw_double(w, "spread", k->sum.spread);
 	put_samples(w, "ns", row->ns, row->n);
 	ws_jw_str(w, "against", k->has_ratio ? k->against : NULL);
 	if (k->has_ratio) {
@@ -184,7 +109,7 @@ static void csv_row(struct report *r, const struct report_row *k)
 {
 	if (!r->headed)
 		printf("stage,name,detail,bytes,count,samples,min_ns,median_ns,p99_ns,max_ns,against,ratio,"
-		       "ratio_min,ratio_max,errors\n");
+		       "ratio_min,ratio_max,errors,spread,rate\n");
 	r->headed = true;
 	printf("%s,%s,\"%s\",%llu,%u,%zu,%lld,%lld,%lld,%lld,", k->stage, k->name, k->detail,
 	       (unsigned long long)k->bytes, k->count, k->sum.n, (long long)k->sum.min, (long long)k->sum.median,
@@ -195,36 +120,7 @@ static void csv_row(struct report *r, const struct report_row *k)
 		printf(",,,,");
 	if (k->errors >= 0)
 		printf("%lld", (long long)k->errors);
-	putchar('\n');
-	fflush(stdout);
-}
-
-static void say_row(struct report *r, const struct report_row *k)
-{
-	char size[32] = "", median[32], p99[32], speed[32] = "", how[96];
-	if (!r->headed)
-		ui_say(r->ui, "%s%-22s %-22s %10s %9s %9s %10s  %s%s\n", ui_on(r->ui, UI_DIM), k->stage, "", "bytes",
-		       "median", "p99", "rate", "ratio (least..greatest)", ui_off(r->ui));
-	r->headed = true;
-	ws_format_duration(median, sizeof median, k->sum.median);
-	ws_format_duration(p99, sizeof p99, k->sum.p99);
-	if (k->bytes) {
-		ws_format_size(size, sizeof size, k->bytes);
-		ws_format_rate(speed, sizeof speed, k->bytes, k->sum.median);
-	}
-	snprintf(how, sizeof how, "%s", k->detail);
-	if (k->count > 1)
-		snprintf(how, sizeof how, "%s x %u", k->detail, k->count);
-	ui_say(r->ui, "%-22s %-22s %10s %9s %9s", k->name, how, size, median, p99);
-	if (*speed || k->has_ratio)
-		ui_say(r->ui, " %10s", speed);
-	if (k->has_ratio)
-		ui_say(r->ui, "  %.2f (%.2f..%.2f) of %s", k->ratio.median, k->ratio.min, k->ratio.max,
-		       k->against);
-	if (k->errors > 0)
-		ui_say(r->ui, "  %s%lld bytes wrong%s", ui_on(r->ui, UI_BAD), (long long)k->errors,
-		       ui_off(r->ui));
-	ui_say(r->ui, "\n");
+	printf(",%.4f,%.0f\n", k->sum.spread, report_rate(k->bytes, k->sum.median));
 	fflush(stdout);
 }
 
@@ -232,6 +128,7 @@ void report_row(void *report, const struct ws_bench_row *row)
 {
 	struct report *r = report;
 	report_open(r);
+	ui_progress(r->ui, NULL);
 	if (!keep_row(r, row))
 		return;
 	const struct report_row *k = &r->rows[r->n - 1];
@@ -240,7 +137,7 @@ void report_row(void *report, const struct ws_bench_row *row)
 	if (r->cfg->csv)
 		csv_row(r, k);
 	else if (!r->ui->json)
-		say_row(r, k);
+		table_row(r, k);
 }
 
 /* ---- the end ------------------------------------------------------------------------------------- */
@@ -278,9 +175,27 @@ static void say_roofline(struct report *r)
 		       best->ratio.median);
 }
 
-int report_end(struct report *r, struct ws_err *err)
+/* Which medians are not to be trusted, and whether that may be the machine's other work. */
+static void say_noise(struct report *r)
 {
-	say_roofline(r);
+	const struct report_row *worst = NULL;
+	size_t n = 0;
+	double load = 0;
+	for (size_t i = 0; i < r->n; i++) {
+		const struct report_row *k = &r->rows[i];
+		if (!report_noisy(k))
+			continue;
+		n++;
+		worst = !worst || k->sum.spread > worst->sum.spread ? k : worst;
+	}
+	(void)getloadavg(&load, 1);
+	if (worst && !r->cfg->csv)
+		ui_say(r->ui, "~ noisy: %zu of %zu rows, the most of all %s (%.0f %%); load %.1f at first, %.1f now\n", n, r->n,
+		       worst->name, 100 * worst->sum.spread, r->load, load);
+}
+
+static int end_rows(struct report *r, struct ws_err *err)
+{
 	if (r->failed)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	if (r->cfg->plot && plot_rows(r, r->cfg->plot, err))
@@ -288,6 +203,16 @@ int report_end(struct report *r, struct ws_err *err)
 	if (r->errors)
 		return ws_err_set(err, WS_EMISMATCH, "%lld bytes were wrong", (long long)r->errors);
 	return 0;
+}
+
+int report_end(struct report *r, struct ws_err *err)
+{
+	ui_progress(r->ui, NULL);
+	if (!r->n)
+		return 0;
+	say_roofline(r);
+	say_noise(r);
+	return end_rows(r, err);
 }
 
 void report_free(struct report *r)

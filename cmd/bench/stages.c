@@ -12,9 +12,11 @@
 
 struct ws_bench_opts bench_opts(struct bench_job *job)
 {
+	const int64_t most = job->cfg->most_ns;
 	return (struct ws_bench_opts){
 		.samples = (unsigned)job->cfg->samples, .warmups = (unsigned)job->cfg->warmups,
-		.check = job->cfg->check, .sink = { .begin = report_open, .row = report_row, .ctx = &job->report },
+		.most_ns = most == WS_FOREVER ? 0 : most > 0 ? most : 1, .check = job->cfg->check,
+		.sink = { .begin = report_open, .row = report_row, .turn = report_turn, .ctx = &job->report },
 		.log = &job->ui->log, .cancel = &run_cancel,
 	};
 }
@@ -59,13 +61,13 @@ int bench_kernels(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	static const char *const definitions[] = {
 		"kernels: what a push does to numbers, in memory, on one thread. bytes are those that must move: each",
-		"that is read or written, once (of memcpy twice its size); rate is bytes / median. Memory is touched",
+		"that is read or written, once (of memcpy twice its size); GB/s is bytes / median. Memory is touched",
 		"and warm. ratio is the rate over that of a memcpy which was timed beside it.", NULL
 	};
 	static const char *const on_gpu[] = {
 		"kernels --on gpu: what a push does to numbers on a GPU, in its memory and by its clock; a time is that of",
 		"four launches in a row / 4. bytes are those that must move: each that is read or written, once (of a copy",
-		"twice its size); rate is bytes / median. ratio is the rate over that of a copy from device to device of the",
+		"twice its size); GB/s is bytes / median. ratio is the rate over that of a copy from device to device of the",
 		"same matrix, timed beside it.", NULL
 	};
 	(void)args;
@@ -83,14 +85,14 @@ int bench_kernels(void *ctx, const struct opt_args *args, struct ws_err *err)
 int bench_load(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	static const char *const definitions[] = {
-		"load: a source through a buffer of this process, in one thread, as a data plane takes it: rate is the",
+		"load: a source through a buffer of this process, in one thread, as a data plane takes it: GB/s is the",
 		"bytes of the tensors as they would be sent / median. Opening and planning are not in it. ratio is the",
 		"rate over that of read(2) of the same files, timed beside it.", NULL
 	};
 	static const char *const to_gpu[] = {
 		"load --to gpu: a source through a buffer of this process, in one thread (ratio: over read(2) of the same",
 		"files); as many bytes of pinned memory copied to the GPU, in pieces of 16 MiB until the last has arrived;",
-		"the source to the GPU as a push that sends from there brings it (ratio: over that copy). rate is the bytes",
+		"the source to the GPU as a push that sends from there brings it (ratio: over that copy). GB/s is the bytes",
 		"of the tensors as they would be sent / median. Each ratio is of times taken in turns.", NULL
 	};
 	struct bench_job *job = ctx;
@@ -199,15 +201,15 @@ int bench_transport(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	static const char *const definitions[] = {
 		"transport: a broadcast of one bucket over gloo to receivers that throw it away, from its first byte",
-		"until every receiver has told that it has the last one. rate is the bucket's bytes / median (what each",
-		"receiver sees), however many receivers. ratio is the rate over that of one TCP connection on the",
+		"until every receiver has told that it has the last one. GB/s is the bucket's bytes / median (what each",
+		"receiver sees; nccl-tests: algbw), however many receivers. ratio is the rate over that of one TCP connection on the",
 		"loopback interface with the same bytes by sendfile, timed beside it, where all receivers are here.", NULL
 	};
 	static const char *const over_nccl[] = {
 		"transport --backend nccl: broadcasts of one bucket, --count of them in a row, by the data plane that",
 		"wsync-push sends with: from the page cache through pinned memory onto the GPU and from there to receivers",
 		"that throw it away, from the first byte until every receiver has told that it has the last one; a time is",
-		"that / --count. rate (nccl-tests: algbw) is the bucket's bytes / median. ratio is the rate over that of as",
+		"that / --count. GB/s (nccl-tests: algbw) is the bucket's bytes / median. ratio is the rate over that of as",
 		"many ncclBroadcast in a row from memory of the GPU to the same receivers, timed beside it. Our own receivers",
 		"are processes on the next GPUs; where ranks share a GPU they speak through sockets.", NULL
 	};

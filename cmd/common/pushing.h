@@ -41,7 +41,8 @@ extern const char *const pushing_flushes[], *const pushing_pauses[], *const push
 #define OPT_PUSHING_WHERE(p) \
 	OPT_CHOICE(0, "transform-on", pushing_transform_ons, &(p)->transform_on, \
 		"where merging, unpacking and FP8 are done (auto: on the GPU that it is sent from)")
-#define OPT_PUSHING_REST(p) \
+#define OPT_PUSHING_REST(p) OPT_PUSHING_PLACES(p), OPT_PUSHING_SHAPE(p), OPT_PUSHING_SERVERS(p)
+#define OPT_PUSHING_PLACES(p) \
 	OPT_CALL(0, "ipc-device", "uuid|N", pushing_ipc_device, (p), \
 		"how ipc tells servers which GPU that is: by its UUID, or as number N of those they see (uuid)"), \
 	OPT_STRING(0, "disk-dir", "DIR", &(p)->disk_dir, \
@@ -49,14 +50,16 @@ extern const char *const pushing_flushes[], *const pushing_pauses[], *const push
 	OPT_STRING(0, "disk-path", "PATH", &(p)->disk_path, \
 		"what the servers call that directory (default: as it is called here)"), \
 	OPT_UINT(0, "disk-keep", "N", 0, 1000000, &(p)->disk_keep, \
-		"checkpoints for these servers that stay in it after a success (1)"), \
+		"checkpoints for these servers that stay in it after a success (1)")
+#define OPT_PUSHING_SHAPE(p) \
 	OPT_CHOICE(0, "protocol", pushing_protocols, &(p)->protocol, \
 		"the servers' routes (auto: what all of them have)"), \
 	OPT_CHOICE(0, "two-phase", pushing_two_phases, &(p)->two_phase, \
 		"of protocol two-phase: bucket by bucket, or the whole update at once (bucket)"), \
 	OPT_SIZE(0, "bucket-size", &(p)->bucket_size, "most bytes of one request (512MiB)"), \
 	OPT_CHOICE(0, "load-format", pushing_formats, &(p)->format, \
-		"none: a broadcast for each tensor; auto: flattened_bucket; of disk: auto or safetensors"), \
+		"none: a broadcast for each tensor; auto: flattened_bucket; of disk: auto or safetensors")
+#define OPT_PUSHING_SERVERS(p) \
 	OPT_CHOICE(0, "flush", pushing_flushes, &(p)->flush, \
 		"which request tells the servers to drop their cache (last)"), \
 	OPT_CHOICE(0, "pause", pushing_pauses, &(p)->pause, "what becomes of requests in flight (abort)"), \

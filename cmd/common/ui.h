@@ -57,6 +57,9 @@ const char *ui_text(const char *foreign);
 /* Columns of the terminal: $COLUMNS, what the terminal says, or 80; at least 40. */
 int ui_width(int fd);
 
+/* The progress line, which goes on stderr of a terminal only. NULL: erase it; to be done before ui_say. */
+void ui_progress(struct ui *ui, const char *text);
+
 /* ---- JSON lines, for programs without events ----
  * All are silent without --json, so callers need not ask:
  *   ui_begin(ui);                                     {"schema":1,"type":"start","command":"register"}
@@ -81,7 +84,6 @@ char *ui_shape(char *dst, size_t n, unsigned n_dims, const int64_t *dims);
 /* ---- private to ui*.c ---- */
 void ui_json_event(struct ui *ui, const struct ws_event *ev);
 void ui_text_event(struct ui *ui, const struct ws_event *ev);
-void ui_progress(struct ui *ui, const char *text); /* NULL: erase */
 /* Every line of text begins with one word in a column of its own. */
 void ui_head(struct ui *ui, enum ui_color color, const char *word);
 void ui_text_names(struct ui *ui, const struct ws_ev_names *n);

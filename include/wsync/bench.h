@@ -42,9 +42,12 @@ struct ws_bench_row {
 struct ws_bench_sum {
 	size_t n;
 	int64_t min, median, p99, max; /* p99 by nearest rank: of fewer than 100 samples it is the max */
+	double spread; /* how far the middle half of them is apart (of fewer than 4: all), over the median */
 };
 /* n > 0 */
 void ws_bench_sum(const int64_t *ns, size_t n, struct ws_bench_sum *out);
+/* Further apart than this, and the median is a matter of luck. */
+#define WS_BENCH_NOISY 0.25
 
 struct ws_bench_ratio { double median, min, max; };
 /* Rate of the row over rate of its reference, of each pair: above 1 is faster than the reference. Rows
@@ -56,11 +59,16 @@ struct ws_bench_sink {
 	 * more than once; may be NULL. */
 	void (*begin)(void *ctx);
 	void (*row)(void *ctx, const struct ws_bench_row *row);
+	/* Before each turn: so many of so many are over, warm-ups among them; may be NULL. */
+	void (*turn)(void *ctx, const char *name, unsigned done, unsigned of);
 	void *ctx;
 };
 
+/* A measurement that is cancelled or fails is delivered as far as it came: rows of the samples that were taken. */
 struct ws_bench_opts {
 	unsigned samples, warmups; /* samples > 0 */
+	int64_t most_ns;           /* no more samples of a row after so long, but one at least; 0: no such limit. Not of
+	                            * a broadcast, whose receivers know before how many there are. */
 	bool check;                /* look at what was computed or received, outside the timed part */
 	struct ws_bench_sink sink;
 	const struct ws_log *log;
@@ -185,7 +193,8 @@ struct ws_bench_bound {
 	int64_t total_ns;
 	uint64_t bytes, wire_bytes;
 	size_t buckets;
-	const char *bound;         /* "source", "wire", "apply", "verify", "control": what took longest */
+	const char *bound;         /* "source", "wire", "apply", "verify", "control": what took longest; NULL: nothing
+	                            * was measured */
 	double overlap;            /* supply_ns over together_ns; 0: unknown */
 };
 /* Rows: total, each phase, each part alone. The group is made anew for each sample unless the push
@@ -193,19 +202,39 @@ struct ws_bench_bound {
 int ws_bench_push(const struct ws_bench_opts *opts, const struct ws_bench_push *b, bool keep,
                   struct ws_bench_bound *out, struct ws_err *err);
 
+/* ---- sweep: one push in several ways ---- */
+
+struct ws_bench_way {
+	const char *name, *detail;       /* of its row */
+	const struct ws_push_opts *push; /* its sink is not used */
+};
+struct ws_bench_standing {
+	int64_t total_ns; /* median; 0: it was not measured */
+	bool fastest;     /* one of them: its median is the least */
+	bool alike;       /* in one turn of four or more it was no slower than that one */
+};
+/* A row for each way, once all are measured: they go in turns, each held against the fastest of them. With keep a
+ * group stays for all jobs of a way, so that one way comes after the other, and nothing is held against anything. */
+int ws_bench_sweep(const struct ws_bench_opts *opts, const struct ws_bench_way *ways, size_t n,
+                   const char *const *paths, size_t n_paths, bool keep, struct ws_bench_standing *out /* [n] */,
+                   struct ws_err *err);
+
 /* ---- plan: on paper ---- */
 
 /* Rates in bytes per second; 0: not a limit. */
 struct ws_bench_topology {
-	unsigned senders;          /* processes that send a share each, on links of their own */
+	unsigned senders;          /* processes that send a share each, on links of their own, */
+	bool turns;                /* one after the other, as those of wsync-push --lock do, or at once */
 	unsigned endpoints, ranks; /* servers, and ranks of each */
-	double link;               /* one way, of each sender and each endpoint */
+	unsigned nics;             /* links of each endpoint, over which what it receives is spread; 0: 1 */
+	double link;               /* one way, of each sender and each of those */
 	double source;             /* what one sender reads at */
 	double make;               /* and makes at, counted in bytes read */
 	double apply;              /* what a rank loads at, counted in bytes received */
 	int64_t bucket_ns;         /* spent on each bucket besides its bytes */
-	int64_t fixed_ns;          /* and on the whole: connect, pause, flush, resume */
+	int64_t fixed_ns;          /* and on the whole, or on each turn: connect, pause, flush, resume */
 	bool ring;                 /* rank 0 sends each byte once (NCCL); else once to each child (gloo) */
+	bool scatter;              /* each rank is sent its own part of all of it, and no other */
 	bool overlap;              /* stages run at the same time */
 };
 struct ws_bench_estimate {
@@ -213,8 +242,8 @@ struct ws_bench_estimate {
 	unsigned copies;                 /* that leave one sender's link */
 	size_t buckets;
 	int64_t read_ns, make_ns, send_ns, receive_ns, apply_ns, control_ns;
-	int64_t floor_ns;                /* the wire alone, at its full rate */
-	int64_t expected_ns;
+	int64_t floor_ns;                /* every byte once out of a sender and once into each endpoint, at full rate */
+	int64_t expected_ns;             /* with overlap: the longest stage, one bucket's share of the others, control */
 	const char *bound;               /* "source", "make", "sender's link", "receiver's link", "apply", "requests" */
 };
 /* Of a plan's bytes: in is what is read, out what is sent. */

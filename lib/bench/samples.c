@@ -35,6 +35,8 @@ void ws_bench_sum(const int64_t *ns, size_t n, struct ws_bench_sum *out)
 	out->median = n % 2 ? sorted[n / 2] : sorted[n / 2 - 1] + (sorted[n / 2] - sorted[n / 2 - 1]) / 2;
 	out->p99 = percentile(sorted, n, 99);
 	out->max = sorted[n - 1];
+	const int64_t apart = n < 4 ? out->max - out->min : percentile(sorted, n, 75) - percentile(sorted, n, 25);
+	out->spread = out->median > 0 ? (double)apart / (double)out->median : 0;
 	free(sorted);
 }
 
@@ -91,17 +93,34 @@ static int take_pair(const struct bench_timed *t, const struct bench_timed *othe
 	return take(t, ns, err) || take(other, other_ns, err) ? -1 : 0;
 }
 
-static int take_all(const struct ws_bench_opts *o, const struct bench_timed *t,
-                    const struct bench_timed *against, int64_t *ns, int64_t *against_ns, struct ws_err *err)
+bool bench_turns_more(struct bench_turns *t)
 {
-	for (unsigned i = 0; i < o->warmups + o->samples; i++) {
-		const unsigned at = i < o->warmups ? 0 : i - o->warmups;
-		if (ws_cancelled(o->cancel))
+	const struct ws_bench_opts *o = t->opts;
+	if (!t->i)
+		t->since = ws_now_ns();
+	if (t->n == o->samples || (t->n && o->most_ns && ws_now_ns() - t->since >= o->most_ns))
+		return false;
+	if (o->sink.turn)
+		o->sink.turn(o->sink.ctx, t->name, t->i, o->warmups + o->samples);
+	return true;
+}
+
+void bench_turns_over(struct bench_turns *t)
+{
+	t->n += t->i >= t->opts->warmups;
+	if (t->i++ == 0)
+		bench_begin(t->opts);
+}
+
+static int take_all(struct bench_turns *turns, const struct bench_timed *t, const struct bench_timed *against,
+                    int64_t *ns, int64_t *against_ns, struct ws_err *err)
+{
+	while (bench_turns_more(turns)) {
+		if (ws_cancelled(turns->opts->cancel))
 			return ws_err_set(err, WS_ECANCELLED, "cancelled");
-		if (take_pair(t, against, i, &ns[at], &against_ns[at], err))
+		if (take_pair(t, against, turns->i, &ns[turns->n], &against_ns[turns->n], err))
 			return -1;
-		if (i == 0)
-			bench_begin(o);
+		bench_turns_over(turns);
 	}
 	return 0;
 }
@@ -110,15 +129,18 @@ int bench_measure(const struct ws_bench_opts *o, struct ws_bench_row *row, const
                   const struct bench_timed *against, struct ws_err *err)
 {
 	int64_t *ns = calloc(o->samples, sizeof *ns), *other = calloc(o->samples, sizeof *other);
+	struct bench_turns turns = { .opts = o, .name = row->name };
 	int rc = ns && other ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
 	if (!rc)
-		rc = take_all(o, t, against, ns, other, err);
+		rc = take_all(&turns, t, against, ns, other, err);
 	row->errors = -1;
 	if (!rc && o->check && t->check)
 		rc = t->check(t->ctx, &row->errors, err);
-	if (!rc) {
+	if (rc)
+		row->errors = -1;
+	if (turns.n) {
 		row->ns = ns;
-		row->n = o->samples;
+		row->n = turns.n;
 		row->against_ns = against ? other : NULL;
 		bench_tell(o, row);
 	}

@@ -13,10 +13,23 @@ struct bench_timed {
 	void *ctx;
 };
 
-/* Warm-ups, then opts->samples pairs; against may be NULL. row says what is measured; its samples and
- * errors are filled in, and it is delivered. */
+/* Warm-ups, then pairs; against may be NULL. row says what is measured; its samples and errors are filled in,
+ * and it is delivered, of as many samples as there are when this ends. */
 int bench_measure(const struct ws_bench_opts *opts, struct ws_bench_row *row, const struct bench_timed *t,
                   const struct bench_timed *against, struct ws_err *err);
+
+/* Which turn is next: warm-ups, then samples, as many as opts allow.
+ *   struct bench_turns t = { .opts = opts, .name = "total" };
+ *   while (bench_turns_more(&t)) { ...: turn t.i, whose sample is t.n ... bench_turns_over(&t); } */
+struct bench_turns {
+	const struct ws_bench_opts *opts;
+	const char *name;
+	int64_t since;
+	unsigned i; /* turns that are over */
+	unsigned n; /* of which so many are samples */
+};
+bool bench_turns_more(struct bench_turns *t);
+void bench_turns_over(struct bench_turns *t);
 /* Of turn i, from 0 and with the warm-ups: is the reference taken first? */
 bool bench_is_turned(unsigned i);
 void bench_begin(const struct ws_bench_opts *opts);

@@ -276,11 +276,13 @@ int ws_bench_transport(const struct ws_bench_opts *opts, const struct ws_bench_t
                        struct ws_err *err)
 {
 	struct ws_bench_transport what = *t;
+	struct ws_bench_opts until_all = *opts;
+	until_all.most_ns = 0;
 	if (check_request(t, err))
 		return -1;
 	what.host = t->host ? t->host : "127.0.0.1";
 	what.count = t->count ? t->count : 1;
-	struct bench_root r = { .opts = opts, .what = &what, .world = 1 + t->receivers + t->remote, .file = -1,
+	struct bench_root r = { .opts = &until_all, .what = &what, .world = 1 + t->receivers + t->remote, .file = -1,
 		                .plane = t->backend == WS_BACKEND_NCCL ? &bench_plane_nccl : &bench_plane_gloo };
 	ws_buf_init(&r.answer, 4096);
 	int rc = open_root(&r, err);

@@ -18,6 +18,8 @@ for line in sys.stdin:
     assert l["min_ns"] == ns[0] and l["max_ns"] == ns[-1], l
     assert abs(l["median_ns"] - statistics.median(ns)) <= 1, l
     assert l["p99_ns"] == ns[-(-99 * len(ns) // 100) - 1], l
+    low, high = (ns[-(-25 * len(ns) // 100) - 1], ns[-(-75 * len(ns) // 100) - 1]) if len(ns) > 3 else (ns[0], ns[-1])
+    assert abs(l["spread"] - (high - low) / l["median_ns"]) <= 1e-6 * (1 + l["spread"]), l
     if l["against"]:
         scale = l["bytes"] / l["against_bytes"] if l["bytes"] and l["against_bytes"] else 1
         pairs = sorted(t / o * scale for o, t in zip(l["ns"], l["against_ns"]))
@@ -177,7 +179,7 @@ for i, whole in enumerate(total["ns"]):
 	url=$(grep -o 'http://[0-9.:]*' e.out)
 	try wsync-bench push m -e "$url" --samples 1 --warmup 0
 	expect_status 0
-	out_has "bound by the"
+	out_has "bound by "
 	try wsync-verify weights m -e "$url"
 	expect_status 0
 }
@@ -190,6 +192,21 @@ for i, whole in enumerate(total["ns"]):
 	figures
 	[ "$(rows 'l["name"].strip(), l["detail"]')" = "[('64KiB', 'none'), ('1MiB', 'none'), ('64KiB', 'flattened_bucket'), ('1MiB', 'flattened_bucket')]" ] || explain "rows"
 	[ "$(json 'min(l["median_ns"] for l in lines if l["type"] == "measure") == [l["total_ns"] for l in lines if l["type"] == "recommendation"][0]')" = True ] || explain "the fastest"
+	[ "$(json 'sorted(str(l["against"]) for l in lines if l["type"] == "measure")')" = "['None', 'the fastest', 'the fastest', 'the fastest']" ] ||
+		explain "in turns"
+	xargs -a m.names -d '\n' /usr/bin/python3 "$repo/tests/peers/mkst.py" --holes m/model.safetensors # zeros
+	try wsync-bench sweep m --samples 4 --buckets 64KiB --buckets 64KiB --buckets 1MiB --quantizations none --quantizations fp8 --block-size 32x32 \
+		--verify none
+	expect_status 0
+	out_has "fastest here, "
+	[ "$(grep -c 'of the fastest' <<<"$out")" = 5 ] || explain "the others"
+	try wsync-bench sweep m --samples 2 --buckets 64KiB --buckets 1MiB --keep-group --json # one after the other
+	expect_status 0
+	keys
+	[ "$(rows 'l["against"]')" = "[None, None]" ] || explain "not in turns"
+	try wsync-bench sweep m --buckets 3Q
+	expect_status 2
+	err_has "--buckets: invalid"
 	try wsync-bench sweep m --formats zip
 	expect_status 2
 	err_has "'zip'"
@@ -201,9 +218,25 @@ for i, whole in enumerate(total["ns"]):
 	keys
 	[ "$(json '[(l["wire_bytes"], l["floor_ns"], l["expected_ns"], l["bound"]) for l in lines if l["type"] == "estimate"]')" = \
 		"[(1192099840, 1192099840, 1192099840, \"the senders' links\")]" ] || explain "1 GB/s, 1.19 GB"
-	try wsync-bench plan --model qwen3-235b-a22b --senders 4 --endpoints 8 --tp 8 --link 400Gb
+	# 470.2 GB, 50 GB/s: senders in turns, each endpoint with one link or with one for each rank.
+	try wsync-bench plan --model qwen3-235b-a22b --senders 4 --receivers 8 --link 400Gb
 	expect_status 0
-	out_has "floor 9.40 s (every byte once over a link), expected 9.40 s, bound by the receivers' links"
+	out_has "floor 9.40 s, expected 9.40 s, bound by the senders' links"
+	out_has "one sender after the other"
+	try wsync-bench plan --model qwen3-235b-a22b --senders 4 --endpoints 2 --tp 8 --nics 8 --link 400Gb
+	out_has "floor 2.35 s, expected 9.40 s, bound by the senders' links"
+	try wsync-bench plan --model qwen3-235b-a22b --senders 4 --endpoints 2 --tp 8 --nics 8 --link 400Gb --at-once
+	out_has "floor 2.35 s, expected 2.35 s, bound by the senders' links"
+	# FP8 is 236.4 GB of it; what is scattered goes to each of two endpoints.
+	try wsync-bench plan --model qwen3-235b-a22b --senders 4 --endpoints 2 --tp 8 --nics 8 --link 400Gb --quantize fp8 \
+		--protocol ep-scatter
+	out_has "236.4 GB (220.2 GiB) sent"
+	out_has "floor 1.18 s, expected 2.36 s, bound by the senders' links"
+	try wsync-bench plan --model qwen3-0.6b --link 1GB --receivers 2 --endpoints 2
+	expect_status 2
+	err_has "--receivers or --endpoints"
+	try wsync-bench plan --model qwen3-0.6b --link 1GB --pause none # nothing to do with it
+	expect_status 2
 	try wsync-bench plan --model qwen3-0.6b
 	expect_status 2
 	err_has "--link"
@@ -214,6 +247,47 @@ for i, whole in enumerate(total["ns"]):
 	done
 }
 
+@test "a measurement is over when its time is, or when it is interrupted, and prints what it has" {
+	llama m
+	try wsync-bench push m --samples 100000 --time 1s --json
+	expect_status 0
+	figures
+	[ "$(json '0 < len([l for l in lines if l["type"] == "measure"][0]["ns"]) < 100000')" = True ] || explain "samples"
+	try wsync-bench sweep m --samples 3 --time 1ms --buckets 64KiB --buckets 1MiB
+	expect_status 0
+	out_has "of fewer than 4 samples"
+	try wsync-bench transport --time 1s
+	expect_status 2
+	for what in "control --local 2" "push m" "sweep m --buckets 64KiB --buckets 1MiB" "transport --max-size 1MiB"; do
+		# shellcheck disable=SC2086
+		start bench wsync-bench $what --samples 100000 --json
+		eventually 10 grep -q machine bench.out
+		sleep 0.7
+		kill -TERM "$pid"
+		wait "$pid" || true
+		out=$(<bench.out)
+		keys
+		figures
+		[ "$(json 'len([l for l in lines if l["type"] == "measure"]) > 0, lines[-1]["error"]["code"]')" = "(True, 'cancelled')" ] ||
+			explain "$what"
+	done
+}
+
+@test "what is noisy says so" {
+	try wsync-bench control --samples 200
+	expect_status 0
+	out_has "p99"
+	printf '%s\n' "$out" | /usr/bin/python3 -c '
+import sys
+rows = [l for l in sys.stdin if l.startswith(("request", "fan-out"))]
+text = "".join(rows)
+assert len(rows) == 2 and all(" 200 " in l for l in rows), rows'
+	try wsync-bench control --samples 3
+	expect_status 0
+	out_has "max"
+	! grep -q p99 <<<"$out" || explain "p99 of 3"
+}
+
 @test "comma-separated values, and a plot" {
 	try wsync-bench transport --samples 2 --max-size 4MiB --csv
 	expect_status 0
@@ -221,7 +295,8 @@ for i, whole in enumerate(total["ns"]):
 	/usr/bin/python3 -c 'import csv, sys
 rows = list(csv.DictReader(sys.stdin))
 assert [r["bytes"] for r in rows] == ["1048576", "4194304"], rows
-assert all(float(r["ratio"]) > 0 and None not in r for r in rows), rows' <<<"$out"
+assert all(float(r["ratio"]) > 0 and None not in r for r in rows), rows
+assert all(abs(float(r["rate"]) - 1e9 * int(r["bytes"]) / int(r["median_ns"])) < 1 for r in rows), rows' <<<"$out"
 	try wsync-bench transport --samples 1 --csv --json
 	expect_status 2
 	try wsync-bench transport --samples 1 --plot rows.pdf
@@ -236,6 +311,15 @@ assert all(float(r["ratio"]) > 0 and None not in r for r in rows), rows' <<<"$ou
 	try wsync-bench kernels --samples 1 --size 1MiB --plot rows.png
 	expect_status 0
 	[ "$(head -c 4 rows.png | tail -c 3)" = PNG ]
+	llama m
+	for what in control "push m" "sweep m --buckets 64KiB --buckets 1MiB" "load m"; do
+		rm rows.svg
+		# shellcheck disable=SC2086
+		try wsync-bench $what --samples 2 --plot rows.svg
+		expect_status 0
+		[ "$err" = "" ] || explain "gnuplot has nothing to say"
+		grep -q "wsync-bench ${what%% *}" rows.svg || explain "$what"
+	done
 }
 
 @test "usage: what does not go together, and what is missing" {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The figures of wsync-bench: made of samples, and on paper. */
-#include "wsync/bench.h"
+#include "samples.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -65,6 +65,135 @@ static void ratios_are_of_pairs_and_of_rates(void **state)
 	assert_false(ws_bench_ratio(&row, &r));
 }
 
+static void the_middle_half_says_how_noisy_it_was(void **state)
+{
+	(void)state;
+	struct ws_bench_sum s;
+	ws_bench_sum((const int64_t[]){ 100 }, 1, &s);
+	assert_float_equal(s.spread, 0, 1e-9);
+	ws_bench_sum((const int64_t[]){ 100, 160, 80 }, 3, &s); /* too few for halves: all of them */
+	assert_float_equal(s.spread, 0.8, 1e-9);
+	ws_bench_sum((const int64_t[]){ 100, 900, 90, 110, 10 }, 5, &s); /* one far off on each side counts for nothing */
+	assert_float_equal(s.spread, 0.2, 1e-9);
+	ws_bench_sum((const int64_t[]){ 0, 0 }, 2, &s);
+	assert_float_equal(s.spread, 0, 1e-9);
+}
+
+/* ---- taking samples ---- */
+
+/* Fails, or cancels, or sleeps, in that call. */
+struct script {
+	unsigned calls, fails_at, cancels_at;
+	int64_t each_ns;
+	struct ws_cancel *cancel;
+};
+
+static int play(void *ctx, int64_t *ns, struct ws_err *err)
+{
+	struct script *s = ctx;
+	*ns = ++s->calls;
+	if (s->calls == s->fails_at)
+		return ws_err_set(err, WS_EREFUSED, "gone");
+	if (s->calls == s->cancels_at)
+		ws_cancel_set(s->cancel);
+	for (const int64_t since = ws_now_ns(); ws_now_ns() - since < s->each_ns;)
+		;
+	return 0;
+}
+
+struct seen {
+	size_t rows, n, turns, begun;
+	int64_t first, last, first_other;
+};
+
+static void see_row(void *ctx, const struct ws_bench_row *row)
+{
+	struct seen *s = ctx;
+	s->rows++;
+	s->n = row->n;
+	s->first = row->ns[0];
+	s->last = row->ns[row->n - 1];
+	s->first_other = row->against_ns ? row->against_ns[0] : 0;
+	assert_int_equal(row->errors, -1);
+}
+
+static void see_turn(void *ctx, const char *name, unsigned done, unsigned of)
+{
+	struct seen *s = ctx;
+	assert_string_equal(name, "it");
+	assert_int_equal(done, s->turns++);
+	assert_true(done < of);
+}
+
+static void see_begin(void *ctx)
+{
+	((struct seen *)ctx)->begun++;
+}
+
+static int measure(struct ws_bench_opts o, struct script *s, struct script *other, struct seen *seen)
+{
+	struct ws_err err = WS_ERR_INIT;
+	struct ws_bench_row row = { .stage = "kernels", .name = "it" };
+	struct ws_cancel cancel;
+	const struct bench_timed it = { .run = play, .ctx = s }, against = { .run = play, .ctx = other };
+	*seen = (struct seen){ 0 };
+	assert_int_equal(ws_cancel_init(&cancel, &err), 0);
+	s->cancel = &cancel;
+	o.cancel = &cancel;
+	o.sink = (struct ws_bench_sink){ .begin = see_begin, .row = see_row, .turn = see_turn, .ctx = seen };
+	const int rc = bench_measure(&o, &row, &it, other ? &against : NULL, &err);
+	ws_cancel_fini(&cancel);
+	return rc ? (int)err.code : 0;
+}
+
+static void warm_ups_are_dropped(void **state)
+{
+	(void)state;
+	struct seen seen;
+	assert_int_equal(measure((struct ws_bench_opts){ .samples = 5, .warmups = 2 }, &(struct script){ 0 },
+	                         &(struct script){ 0 }, &seen), 0);
+	assert_int_equal(seen.rows, 1);
+	assert_int_equal(seen.n, 5);
+	assert_int_equal(seen.turns, 7);
+	assert_int_equal(seen.begun, 1);
+	assert_int_equal(seen.first, 3);
+	assert_int_equal(seen.last, 7);
+	assert_int_equal(seen.first_other, 3);
+}
+
+static void what_was_taken_before_a_failure_is_told(void **state)
+{
+	(void)state;
+	struct seen seen;
+	const struct ws_bench_opts o = { .samples = 5, .warmups = 1 };
+	assert_int_equal(measure(o, &(struct script){ .fails_at = 5 }, &(struct script){ 0 }, &seen), WS_EREFUSED);
+	assert_int_equal(seen.n, 3);
+	assert_int_equal(measure(o, &(struct script){ 0 }, &(struct script){ .fails_at = 4 }, &seen), WS_EREFUSED);
+	assert_int_equal(seen.n, 2); /* pairs */
+	assert_int_equal(measure(o, &(struct script){ .cancels_at = 3 }, NULL, &seen), WS_ECANCELLED);
+	assert_int_equal(seen.n, 2);
+	assert_int_equal(measure(o, &(struct script){ .fails_at = 1 }, NULL, &seen), WS_EREFUSED);
+	assert_int_equal(seen.rows + seen.begun, 0);
+	assert_int_equal(measure(o, &(struct script){ .fails_at = 2 }, NULL, &seen), WS_EREFUSED);
+	assert_int_equal(seen.rows, 0); /* only to warm up */
+}
+
+static void no_sample_is_begun_when_the_time_is_over(void **state)
+{
+	(void)state;
+	struct seen seen;
+	struct ws_bench_opts o = { .samples = 1000, .warmups = 1, .most_ns = 1 };
+	assert_int_equal(measure(o, &(struct script){ .each_ns = 1000000 }, NULL, &seen), 0);
+	assert_int_equal(seen.n, 1); /* one at least */
+	o.most_ns = 20 * WS_NS_PER_MS;
+	assert_int_equal(measure(o, &(struct script){ .each_ns = 1000000 }, NULL, &seen), 0);
+	assert_true(seen.n >= 1 && seen.n < 20);
+	o.most_ns = 60 * WS_NS_PER_S;
+	o.samples = 3;
+	assert_int_equal(measure(o, &(struct script){ 0 }, NULL, &seen), 0);
+	assert_int_equal(seen.n, 3);
+}
+
 /* ---- on paper ---- */
 
 static const double GB = 1e9;
@@ -116,7 +245,8 @@ static void stages_overlap_or_add_up(void **state)
 	assert_int_equal(e.make_ns, SECONDS(5));
 	assert_int_equal(e.apply_ns, SECONDS(2));
 	assert_int_equal(e.control_ns, SECONDS(1.5));
-	assert_int_equal(e.expected_ns, SECONDS(11.5));
+	/* The longest of 5 buckets for each sender, and one bucket through the others: 8 / 5. */
+	assert_int_equal(e.expected_ns, SECONDS(10 + 1.6 + 1.5));
 	assert_string_equal(e.bound, "source");
 	t.overlap = false;
 	e = on_paper(t);
@@ -125,15 +255,67 @@ static void stages_overlap_or_add_up(void **state)
 	assert_string_equal(on_paper(t).bound, "requests");
 }
 
+static void senders_in_turns_are_as_fast_as_one(void **state)
+{
+	(void)state;
+	struct ws_bench_topology t = { .senders = 4, .endpoints = 1, .ranks = 8, .nics = 8, .link = 50 * GB,
+		                       .source = 100 * GB, .ring = true, .overlap = true, .turns = true,
+		                       .fixed_ns = SECONDS(1) };
+	struct ws_bench_estimate e = on_paper(t);
+	assert_int_equal(e.send_ns, SECONDS(2));
+	assert_int_equal(e.read_ns, SECONDS(2));
+	assert_int_equal(e.receive_ns, SECONDS(0.25));
+	assert_int_equal(e.control_ns, SECONDS(4)); /* each makes a group of its own */
+	assert_int_equal(e.floor_ns, SECONDS(0.5)); /* all links at once */
+	t.turns = false;
+	e = on_paper(t);
+	assert_int_equal(e.send_ns, SECONDS(0.5));
+	assert_int_equal(e.read_ns, SECONDS(0.5));
+	assert_int_equal(e.control_ns, SECONDS(1));
+}
+
+static void what_is_scattered_goes_to_every_endpoint_by_itself(void **state)
+{
+	(void)state;
+	const struct ws_bench_estimate e = on_paper((struct ws_bench_topology){
+		.senders = 4, .endpoints = 2, .ranks = 8, .nics = 8, .link = 50 * GB, .apply = 10 * GB, .scatter = true,
+		.overlap = true });
+	assert_int_equal(e.copies, 2);
+	assert_int_equal(e.send_ns, SECONDS(1));
+	assert_int_equal(e.receive_ns, SECONDS(0.25));
+	assert_int_equal(e.apply_ns, SECONDS(1.25)); /* an eighth for each rank */
+	assert_int_equal(e.floor_ns, SECONDS(0.5));
+	assert_string_equal(e.bound, "loading");
+}
+
+static void a_single_bucket_overlaps_with_nothing(void **state)
+{
+	(void)state;
+	const struct ws_bench_topology t = { .senders = 1, .endpoints = 1, .ranks = 1, .link = 10 * GB, .source = 20 * GB,
+		                             .ring = true, .overlap = true };
+	struct ws_bench_estimate e;
+	ws_bench_estimate(&t, UINT64_C(10000000000), UINT64_C(10000000000), 1, &e);
+	assert_int_equal(e.expected_ns, SECONDS(1.5));
+	ws_bench_estimate(&t, UINT64_C(10000000000), UINT64_C(10000000000), 10, &e);
+	assert_int_equal(e.expected_ns, SECONDS(1.05));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(figures_are_those_of_the_sorted_samples),
 		cmocka_unit_test(p99_is_the_nearest_rank),
 		cmocka_unit_test(ratios_are_of_pairs_and_of_rates),
+		cmocka_unit_test(the_middle_half_says_how_noisy_it_was),
+		cmocka_unit_test(warm_ups_are_dropped),
+		cmocka_unit_test(what_was_taken_before_a_failure_is_told),
+		cmocka_unit_test(no_sample_is_begun_when_the_time_is_over),
 		cmocka_unit_test(a_ring_is_bound_by_the_receivers_link),
 		cmocka_unit_test(a_tree_sends_a_copy_to_each_child),
 		cmocka_unit_test(stages_overlap_or_add_up),
+		cmocka_unit_test(senders_in_turns_are_as_fast_as_one),
+		cmocka_unit_test(what_is_scattered_goes_to_every_endpoint_by_itself),
+		cmocka_unit_test(a_single_bucket_overlaps_with_nothing),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
