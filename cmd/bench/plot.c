@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plot.c - rows through gnuplot: rates over sizes where names repeat with other sizes, else one bar for
- * each row. Data goes by its standard input, and no text of it is ever a command. */
+ * each row, of rates or, where not all have one, of times. Whiskers are the least and the greatest sample. Data
+ * goes by its standard input, and no text of it is ever a command. */
 #include "bench.h"
 
 #include <errno.h>
@@ -15,8 +16,8 @@
 static const char *terminal_of(const char *path)
 {
 	const char *dot = strrchr(path, '.');
-	return dot && strcmp(dot, ".svg") == 0 ? "svg size 900,540 background rgb 'white'"
-	     : dot && strcmp(dot, ".png") == 0 ? "png size 900,540"
+	return dot && strcmp(dot, ".svg") == 0 ? "svg noenhanced size 900,540 background rgb 'white'"
+	     : dot && strcmp(dot, ".png") == 0 ? "png noenhanced size 900,540"
 	                                       : NULL;
 }
 
@@ -55,43 +56,101 @@ static bool over_sizes(const struct report *r)
 	return r->n > 1 && r->rows[0].bytes > 0;
 }
 
-static void put_label(FILE *f, const char *text)
+/* What it is made of must not end the string, in quotes of either kind, nor the line. */
+static void put_text(FILE *f, const char *text)
 {
 	for (; *text; text++)
-		fputc(*text == '"' || *text == '\\' ? ' ' : *text, f);
+		fputc(strchr("'\"\\\n", *text) ? ' ' : *text, f);
 }
 
 static double gigabytes(uint64_t bytes, int64_t ns)
 {
-	return ns > 0 ? (double)bytes / (double)ns : 0;
+	return report_rate(bytes, ns) / 1e9;
+}
+
+/* "transport: gloo, 2 receivers", where that is the same for all rows. */
+static void put_title(FILE *f, const struct report *r)
+{
+	bool same = *r->rows[0].detail;
+	for (size_t i = 1; i < r->n; i++)
+		same = same && strcmp(r->rows[i].detail, r->rows[0].detail) == 0;
+	fprintf(f, "set title \"wsync-bench ");
+	put_text(f, r->rows[0].stage);
+	fprintf(f, same ? ": " : "");
+	put_text(f, same ? r->rows[0].detail : "");
+	fprintf(f, ", median of %zu, least to greatest\"\n", r->rows[0].sum.n);
+}
+
+/* Median, least and greatest: of rates, which are least where times are greatest. */
+static void put_rates(FILE *f, const struct report_row *k)
+{
+	fprintf(f, " %.6f %.6f %.6f %.6f\n", gigabytes(k->bytes, k->sum.median), gigabytes(k->bytes, k->sum.max),
+	        gigabytes(k->bytes, k->sum.min), k->against_rate / 1e9);
 }
 
 static void put_lines(FILE *f, const struct report *r)
 {
-	fprintf(f, "set logscale x 2\nset xlabel 'bytes'\nset ylabel 'GB/s'\nset yrange [0:]\nset grid\n"
-	        "set key bottom right\n$rows << EOD\n");
-	for (size_t i = 0; i < r->n; i++)
-		fprintf(f, "%llu %.6f %.6f\n", (unsigned long long)r->rows[i].bytes,
-		        gigabytes(r->rows[i].bytes, r->rows[i].sum.median), r->rows[i].against_rate / 1e9);
-	fprintf(f, "EOD\nplot $rows using 1:2 with linespoints title '%s'", r->rows[0].name);
-	if (r->rows[0].against_rate > 0)
-		fprintf(f, ", $rows using 1:3 with linespoints title '%s'", r->rows[0].against);
+	fprintf(f, "set logscale x 2\nset format x '%%.0b %%BB'\nset xlabel 'size'\nset ylabel 'GB/s'\n"
+	        "set yrange [0:]\nset grid\nset key above\nset rmargin 8\nset xtics rotate by -30\n$rows << EOD\n");
+	for (size_t i = 0; i < r->n; i++) {
+		fprintf(f, "%llu", (unsigned long long)r->rows[i].bytes);
+		put_rates(f, &r->rows[i]);
+	}
+	fprintf(f, "EOD\nplot $rows using 1:2:3:4 with yerrorlines linewidth 2 title \"");
+	put_text(f, r->rows[0].name);
+	fprintf(f, "\"");
+	if (r->rows[0].against_rate > 0) {
+		fprintf(f, ", $rows using 1:5 with linespoints title \"");
+		put_text(f, r->rows[0].against);
+		fprintf(f, "\"");
+	}
 	fprintf(f, "\n");
+}
+
+/* All rows have a rate, and are compared by it: of whole pushes it is the time that counts. */
+static bool has_rates(const struct report *r)
+{
+	bool all = strcmp(r->rows[0].stage, "push") != 0 && strcmp(r->rows[0].stage, "sweep") != 0;
+	for (size_t i = 0; i < r->n; i++)
+		all = all && r->rows[i].bytes;
+	return all;
+}
+
+static void put_bar(FILE *f, const struct report *r, const struct report_row *k, bool rates)
+{
+	const double ms = (double)WS_NS_PER_MS;
+	bool detail = false; /* is not the same everywhere */
+	for (size_t i = 1; i < r->n; i++)
+		detail = detail || strcmp(r->rows[i].detail, r->rows[0].detail) != 0;
+	fputc('"', f);
+	put_text(f, k->name);
+	if (detail && *k->detail) {
+		fprintf(f, ", ");
+		put_text(f, k->detail);
+	}
+	fputc('"', f);
+	if (rates)
+		put_rates(f, k);
+	else
+		fprintf(f, " %.6f %.6f %.6f 0\n", (double)k->sum.median / ms, (double)k->sum.min / ms,
+		        (double)k->sum.max / ms);
 }
 
 static void put_bars(FILE *f, const struct report *r)
 {
-	const bool rates = r->n && r->rows[0].bytes;
-	fprintf(f, "set ylabel '%s'\nset style data histogram\nset style fill solid 0.7\nset yrange [0:]\n"
-	        "set grid y\nset xtics rotate by -30\nunset key\n$rows << EOD\n", rates ? "GB/s" : "ms");
-	for (size_t i = 0; i < r->n; i++) {
-		const struct report_row *k = &r->rows[i];
-		fputc('"', f);
-		put_label(f, k->name);
-		fprintf(f, "\" %.6f\n", rates ? gigabytes(k->bytes, k->sum.median)
-		                              : (double)k->sum.median / (double)WS_NS_PER_MS);
+	const bool rates = has_rates(r);
+	fprintf(f, "set ylabel '%s'\nset style data histogram\nset style histogram errorbars gap 1 linewidth 1\n"
+	        "set style fill solid 0.7\nset yrange [0:]\nset grid y\nset bmargin 9\nset rmargin 8\n"
+	        "set xtics rotate by -30\nset key above\n$rows << EOD\n", rates ? "GB/s" : "ms");
+	for (size_t i = 0; i < r->n; i++)
+		put_bar(f, r, &r->rows[i], rates);
+	fprintf(f, "EOD\nplot $rows using 2:3:4:xtic(1) %s", rates ? "title 'measured'" : "notitle");
+	if (rates && r->rows[0].against_rate > 0) {
+		fprintf(f, ", $rows using 5:5:5 title \"");
+		put_text(f, r->rows[0].against);
+		fprintf(f, "\"");
 	}
-	fprintf(f, "EOD\nplot $rows using 2:xtic(1)\n");
+	fprintf(f, "\n");
 }
 
 static int reap(pid_t pid, const char *path, struct ws_err *err)
@@ -129,6 +188,7 @@ int plot_rows(const struct report *r, const char *path, struct ws_err *err)
 		return -1;
 	}
 	fprintf(f, "set terminal %s\nset output '%s'\n", terminal_of(path), path);
+	put_title(f, r);
 	if (over_sizes(r))
 		put_lines(f, r);
 	else
