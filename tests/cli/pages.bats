@@ -156,3 +156,14 @@ print(*r, *r["endpoints"][0])'); do
 		grep -q -e "\*$key\*" "$repo/man/wsync-registry.5.scd" || { echo "$key" >&2; return 1; }
 	done
 }
+
+@test "what README.md and HACKING.md name in the tree is there" {
+	local f p missing=
+	cd "$repo" || return
+	for f in README.md HACKING.md; do
+		while read -r p; do
+			compgen -G "$p" >/dev/null || missing+=" $f:$p"
+		done < <(grep -oE '\b(cmd|lib|include|man|completions|tests)/[A-Za-z0-9_.*/-]*[A-Za-z0-9*/]' "$f" | sort -u)
+	done
+	[ -z "$missing" ] || { echo "not there:$missing" >&2; return 1; }
+}
