@@ -44,7 +44,7 @@ static int count_bytes(struct bench_job *job, const struct opt_args *args, struc
 	char synthetic[256];
 	struct ws_input input = { 0 };
 	struct ws_plan *plan = NULL;
-	struct ws_input_opts o = { .paths = paths, .memory = &ws_memory_cuda,
+	struct ws_input_opts o = { .paths = paths, .memory = &ws_memory_cuda, .cancel = &run_cancel,
 		                   .transform = ws_transform_wanted(&wanted) ? &transform : NULL };
 	const struct ws_plan_opts p = { .bucket_size = job->cfg->pushing.bucket_size,
 		                        .format = WS_FORMAT_FLATTENED };

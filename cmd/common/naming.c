@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "naming.h"
 
+#include "run.h"
+
 #include "wsync/str.h"
 
 #include <stdio.h>
@@ -43,5 +45,6 @@ struct ws_input_opts naming_input(const struct naming *n, const struct opt_args 
 {
 	return (struct ws_input_opts){ .paths = args->v, .n_paths = args->n, .map = n->map,
 		                       .config = n->config, .sharded_tp = n->sharded_tp,
-		                       .sharded_ep = n->sharded_ep, .memory = &ws_memory_cuda };
+		                       .sharded_ep = n->sharded_ep, .memory = &ws_memory_cuda,
+		                       .cancel = &run_cancel };
 }

@@ -24,7 +24,7 @@ static int print_source(struct list_job *job, const struct ws_source *s, struct 
 
 int list_source(struct list_job *job, const struct opt_args *args, struct ws_err *err)
 {
-	const struct ws_source_opts opts = { .memory = &ws_memory_cuda };
+	const struct ws_source_opts opts = { .memory = &ws_memory_cuda, .cancel = &run_cancel };
 	struct ws_source *s = NULL;
 	if (ws_source_open_with(&opts, args->v, args->n, &s, err))
 		return -1;

@@ -205,7 +205,7 @@ static int open_against(const struct verify_config *cfg, struct ws_input *in, st
 {
 	const struct ws_input_opts opts = {
 		.paths = cfg->against.items, .n_paths = cfg->against.n, .map = cfg->naming.map,
-		.memory = &ws_memory_cuda,
+		.memory = &ws_memory_cuda, .cancel = &run_cancel,
 	};
 	return cfg->against.n ? ws_input_open(&opts, in, err) : 0;
 }

@@ -22,7 +22,8 @@ struct ws_input_opts {
 	                           * that of the synthetic model */
 	const char *fallback;     /* likewise, where there is none of these: the server's; NULL: none */
 	unsigned sharded_tp, sharded_ep; /* saved by so many ranks; 0: it is whole */
-	const struct ws_memory_ops *memory; /* as of ws_source_opts */
+	const struct ws_memory_ops *memory; /* as of ws_source_opts, like */
+	const struct ws_cancel *cancel;
 	/* What is done to it; NULL: nothing. Its base, family and layout are filled in here, and where they
 	 * are not said quant and blocks, from a config that is for FP8. */
 	const struct ws_transform_opts *transform;

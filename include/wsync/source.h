@@ -6,6 +6,7 @@
 #ifndef WSYNC_SOURCE_H
 #define WSYNC_SOURCE_H
 
+#include "wsync/cancel.h"
 #include "wsync/dtype.h"
 #include "wsync/err.h"
 #include "wsync/memory.h"
@@ -41,6 +42,8 @@ int ws_source_open(const char *const *paths, size_t n_paths, struct ws_source **
 struct ws_source_opts {
 	/* What opens cuda-ipc:MANIFEST.json (memory.h), which may be a path among others then; NULL: nothing. */
 	const struct ws_memory_ops *memory;
+	/* Ends every wait for it with WS_ECANCELLED; borrowed until close; NULL: nothing does. */
+	const struct ws_cancel *cancel;
 };
 int ws_source_open_with(const struct ws_source_opts *opts, const char *const *paths, size_t n_paths,
                         struct ws_source **out, struct ws_err *err);

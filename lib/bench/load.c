@@ -49,17 +49,19 @@ static int open_files(struct bench_load *l, struct ws_err *err)
 	return 0;
 }
 
-int bench_load_open(struct bench_load *l, const struct ws_bench_load *what, struct ws_err *err)
+int bench_load_open(struct bench_load *l, const struct ws_bench_load *what, const struct ws_cancel *cancel,
+                    struct ws_err *err)
 {
 	struct ws_transform_opts transform = { 0 };
 	if (what->transform)
 		transform = *what->transform;
 	const struct ws_input_opts input = { .paths = what->paths, .n_paths = what->n_paths,
-		                             .memory = &ws_memory_cuda,
+		                             .memory = &ws_memory_cuda, .cancel = cancel,
 		                             .transform = what->transform ? &transform : NULL };
 	const struct ws_plan_opts plan = { .bucket_size = what->bucket_size ? what->bucket_size : BUCKET,
 		                           .format = WS_FORMAT_FLATTENED };
 	memset(l, 0, sizeof *l);
+	l->cancel = cancel;
 	/* Of a page's beginning: a copy to 16 bytes behind that, where malloc would put it, runs at a third
 	 * of the speed, because its stores look to the processor like what it loads next. */
 	l->buffer = aligned_alloc(PAGE, PIECE);
@@ -197,9 +199,8 @@ int ws_bench_load(const struct ws_bench_opts *opts, const struct ws_bench_load *
 	struct bench_load l;
 	if (load->transform_on == WS_TRANSFORM_ON_GPU && !load->to)
 		return ws_err_set(err, WS_EUSAGE, "--transform-on gpu: it goes to no GPU");
-	int rc = bench_load_open(&l, load, err);
+	int rc = bench_load_open(&l, load, opts->cancel, err);
 	l.cold = load->cold;
-	l.cancel = opts->cancel;
 	if (!rc)
 		rc = to_host(opts, &l, err);
 	if (!rc && load->to)

@@ -23,7 +23,8 @@ struct bench_load {
 };
 
 /* To be closed in any case. */
-int bench_load_open(struct bench_load *l, const struct ws_bench_load *what, struct ws_err *err);
+int bench_load_open(struct bench_load *l, const struct ws_bench_load *what, const struct ws_cancel *cancel,
+                    struct ws_err *err);
 void bench_load_close(struct bench_load *l);
 int bench_load_run(void *load, int64_t *ns, struct ws_err *err); /* as of struct bench_timed */
 void bench_load_drop_caches(const struct bench_load *l);

@@ -119,9 +119,8 @@ int bench_whole_open(struct bench_whole *w, const struct ws_bench_opts *opts, co
 	w->push.ready = &w->ready;
 	if (allocate(w, err))
 		return -1;
-	if (b->alone && bench_load_open(&w->load, &load, err))
+	if (b->alone && bench_load_open(&w->load, &load, opts->cancel, err))
 		return -1;
-	w->load.cancel = opts->cancel;
 	if (b->alone && is_from_gpu(b->push) && bench_feed_open(&w->load, &gpu, b->push->transform_on, err))
 		return -1;
 	return keep ? ws_push_open(&w->push, &w->kept, err) : 0;

@@ -100,6 +100,9 @@ void ws_stream_free(struct ws_gpu *g, struct ws_stream *s); /* NULL is fine */
 /* Until all that was asked of it is done. A kernel that failed is reported here. */
 int ws_stream_wait(struct ws_gpu *g, struct ws_stream *s, ws_deadline until,
                    const struct ws_cancel *cancel, struct ws_err *err);
+/* After a failure: nothing of it writes anywhere any longer, or will within two seconds. false: the GPU is stuck.
+ * Then what it writes to is left to it for good, and so is the stream: freeing either may wait without an end. */
+bool ws_stream_settle(struct ws_gpu *g, struct ws_stream *s);
 
 int ws_mark_new(struct ws_gpu *g, struct ws_mark **out, struct ws_err *err);
 void ws_mark_free(struct ws_gpu *g, struct ws_mark *m); /* NULL is fine */

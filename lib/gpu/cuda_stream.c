@@ -54,6 +54,12 @@ int ws_stream_wait(struct ws_gpu *g, struct ws_stream *s, ws_deadline until,
 	return wait_for(g, s, NULL, until, cancel, err);
 }
 
+bool ws_stream_settle(struct ws_gpu *g, struct ws_stream *s)
+{
+	struct ws_err err = WS_ERR_INIT; /* a GPU that is lost writes nothing */
+	return ws_stream_wait(g, s, ws_deadline_in(2 * WS_NS_PER_S), NULL, &err) == 0 || err.code != WS_ETIMEOUT;
+}
+
 int ws_mark_new(struct ws_gpu *g, struct ws_mark **out, struct ws_err *err)
 {
 	CUevent m;

@@ -13,9 +13,10 @@ struct ws_loan; /* opaque: the memory that one manifest names */
 
 struct ws_memory_ops {
 	/* The process is there, and so is a way to each of its devices: what is not is said here. The
-	 * manifest is borrowed until close; path is its file, for messages, and copied. */
-	int (*open)(const struct ws_manifest *m, const char *path, struct ws_loan **out,
-	            struct ws_err *err);
+	 * manifest is borrowed until close, and so is what cancels every other call, or NULL; path is its
+	 * file, for messages, and copied. */
+	int (*open)(const struct ws_manifest *m, const char *path, const struct ws_cancel *cancel,
+	            struct ws_loan **out, struct ws_err *err);
 	/* Copies bytes [at, at+n) of an allocation, which has them, to dst. */
 	int (*read)(struct ws_loan *mem, size_t allocation, uint64_t at, void *dst, size_t n,
 	            struct ws_err *err);

@@ -46,8 +46,8 @@ static int find_regions(struct ws_exported *x, const char *name, struct ws_err *
 	return 0;
 }
 
-int ws_exported_open(const char *name, const struct ws_memory_ops *ops, struct ws_exported **out,
-                     struct ws_safetensors *list, char **config, struct ws_err *err)
+int ws_exported_open(const char *name, const struct ws_memory_ops *ops, const struct ws_cancel *cancel,
+                     struct ws_exported **out, struct ws_safetensors *list, char **config, struct ws_err *err)
 {
 	const char *path = ws_memory_path(name);
 	if (!ops)
@@ -61,7 +61,7 @@ int ws_exported_open(const char *name, const struct ws_memory_ops *ops, struct w
 	*config = NULL;
 	if (ws_manifest_read(path, &x->manifest, err) || find_regions(x, name, err) ||
 	    find_config(path, x->manifest.config, config, err) ||
-	    ops->open(&x->manifest, path, &x->memory, err)) {
+	    ops->open(&x->manifest, path, cancel, &x->memory, err)) {
 		ws_exported_close(x);
 		free(*config);
 		*config = NULL;

@@ -37,6 +37,7 @@ struct part {
 
 struct ws_source {
 	const struct ws_memory_ops *memory; /* NULL: of files only */
+	const struct ws_cancel *cancel;     /* of waits for it */
 	struct ws_tensor *tensors;
 	size_t n_tensors;
 	uint64_t bytes;
@@ -106,7 +107,7 @@ static int open_file(struct part *part, struct ws_safetensors *st, struct ws_err
 static int open_memory(struct ws_source *s, struct part *part, struct ws_safetensors *st, struct ws_err *err)
 {
 	char *config;
-	if (ws_exported_open(part->name, s->memory, &part->exported, st, &config, err))
+	if (ws_exported_open(part->name, s->memory, s->cancel, &part->exported, st, &config, err))
 		return -1;
 	if (s->config_dir)
 		free(config);
@@ -247,6 +248,7 @@ int ws_source_open_with(const struct ws_source_opts *opts, const char *const *pa
 	if (!s)
 		return no_memory(err, paths[0]);
 	s->memory = opts->memory;
+	s->cancel = opts->cancel;
 	const char *spec = synthetic_spec(paths[0]);
 	if (spec ? open_synthetic(s, paths[0], spec, err) : open_files(s, paths, n_paths, err)) {
 		ws_source_close(s);

@@ -87,7 +87,8 @@ static void memory_close(struct ws_loan *mem)
 	free(mem);
 }
 
-static int memory_open(const struct ws_manifest *m, const char *path, struct ws_loan **out, struct ws_err *err)
+static int memory_open(const struct ws_manifest *m, const char *path, const struct ws_cancel *cancel,
+                       struct ws_loan **out, struct ws_err *err)
 {
 	struct ws_loan *mem = calloc(1, sizeof *mem);
 	if (mem) {
@@ -102,7 +103,7 @@ static int memory_open(const struct ws_manifest *m, const char *path, struct ws_
 	int rc = check(mem, err) || find_devices(mem, err) ? -1 : 0;
 	if (rc == 0) {
 		const struct ws_window_opts opts = { .manifest = m, .cuda = mem->cuda, .ordinals = mem->ordinals,
-			                             .look = look, .ctx = mem };
+			                             .look = look, .ctx = mem, .cancel = cancel };
 		rc = ws_window_open(&opts, &mem->window, err);
 	}
 	if (rc)

@@ -33,6 +33,7 @@ int push_make_plan(struct ws_push *p, const struct ws_push_source *s, const char
 		.paths = s->paths, .n_paths = s->n_paths, .map = p->opts.map, .config = p->opts.config,
 		.fallback = fallback,
 		.sharded_tp = p->opts.sharded_tp, .sharded_ep = p->opts.sharded_ep, .memory = &ws_memory_cuda,
+		.cancel = p->opts.cancel,
 		.transform = p->opts.transform ? &transform : NULL,
 	};
 	if (p->opts.transform)

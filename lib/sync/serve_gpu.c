@@ -87,6 +87,7 @@ void ws_serve_gpus_close(struct ws_serve *s)
 struct ws_serve_outlet {
 	struct ws_gpu *gpu;
 	struct ws_stream *stream;
+	bool stuck; /* a copy into the slots was not over in time */
 	struct {
 		void *memory;
 		struct ws_mark *copied;
@@ -114,7 +115,7 @@ fail:
 
 void ws_serve_outlet_close(struct ws_serve_outlet *o)
 {
-	if (!o)
+	if (!o || (o->stuck && !ws_stream_settle(o->gpu, o->stream)))
 		return;
 	ws_stream_free(o->gpu, o->stream);
 	for (int i = 0; i < SLOTS; i++) {
@@ -151,6 +152,10 @@ int ws_serve_outlet_run(struct ws_serve_outlet *o, ws_devptr from, const struct 
 {
 	if (!to->dst && !to->take)
 		return 0;
+	if (o->stuck && !ws_stream_settle(o->gpu, o->stream))
+		return ws_err_set(err, WS_EDEVICE, "GPU %s is still busy with a copy that was given up",
+		                  ws_gpu_device(o->gpu)->name);
+	o->stuck = false;
 	int rc = ask(o, 0, from, 0, to->length, err);
 	uint64_t at = 0;
 	for (size_t i = 0; rc == 0 && at < to->length; i++) {
@@ -164,6 +169,6 @@ int ws_serve_outlet_run(struct ws_serve_outlet *o, ws_devptr from, const struct 
 	}
 	/* What was asked for writes into the slots until it is done. */
 	if (rc)
-		ws_stream_wait(o->gpu, o->stream, WS_FOREVER, NULL, NULL);
+		o->stuck = !ws_stream_settle(o->gpu, o->stream);
 	return rc;
 }

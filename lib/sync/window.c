@@ -9,6 +9,7 @@
 
 enum { AHEAD = 2 };
 static const int64_t PATIENCE_NS = 60 * WS_NS_PER_S, LOOK_NS = WS_NS_PER_S / 20;
+static const int64_t CANCEL_LOOK_NS = 20 * WS_NS_PER_MS; /* how often a wait looks whether it was cancelled */
 
 enum state { EMPTY, ASKED, LOADED };
 
@@ -38,6 +39,7 @@ struct ws_window {
 	pthread_cond_t asked, done;
 	pthread_t thread;
 	bool running, ending, failed;
+	bool stuck;               /* a GPU still writes into a piece, maybe for ever */
 	struct ws_err err;
 };
 
@@ -83,8 +85,13 @@ static int load(struct ws_window *w, struct piece *p, ws_devptr *opened, struct 
 	struct device *d = &w->devices[a->device];
 	if (!p->memory && ws_gpu_alloc_pinned(d->gpu, WS_WINDOW_PIECE, &p->memory, err))
 		return -1;
-	return ws_gpu_copy_out(d->gpu, p->memory, *opened + from, n, d->stream, err) ||
-	       ws_stream_wait(d->gpu, d->stream, ws_deadline_in(PATIENCE_NS), NULL, err) || look(w, err) ? -1 : 0;
+	if (ws_gpu_copy_out(d->gpu, p->memory, *opened + from, n, d->stream, err))
+		return -1;
+	if (ws_stream_wait(d->gpu, d->stream, ws_deadline_in(PATIENCE_NS), w->opts.cancel, err)) {
+		w->stuck = !ws_stream_settle(d->gpu, d->stream);
+		return -1;
+	}
+	return look(w, err);
 }
 
 /* What somebody waits for goes before what somebody may want. */
@@ -160,7 +167,8 @@ static void *work(void *arg)
 			pthread_cond_wait(&w->asked, &w->lock);
 	}
 	pthread_mutex_unlock(&w->lock);
-	give_back(w);
+	if (!w->stuck)
+		give_back(w);
 	return NULL;
 }
 
@@ -177,7 +185,10 @@ static int start(struct ws_window *w, struct ws_err *err)
 /* For the thread to have done something. */
 static int wait_a_while(struct ws_window *w, int64_t until_ns, struct ws_err *err)
 {
-	const struct timespec t = { .tv_sec = until_ns / WS_NS_PER_S, .tv_nsec = until_ns % WS_NS_PER_S };
+	const ws_deadline next = ws_deadline_min(until_ns, ws_deadline_in(CANCEL_LOOK_NS));
+	const struct timespec t = { .tv_sec = next / WS_NS_PER_S, .tv_nsec = next % WS_NS_PER_S };
+	if (ws_cancelled(w->opts.cancel))
+		return ws_err_set(err, WS_ECANCELLED, "reading memory of a GPU was cancelled");
 	if (w->failed) {
 		if (err)
 			*err = w->err;

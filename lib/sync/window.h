@@ -3,7 +3,8 @@
  *
  * A thread of its own opens the handles and copies into pinned memory, so that whoever reads needs no context
  * and keeps the one he has. The last few pieces stay, and the next ones are fetched while one is read: many
- * small reads cost a copy of the host each. The first failure of the GPU is that of every later call. */
+ * small reads cost a copy of the host each. The first failure of the GPU is that of every later call. A GPU that
+ * is stuck keeps what it writes to, also after close. */
 #ifndef WS_SYNC_WINDOW_H
 #define WS_SYNC_WINDOW_H
 
@@ -19,6 +20,7 @@ struct ws_window_opts {
 	/* Is what was read to be believed? Asked by the thread now and then. */
 	int (*look)(void *ctx, struct ws_err *err);
 	void *ctx;
+	const struct ws_cancel *cancel;     /* of all reads; borrowed until close; NULL: none */
 };
 
 struct ws_window; /* opaque */

@@ -17,7 +17,7 @@ static int open_shards(struct ws_input *in, const struct ws_input_opts *o, char 
                        struct ws_err *err)
 {
 	struct ws_shards shards;
-	const struct ws_source_opts opts = { .memory = o->memory };
+	const struct ws_source_opts opts = { .memory = o->memory, .cancel = o->cancel };
 	if (ws_shards_open_with(&opts, o->paths, o->n_paths, o->sharded_tp, o->sharded_ep, &shards, err))
 		return -1;
 	in->sources = shards.sources;
@@ -36,7 +36,7 @@ static int open_sources(struct ws_input *in, const struct ws_input_opts *o, char
 	in->sources = calloc(1, sizeof *in->sources);
 	if (!in->sources)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	const struct ws_source_opts opts = { .memory = o->memory };
+	const struct ws_source_opts opts = { .memory = o->memory, .cancel = o->cancel };
 	if (o->n_paths && ws_source_open_with(&opts, o->paths, o->n_paths, &in->sources[0], err))
 		return -1;
 	in->n_sources = o->n_paths > 0;

@@ -32,6 +32,7 @@ static const struct ws_manifest manifest = { .devices = two, .n_devices = 2, .al
 	                                     .n_allocations = ALLOCATIONS };
 static const int ordinals[] = { 0, 1 };
 static atomic_uint looks, looks_left;
+static struct ws_cancel cancelled;
 
 static uint8_t byte_of(size_t allocation, uint64_t at)
 {
@@ -114,7 +115,7 @@ static int look(void *ctx, struct ws_err *err)
 static int open_it(struct ws_window **w, struct ws_err *err)
 {
 	const struct ws_window_opts opts = { .manifest = &manifest, .cuda = driver, .ordinals = ordinals,
-		                             .look = look };
+		                             .look = look, .cancel = &cancelled };
 	return ws_window_open(&opts, w, err);
 }
 
@@ -219,6 +220,34 @@ static void what_is_gone_is_told_and_stays_gone(void **state)
 	ws_window_close(w);
 }
 
+static void *cancel_soon(void *arg)
+{
+	usleep(100 * 1000);
+	ws_cancel_set(&cancelled);
+	return arg;
+}
+
+static void a_wait_for_a_gpu_that_is_stuck_is_cancelled(void **state)
+{
+	(void)state;
+	struct ws_window *w;
+	struct ws_err told = WS_ERR_INIT;
+	pthread_t canceller;
+	ws_devptr at;
+	ON_GPU(open_it(&w, &err));
+	ON_GPU(ws_window_address(w, 1, &at, &err));
+	cuda->busy(~0u);
+	const int64_t begun = ws_now_ns();
+	assert_int_equal(pthread_create(&canceller, NULL, cancel_soon, NULL), 0);
+	assert_int_equal(check(w, 0, 5, 100, &told), -1);
+	assert_int_equal(told.code, WS_ECANCELLED);
+	assert_int_equal(ws_window_address(w, 2, &at, &told), -1);
+	assert_true(ws_now_ns() - begun < 2 * WS_NS_PER_S);
+	pthread_join(canceller, NULL);
+	cuda->busy(0);
+	ws_window_close(w);
+}
+
 static int live_once(struct ws_err *err)
 {
 	struct ws_window *w;
@@ -253,6 +282,7 @@ static int begin(void **state)
 	cuda->reset();
 	looks = 0;
 	looks_left = 100000;
+	cancelled = (struct ws_cancel)WS_CANCEL_INIT;
 	return 0;
 }
 
@@ -280,6 +310,7 @@ int main(void)
 		IN_ORDER(reading_on_costs_a_copy_for_each_piece),
 		IN_ORDER(an_address_is_where_the_bytes_are),
 		IN_ORDER(what_is_gone_is_told_and_stays_gone),
+		IN_ORDER(a_wait_for_a_gpu_that_is_stuck_is_cancelled),
 		IN_ORDER(every_call_may_fail_and_nothing_is_left),
 	};
 	cuda = on_gpu_double();

@@ -170,8 +170,10 @@ static uint8_t lent[2][4096];
 static unsigned opened, closed, looked;
 static bool gone;
 
-static int lend(const struct ws_manifest *m, const char *path, struct ws_loan **out, struct ws_err *err)
+static int lend(const struct ws_manifest *m, const char *path, const struct ws_cancel *cancel,
+                struct ws_loan **out, struct ws_err *err)
 {
+	(void)cancel;
 	assert_int_equal(m->n_allocations, 2);
 	if (gone)
 		return ws_err_set(err, WS_EINPUT, "who wrote %s is gone", path);
