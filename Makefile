@@ -186,11 +186,13 @@ $(BUILD)/chosen-%: always
 	@echo '$(CHOSEN_$*)' | cmp -s - $@ || echo '$(CHOSEN_$*)' >$@
 always:
 
+NVCCFLAGS = -std=c++17 -fmad=false
+
 # One fat binary for each file of kernels, taken into images.o by the assembler. Contraction is off here too.
 $(BUILD)/gen/lib/gpu/%.fatbin: lib/gpu/kernels/%.cu $(BUILD)/chosen-archs
 	@mkdir -p $(@D)
 	$(call say,NVCC,$@)
-	$(Q)$(NVCC) --fatbin -std=c++17 -fmad=false -Xfatbin=-compress-all $(foreach a,$(CUDA_ARCHS),-gencode \
+	$(Q)$(NVCC) --fatbin $(NVCCFLAGS) -Xfatbin=-compress-all $(foreach a,$(CUDA_ARCHS),-gencode \
 		arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX) \
 		-MMD -MP -MF $@.d -o $@ $<
 
@@ -204,6 +206,7 @@ $(BUILD)/obj/lib/gpu/images.o: $(FATBINS)
 # a double of NCCL.
 INC_fake = -Itests -Ilib/gpu/kernels -isystem $(CUDA_INC)
 FAKE_CUDA_SRCS := $(filter-out %_nccl.c,$(wildcard tests/gpu/fake_*.c tests/gpu/host_*.c))
+PTX_SRCS := $(wildcard tests/gpu/ptx_*.c)
 $(patsubst %.c,$(BUILD)/obj/%.o,$(FAKE_CUDA_SRCS)): LAYER = $(INC_fake)
 $(BUILD)/obj/tests/gpu/kernels/%.o: lib/gpu/kernels/%.cu
 	@mkdir -p $(@D)
@@ -211,7 +214,7 @@ $(BUILD)/obj/tests/gpu/kernels/%.o: lib/gpu/kernels/%.cu
 	$(Q)$(CC) $(BASEFLAGS) $(INC_fake) -Wno-missing-prototypes $(CPPFLAGS) $(CFLAGS) -MMD -MP \
 		-include tests/gpu/host_shim.h -x c -c -o $@ $<
 
-$(BUILD)/tests/gpu/fake_cuda.so: $(call obj,$(FAKE_CUDA_SRCS)) \
+$(BUILD)/tests/gpu/fake_cuda.so: $(call obj,$(FAKE_CUDA_SRCS) $(PTX_SRCS)) \
 		$(patsubst lib/gpu/kernels/%.cu,$(BUILD)/obj/tests/gpu/kernels/%.o,$(KERNELS))
 $(BUILD)/tests/gpu/fake_nccl.so: $(call obj,tests/gpu/fake_nccl.c tests/gpu/fake_wire_nccl.c)
 $(BUILD)/tests/gpu/fake_cuda_old.so: $(call obj,$(addprefix tests/gpu/,fake_cuda.c fake_ipc.c fake_stream.c))
@@ -219,6 +222,21 @@ $(BUILD)/tests/gpu/%.so:
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $^ -lm -ldl -pthread
+
+# The kernels' PTX, for tests: as it becomes code for GPUs that lack FP8, for those that have it, and for 100, of
+# which nvcc has another compiler. And with contraction allowed, as where a driver compiles it: the same.
+ifeq ($(HAVE_CUDA),y)
+PTX_ARCHS := $(sort $(filter 80 90 100,$(CUDA_ARCHS)) $(CUDA_PTX))
+PTX := $(foreach a,$(PTX_ARCHS) contracted,$(KERNELS:lib/gpu/kernels/%.cu=$(BUILD)/gen/ptx/$(a)/%.ptx))
+endif
+define make_ptx
+$(BUILD)/gen/ptx/$(1)/%.ptx: lib/gpu/kernels/%.cu $(BUILD)/chosen-archs
+	@mkdir -p $$(@D)
+	$$(call say,NVCC,$$@)
+	$$(Q)$$(NVCC) -ptx $(2) -MMD -MP -MF $$@.d -o $$@ $$<
+endef
+$(foreach a,$(PTX_ARCHS),$(eval $(call make_ptx,$(a),$(NVCCFLAGS) -arch=compute_$(a))))
+$(eval $(call make_ptx,contracted,$(NVCCFLAGS:%false=%true) -arch=compute_$(CUDA_PTX)))
 
 # The built-in maps as one array of strings, in the order of their names. The directory is named too, so
 # that a map which is taken away is noticed. "\?" because two of them could begin a trigraph.
@@ -249,6 +267,7 @@ $(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS) $(MHD_LIBS)
 
+$(BUILD)/tests/gpu/test_ptx: $(call obj,$(PTX_SRCS))
 $(BUILD)/tests/gpu/%: $(BUILD)/obj/tests/gpu/%.o $(BUILD)/obj/tests/gpu/on_gpu.o $(LIB) | $(FAKES)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
@@ -281,7 +300,7 @@ man: $(MANS) ## build the man pages (needs scdoc)
 deps: ## install what the build and the tests need (root or sudo; else print the command)
 	@tests/setup.sh
 
-tests-build: programs $(UNITS) $(GPU_TESTS) $(FAKES) $(TOOLS) $(REPLAYS) $(if $(HAVE_SCDOC),man)
+tests-build: programs $(UNITS) $(GPU_TESTS) $(FAKES) $(PTX) $(TOOLS) $(REPLAYS) $(if $(HAVE_SCDOC),man)
 
 check: ## set up the machine, build, and run every test that needs no GPU
 	@tests/setup.sh

@@ -82,6 +82,10 @@ struct fake_work {
 	void *arg;
 	char args[512];         /* of a kernel */
 };
+/* fake_ptx.c: kernels by their PTX. NULL: they are not run so. */
+const char *fake_ptx_dir(void);
+void fake_ptx_run(const struct fake_work *w);
+
 /* Does it, or puts it behind the stream's other work. A copy of *w is kept. */
 CUresult fake_do(CUstream s, const struct fake_work *w);
 void fake_finish_all(void); /* of this thread's device, else of all */

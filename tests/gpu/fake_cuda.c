@@ -3,7 +3,7 @@
  *
  * It is no proof that anything works on a GPU. Device memory is memory of the process, which others can map
  * (fake_ipc.c), work is done by the CPU, at once or as late as can be (fake_stream.c), and kernels run on the
- * CPU too (host_shim.h says what that is worth). It refuses what the driver API's manual says is refused: calls before cuInit or without a
+ * CPU too (host_shim.h says what that is worth), or from their PTX (fake_ptx.c). It refuses what the driver API's manual says is refused: calls before cuInit or without a
  * context, handles and addresses that were not given out, copies beyond an allocation, unknown kernels;
  * and what a driver may not notice it remembers as a mistake. */
 #include "fake_core.h"
@@ -26,7 +26,7 @@ static struct {
 	char failing[64];
 	unsigned after;
 	CUresult rc;
-	char mistake[128];
+	char mistake[256];
 	int devices;
 	bool started;
 	unsigned retained[MOST_DEVICES];

@@ -53,7 +53,9 @@ EXPORT CUresult cuModuleGetFunction(CUfunction *out, CUmodule handle, const char
 
 static void run(struct fake_work *w)
 {
-	if (!host_kernel_run(w->kernel, w->blocks, w->threads, w->args))
+	if (fake_ptx_dir())
+		fake_ptx_run(w);
+	else if (!host_kernel_run(w->kernel, w->blocks, w->threads, w->args))
 		fake_mistake("threads of a block of %s stood at different barriers",
 		             ((const struct host_kernel *)w->kernel)->name);
 }

@@ -8,8 +8,9 @@
  * there or not aligned. What it does not: anything about speed, races between threads that a barrier is
  * missing for (here the order is always the same), shared memory that is read before it is written (here
  * it keeps what the last block left), the code that is for some architecture only (__CUDA_ARCH__ is not
- * defined: FP8 is rounded by integers here, by an instruction on sm_89 and later), and nvcc. make
- * check-gpu compares the same numbers on a GPU. */
+ * defined: FP8 is rounded by integers here, by an instruction on sm_89 and later), and nvcc. All of these
+ * but speed are seen by the interpreter of nvcc's PTX (ptx.h), which is slower; make check-gpu compares the
+ * same numbers on a GPU. */
 #ifndef TESTS_GPU_HOST_SHIM_H
 #define TESTS_GPU_HOST_SHIM_H
 
