@@ -327,6 +327,19 @@ int ws_gloo_call_begin(struct ws_gloo *g, struct ws_gloo_call *call, struct ws_e
 	return 0;
 }
 
+int ws_gloo_call_run(struct ws_gloo *g, struct ws_gloo_call *call, struct ws_err *err)
+{
+	for (;;) {
+		bool done = false;
+		if (call->ops->step(call, &done, err))
+			return -1;
+		if (done)
+			return 0;
+		if (ws_gloo_turn(g, call, err))
+			return -1;
+	}
+}
+
 void ws_gloo_call_uncancel(struct ws_gloo *g, struct ws_gloo_call *call)
 {
 	if (call->cancel_watched)

@@ -231,8 +231,9 @@ static void keep_books(struct exchange *x)
 	                      memory_order_relaxed);
 }
 
-static int step(struct exchange *x, bool *done, struct ws_err *err)
+static int step(struct ws_gloo_call *call, bool *done, struct ws_err *err)
 {
+	struct exchange *x = (struct exchange *)call;
 	int rc = 0;
 	*done = true;
 	for (unsigned r = 0; r < x->g->size && rc == 0; r++) {
@@ -248,14 +249,7 @@ static int run(struct exchange *x, struct ws_err *err)
 {
 	if (ws_gloo_call_begin(x->g, &x->call, err))
 		return -1;
-	bool done = false;
-	int rc = step(x, &done, err);
-	while (rc == 0 && !done) {
-		rc = ws_gloo_turn(x->g, &x->call, err);
-		if (rc == 0)
-			rc = step(x, &done, err);
-	}
-	return ws_gloo_call_end(x->g, &x->call, rc, err);
+	return ws_gloo_call_end(x->g, &x->call, ws_gloo_call_run(x->g, &x->call, err), err);
 }
 
 /* Counts first, so that each lane's two lists lie in one piece of memory. */
@@ -307,7 +301,8 @@ static int check(const struct ws_gloo *g, const struct ws_gloo_transfer *t, size
 int ws_gloo_exchange(struct ws_gloo *g, const struct ws_gloo_transfer *transfers, size_t n,
                      ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
 {
-	static const struct ws_gloo_call_ops ops = { refuse_broadcast, begin, place, placed, explain };
+	static const struct ws_gloo_call_ops ops = { .step = step, .begin = refuse_broadcast, .begin_plain = begin,
+	                                             .place = place, .placed = placed, .explain = explain };
 	if (check(g, transfers, n, err))
 		return -1;
 	struct exchange x = {

@@ -95,6 +95,8 @@ struct ws_gloo_call {
 
 /* All fail only for reasons of our own; a peer's fault is ws_gloo_lose. */
 struct ws_gloo_call_ops {
+	/* Does what can be done now; *done: nothing is left to do. */
+	int (*step)(struct ws_gloo_call *call, bool *done, struct ws_err *err);
 	/* A payload begins. */
 	int (*begin)(struct ws_gloo_call *call, struct ws_gloo_peer *p, uint32_t tag, uint64_t length,
 	             struct ws_err *err);
@@ -157,6 +159,8 @@ void ws_gloo_call_uncancel(struct ws_gloo *g, struct ws_gloo_call *call);
 int ws_gloo_call_end(struct ws_gloo *g, struct ws_gloo_call *call, int rc, struct ws_err *err);
 /* Waits for something to happen, unless the call is busy, and serves it. */
 int ws_gloo_turn(struct ws_gloo *g, struct ws_gloo_call *call, struct ws_err *err);
+/* Steps and turns until all is done. */
+int ws_gloo_call_run(struct ws_gloo *g, struct ws_gloo_call *call, struct ws_err *err);
 /* Takes fd as the connection with p. */
 void ws_gloo_adopt(struct ws_gloo *g, struct ws_gloo_peer *p, int fd);
 void ws_gloo_unlisten(struct ws_gloo *g, int *listener);

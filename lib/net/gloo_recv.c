@@ -277,8 +277,9 @@ static bool has_room(const struct receiving *r)
 	return ws_flow_room(r->ring, &at) > 0;
 }
 
-static int step(struct receiving *r, bool *done, struct ws_err *err)
+static int step(struct ws_gloo_call *call, bool *done, struct ws_err *err)
 {
+	struct receiving *r = (struct receiving *)call;
 	if (r->parent->stalled && has_room(r)) {
 		r->parent->stalled = false;
 		if (r->parent->fd >= 0 && ws_gloo_read(r->g, r->parent, &r->call, err))
@@ -308,13 +309,7 @@ static int run(struct receiving *r, struct ws_err *err)
 {
 	if (ws_gloo_call_begin(r->g, &r->call, err))
 		return -1;
-	bool done = false;
-	int rc = step(r, &done, err);
-	while (rc == 0 && !done) {
-		rc = ws_gloo_turn(r->g, &r->call, err);
-		if (rc == 0)
-			rc = step(r, &done, err);
-	}
+	const int rc = ws_gloo_call_run(r->g, &r->call, err);
 	r->g->tag += (uint32_t)r->n;
 	return ws_gloo_call_end(r->g, &r->call, rc, err);
 }
@@ -342,8 +337,8 @@ static int prepare(struct receiving *r, struct ws_err *err)
 int ws_gloo_recv(struct ws_gloo *g, unsigned root, const struct ws_gloo_sink *items, size_t n,
                  ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
 {
-	static const struct ws_gloo_call_ops ops = { .begin = begin, .place = place, .placed = placed,
-	                                             .explain = explain };
+	static const struct ws_gloo_call_ops ops = { .step = step, .begin = begin, .place = place,
+	                                             .placed = placed, .explain = explain };
 	if (root >= g->size || root == g->rank)
 		return ws_err_set(err, WS_EUSAGE, "gloo: rank %u cannot receive from rank %u of %u",
 		                  g->rank, root, g->size);

@@ -263,8 +263,9 @@ static void keep_books(struct sending *s)
 		                      memory_order_relaxed);
 }
 
-static int step(struct sending *s, bool *done, struct ws_err *err)
+static int step(struct ws_gloo_call *call, bool *done, struct ws_err *err)
 {
+	struct sending *s = (struct sending *)call;
 	const int64_t began = s->g->watch ? ws_now_ns() : 0;
 	*done = true;
 	if (s->call.flow && ws_flow_failed(s->call.flow, err))
@@ -321,13 +322,7 @@ static int run(struct sending *s, struct ws_err *err)
 {
 	if (ws_gloo_call_begin(s->g, &s->call, err))
 		return -1;
-	bool done = false;
-	int rc = step(s, &done, err);
-	while (rc == 0 && !done) {
-		rc = ws_gloo_turn(s->g, &s->call, err);
-		if (rc == 0)
-			rc = step(s, &done, err);
-	}
+	int rc = ws_gloo_call_run(s->g, &s->call, err);
 	if (rc) {
 		finish_begun(s);
 		keep_books(s); /* who was sent something must not be taken for one who was not */
@@ -344,7 +339,8 @@ static int run(struct sending *s, struct ws_err *err)
 int ws_gloo_send(struct ws_gloo *g, const struct ws_payload *items, size_t n, ws_deadline until,
                  const struct ws_cancel *cancel, struct ws_err *err)
 {
-	static const struct ws_gloo_call_ops ops = { .begin = refuse_payload, .explain = explain };
+	static const struct ws_gloo_call_ops ops = { .step = step, .begin = refuse_payload,
+	                                             .explain = explain };
 	struct sending *s = calloc(1, sizeof *s);
 	if (!s)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
