@@ -129,6 +129,8 @@ int push_request_open(struct ws_push *p, struct push_request *r, const char *pat
 void push_request_close(struct ws_push *p, struct push_request *r);
 /* names, dtypes and shapes of a bucket's tensors, as members of the object that w stands in. */
 void push_write_tensors(struct ws_jw *w, const struct ws_plan *plan, size_t b);
+/* num_buckets and buckets: the same of all. */
+void push_write_buckets(struct ws_jw *w, const struct ws_plan *plan);
 /* Sends it to all; the answers are to be had from push_move. From here on errs of the push say what
  * became of each endpoint. */
 int push_request_start(struct ws_push *p, struct push_request *r, ws_deadline until, struct ws_err *err);

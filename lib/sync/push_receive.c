@@ -31,14 +31,7 @@ static int legal(struct ws_push *p, struct ws_err *err)
 
 static void write_body(const struct ws_push *p, struct ws_jw *w)
 {
-	ws_jw_uint(w, "num_buckets", p->plan->n_buckets);
-	ws_jw_array(w, "buckets");
-	for (size_t b = 0; b < p->plan->n_buckets; b++) {
-		ws_jw_object(w, NULL);
-		push_write_tensors(w, p->plan, b);
-		ws_jw_end_object(w);
-	}
-	ws_jw_end_array(w);
+	push_write_buckets(w, p->plan);
 	ws_jw_str(w, "group_name", ws_group_name(p->group));
 	ws_jw_bool(w, "flush_cache", push_flush_when(p) != WS_FLUSH_NEVER);
 	ws_jw_bool(w, "free_kv_cache_before_recv", false);

@@ -60,6 +60,18 @@ void push_write_tensors(struct ws_jw *w, const struct ws_plan *plan, size_t b)
 	write_shapes(w, t, bucket->n);
 }
 
+void push_write_buckets(struct ws_jw *w, const struct ws_plan *plan)
+{
+	ws_jw_uint(w, "num_buckets", plan->n_buckets);
+	ws_jw_array(w, "buckets");
+	for (size_t b = 0; b < plan->n_buckets; b++) {
+		ws_jw_object(w, NULL);
+		push_write_tensors(w, plan, b);
+		ws_jw_end_object(w);
+	}
+	ws_jw_end_array(w);
+}
+
 /* ---- sending ------------------------------------------------------------------------------------ */
 
 static int end_body(struct push_request *r, struct ws_err *err)

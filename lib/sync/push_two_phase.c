@@ -34,18 +34,6 @@ static ws_deadline soon(const struct ws_push *p)
 
 /* ---- prepare ------------------------------------------------------------------------------------ */
 
-static void write_all_buckets(const struct ws_push *p, struct ws_jw *w)
-{
-	ws_jw_array(w, "buckets");
-	for (size_t b = 0; b < p->plan->n_buckets; b++) {
-		ws_jw_object(w, NULL);
-		push_write_tensors(w, p->plan, b);
-		ws_jw_end_object(w);
-	}
-	ws_jw_end_array(w);
-	ws_jw_uint(w, "num_buckets", p->plan->n_buckets);
-}
-
 /* What both requests say. */
 static void write_rest(const struct ws_push *p, struct ws_jw *w)
 {
@@ -61,7 +49,7 @@ static int prepare(struct ws_push *p, size_t b, struct ws_err *err)
 	int rc = push_request_open(p, &r, "/prepare_weights_update", err);
 	if (rc == 0) {
 		if (is_whole(p))
-			write_all_buckets(p, &r.w);
+			push_write_buckets(&r.w, p->plan);
 		else
 			push_write_tensors(&r.w, p->plan, b);
 		write_rest(p, &r.w);
