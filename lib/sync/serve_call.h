@@ -33,8 +33,10 @@ void ws_serve_answer_invalid(struct ws_serve_call *c, const char *message);
 void ws_serve_crash(struct ws_serve_call *c, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* An assertion: some servers catch it, most do not. */
-void ws_serve_fail_without_group(struct ws_serve_call *c, const char *name);
+/* In the scheduler. NULL, and answered: there is no group of that name. */
+struct ws_serve_group *ws_serve_named_group(struct ws_serve_call *c, const char *name);
+/* In the scheduler. False, and answered: it is to be freed, and requests use it. */
+bool ws_serve_may_free_kv(struct ws_serve_call *c, bool free_kv_cache);
 /* In the scheduler, after the tensors: flush and version as asked, and the answer. */
 void ws_serve_finish_update(struct ws_serve_call *c, const struct ws_serve_update *u,
                             const char *success);

@@ -54,16 +54,9 @@ static void receive(struct ws_serve_call *c, struct ws_serve_stage *st)
 	struct ws_err err = WS_ERR_INIT;
 	if (!ws_serve_has_weights(c))
 		return;
-	struct ws_serve_group *g = ws_serve_find_group(s, all->group);
-	if (!g) {
-		ws_serve_fail_without_group(c, all->group);
+	struct ws_serve_group *g = ws_serve_named_group(c, all->group);
+	if (!g || !ws_serve_may_free_kv(c, all->free_kv_cache))
 		return;
-	}
-	if (all->free_kv_cache && !ws_serve_is_idle(s)) {
-		ws_serve_answer(c, false, "Cannot free KV cache: there are pending requests. Call "
-		                "pause_generation first.");
-		return;
-	}
 	all->nccl = g->nccl;
 	int rc = check_types(all, &err);
 	if (rc == 0)

@@ -151,13 +151,8 @@ static void scatter(struct ws_serve_call *c, const struct ws_serve_share_rq *rq)
 	struct ws_err err = WS_ERR_INIT;
 	struct ws_serve_group *g = NULL;
 	struct ws_serve_victims *victims = NULL;
-	if (!ws_serve_has_weights(c))
+	if (!ws_serve_has_weights(c) || !ws_serve_may_free_kv(c, rq->free_kv))
 		return;
-	if (rq->free_kv && !ws_serve_is_idle(s)) {
-		ws_serve_answer(c, false, "Cannot free KV cache: there are pending requests. Call "
-		                "pause_generation first.");
-		return;
-	}
 	int rc = s->model && s->opts.keep == WS_KEEP_MEMORY ? 0 :
 	         ws_err_set(&err, WS_EINPUT, "this endpoint has no parameters to receive into (--model)");
 	if (rc == 0)

@@ -117,7 +117,8 @@ void ws_serve_route_destroy(struct ws_serve_call *c)
 
 /* ---- updates ---- */
 
-void ws_serve_fail_without_group(struct ws_serve_call *c, const char *name)
+/* An assertion: some servers catch it, most do not. */
+static void fail_without_group(struct ws_serve_call *c, const char *name)
 {
 	static const char remedy[] = "Please call `init_weights_update_group` first.";
 	struct ws_buf known;
@@ -134,6 +135,23 @@ void ws_serve_fail_without_group(struct ws_serve_call *c, const char *name)
 	ws_buf_free(&known);
 }
 
+struct ws_serve_group *ws_serve_named_group(struct ws_serve_call *c, const char *name)
+{
+	struct ws_serve_group *g = ws_serve_find_group(c->serve, name);
+	if (!g)
+		fail_without_group(c, name);
+	return g;
+}
+
+bool ws_serve_may_free_kv(struct ws_serve_call *c, bool free_kv_cache)
+{
+	const bool may = !free_kv_cache || ws_serve_is_idle(c->serve);
+	if (!may)
+		ws_serve_answer(c, false, "Cannot free KV cache: there are pending requests. Call "
+		                "pause_generation first.");
+	return may;
+}
+
 static int receive(struct ws_serve *s, void *group, struct ws_serve_update *u, bool keep,
                    struct ws_err *err)
 {
@@ -147,16 +165,9 @@ static void update(struct ws_serve_call *c, struct ws_serve_update *u)
 	struct ws_err err = WS_ERR_INIT;
 	if (!ws_serve_may_update(c) || !ws_serve_has_weights(c))
 		return;
-	struct ws_serve_group *g = ws_serve_find_group(s, u->group);
-	if (!g) {
-		ws_serve_fail_without_group(c, u->group);
+	struct ws_serve_group *g = ws_serve_named_group(c, u->group);
+	if (!g || !ws_serve_may_free_kv(c, u->free_kv_cache))
 		return;
-	}
-	if (u->free_kv_cache && !ws_serve_is_idle(s)) {
-		ws_serve_answer(c, false, "Cannot free KV cache: there are pending requests. Call "
-		                "pause_generation first.");
-		return;
-	}
 	u->nccl = g->nccl;
 	int rc = ws_serve_check_update(s, u, &err);
 	ws_serve_note_update(&c->note, u);
