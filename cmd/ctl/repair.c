@@ -62,10 +62,7 @@ static void put_transaction(struct ui *ui, const struct ws_ledger_entry *e)
 		ws_jw_str(w, "group", *rec->group ? rec->group : NULL);
 		ws_jw_hex64(w, "digest", rec->digest);
 		ws_jw_str(w, "weight_version", *rec->weight_version ? rec->weight_version : NULL);
-		ws_jw_array(w, "sources");
-		for (size_t i = 0; i < rec->n_sources; i++)
-			ws_jw_str(w, NULL, rec->sources[i]);
-		ws_jw_end_array(w);
+		ws_jw_strs(w, "sources", rec->sources, rec->n_sources);
 		ws_jw_bool(w, "repeatable", rec->directory && rec->n_sources);
 	}
 	ui_line_end(ui);

@@ -271,6 +271,14 @@ void ws_jw_str(struct ws_jw *w, const char *key, const char *value)
 		ws_jw_null(w, key);
 }
 
+void ws_jw_strs(struct ws_jw *w, const char *key, const char *const *values, size_t n)
+{
+	ws_jw_array(w, key);
+	for (size_t i = 0; i < n; i++)
+		ws_jw_str(w, NULL, values[i]);
+	ws_jw_end_array(w);
+}
+
 void ws_jw_int(struct ws_jw *w, const char *key, int64_t value)
 {
 	member(w, key);

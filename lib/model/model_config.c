@@ -94,10 +94,7 @@ static void gpt_oss(struct ws_jw *w, const struct ws_model *m)
 	ws_jw_end_object(w);
 	ws_jw_object(w, "quantization_config");
 	ws_jw_str(w, "quant_method", "mxfp4");
-	ws_jw_array(w, "modules_to_not_convert");
-	for (size_t i = 0; i < sizeof skip / sizeof skip[0]; i++)
-		ws_jw_str(w, NULL, skip[i]);
-	ws_jw_end_array(w);
+	ws_jw_strs(w, "modules_to_not_convert", skip, sizeof skip / sizeof skip[0]);
 	ws_jw_end_object(w);
 }
 

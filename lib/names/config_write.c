@@ -74,14 +74,6 @@ static bool is_called(const struct member *m, const char *name)
 	return m->key_len == n + 2 && memcmp(m->key + 1, name, n) == 0;
 }
 
-static void write_list(struct ws_jw *w, const struct ws_quant *q)
-{
-	ws_jw_array(w, "modules_to_not_convert");
-	for (size_t i = 0; i < q->n_skip; i++)
-		ws_jw_str(w, NULL, q->skip[i]);
-	ws_jw_end_array(w);
-}
-
 static void write_quant(const struct ws_quant *q, struct ws_buf *out)
 {
 	struct ws_jw w;
@@ -99,7 +91,7 @@ static void write_quant(const struct ws_quant *q, struct ws_buf *out)
 	if (*q->scale_fmt)
 		ws_jw_str(&w, "scale_fmt", q->scale_fmt);
 	if (q->n_skip)
-		write_list(&w, q);
+		ws_jw_strs(&w, "modules_to_not_convert", q->skip, q->n_skip);
 	ws_jw_end_object(&w);
 }
 

@@ -72,10 +72,7 @@ int ws_disk_files_note(const char *path, const struct ws_disk_note *note, struct
 	ws_jw_hex64(&w, "digest", note->digest);
 	ws_jw_str(&w, "source", note->source);
 	ws_jw_str(&w, "weight_version", note->weight_version);
-	ws_jw_array(&w, "endpoints");
-	for (size_t i = 0; i < note->n_urls; i++)
-		ws_jw_str(&w, NULL, note->urls[i]);
-	ws_jw_end_array(&w);
+	ws_jw_strs(&w, "endpoints", note->urls, note->n_urls);
 	int rc = list_files(&w, path, err);
 	ws_jw_end_object(&w);
 	ws_buf_putc(&text, '\n');

@@ -44,14 +44,6 @@ static bool are_text(const char *const *items, size_t n)
 	return n == 0;
 }
 
-static void print_strings(struct ws_jw *w, const char *key, const char *const *items, size_t n)
-{
-	ws_jw_array(w, key);
-	for (size_t i = 0; i < n; i++)
-		ws_jw_str(w, NULL, items[i]);
-	ws_jw_end_array(w);
-}
-
 static void print_process(struct ws_jw *w, const struct ws_process *p)
 {
 	ws_jw_object(w, "process");
@@ -94,12 +86,12 @@ void ws_ledger_print(const struct ws_ledger_record *r, struct ws_buf *text)
 	ws_jw_str(&w, "group", *r->group ? r->group : NULL);
 	ws_jw_hex64(&w, "plan_digest", r->digest);
 	ws_jw_str(&w, "weight_version", *r->weight_version ? r->weight_version : NULL);
-	print_strings(&w, "sources", r->sources, r->n_sources);
+	ws_jw_strs(&w, "sources", r->sources, r->n_sources);
 	if (r->directory && is_text(r->directory) && are_text(r->sources, r->n_sources) &&
 	    are_text(r->args, r->n_args)) {
 		ws_jw_object(&w, "again");
 		ws_jw_str(&w, "directory", r->directory);
-		print_strings(&w, "args", r->args, r->n_args);
+		ws_jw_strs(&w, "args", r->args, r->n_args);
 		ws_jw_end_object(&w);
 	} else {
 		ws_jw_null(&w, "again");

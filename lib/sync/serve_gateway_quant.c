@@ -147,9 +147,6 @@ void gateway_quant_write(const struct gateway_quant *q, struct ws_jw *w, const c
 	ws_jw_int(w, NULL, q->block[0] ? q->block[0] : 128);
 	ws_jw_int(w, NULL, q->block[1] ? q->block[1] : 128);
 	ws_jw_end_array(w);
-	ws_jw_array(w, "modules_to_not_convert");
-	for (size_t i = 0; i < q->n_skip; i++)
-		ws_jw_str(w, NULL, q->skip[i]);
-	ws_jw_end_array(w);
+	ws_jw_strs(w, "modules_to_not_convert", (const char *const *)q->skip, q->n_skip);
 	ws_jw_end_object(w);
 }

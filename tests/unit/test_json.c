@@ -122,11 +122,13 @@ static void what_is_written_is_what_was_given(void **state)
 	ws_jw_str(&w, "none", NULL);
 	ws_jw_str(&w, "s\"k", "q\"b\\n\nt\tx\x01\x7f\xff" "e");
 	ws_jw_strn(&w, "cut", "abc", 2);
+	ws_jw_strs(&w, "list", (const char *const[]){ "a", NULL, "b" }, 3);
+	ws_jw_strs(&w, "empty", NULL, 0);
 	ws_jw_end_object(&w);
 	assert_string_equal(ws_buf_str(&b),
 	                    "{\"u\":18446744073709551615,\"i\":-9223372036854775808,\"a\":[{},true,null],"
 	                    "\"h\":\"000000000000001f\",\"nan\":null,\"float\":0.010498046875,\"double\":0.333333333,\"none\":null,"
-	                    "\"s\\\"k\":\"q\\\"b\\\\n\\nt\\tx\\u0001\\u007f\\ufffde\",\"cut\":\"ab\"}");
+	                    "\"s\\\"k\":\"q\\\"b\\\\n\\nt\\tx\\u0001\\u007f\\ufffde\",\"cut\":\"ab\",\"list\":[\"a\",null,\"b\"],\"empty\":[]}");
 	ws_buf_free(&b);
 }
 
