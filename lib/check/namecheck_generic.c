@@ -7,6 +7,8 @@
  * server shows one rank's share, so what is sent must be a multiple of it. That finds less than
  * rules do, and says so. */
 #include "namecheck_relate.h"
+
+#include "dims.h"
 #include "rules.h"
 
 #include <inttypes.h>
@@ -38,15 +40,6 @@ struct generic {
 	int64_t n_experts;           /* by the config; -1: not known */
 };
 
-static int64_t elements(unsigned n, const int64_t *dims)
-{
-	int64_t count = 1;
-	for (unsigned d = 0; d < n; d++)
-		if (__builtin_mul_overflow(count, dims[d], &count))
-			return -1;
-	return count;
-}
-
 /* 7 of "mlp.experts.7.up_proj.weight"; -1: none. */
 static int64_t expert_of(const char *name)
 {
@@ -62,7 +55,7 @@ static int64_t expert_of(const char *name)
 static void cover(struct generic *g, const struct ws_relation *r, const struct ws_item *item)
 {
 	struct cover *v = &g->covers[r->shown];
-	const int64_t more = elements(item->n_dims, item->dims);
+	const int64_t more = ws_dims_product(item->n_dims, item->dims);
 	v->n++;
 	v->direct += !r->stack;
 	v->experts |= r->experts;
@@ -237,7 +230,7 @@ static bool is_vocabulary(const char *name)
 
 static void check_elements(struct ws_check *c, const struct ws_weight *w, const struct cover *v)
 {
-	const int64_t shown = elements(w->n_dims, w->dims);
+	const int64_t shown = ws_dims_product(w->n_dims, w->dims);
 	if (w->shapeless || shown < 1 || v->elements < 0 || is_vocabulary(w->name))
 		return;
 	if (v->elements < shown)

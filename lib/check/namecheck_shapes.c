@@ -3,6 +3,8 @@
  * arithmetic that relates what is sent to what is wanted. */
 #include "namecheck_core.h"
 
+#include "dims.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -40,15 +42,6 @@ static int lone_axis(const struct misfit *m)
 		axis = (int)d;
 	}
 	return axis;
-}
-
-static int64_t elements(unsigned n, const int64_t *dims)
-{
-	int64_t count = 1;
-	for (unsigned d = 0; d < n; d++)
-		if (__builtin_mul_overflow(count, dims[d], &count))
-			return -1;
-	return count;
 }
 
 static int64_t div_up(int64_t a, int64_t b)
@@ -200,7 +193,7 @@ static bool is_scale(const struct misfit *m)
 		return false;
 	const int64_t *w = m->c->parts[at].dims, *b = q->block, *a = m->item->dims;
 	const bool down = m->item->n_dims == 2 && a[0] == w[0] / b[0] && a[1] == w[1] / b[1];
-	const bool one = elements(m->item->n_dims, a) == 1;
+	const bool one = ws_dims_product(m->item->n_dims, a) == 1;
 	int64_t other = 0; /* the block that would give this many */
 	for (int64_t k = 16; m->item->n_dims == 2 && k <= 1024 && !other; k *= 2)
 		if (a[0] == div_up(w[0], k) && a[1] == div_up(w[1], k))
@@ -230,7 +223,7 @@ static void check_shape(struct misfit *m)
 	if (is_scale(m) || is_vocabulary(m, axis) || is_whole_param(m, axis) || is_share(m, axis) ||
 	    is_heads(m, axis) || is_transposed(m))
 		return;
-	const bool same = elements(i->n_dims, i->dims) == elements(p->n_dims, p->dims);
+	const bool same = ws_dims_product(i->n_dims, i->dims) == ws_dims_product(p->n_dims, p->dims);
 	const struct ws_text shared = ws_textf("tensors like %s have another shape than "
 	                                       "config.json gives", ws_text_kind(i->name).s);
 	say_shape(m, shared.s, "compare the config.json of the server with the checkpoint's",

@@ -4,25 +4,18 @@
  * in steps (MXFP4 blocks), the last ranks have less than the others. */
 #include "layout_build.h"
 
+#include "dims.h"
+
 #include <inttypes.h>
 #include <string.h>
-
-static int64_t multiply(unsigned n, const int64_t *dims)
-{
-	int64_t product = 1;
-	for (unsigned d = 0; d < n; d++)
-		if (__builtin_mul_overflow(product, dims[d], &product))
-			return -1;
-	return product;
-}
 
 /* The param's axis that begins where the part's does; -1: none. */
 static int find_axis(const struct ws_part *p, unsigned n_dims, const int64_t *dims)
 {
-	const int64_t front = multiply((unsigned)p->axis, p->dims);
+	const int64_t front = ws_dims_product((unsigned)p->axis, p->dims);
 	int found = -1;
 	for (unsigned d = 0; d < n_dims; d++) {
-		if (multiply(d, dims) != front)
+		if (ws_dims_product(d, dims) != front)
 			continue;
 		found = (int)d;
 		if (dims[d] > 1)
@@ -83,7 +76,7 @@ static int read_stack(struct ws_build *b, struct ws_part *p, struct ws_param *sh
 	    ws_build_dims(b, r->of_dims, r->n_of_dims, p->dims) < 0 || read_axis(b, p) < 0)
 		return -1;
 	const struct ws_part turned = turn(p);
-	if (multiply(p->n_dims, p->dims) != multiply(shape->n_dims, shape->dims) ||
+	if (ws_dims_product(p->n_dims, p->dims) != ws_dims_product(shape->n_dims, shape->dims) ||
 	    (r->transposed && memcmp(turned.dims, shape->dims, sizeof shape->dims) != 0) ||
 	    (r->ep && (!shape->n_dims || shape->dims[0] != p->dims[0])))
 		return ws_build_fail(b, "%s has another shape than %s", r->of, r->name);

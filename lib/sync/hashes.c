@@ -3,6 +3,7 @@
  * them. The first of them is the job that the caller waits for; it starts and joins the others. */
 #include "hashes.h"
 
+#include "dims.h"
 #include "payloads.h"
 
 #include <inttypes.h>
@@ -230,15 +231,6 @@ static bool same_shape(const struct ws_plan_tensor *t, const struct ws_checksum_
 	return same || single;
 }
 
-static void print_shape(char *dst, size_t n, unsigned n_dims, const int64_t *dims)
-{
-	size_t at = (size_t)snprintf(dst, n, "[");
-	for (unsigned d = 0; d < n_dims && at < n; d++)
-		at += (size_t)snprintf(dst + at, n - at, d ? ", %" PRId64 : "%" PRId64, dims[d]);
-	if (at < n)
-		snprintf(dst + at, n - at, "]");
-}
-
 /* The bytes are equal. Were they taken for what they are? Reported if not. */
 static bool taken_for(const struct place *at, const struct ws_checksums *sums,
                       const struct ws_plan_tensor *t)
@@ -253,9 +245,8 @@ static bool taken_for(const struct place *at, const struct ws_checksums *sums,
 	}
 	if (!k || same_shape(t, k))
 		return true;
-	print_shape(want, sizeof want, t->n_dims, t->dims);
-	print_shape(have, sizeof have, k->n_dims, k->dims);
-	report_as(at, t->name, "shape", want, have);
+	report_as(at, t->name, "shape", ws_dims_text(want, sizeof want, t->n_dims, t->dims),
+	          ws_dims_text(have, sizeof have, k->n_dims, k->dims));
 	return false;
 }
 

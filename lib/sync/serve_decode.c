@@ -6,6 +6,7 @@
  * exception in the scheduler (any other code, answered as success=false). Unknown fields are ignored.
  * Everything here works on memory alone. */
 #include "serve_decode.h"
+#include "dims.h"
 #include "serve_core.h"
 #include "serve_fields.h"
 #include "serve_lineage.h"
@@ -296,15 +297,6 @@ int ws_serve_check_views(const struct ws_serve_update *u, struct ws_err *err)
 	return 0;
 }
 
-static void print_shape(char *dst, size_t n, enum ws_dtype dtype, unsigned n_dims, const int64_t *dims)
-{
-	size_t at = (size_t)snprintf(dst, n, "%s [", ws_dtype_torch(dtype));
-	for (unsigned d = 0; d < n_dims && at < n; d++)
-		at += (size_t)snprintf(dst + at, n - at, d ? ", %" PRId64 : "%" PRId64, dims[d]);
-	if (at < n)
-		snprintf(dst + at, n - at, "]");
-}
-
 static int check_same(const struct ws_serve_weight *have, const struct ws_serve_slot *slot,
                       struct ws_err *err)
 {
@@ -312,10 +304,10 @@ static int check_same(const struct ws_serve_weight *have, const struct ws_serve_
 	    memcmp(have->dims, slot->dims, slot->n_dims * sizeof slot->dims[0]) == 0)
 		return 0;
 	char old[160], new[160];
-	print_shape(old, sizeof old, have->dtype, have->n_dims, have->dims);
-	print_shape(new, sizeof new, slot->dtype, slot->n_dims, slot->dims);
-	return ws_err_set(err, WS_EINPUT, "shape mismatch for '%.200s': the parameter is %s, the loaded "
-	                  "weight is %s", slot->name, old, new);
+	return ws_err_set(err, WS_EINPUT, "shape mismatch for '%.200s': the parameter is %s %s, the loaded "
+	                  "weight is %s %s", slot->name,
+	                  ws_dtype_torch(have->dtype), ws_dims_text(old, sizeof old, have->n_dims, have->dims),
+	                  ws_dtype_torch(slot->dtype), ws_dims_text(new, sizeof new, slot->n_dims, slot->dims));
 }
 
 int ws_serve_check_load(const struct ws_serve *s, const struct ws_serve_update *u, struct ws_err *err)

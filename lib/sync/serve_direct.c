@@ -1,22 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_direct.c - load_format "direct": tensors are copied into the parameters of exactly these names,
  * without the model's loader. The shape is that of the rank's own share, and all ranks get the same. */
+#include "dims.h"
 #include "serve_convert.h"
 #include "serve_intake.h"
 #include "serve_model.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-
-static void print_shape(char *dst, size_t n, unsigned n_dims, const int64_t *dims)
-{
-	size_t at = (size_t)snprintf(dst, n, "[");
-	for (unsigned d = 0; d < n_dims && at < n; d++)
-		at += (size_t)snprintf(dst + at, n - at, d ? ", %" PRId64 : "%" PRId64, dims[d]);
-	if (at < n)
-		snprintf(dst + at, n - at, "]");
-}
 
 static int check_shape(const struct ws_serve_model *m, const struct ws_param *p, unsigned rank,
                        const struct ws_serve_slot *slot, struct ws_err *err)
@@ -26,10 +17,9 @@ static int check_shape(const struct ws_serve_model *m, const struct ws_param *p,
 	ws_layout_dims(m->layout, p, rank, dims);
 	if (p->n_dims == slot->n_dims && memcmp(dims, slot->dims, p->n_dims * sizeof dims[0]) == 0)
 		return 0;
-	print_shape(ours, sizeof ours, p->n_dims, dims);
-	print_shape(theirs, sizeof theirs, slot->n_dims, slot->dims);
-	return ws_err_set(err, WS_EINPUT, "Attempted to load weight (torch.Size(%s)) into parameter "
-	                  "(torch.Size(%s))", theirs, ours);
+	return ws_err_set(err, WS_EINPUT, "Attempted to load weight (torch.Size(%s)) into parameter (torch.Size(%s))",
+	                  ws_dims_text(theirs, sizeof theirs, slot->n_dims, slot->dims),
+	                  ws_dims_text(ours, sizeof ours, p->n_dims, dims));
 }
 
 static void mark_loaded(struct ws_serve_model *m, const struct ws_param *p, size_t param)

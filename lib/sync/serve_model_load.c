@@ -7,6 +7,7 @@
  * those before it are loaded. That is so here, too. */
 #include "serve_model.h"
 
+#include "dims.h"
 #include "serve_convert.h"
 
 #include <inttypes.h>
@@ -30,15 +31,6 @@ static int refuse(struct ws_serve_load *l, const char *fmt, ...)
 	return ws_err_set(&l->why, WS_EINPUT, "%s", text);
 }
 
-static void print_shape(char *dst, size_t n, unsigned n_dims, const int64_t *dims)
-{
-	size_t at = (size_t)snprintf(dst, n, "[");
-	for (unsigned d = 0; d < n_dims && at < n; d++)
-		at += (size_t)snprintf(dst + at, n - at, d ? ", %" PRId64 : "%" PRId64, dims[d]);
-	if (at < n)
-		snprintf(dst + at, n - at, "]");
-}
-
 /* The full shape under that name: a part's, or that of all parts one after the other. */
 static void shape_of(const struct ws_serve_model *m, const struct ws_serve_verdict *v,
                      unsigned *n_dims, int64_t *dims)
@@ -50,19 +42,11 @@ static void shape_of(const struct ws_serve_model *m, const struct ws_serve_verdi
 		dims[0] += ws_layout_part(m->layout, v->first + i)->dims[0];
 }
 
-static int64_t count(unsigned n_dims, const int64_t *dims)
-{
-	int64_t n = 1;
-	for (unsigned d = 0; d < n_dims; d++)
-		n *= dims[d];
-	return n;
-}
-
 /* One element is a scalar in any shape. */
 static bool same_shape(unsigned n, const int64_t *dims, const struct ws_serve_slot *slot)
 {
-	if (count(n, dims) == 1)
-		return count(slot->n_dims, slot->dims) == 1;
+	if (ws_dims_product(n, dims) == 1)
+		return ws_dims_product(slot->n_dims, slot->dims) == 1;
 	return n == slot->n_dims && memcmp(dims, slot->dims, n * sizeof *dims) == 0;
 }
 
@@ -76,10 +60,9 @@ static int check_rigid(struct ws_serve_load *l, const struct ws_serve_slot *slot
 	const unsigned n_dims = ws_serve_rigid_dims(l->model, param, v->scale, 0, dims);
 	if (same_shape(n_dims, dims, slot))
 		return 0;
-	print_shape(ours, sizeof ours, n_dims, dims);
-	print_shape(theirs, sizeof theirs, slot->n_dims, slot->dims);
-	return refuse(l, "Attempted to load weight (torch.Size(%s)) into parameter (torch.Size(%s))", theirs,
-	              ours);
+	return refuse(l, "Attempted to load weight (torch.Size(%s)) into parameter (torch.Size(%s))",
+	              ws_dims_text(theirs, sizeof theirs, slot->n_dims, slot->dims),
+	              ws_dims_text(ours, sizeof ours, n_dims, dims));
 }
 
 /* Can this tensor be copied into what is under its name? */
@@ -90,12 +73,10 @@ static int check_fit(struct ws_serve_load *l, const struct ws_serve_slot *slot,
 	unsigned n_dims = 0;
 	char ours[160], theirs[160];
 	shape_of(l->model, v, &n_dims, dims);
-	if (!same_shape(n_dims, dims, slot)) {
-		print_shape(ours, sizeof ours, n_dims, dims);
-		print_shape(theirs, sizeof theirs, slot->n_dims, slot->dims);
+	if (!same_shape(n_dims, dims, slot))
 		return refuse(l, "shape mismatch for '%.200s': the parameter is %s, the loaded weight is %s",
-		              slot->name, ours, theirs);
-	}
+		              slot->name, ws_dims_text(ours, sizeof ours, n_dims, dims),
+		              ws_dims_text(theirs, sizeof theirs, slot->n_dims, slot->dims));
 	if (!ws_serve_converts(to, slot->dtype))
 		return refuse(l, "'%.200s' is %s and cannot be copied into a parameter of %s", slot->name,
 		              slot->dtype_name, ws_dtype_torch(to));

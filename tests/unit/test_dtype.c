@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wsync/dtype.h"
 
+#include "dims.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -80,6 +82,19 @@ static void sizes_that_overflow_are_refused(void **state)
 	assert_false(ws_dtype_bytes(WS_DTYPE_COUNT, 1, many, &n));
 }
 
+static void dimensions_are_multiplied_and_told(void **state)
+{
+	static const int64_t dims[] = { 2, -1, INT64_MAX }, none[] = { INT64_MAX, 2, 0 };
+	char text[32], cut[5];
+	(void)state;
+	assert_int_equal(ws_dims_product(0, NULL), 1);
+	assert_int_equal(ws_dims_product(2, dims), -2);
+	assert_int_equal(ws_dims_product(3, none), -1);
+	assert_string_equal(ws_dims_text(text, sizeof text, 0, NULL), "[]");
+	assert_string_equal(ws_dims_text(text, sizeof text, 3, dims), "[2, -1, 9223372036854775807]");
+	assert_string_equal(ws_dims_text(cut, sizeof cut, 3, dims), "[2, ");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -88,6 +103,7 @@ int main(void)
 		cmocka_unit_test(torch_aliases_are_read_and_other_names_are_not),
 		cmocka_unit_test(sizes_are_those_of_dense_arrays),
 		cmocka_unit_test(sizes_that_overflow_are_refused),
+		cmocka_unit_test(dimensions_are_multiplied_and_told),
 	};
 	return cmocka_run_group_tests_name("dtype", tests, NULL, NULL);
 }
