@@ -27,19 +27,29 @@ static void move_slowly(const struct ws_gather_job *j, unsigned d, int64_t read,
 		move_slowly(j, d + 1, read + i * j->read[d], write + i * j->write[d]);
 }
 
-/* src and dst of the job are offsets in elements. */
+/* Up to the end of the last element that is read or written. */
+static size_t extent(const struct ws_gather_job *j, int64_t first, const int64_t *strides)
+{
+	for (unsigned d = 0; d < j->n_dims; d++)
+		first += (j->dims[d] - 1) * strides[d];
+	return (size_t)(first + 1) * j->size;
+}
+
+/* src and dst of the job are offsets in elements. Nothing lies behind either side's last element. */
 static void compare(struct ws_gather_job job)
 {
+	const size_t n_read = extent(&job, (int64_t)job.src, job.read);
+	const size_t n_written = extent(&job, (int64_t)job.dst, job.write);
 	for (size_t i = 0; i < SPACE; i++)
 		source[i] = (uint8_t)hard_next();
 	memset(want, 0x77, sizeof want);
 	move_slowly(&job, 0, (int64_t)job.src, (int64_t)job.dst);
 	memset(got, 0x77, sizeof got);
-	const ws_devptr dst = on_gpu_put(&gpu, got, SPACE);
-	job.src = on_gpu_put(&gpu, source, SPACE) + job.src * job.size;
+	const ws_devptr dst = on_gpu_put(&gpu, got, n_written);
+	job.src = on_gpu_put(&gpu, source, n_read) + job.src * job.size;
 	job.dst = dst + job.dst * job.size;
 	ON_GPU(ws_compute_gather(gpu.compute, &job, gpu.stream, &err));
-	on_gpu_get(&gpu, got, dst, SPACE);
+	on_gpu_get(&gpu, got, dst, n_written);
 	assert_memory_equal(got, want, SPACE);
 	on_gpu_release(&gpu);
 }
@@ -113,8 +123,10 @@ static void spans_of_all_lengths_into_a_bucket(void **state)
 	for (int i = 0; i < N; i++) {
 		static const uint64_t lengths[] = { 0, 1, 2, 16, 100, 4096, WS_FLATTEN_CHUNK, WS_FLATTEN_CHUNK + 1 };
 		const uint64_t n = i == 7 ? 70001 : lengths[hard_next() % (i % 3 ? 6 : 8)];
-		const uint64_t from = i % 2 ? hard_next() % 1000 : hard_next() % 100 * 16;
-		at += i % 2 ? hard_next() % 5 : (16 - at % 16) % 16;
+		/* aligned to 16, or to less, or to nothing */
+		const uint64_t to = i % 2 == 0 ? 16 : 1u << i % 8 / 2;
+		const uint64_t from = hard_next() % 100 * to;
+		at += (to - at % to) % to + hard_next() % 5 * (to == 1);
 		if (at + n > SPACE || from + n > SPACE) {
 			spans[i] = (struct ws_flatten_span){ src, dst, 0, 0 };
 			continue;

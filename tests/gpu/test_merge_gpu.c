@@ -142,7 +142,8 @@ static void ragged_shapes_and_rows_apart(void **state)
 	(void)state;
 	static const int64_t shapes[][4] = { { 1, 1, 1, 1 },         { 1, 128, 128, 128 },  { 64, 128, 128, 128 },
 		                             { 65, 129, 129, 129 },  { 3, 7, 8, 16 },       { 130, 264, 272, 264 },
-		                             { 257, 385, 392, 400 }, { 257, 385, 385, 385 } };
+		                             { 130, 264, 272, 268 },
+		                             { 130, 264, 266, 264 }, { 257, 385, 392, 400 }, { 257, 385, 385, 385 } };
 	for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
 		for (int k = 0; k < 4; k++)
 			compare((struct problem){ .rows = shapes[i][0], .cols = shapes[i][1], .rank = 16,
