@@ -46,7 +46,7 @@ const struct ptx_op *ptx_op_find(const char *name, size_t n_operands);
 typedef uint64_t ptx_fold(uint64_t x, uint64_t y);
 ptx_fold *ptx_fold_find(const char *name, const char *type);
 
-/* ---- ptx_parse.c ---- */
+/* ---- ptx_parse.c, ptx_decode.c ---- */
 
 enum ptx_kind { PTX_OP, PTX_LOAD, PTX_STORE, PTX_ATOM, PTX_BRANCH, PTX_EXIT, PTX_BARRIER, PTX_REDUX };
 enum ptx_space { PTX_PARAM, PTX_SHARED, PTX_GLOBAL };
