@@ -80,6 +80,7 @@ static const struct opt opts[] = {
 	OPT_SIZE(0, "min-size", &cfg.least_size, "of a bucket (1MiB, or --max-size where that is less)"),
 	OPT_SIZE(0, "max-size", &cfg.greatest_size, "of a bucket (256MiB)"),
 	OPT_UINT(0, "count", "N", 1, 4096, &cfg.count, "broadcasts in a row, of whose time a sample is one's share (1; nccl: 8)"),
+	OPT_SIZE(0, "total", &cfg.total, "as many in a row as make so many bytes, instead of --count"),
 	OPT_UINT(0, "factor", "N", 2, 1024, &cfg.factor, "from one size to the next (4)"),
 	OPT_GROUP_FOR("Data plane", "transport push sweep"),
 	OPT_PUSHING_BACKEND(&cfg.pushing),
@@ -137,6 +138,8 @@ static int check_usage(const struct opt_args *args)
 		return opt_usage(&program, "--join: the other side says what is measured");
 	if (cfg.receivers && cfg.replicas)
 		return opt_usage(&program, "either --receivers or --endpoints, not both");
+	if (cfg.count && cfg.total)
+		return opt_usage(&program, "either --count or --total, not both");
 	if (cfg.host && !cfg.join)
 		return opt_usage(&program, "--host: with --join only");
 	return OPT_GO;

@@ -95,7 +95,7 @@ _wsync_options() {
 		--endpoint=URL -e=URL --pool=ANY --registry=FILE --api-key-file=FILE --ca-file=FILE
 		--local=1|2|4|8 --keep=none|hash|memory --connect-timeout=ANY --tp=1|2|4|8
 		--timeout=ANY -t=ANY --receivers=1|2|4|8 --remote=1|2|4|8 --listen=ANY --join=ANY
-		--host=ANY --min-size=ANY --max-size=ANY --factor=2|4|8 --count=1|8|20
+		--host=ANY --min-size=ANY --max-size=ANY --factor=2|4|8 --count=1|8|20 --total=256MiB|1GiB|4GiB
 		--backend=auto|gloo|nccl|tensor|disk|ipc --gpu=0|1|2|3|4|5|6|7 --ipc-device=uuid|0|1|2|3 --nccl-lib=FILE --nccl-from=FILE --transform-on=auto|cpu|gpu
 		--lineage=auto|sglang-0.4|sglang-0.5|sglang-2026|xorl-legacy|xorl|session|slime
 		--protocol=auto|update|session|two-phase|receive|ep-scatter

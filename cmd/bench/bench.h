@@ -21,7 +21,7 @@ struct bench_config {
 	int64_t most_ns;                       /* for one measurement; WS_FOREVER: as long as it takes */
 	bool check, csv, cold, keep_group, alone;
 	uint64_t size, most;                   /* kernels; load */
-	uint64_t least_size, greatest_size, factor, receivers, remote, count; /* transport */
+	uint64_t least_size, greatest_size, factor, receivers, remote, count, total; /* transport */
 	uint64_t local, tp;                    /* endpoints of our own */
 	unsigned keep, verify;
 	unsigned on, to;                       /* kernels: a CPU, or a GPU; load: this process, or a GPU */
@@ -76,6 +76,7 @@ double report_rate(uint64_t bytes, int64_t ns); /* in bytes per second; 0: no ti
 void table_define(struct report *r);
 void table_row(struct report *r, const struct report_row *k);
 bool report_noisy(const struct report_row *k);
+void report_label(const struct report_row *k, char *label, size_t n);
 
 /* ---- machine.c ---- */
 void report_machine(struct report *r);

@@ -116,9 +116,18 @@ static bool has_rates(const struct report *r)
 	return all;
 }
 
+/* Times, in the unit of the longest. */
+static bool has_seconds(const struct report *r)
+{
+	int64_t longest = 0;
+	for (size_t i = 0; i < r->n; i++)
+		longest = r->rows[i].sum.median > longest ? r->rows[i].sum.median : longest;
+	return longest >= 2 * WS_NS_PER_S;
+}
+
 static void put_bar(FILE *f, const struct report *r, const struct report_row *k, bool rates)
 {
-	const double ms = (double)WS_NS_PER_MS;
+	const double unit = (double)(has_seconds(r) ? WS_NS_PER_S : WS_NS_PER_MS);
 	bool detail = false; /* is not the same everywhere */
 	for (size_t i = 1; i < r->n; i++)
 		detail = detail || strcmp(r->rows[i].detail, r->rows[0].detail) != 0;
@@ -132,16 +141,16 @@ static void put_bar(FILE *f, const struct report *r, const struct report_row *k,
 	if (rates)
 		put_rates(f, k);
 	else
-		fprintf(f, " %.6f %.6f %.6f 0\n", (double)k->sum.median / ms, (double)k->sum.min / ms,
-		        (double)k->sum.max / ms);
+		fprintf(f, " %.6f %.6f %.6f 0\n", (double)k->sum.median / unit, (double)k->sum.min / unit,
+		        (double)k->sum.max / unit);
 }
 
 static void put_bars(FILE *f, const struct report *r)
 {
 	const bool rates = has_rates(r);
 	fprintf(f, "set ylabel '%s'\nset style data histogram\nset style histogram errorbars gap 1 linewidth 1\n"
-	        "set style fill solid 0.7\nset yrange [0:]\nset grid y\nset bmargin 9\nset rmargin 8\n"
-	        "set xtics rotate by -30\nset key above\n$rows << EOD\n", rates ? "GB/s" : "ms");
+	        "set style fill solid 0.7\nset yrange [0:]\nset grid y\nset bmargin 10\nset rmargin 18\n"
+	        "set xtics rotate by -30\nset key above\n$rows << EOD\n", rates ? "GB/s" : has_seconds(r) ? "s" : "ms");
 	for (size_t i = 0; i < r->n; i++)
 		put_bar(f, r, &r->rows[i], rates);
 	fprintf(f, "EOD\nplot $rows using 2:3:4:xtic(1) %s", rates ? "title 'measured'" : "notitle");

@@ -189,9 +189,24 @@ static void say_noise(struct report *r)
 		worst = !worst || k->sum.spread > worst->sum.spread ? k : worst;
 	}
 	(void)getloadavg(&load, 1);
-	if (worst && !r->cfg->csv)
-		ui_say(r->ui, "~ noisy: %zu of %zu rows, the most of all %s (%.0f %%); load %.1f at first, %.1f now\n", n, r->n,
-		       worst->name, 100 * worst->sum.spread, r->load, load);
+	if (!worst || r->cfg->csv)
+		return;
+	char size[32] = "", label[128];
+	report_label(worst, label, sizeof label);
+	if (worst->bytes)
+		ws_format_size(size, sizeof size, worst->bytes);
+	ui_say(r->ui, "~ noisy: %zu of %zu rows, most of all %s%s%s (%.0f %%); load %.1f at first, %.1f now\n", n, r->n,
+	       label, *size ? ", " : "", size, 100 * worst->sum.spread, r->load, load);
+}
+
+/* That nothing was found is worth a line where it was looked for. */
+static void say_checked(struct report *r)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < r->n; i++)
+		n += r->rows[i].errors >= 0;
+	if (n && !r->errors && !r->cfg->csv)
+		ui_say(r->ui, "checked: %zu of %zu rows, no byte is wrong\n", n, r->n);
 }
 
 static int end_rows(struct report *r, struct ws_err *err)
@@ -212,6 +227,7 @@ int report_end(struct report *r, struct ws_err *err)
 		return 0;
 	say_roofline(r);
 	say_noise(r);
+	say_checked(r);
 	return end_rows(r, err);
 }
 

@@ -201,9 +201,10 @@ int bench_transport(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	static const char *const definitions[] = {
 		"transport: a broadcast of one bucket over gloo to receivers that throw it away, from its first byte",
-		"until every receiver has told that it has the last one. GB/s is the bucket's bytes / median (what each",
-		"receiver sees; nccl-tests: algbw), however many receivers. ratio is the rate over that of one TCP connection on the",
-		"loopback interface with the same bytes by sendfile, timed beside it, where all receivers are here.", NULL
+		"until every receiver has told that it has the last one; of several in a row (x N) the time of all / N.",
+		"GB/s is the bucket's bytes / median (what each receiver sees; nccl-tests: algbw), however many receivers.",
+		"ratio is the rate over that of one TCP connection on the loopback interface with the same bytes by",
+		"sendfile, timed beside it, where all receivers are here.", NULL
 	};
 	static const char *const over_nccl[] = {
 		"transport --backend nccl: broadcasts of one bucket, --count of them in a row, by the data plane that",
@@ -227,7 +228,7 @@ int bench_transport(void *ctx, const struct opt_args *args, struct ws_err *err)
 		                        .backend = cfg->pushing.backend, .start = receivers_start,
 		                        .failed = receivers_failed, .ctx = job,
 		                        .count = cfg->count ? (unsigned)cfg->count : nccl ? NCCL_COUNT : 1,
-		                        .timeout_ns = cfg->timeout_ns };
+		                        .total = cfg->total, .timeout_ns = cfg->timeout_ns };
 	if (t.remote && !cfg->receivers)
 		t.receivers = 0;
 	else if (!t.receivers)

@@ -53,7 +53,7 @@ static void head(struct report *r, const struct report_row *k)
 }
 
 /* "fp8 128x128 xorl (gpu x 4)" */
-static void name_row(char *label, size_t n, const struct report_row *k)
+void report_label(const struct report_row *k, char *label, size_t n)
 {
 	char times[16] = "";
 	if (k->count > 1)
@@ -74,7 +74,7 @@ void table_row(struct report *r, const struct report_row *k)
 {
 	char label[128], size[32] = "", min[32], median[32], top[32], speed[32] = "";
 	head(r, k);
-	name_row(label, sizeof label, k);
+	report_label(k, label, sizeof label);
 	ws_format_duration(min, sizeof min, k->sum.min);
 	ws_format_duration(median, sizeof median, k->sum.median);
 	ws_format_duration(top, sizeof top, has_p99(r) ? k->sum.p99 : k->sum.max);

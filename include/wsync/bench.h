@@ -151,6 +151,7 @@ struct ws_bench_transport {
 	const uint64_t *sizes;     /* bytes of a bucket, each a row of its own */
 	size_t n_sizes;
 	unsigned count;            /* broadcasts in a row, of whose time a sample is one's share; 0: 1 */
+	uint64_t total;            /* as many in a row as make so many bytes, whatever count says; 0: count */
 	int64_t timeout_ns;        /* for each row of broadcasts, and to form the group */
 };
 /* From the first byte until every receiver has told that it holds the last one. check: their hashes.

@@ -16,7 +16,8 @@ static const int64_t LEAVE_NS = 2 * WS_NS_PER_S;
 struct config {
 	bool nccl;
 	unsigned world, rounds; /* of each size */
-	unsigned count;         /* broadcasts of a round */
+	unsigned count;         /* broadcasts of a round, */
+	uint64_t total;         /* or 0: bytes of one */
 	bool check;
 	uint64_t sizes[64];
 	size_t n_sizes;
@@ -35,13 +36,13 @@ struct joined {
 /* Somebody else's store may hold anything under this name. */
 static int parse_config(const char *text, struct config *c, struct ws_err *err)
 {
-	enum { WORLD, ROUNDS, COUNT, CHECK, HEAD };
+	enum { WORLD, ROUNDS, COUNT, TOTAL, CHECK, HEAD };
 	unsigned long long head[HEAD];
 	char *end;
 	const unsigned long long version = strtoull(text, &end, 10);
 	if (end == text)
 		return ws_err_set(err, WS_EDATA, "what is measured there is not said as we say it");
-	if (version != 2)
+	if (version != 3)
 		return ws_err_set(err, WS_EDATA, "the other side measures in another way (version %llu)", version);
 	*c = (struct config){ .nccl = strncmp(end, " nccl ", 6) == 0 };
 	if (!c->nccl && strncmp(end, " gloo ", 6) != 0)
@@ -58,12 +59,13 @@ static int parse_config(const char *text, struct config *c, struct ws_err *err)
 	c->world = (unsigned)head[WORLD];
 	c->rounds = (unsigned)head[ROUNDS];
 	c->count = (unsigned)head[COUNT];
+	c->total = head[TOTAL];
 	c->check = head[CHECK];
 	for (; c->n_sizes < sizeof c->sizes / sizeof *c->sizes; text = end) {
 		const unsigned long long size = strtoull(text, &end, 10);
 		if (end == text)
 			break;
-		if (size < 1 || size > BENCH_SIZE_MAX)
+		if (size < 1 || size > BENCH_SIZE_MAX || bench_count_of(size, 1, c->total) > BENCH_COUNT_MAX)
 			return ws_err_set(err, WS_EDATA, "what is measured there makes no sense");
 		c->sizes[c->n_sizes++] = size;
 	}
@@ -165,10 +167,15 @@ static int say_done(struct joined *j, bool hashed, ws_deadline until, struct ws_
 
 enum round { PUSHED, BARE, HASHED };
 
+static unsigned count_of(const struct joined *j, uint64_t size, enum round what)
+{
+	return what == HASHED ? 1 : (unsigned)bench_count_of(size, j->config.count, j->config.total);
+}
+
 static int take_gloo(struct bench_receiver *r, struct joined *j, uint64_t size, enum round what,
                      ws_deadline until, struct ws_err *err)
 {
-	const unsigned count = what == HASHED ? 1 : j->config.count;
+	const unsigned count = count_of(j, size, what);
 	struct ws_gloo_sink *sinks = calloc(count, sizeof *sinks);
 	if (!sinks)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
@@ -204,7 +211,7 @@ static int take_nccl(struct joined *j, uint64_t size, enum round what, ws_deadli
 	if (what == HASHED && ws_gpu_fill(c->g.gpu, c->at, 0, size, c->g.stream, err))
 		return -1;
 	if (bench_comms_broadcast(c, what == BARE ? c->bare : c->pushed, size,
-	                          what == HASHED ? 1 : j->config.count, until, err))
+	                          count_of(j, size, what), until, err))
 		return -1;
 	return what == HASHED ? hash_memory(j, size, err) : 0;
 }

@@ -2,15 +2,15 @@
 /* transport.c - the sending side of a broadcast that carries nothing: rank 0, which hosts the store,
  * numbers whoever joins, and takes the time until the last of them has told that all of it came.
  *
- *   wsync-bench/config      "2 PLANE WORLD ROUNDS-OF-EACH COUNT CHECK SIZE SIZE ..." (decimal; PLANE is gloo
- *                           or nccl), by rank 0
+ *   wsync-bench/config      "3 PLANE WORLD ROUNDS-OF-EACH COUNT TOTAL CHECK SIZE SIZE ..." (decimal; PLANE is
+ *                           gloo or nccl), by rank 0
  *   wsync-bench/rank        ADD 1 by each receiver: its rank
  *   wsync-bench/done/K/R    by rank R after round K: its hash of a round that is checked, or nothing
  *   wsync-bench/gloo/...    the mesh's own
  *   wsync-bench/bare        nccl: the id of the communicator of the reference; that of the other one is where
  *                           torch looks for that of the group wsync-bench
  *
- * A round is COUNT broadcasts of one size. Of nccl the reference's rounds are rounds too: first the one, then
+ * A round is COUNT broadcasts of one size, or as many as make TOTAL bytes where that is not 0. Of nccl the reference's rounds are rounds too: first the one, then
  * the other, in the order of bench_is_turned. A round that is checked is one broadcast.
  *
  * The bytes come from a file in memory, as those of checkpoints come from the page cache, so that what is
@@ -141,9 +141,9 @@ static int broadcast(void *ctx, int64_t *ns, struct ws_err *err)
 	struct bench_root *r = ctx;
 	const ws_deadline until = ws_deadline_in(r->what->timeout_ns);
 	const int64_t since = ws_now_ns();
-	if (send_round(r, r->what->count, until, err) || wait_for_all(r, until, err))
+	if (send_round(r, r->count, until, err) || wait_for_all(r, until, err))
 		return -1;
-	*ns = (ws_now_ns() - since) / r->what->count;
+	*ns = (ws_now_ns() - since) / r->count;
 	return 0;
 }
 
@@ -152,11 +152,11 @@ static int plain(void *ctx, int64_t *ns, struct ws_err *err)
 	struct bench_root *r = ctx;
 	const ws_deadline until = ws_deadline_in(r->what->timeout_ns);
 	const int64_t since = ws_now_ns();
-	if (r->plane->plain(r, r->what->count, ns, until, err))
+	if (r->plane->plain(r, r->count, ns, until, err))
 		return -1;
 	if (r->plane->rounds && wait_for_all(r, until, err))
 		return -1;
-	*ns = (r->plane->rounds ? ws_now_ns() - since : *ns) / r->what->count;
+	*ns = (r->plane->rounds ? ws_now_ns() - since : *ns) / r->count;
 	return 0;
 }
 
@@ -184,8 +184,9 @@ static int check(void *ctx, int64_t *errors, struct ws_err *err)
 static int publish(struct bench_root *r, struct ws_err *err)
 {
 	char text[2048];
-	int n = snprintf(text, sizeof text, "2 %s %u %u %u %d", r->plane->name, r->world,
-	                 r->opts->warmups + r->opts->samples, r->what->count, r->opts->check);
+	int n = snprintf(text, sizeof text, "3 %s %u %u %u %llu %d", r->plane->name, r->world,
+	                 r->opts->warmups + r->opts->samples, r->what->count,
+	                 (unsigned long long)r->what->total, r->opts->check);
 	for (size_t i = 0; i < r->what->n_sizes; i++)
 		n += snprintf(text + n, sizeof text - (size_t)n, " %llu",
 		              (unsigned long long)r->what->sizes[i]);
@@ -256,6 +257,9 @@ static int check_request(const struct ws_bench_transport *t, struct ws_err *err)
 	for (size_t i = 0; i < t->n_sizes; i++)
 		if (t->sizes[i] < 1 || t->sizes[i] > BENCH_SIZE_MAX)
 			return ws_err_set(err, WS_EUSAGE, "a broadcast has 1 byte to 1 TiB");
+		else if (bench_count_of(t->sizes[i], 1, t->total) > BENCH_COUNT_MAX)
+			return ws_err_set(err, WS_EUSAGE, "that total is more than %d broadcasts of %llu bytes",
+			                  BENCH_COUNT_MAX, (unsigned long long)t->sizes[i]);
 	return 0;
 }
 
@@ -265,7 +269,7 @@ static int measure(struct bench_root *r, struct ws_err *err)
 	char detail[64];
 	snprintf(detail, sizeof detail, "%s, %u receiver%s", r->plane->name, r->world - 1, r->world == 2 ? "" : "s");
 	struct ws_bench_row row = { .stage = "transport", .name = "broadcast", .detail = detail, .bytes = r->size,
-		                    .count = r->what->count, .against_bytes = r->size,
+		                    .count = r->count, .against_bytes = r->size,
 		                    .against = has_plain ? r->plane->against : NULL };
 	const struct bench_timed it = { .run = broadcast, .check = check, .ctx = r };
 	const struct bench_timed other = { .run = plain, .ctx = r };
@@ -288,6 +292,7 @@ int ws_bench_transport(const struct ws_bench_opts *opts, const struct ws_bench_t
 	int rc = open_root(&r, err);
 	for (size_t i = 0; i < t->n_sizes && !rc; i++) {
 		r.size = t->sizes[i];
+		r.count = (unsigned)bench_count_of(r.size, what.count, what.total);
 		rc = measure(&r, err);
 	}
 	if (rc && err && err->code != WS_ECANCELLED)

@@ -22,6 +22,12 @@
 #define BENCH_SIZE_MAX (UINT64_C(1) << 40)
 enum { BENCH_COUNT_MAX = 4096 };
 
+/* Broadcasts in a row of that size; both ends know by this rule. */
+static inline uint64_t bench_count_of(uint64_t size, unsigned count, uint64_t total)
+{
+	return total ? total / size + (total % size != 0) : count;
+}
+
 /* ---- transport.c: rank 0 ---- */
 
 struct bench_root {
@@ -35,6 +41,7 @@ struct bench_root {
 	struct ws_store *store;
 	struct ws_buf answer;
 	uint64_t size;        /* of the round at hand */
+	unsigned count;       /* broadcasts of it in a row */
 	uint64_t round;       /* from 0, over all sizes */
 	struct bench_receiver *receivers;
 	unsigned n_started;

@@ -73,6 +73,17 @@ endpoints_of() { pgrep -P "$1" -x wsync-endpoint || true; }
 	keys
 	figures
 	[ "$(rows 'l["bytes"], l["errors"]')" = "[(1, 0), (1024, 0), (1048576, 0)]" ] || explain "sizes"
+	try wsync-bench transport --receivers 2 --min-size 256KiB --max-size 4MiB --total 3MiB --samples 2 --check --json
+	expect_status 0
+	figures
+	[ "$(rows 'l["bytes"], l["count"], l["errors"]')" = "[(262144, 12, 0), (1048576, 3, 0), (4194304, 1, 0)]" ] || explain "total"
+	try wsync-bench transport --max-size 1MiB --samples 1 --check
+	out_has "checked: 1 of 1 rows, no byte is wrong"
+	try wsync-bench transport --total 1GiB --min-size 1
+	expect_status 2
+	err_has "more than 4096 broadcasts of 1 bytes"
+	try wsync-bench transport --total 1GiB --count 2
+	expect_status 2
 	try wsync-bench transport --max-size 64KiB --samples 1 --json # less than the usual least
 	expect_status 0
 	[ "$(rows 'l["bytes"]')" = "[65536]" ] || explain "sizes"
