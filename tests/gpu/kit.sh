@@ -14,12 +14,13 @@ rm -rf "$kit"
 mkdir -p "$kit/build/lib" "$kit/cmd"
 
 for made in obj gen libwsync.a; do ln -s "$PWD/$build/$made" "$kit/build/$made"; done
+cp -p "$build"/chosen-* "$kit/build" # or all of that would be made anew
 cuda=()
 [ -e "$build/tests/gpu/fake_cuda.so" ] || cuda=(CUDA=0) # as that was built
 # shellcheck disable=SC2016  # for make and for the loader
 "${MAKE:-make}" --no-print-directory BUILD="$kit/build" "${cuda[@]}" programs gpu-programs \
     LDFLAGS="${LDFLAGS-} -s -Wl,--disable-new-dtags,-rpath,'\$\$ORIGIN/../lib:\$\$ORIGIN/../../lib'"
-find "$kit/build" -maxdepth 1 -type l -delete
+find "$kit/build" -maxdepth 1 ! -type d -delete
 find "$kit/build/tests/gpu" -name 'test_*' ! -name '*_gpu' -delete # of the doubles, which run everywhere
 
 of_libc='^(ld-linux.*|lib(c|m|dl|rt|pthread|resolv|util|anl|nsl|mvec|BrokenLocale))\.so'
