@@ -22,6 +22,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -257,8 +258,31 @@ def follow(program, lines, until, each):
     return False
 
 
+@contextlib.contextmanager
+def nccl_words(program, env):
+    """What NCCL warns of joins the output, but of those that see to it themselves (on_torch.py)."""
+    if os.path.basename(program.path).startswith("test_"):
+        yield env
+        return
+    folder = tempfile.mkdtemp(prefix="wsync-nccl-")
+    try:
+        yield dict({"NCCL_DEBUG": "WARN", "NCCL_DEBUG_FILE": os.path.join(folder, "%p")}, **env)
+        for name in sorted(os.listdir(folder)):
+            with open(os.path.join(folder, name), encoding="utf-8", errors="replace") as f:
+                lines = f.read().splitlines()
+            if any("WARN" in line for line in lines):
+                program.output += ["---- NCCL in process %s" % name] + lines[-20:]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def run(program, seconds, env, each):
     """each() is called with every result as it comes, and with None while none does."""
+    with nccl_words(program, env) as more:
+        return run_so(program, seconds, more, each)
+
+
+def run_so(program, seconds, env, each):
     argv = command(program.path)
     began = time.monotonic()
     try:
