@@ -1,8 +1,114 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* nccl.c - see nccl.h.
+ *
+ * What NCCL_DEBUG asks for goes to stdout, among the lines that programs read, unless NCCL_DEBUG_FILE names a file
+ * to be made anew. /dev/stderr is none to name: where that is a file, it would be cut to nothing and written over
+ * from its beginning. So NCCL is given a pipe by that name, out of which a thread writes to stderr. */
 #include "nccl.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <strings.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+static int words = -1; /* the pipe's end that is read; -1: there is none */
+static atomic_bool writing;
+
+/* ---- what it says ---- */
+
+static void write_all(const char *bytes, ssize_t n)
+{
+	struct pollfd p = { .fd = STDERR_FILENO, .events = POLLOUT };
+	while (n > 0) {
+		const ssize_t some = write(STDERR_FILENO, bytes, (size_t)n);
+		if (some < 0 && errno == EAGAIN)
+			poll(&p, 1, -1);
+		else if (some < 0 && errno != EINTR)
+			return; /* nobody reads it any longer */
+		bytes += some > 0 ? some : 0;
+		n -= some > 0 ? some : 0;
+	}
+}
+
+static void *pass_on(void *ctx)
+{
+	char bytes[4096];
+	(void)ctx;
+	for (;;) {
+		struct pollfd p = { .fd = words, .events = POLLIN };
+		if (poll(&p, 1, -1) < 0 && errno != EINTR)
+			return NULL;
+		writing = true;
+		write_all(bytes, read(words, bytes, sizeof bytes));
+		writing = false;
+	}
+}
+
+static bool start_passing(void)
+{
+	sigset_t all, before;
+	pthread_t thread;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	const bool started = pthread_create(&thread, NULL, pass_on, NULL) == 0;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (started)
+		pthread_detach(thread);
+	return started;
+}
+
+/* Our end for writing stays open, so that there always is one, and is inherited: NCCL in a process that we start
+ * finds it by the same name. */
+static void send_to_stderr(void)
+{
+	char name[32];
+	int ends[2];
+	if (words >= 0 || pipe(ends))
+		return;
+	words = ends[0];
+	fcntl(words, F_SETFD, FD_CLOEXEC);
+	snprintf(name, sizeof name, "/proc/self/fd/%d", ends[1]);
+	if (start_passing() && setenv("NCCL_DEBUG_FILE", name, 0) == 0)
+		return;
+	close(ends[0]);
+	close(ends[1]);
+	words = -1;
+}
+
+void nccl_finish(void)
+{
+	static const struct timespec moment = { .tv_nsec = 1000000 };
+	int left = 0;
+	for (int ms = 0; words >= 0 && ms < 1000; ms++) {
+		if (ioctl(words, FIONREAD, &left) || (left == 0 && !writing))
+			return;
+		nanosleep(&moment, NULL);
+	}
+}
+
+static void tame_debug(void)
+{
+	const char *level = getenv("NCCL_DEBUG");
+	if (!level || !*level)
+		return;
+	/* Its line goes to stdout whatever file is named; the next level has it too, and minds the file. */
+	if (strcasecmp(level, "VERSION") == 0)
+		setenv("NCCL_DEBUG", "WARN", 1);
+	if (!getenv("NCCL_DEBUG_FILE"))
+		send_to_stderr();
+}
+
+/* ---- what it is told ---- */
 
 const char *nccl_prepare(const char *file, const char *python)
 {
@@ -12,5 +118,6 @@ const char *nccl_prepare(const char *file, const char *python)
 	setenv("NCCL_NVLS_ENABLE", "0", 0);
 	/* It would overrule how our communicators are made, and no deadline holds in one that blocks. */
 	setenv("NCCL_COMM_BLOCKING", "0", 1);
+	tame_debug();
 	return file || python || !usual || !usual[0] ? file : usual;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "run.h"
 
+#include "nccl.h"
 #include "relay.h"
 #include "ui.h"
 
@@ -139,6 +140,7 @@ int run_exit(int status)
 {
 	if (check_stdout() && status == 0)
 		status = WS_ESYSTEM;
+	nccl_finish();
 	relay_finish();
 	if (received) {
 		signal(received, SIG_DFL);

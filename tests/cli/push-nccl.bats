@@ -159,6 +159,30 @@ EOS
 	[ "$(cat seen)" = $'NCCL_COMM_BLOCKING=0\nNCCL_CUMEM_ENABLE=1\nNCCL_NVLS_ENABLE=0' ] || explain "seen: $(cat seen)"
 }
 
+@test "what NCCL_DEBUG asks for is no line of ours, and no file is cut short by it" {
+	with_doubles
+	server
+	export NCCL_DEBUG
+	for NCCL_DEBUG in VERSION WARN INFO info; do
+		push --json
+		expect_status 0
+		[ "$(json 'lines[0]["type"], lines[-1]["ok"]')" = "('start', True)" ] || explain "another stream"
+		out_lacks 'NCCL version'
+		err_has 'NCCL version 22809 of the double'
+		err_has 'NCCL INFO the double speaks'
+	done
+	# Where stderr is a file, it is added to. What the user names stays named.
+	echo before >log
+	wsync-push small.safetensors -e "$url" --backend nccl --verify none -v >said 2>>log
+	head -n 1 log | grep -qx before
+	grep -q 'NCCL INFO the double speaks' log
+	grep -q 'POST' log
+	NCCL_DEBUG_FILE=$scratch/nccl.log push --json
+	err_lacks 'the double'
+	out_lacks 'the double'
+	grep -q 'NCCL INFO the double speaks' nccl.log
+}
+
 @test "a refusal of the first bucket leaves the endpoint untouched" {
 	with_doubles
 	start server /usr/bin/python3 "$repo/tests/cli/canned.py" \
