@@ -42,6 +42,15 @@ static bool is_partly_there(const struct ws_hang *h, size_t i)
 	return n && n < h->endpoints[i].n_ranks;
 }
 
+/* It has not answered, and is not known to have ranks that wait for anything else than the others. */
+static bool is_joining(const struct ws_hang *h, size_t i)
+{
+	for (size_t r = 0; r < h->n_ranks; r++)
+		if (h->ranks[r].endpoint == i && h->ranks[r].store == WS_HANG_JOINED)
+			return false;
+	return hang_is_awaited(h, i) && h->endpoints[i].n_ranks && hang_present(h, i) + h->loose >= h->endpoints[i].n_ranks;
+}
+
 static bool is_fed_by_others(const struct ws_hang *h, size_t i)
 {
 	size_t fed = 0, linked = 0;
@@ -138,6 +147,28 @@ static bool is_unpublished(const struct ws_hang *h)
 static bool id_is_unasked(const struct ws_hang *h)
 {
 	return hang_is_nccl(h) && one_stays_behind(h);
+}
+
+static bool somebody_asked(const struct ws_hang *h)
+{
+	for (size_t i = 0; i < h->n_ranks; i++)
+		if (h->ranks[i].store == WS_HANG_ASKED)
+			return true;
+	for (size_t i = 0; i < h->n_peers; i++)
+		if (h->peers[i].asked && h->peers[i].connected && !h->peers[i].foreign)
+			return true;
+	return false;
+}
+
+/* Before there is a communicator, who has agreed makes it with the first broadcast, and who asks for its id
+ * makes it now; there are both. */
+static bool is_mixed(const struct ws_hang *h)
+{
+	bool lazy = false;
+	for (size_t i = 0; i < h->n_endpoints; i++)
+		lazy = lazy || (h->endpoints[i].n_ranks && h->endpoints[i].request == WS_HANG_ANSWERED &&
+		                h->endpoints[i].status == 200);
+	return lazy && hang_is_nccl(h) && h->n_ranks && h->ranks[0].link != WS_HANG_LINKED && somebody_asked(h);
 }
 
 static bool nccl_not_linked(const struct ws_hang *h)
@@ -251,6 +282,11 @@ static const struct row {
 	  "all have joined the store, and not all have published a gloo address: that process was stopped in "
 	  "between, or makes its group with another backend",
 	  "see in the server's log what it does after joining; it must take backend gloo and open a port{longer}" },
+	{ WS_HANG_MIXED_JOINING, FORMING, is_mixed, is_joining, NULL,
+	  "the communicator is made before answering (eager) by {who}, and with the first broadcast (lazy) by "
+	  "others, who have answered: each kind waits for the other, and no group of both ever comes about",
+	  "push to either kind by itself (--endpoint, --pool), or have all servers make it alike: xorl's servers "
+	  "are eager, and so is torch with a device_id for the default group" },
 	{ WS_HANG_ID_NOT_ASKED, FORMING, id_is_unasked, NULL, NULL,
 	  "all have joined the store, and not all have asked for the NCCL id: a server whose default group is "
 	  "bound to its device splits that communicator instead, or the process was stopped in between",

@@ -21,6 +21,7 @@ const char *ws_hang_cause_name(enum ws_hang_cause cause)
 		[WS_HANG_STORE_UNREACHED] = "store-unreached", [WS_HANG_MISSING_RANKS] = "missing-ranks",
 		[WS_HANG_MISSING_ENDPOINT] = "missing-endpoint", [WS_HANG_NOT_TAKEN_UP] = "not-taken-up",
 		[WS_HANG_NOT_PUBLISHED] = "not-published", [WS_HANG_ID_NOT_ASKED] = "id-not-asked",
+		[WS_HANG_MIXED_JOINING] = "mixed-joining",
 		[WS_HANG_DATA_PLANE] = "data-plane", [WS_HANG_AFTER_FORMING] = "after-forming",
 		[WS_HANG_SOURCE_SLOW] = "source-slow", [WS_HANG_LINK_BROKE] = "link-broke",
 		[WS_HANG_NOT_RECEIVING] = "not-receiving", [WS_HANG_STALLED] = "stalled",

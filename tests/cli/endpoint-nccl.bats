@@ -69,6 +69,18 @@ nobody_is_left() {
 	done
 }
 
+@test "eager and lazy ones in one group are told that they wait for each other" {
+	gpu_endpoint eager --nccl-init eager
+	local eager=$url
+	gpu_endpoint lazy --nccl-init lazy
+	push --json
+	expect_status 10
+	in_time
+	[ "$(json '[l["cause"] for l in lines if l["type"] == "hang"]')" = "['mixed-joining']" ] || explain "another cause"
+	json '[l["likely"] for l in lines if l["type"] == "hang"][0]' | grep -q "(eager) by $eager, and with"
+	nobody_is_left
+}
+
 @test "what is made on the GPU is what the CPU makes, for the hash" {
 	local how lora=$repo/tests/data/lora
 	gpu_endpoint one

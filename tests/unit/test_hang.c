@@ -224,6 +224,35 @@ static void one_joined_and_never_asked_for_the_nccl_id(void **state)
 	expect(s, WS_HANG_ID_NOT_ASKED, "bound to its device");
 }
 
+static void eager_ones_and_lazy_ones_wait_for_each_other(void **state)
+{
+	(void)state;
+	struct scene *s = scene(WS_HANG_FORMING, 3, 2);
+	strcpy(s->h.backend, "nccl");
+	come(s, 1, 2, WS_HANG_JOINED, WS_HANG_APART);
+	come(s, 3, 6, WS_HANG_ASKED, WS_HANG_APART);
+	s->endpoints[0].request = WS_HANG_ANSWERED;
+	s->endpoints[0].status = 200;
+	expect(s, WS_HANG_MIXED_JOINING, "(eager) by http://b:1, http://c:1, and");
+	/* Who is whose is not known where they share an address. */
+	s = scene(WS_HANG_FORMING, 2, 1);
+	strcpy(s->h.backend, "nccl");
+	s->h.joined = s->h.loose = 2;
+	s->h.n_peers = 2;
+	s->endpoints[1].request = WS_HANG_ANSWERED;
+	s->endpoints[1].status = 200;
+	for (size_t i = 0; i < 2; i++)
+		s->peers[i] = (struct ws_hang_peer){ .joined = true, .connected = true, .asked = i == 0 };
+	expect(s, WS_HANG_MIXED_JOINING, "http://a:1");
+	s->endpoints[1].status = 400; /* it has refused, and waits for nobody */
+	expect(s, WS_HANG_ID_NOT_ASKED, "bound to its device");
+	s->endpoints[1].status = 200;
+	s->peers[0].asked = false; /* the other one is late, and may be of either kind */
+	expect(s, WS_HANG_ID_NOT_ASKED, "bound to its device");
+	strcpy(s->h.backend, "gloo");
+	expect(s, WS_HANG_NOT_PUBLISHED, "published a gloo address");
+}
+
 static void all_met_and_did_not_connect(void **state)
 {
 	(void)state;
@@ -399,6 +428,7 @@ int main(void)
 		cmocka_unit_test(somebody_asks_for_another_group),
 		cmocka_unit_test(one_joined_and_published_nothing),
 		cmocka_unit_test(one_joined_and_never_asked_for_the_nccl_id),
+		cmocka_unit_test(eager_ones_and_lazy_ones_wait_for_each_other),
 		cmocka_unit_test(all_met_and_did_not_connect),
 		cmocka_unit_test(nccl_does_not_come_about),
 		cmocka_unit_test(the_group_stands_and_the_answer_is_missing),
