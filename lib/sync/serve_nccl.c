@@ -4,8 +4,11 @@
  * The id of the communicator is under a key of the store, where rank 0 has put it. Eager servers fetch it and
  * join while their group is made; lazy ones with the first broadcast, so that their group is made at once
  * and whoever sends must not wait for them before it has announced a bucket. Each tensor, or each flattened
- * bucket, is one broadcast into memory that was taken before; all are asked for and then awaited, as SGLang
- * does. What is NCCL's is aborted as soon as anything fails, because peers learn of it by nothing else. */
+ * bucket, is one broadcast into memory that was taken before; all are asked for and then awaited, and only what
+ * has all come is brought out and loaded: as SGLang does, so a sender is held up here when servers would hold it
+ * up. Loading while the rest still comes would be faster and another server's behaviour; who measures a sender
+ * alone has wsync-bench transport. What is NCCL's is aborted as soon as anything fails, because peers learn of
+ * it by nothing else. */
 #include "serve_gpu.h"
 
 #include "serve_lineage.h"

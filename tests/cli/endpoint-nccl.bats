@@ -75,7 +75,6 @@ nobody_is_left() {
 	gpu_endpoint lazy --nccl-init lazy
 	push --json
 	expect_status 10
-	in_time
 	[ "$(json '[l["cause"] for l in lines if l["type"] == "hang"]')" = "['mixed-joining']" ] || explain "another cause"
 	json '[l["likely"] for l in lines if l["type"] == "hang"][0]' | grep -q "(eager) by $eager, and with"
 	nobody_is_left
