@@ -71,7 +71,8 @@ MHD_LIBS   := $(shell $(PKG_CONFIG) --libs libmicrohttpd 2>/dev/null)
 
 # The dependency rule of the house, enforced by what each layer can find:
 # cmd -> include/wsync; lib/bench -> lib/sync -> check -> model -> names -> base, and lib/sync -> net, gpu -> base,
-# which know nothing of models.
+# which know nothing of models. lib/serve, the other end, sees what lib/sync sees and not lib/sync itself: each
+# reads the protocol of the servers for itself.
 INC_base  = -Ilib/base
 INC_names = -Ilib/base -Ilib/names
 INC_model = $(INC_names) -Ilib/model
@@ -80,9 +81,10 @@ INC_transform = $(INC_model) -Ilib/transform
 INC_net   = -Ilib/base -Ilib/net
 INC_gpu   = -Ilib/base -Ilib/gpu
 INC_sync  = $(INC_check) -Ilib/transform -Ilib/net -Ilib/gpu -Ilib/sync
+INC_serve = $(INC_check) -Ilib/transform -Ilib/net -Ilib/gpu -Ilib/serve
 INC_bench = $(INC_sync) -Ilib/bench
 INC_cmd   = -Icmd/common
-INC_tests = $(INC_bench) -Itests -Itests/unit
+INC_tests = $(INC_bench) -Ilib/serve -Itests -Itests/unit
 
 # ---- lists -----------------------------------------------------------------------------------
 LIB_SRCS := $(wildcard lib/*/*.c)
@@ -95,7 +97,7 @@ MAN_SRCS := $(wildcard man/*.scd)
 HEADERS := $(wildcard include/wsync/*.h)
 EVERYTHING := $(CMD_SRCS) $(MAN_SRCS)
 ifneq ($(HAVE_MHD),y)
-LIB_SRCS := $(filter-out lib/sync/serve%.c,$(LIB_SRCS))
+LIB_SRCS := $(filter-out lib/serve/%.c,$(LIB_SRCS))
 CMD_SRCS := $(filter-out cmd/wsync-endpoint.c cmd/wsync-gateway.c,$(CMD_SRCS))
 UNIT_SRCS := $(filter-out tests/unit/test_serve%.c,$(UNIT_SRCS))
 FUZZ_SRCS := $(filter-out tests/fuzz/fuzz_request.c tests/fuzz/fuzz_generate.c,$(FUZZ_SRCS))
@@ -157,6 +159,7 @@ $(BUILD)/obj/lib/transform/%.o: LAYER = $(INC_transform)
 $(BUILD)/obj/lib/net/%.o: LAYER = $(INC_net)
 $(BUILD)/obj/lib/gpu/%.o: LAYER = $(INC_gpu)
 $(BUILD)/obj/lib/sync/%.o: LAYER = $(INC_sync)
+$(BUILD)/obj/lib/serve/%.o: LAYER = $(INC_serve)
 $(BUILD)/obj/lib/bench/%.o: LAYER = $(INC_bench)
 $(BUILD)/obj/cmd/%.o: LAYER = $(INC_cmd)
 $(BUILD)/obj/tests/%.o: LAYER = $(INC_tests)

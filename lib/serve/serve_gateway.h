@@ -7,8 +7,8 @@
  *   serve_gateway_metrics.c    how pushes went
  *   serve_gateway_locks.c      locks with a lease
  *   serve_gateway_quant.c      a quantization_config as xorl takes it */
-#ifndef WS_SYNC_SERVE_GATEWAY_H
-#define WS_SYNC_SERVE_GATEWAY_H
+#ifndef WS_SERVE_GATEWAY_H
+#define WS_SERVE_GATEWAY_H
 
 #include "serve_fields.h"
 #include "serve_http.h"

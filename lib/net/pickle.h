@@ -16,8 +16,8 @@
  * Globals: torch._utils _rebuild_tensor_v2, torch.storage _load_from_bytes, torch ByteStorage, Size and
  * dtypes, collections OrderedDict, sglang.srt.weight_sync.tensor_bucket FlattenedTensorMetadata, and those of
  * tensors on a GPU, below. The reader knows no others, and makes nothing of these but the bucket. */
-#ifndef WS_SYNC_PICKLE_H
-#define WS_SYNC_PICKLE_H
+#ifndef WS_NET_PICKLE_H
+#define WS_NET_PICKLE_H
 
 #include "wsync/buf.h"
 #include "wsync/dtype.h"

@@ -2,8 +2,8 @@
 /* serve_http.h - an HTTP/1.1 server for programs that answer JSON: the embedded endpoint, the gateway.
  *
  * Each connection has a thread of its own, so that a request may take as long as it takes. */
-#ifndef WS_SYNC_SERVE_HTTP_H
-#define WS_SYNC_SERVE_HTTP_H
+#ifndef WS_SERVE_HTTP_H
+#define WS_SERVE_HTTP_H
 
 #include "wsync/buf.h"
 #include "wsync/err.h"
