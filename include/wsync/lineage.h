@@ -25,7 +25,7 @@ enum ws_lineage {
 	WS_LINEAGE_SGLANG_2026, /* upstream main of 2026 */
 	WS_LINEAGE_XORL_LEGACY, /* xorl's first fork: receive_weights, list_weights, ep_scatter */
 	WS_LINEAGE_XORL,        /* xorl's fork rebased on a 2026 upstream */
-	WS_LINEAGE_SESSION,     /* upstream's branch whose updates stand between begin and end */
+	WS_LINEAGE_SESSION,     /* upstream from 0.5.21 on: updates stand between begin and end */
 	WS_LINEAGE_SLIME,       /* an upstream release with slime's patch */
 	WS_N_LINEAGES
 };
@@ -46,8 +46,8 @@ struct ws_capabilities {
 	bool two_phase_whole; /* prepare's "buckets": all buckets between one pair (field) */
 	bool receive;         /* /receive_weights (route) */
 	bool ep_scatter;      /* /receive_weights_ep_scatter (route) */
-	bool session;         /* every update stands between /begin_weight_update and
-	                       * /end_weight_update, and is refused elsewhere (route) */
+	bool session;         /* every update but from disk stands between /begin_weight_update
+	                       * and /end_weight_update, and is refused elsewhere (route) */
 	bool post_process;    /* /post_process_weights around an update (route) */
 	bool from_disk;       /* /update_weights_from_disk (route) */
 	bool from_tensor;     /* /update_weights_from_tensor (route) */

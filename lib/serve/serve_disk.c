@@ -132,7 +132,7 @@ static void update(struct ws_serve_call *c, struct ws_serve_update *u, const cha
 	struct ws_serve *s = c->serve;
 	struct ws_source *source = NULL;
 	struct ws_err err = WS_ERR_INIT;
-	if (!ws_serve_may_update(c) || !ws_serve_has_weights(c))
+	if (!ws_serve_has_weights(c))
 		return;
 	if (!has_loader(u->load_format)) {
 		ws_serve_answer(c, false, "Failed to get model loader: load_format=%.100s.", u->load_format);

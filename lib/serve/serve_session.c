@@ -2,7 +2,8 @@
 /* serve_session.c - what stands around updates on some servers: sessions, and slime's post-processing.
  *
  * Both exist for weights that are packed after loading: the first call makes them loadable again, the
- * last one packs them anew. Nothing is packed here, but order and refusals are as there. */
+ * last one packs them anew. Nothing is packed here, but order and refusals are as there: texts of sessions
+ * are sglang 0.5.23's, whose updates from disk want none. */
 #include "serve_call.h"
 #include "serve_lineage.h"
 
@@ -27,7 +28,8 @@ bool ws_serve_may_update(struct ws_serve_call *c)
 	pthread_mutex_unlock(&s->lock);
 	if (open || !s->traits->needs_session)
 		return true;
-	ws_serve_answer(c, false, "%s requires an open begin_weight_update session", c->rq->path + 1);
+	ws_serve_answer(c, false, "%s must run between begin_weight_update() and end_weight_update()",
+	                c->rq->path + 1);
 	return false;
 }
 

@@ -2,7 +2,8 @@
 /* push_brackets.c - what some servers want to hear before and after a whole update.
  *
  *   POST /begin_weight_update {}, POST /end_weight_update {}: servers with sessions refuse an update
- *   outside of one; the first makes packed weights loadable again, the second packs them.
+ *   outside of one, but for one from disk; the first makes packed weights loadable again, the second
+ *   packs them.
  *   POST /post_process_weights {"restore_weights_before_load","post_process_quantization"}: slime's
  *   servers, to the same end, and only with compressed-tensors.
  *
@@ -100,8 +101,10 @@ static int say(struct ws_push *p, size_t b, enum push_side side, ws_deadline unt
 enum push_bracket push_bracket_of(const struct ws_push *p, size_t i)
 {
 	const struct ws_capabilities *can = push_can(p, i);
+	/* A load from disk makes packed weights loadable and packs them by itself: the end of a session
+	 * would pack what is packed (sglang 0.5.21 to 0.5.23, which ask for none there). */
 	if (can->session)
-		return PUSH_BRACKET_SESSION;
+		return p->protocol == &push_disk ? PUSH_BRACKET_NONE : PUSH_BRACKET_SESSION;
 	return can->post_process && strcmp(p->infos[i].quantization, "compressed-tensors") == 0 ?
 	       PUSH_BRACKET_PROCESS : PUSH_BRACKET_NONE;
 }

@@ -129,7 +129,7 @@ int push_from_tensor_empty(struct ws_push *p, ws_deadline until, struct ws_err *
 /* Older servers know buckets of one type only, whose places count elements. */
 bool push_from_tensor_takes(const struct ws_capabilities *can)
 {
-	return can->from_tensor && can->load_format && can->mixed_bucket && !can->session;
+	return can->from_tensor && can->load_format && can->mixed_bucket;
 }
 
 const char *push_from_tensor_refuses(const struct ws_transport *t, const char *dtype, bool flattened)

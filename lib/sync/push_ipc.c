@@ -154,15 +154,14 @@ static void settle(struct ws_push *p, ws_deadline until)
 		sleep_ns(GRACE_NS);
 }
 
+/* Before the end of a session, after which the empty bucket would be refused as any other. */
 static int end(struct ws_push *p, struct ws_err *err)
 {
-	if (push_brackets_end(p, err))
-		return -1;
 	const int64_t since = ws_now_ns();
 	settle(p, ws_deadline_in(SETTLE_NS));
 	p->ns[WS_PHASE_APPLY] += ws_now_ns() - since;
 	p->ns[WS_PHASE_TRANSFER] -= ws_now_ns() - since;
-	return 0;
+	return push_brackets_end(p, err);
 }
 
 static void undo(struct ws_push *p)

@@ -84,7 +84,7 @@ nowhere='{"names": ["a"], "dtypes": ["int8"], "shapes": [[1]], "group_name": "no
 	endpoint e --lineage session
 	ask POST /update_weights_from_distributed "$nowhere"
 	expect_http 400
-	out_has 'requires an open begin_weight_update session'
+	out_has 'must run between begin_weight_update() and end_weight_update()'
 	ask POST /begin_weight_update '{}'
 	expect_http 200
 	ask POST /end_weight_update '{}'

@@ -24,6 +24,27 @@ print("/update_weights_from_tensor" in paths, "/init_weights_update_group" in pa
 	expect_out "nothing to repair"
 }
 
+# What endpoint $url was asked about its weights: the paths, in order.
+asked() {
+	/usr/bin/python3 -c 'import json, sys, urllib.request
+j = json.load(urllib.request.urlopen(sys.argv[1] + "/wsync/journal", timeout=10))
+print(*[r["path"][1:] for r in j["requests"] if "weight" in r["path"] and r["method"] == "POST"])' "$url"
+}
+
+@test "servers with sessions get them in one, and load from disk without" {
+	likely_model qwen3
+	endpoint a --lineage session --model m --tp 2
+	try wsync-push m -e "$url" --backend tensor --weight-version 3
+	expect_status 0
+	local steps="begin_weight_update update_weights_from_tensor end_weight_update update_weight_version"
+	[ "$(asked)" = "$steps" ] || explain "$(asked)"
+	try wsync-push m -e "$url" --backend disk
+	expect_status 0
+	[ "$(asked)" = "$steps update_weights_from_disk" ] || explain "$(asked)"
+	try wsync-verify weights m -e "$url"
+	expect_status 0
+}
+
 @test "and again over stdin, with what is computed on its way" {
 	likely_model qwen3
 	endpoint a
@@ -35,7 +56,7 @@ print("/update_weights_from_tensor" in paths, "/init_weights_update_group" in pa
 
 @test "servers that cannot, and options that do not go together, are refused before the first byte" {
 	likely_model qwen3
-	for lineage in sglang-0.4 sglang-0.5 session; do
+	for lineage in sglang-0.4 sglang-0.5; do
 		endpoint "$lineage" --lineage "$lineage"
 		try wsync-push m -e "$url" --backend tensor
 		expect_status 5

@@ -262,8 +262,8 @@ class Endpoint:
         if self.args.refuse:
             return 400, {"success": False, "message": "refused as told"}
         if self.args.lineage == "session" and not self.in_session:
-            return 400, {"success": False, "message": "update_weights_from_distributed requires an "
-                                                      "open begin_weight_update session"}
+            return 400, {"success": False, "message": "update_weights_from_distributed must run between "
+                                                      "begin_weight_update() and end_weight_update()"}
         status, reply = self.ask("update_weights_from_distributed", body,
                                  "Succeeded to update parameter online.",
                                  "Failed to update parameter online: %s. The full weights of "

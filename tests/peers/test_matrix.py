@@ -32,7 +32,7 @@ TAKERS = {
     "two-phase whole": {"xorl-legacy", "xorl"},
     "receive": {"xorl-legacy"},
     "ep-scatter": {"xorl-legacy"},
-    "tensor": NEWER - {"session"},          # older ones know no bucket of several types
+    "tensor": NEWER,                        # older ones know no bucket of several types
     "disk": set(LINEAGES),
 }
 FLATTENS = NEWER                            # load_format of an update, with several types in a bucket

@@ -72,7 +72,8 @@ static void an_update_needs_a_session(void **state)
 	(void)state;
 	start((struct ws_serve_opts){ .lineage = WS_SERVE_SESSION });
 	assert_int_equal(ask("/update_weights_from_distributed", UPDATE), 400);
-	assert_said("update_weights_from_distributed requires an open begin_weight_update session");
+	assert_said("update_weights_from_distributed must run between begin_weight_update() and "
+	            "end_weight_update()");
 	assert_int_equal(ask("/begin_weight_update", "{\"selector\":\"some\"}"), 400);
 	assert_int_equal(ask("/begin_weight_update", "{}"), 200);
 	assert_said("{\"success\":true,\"message\":\"Success\"}");
