@@ -110,6 +110,7 @@ void ws_capability_set(struct ws_capabilities *can, size_t i, bool value);
 struct ws_lineage_signs {
 	struct ws_capabilities asked, seen;
 	bool pull_weights;    /* /pull_weights: slime's alone */
+	bool one_by_one;      /* an update takes one tensor, as before 0.4.9: not spoken here */
 	const char *version;  /* as /server_info says it, "" unknown */
 };
 

@@ -179,6 +179,7 @@ static void apply(enum ws_lineage lineage, const struct ws_lineage_signs *signs,
 	/* The field came before the bucket: until 0.5.5 another format is meant. */
 	if (lineage == WS_LINEAGE_SGLANG_05 && minor >= 0 && minor < 5)
 		can->load_format = false;
+	can->update &= !signs->one_by_one;
 	drop_orphans(can);
 }
 
@@ -194,13 +195,17 @@ static enum ws_lineage by_version(const char *version)
 	return WS_LINEAGE_UNKNOWN;
 }
 
-/* Upstream by year: what a later one has, the one before has not. */
+/* Upstream by year: what a later one has, the one before has not. It can pause since 0.4.9, and says its
+ * weights' version since 0.5.1. */
 static enum ws_lineage by_year(const struct ws_lineage_signs *signs)
 {
 	const struct ws_capabilities *asked = &signs->asked, *seen = &signs->seen;
 	const enum ws_lineage said = by_version(signs->version ? signs->version : "");
 	if (seen->checker || seen->pause_modes || seen->empty_cache)
 		return WS_LINEAGE_SGLANG_2026;
+	if (seen->pause && said == WS_LINEAGE_SGLANG_04 && asked->set_version && !seen->set_version &&
+	    !seen->destroy && !seen->from_ipc)
+		return said;
 	if (seen->pause || seen->set_version || seen->destroy || seen->from_ipc)
 		return asked->checker || said == WS_LINEAGE_UNKNOWN ? WS_LINEAGE_SGLANG_05 : said;
 	if (seen->update && asked->pause && asked->set_version)

@@ -180,6 +180,14 @@ static void find_checksums(const struct openapi *o, struct ws_lineage_signs *sig
 		signs->asked.checksums = signs->seen.checksums = true;
 }
 
+/* sglang 0.4.6 and its neighbours: {"name","dtype","shape"}, a request for every tensor. */
+static void find_one_by_one(const struct openapi *o, struct ws_lineage_signs *signs)
+{
+	static const char path[] = "/update_weights_from_distributed";
+	signs->one_by_one = find_field(o, path, "name") == WS_PRESENT &&
+	                    find_field(o, path, "names") == WS_ABSENT;
+}
+
 int ws_lineage_read_openapi(const struct ws_json *root, const char *own_route,
                             struct ws_lineage_signs *signs)
 {
@@ -202,5 +210,6 @@ int ws_lineage_read_openapi(const struct ws_json *root, const char *own_route,
 	}
 	find_flush_timeout(&o, signs);
 	find_checksums(&o, signs);
+	find_one_by_one(&o, signs);
 	return 0;
 }

@@ -41,6 +41,20 @@ static void every_field_has_a_name_of_its_own(void **state)
 	                               ws_capability_count()));
 }
 
+/* 0.4.9 and 0.4.10, which are not yet what came after them. */
+static void a_server_that_only_learned_to_pause_is_of_its_version(void **state)
+{
+	(void)state;
+	struct ws_capabilities can;
+	struct ws_lineage_signs s = { .version = "0.4.10.post2" };
+	s.asked.update = s.seen.update = s.asked.pause = s.seen.pause = true;
+	s.asked.checker = s.asked.set_version = s.asked.destroy = s.asked.from_ipc = true;
+	assert_int_equal(ws_lineage_detect(&s, &can), WS_LINEAGE_SGLANG_04);
+	assert_true(can.pause && can.update);
+	s.seen.destroy = true;
+	assert_int_equal(ws_lineage_detect(&s, &can), WS_LINEAGE_SGLANG_05);
+}
+
 /* What was not asked comes from the table; what was asked does not, whatever the version claims. */
 static void routes_decide(void **state)
 {
@@ -137,6 +151,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(names_and_numbers_agree),
 		cmocka_unit_test(every_field_has_a_name_of_its_own),
+		cmocka_unit_test(a_server_that_only_learned_to_pause_is_of_its_version),
 		cmocka_unit_test(routes_decide),
 		cmocka_unit_test(a_version_speaks_where_routes_are_silent),
 		cmocka_unit_test(an_unknown_server_has_what_it_shows),

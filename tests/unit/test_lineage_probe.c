@@ -152,6 +152,22 @@ static void what_is_no_list_of_this_server_is_not_believed(void **state)
 	"{\"$ref\": \"#/components/schemas/Wide\"}, {\"$ref\": \"#/components/schemas/Wide\"}]}, " \
 	"\"Empty\": {\"properties\": {}}}}}"
 
+static void an_update_of_one_tensor_is_none_that_is_spoken(void **state)
+{
+	(void)state;
+	struct ws_capabilities can;
+	struct ws_lineage_signs s;
+	assert_int_equal(read_text(UPDATE("{\"properties\": {\"name\": {}, \"dtype\": {}}}"), &s), 0);
+	s.version = "0.4.6.post5";
+	assert_true(s.one_by_one);
+	assert_int_equal(ws_lineage_detect(&s, &can), WS_LINEAGE_SGLANG_04);
+	assert_false(can.update);
+	assert_int_equal(read_text(UPDATE("{\"properties\": {\"names\": {}}}"), &s), 0);
+	assert_false(s.one_by_one);
+	ws_lineage_detect(&s, &can);
+	assert_true(can.update);
+}
+
 static void schemas_are_found_in_every_form_and_end(void **state)
 {
 	(void)state;
@@ -289,6 +305,7 @@ int main(void)
 		cmocka_unit_test(lists_of_routes_tell_lineages_apart),
 		cmocka_unit_test(a_lying_version_changes_nothing),
 		cmocka_unit_test(what_is_no_list_of_this_server_is_not_believed),
+		cmocka_unit_test(an_update_of_one_tensor_is_none_that_is_spoken),
 		cmocka_unit_test(schemas_are_found_in_every_form_and_end),
 		cmocka_unit_test_setup_teardown(a_server_without_a_list_is_asked_route_by_route, set_up,
 		                                tear_down),
