@@ -112,7 +112,7 @@ static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct 
 	if (push_legal(p, err) || push_check_plan(p, err) || push_check_fp8(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_VERIFY);
-	if (push_values_begin(p, err) || push_names(p, err) || push_lead_share(p, err))
+	if (push_verify_can(p, err) || push_values_begin(p, err) || push_names(p, err) || push_lead_share(p, err))
 		return -1;
 	if (p->opts.dry_run)
 		return 0;

@@ -92,6 +92,8 @@ static int refuse_mixture(const struct ws_push *p, struct ws_err *err)
 		           p->endpoints[0].url, first, p->endpoints[odd].url, other);
 	if (odd)
 		ws_err_hint(err, "push to servers of one kind at a time");
+	else if (push_can(p, 0)->from_disk) /* sglang before 0.4.9, for one */
+		ws_err_hint(err, "it loads from disk: use --backend disk");
 	return ws_err_where(err, NULL, p->endpoints[odd].url);
 }
 

@@ -278,6 +278,7 @@ int push_transfer(struct ws_push *p, struct ws_err *err);
 /* push_verify.c */
 int push_hash_begin(struct ws_push *p, struct ws_err *err); /* in the background */
 void push_hash_end(struct ws_push *p);                      /* drops what is not done */
+int push_verify_can(struct ws_push *p, struct ws_err *err);
 int push_verify(struct ws_push *p, struct ws_err *err);
 int push_set_version(struct ws_push *p, struct ws_err *err);
 

@@ -46,14 +46,42 @@ static int count_wrong(struct ws_push *p, const char *url, struct ws_checksums *
 	return 0;
 }
 
+static int refuse_kind(const char *url, const struct ws_checksums *c, const char *sent, struct ws_err *err)
+{
+	ws_err_set(err, WS_EREFUSED, "%s: its checksums are %s, which cannot be compared with XXH3-64 of what "
+	           "%s sent", url, c->algorithm[0] ? c->algorithm : "of an unnamed kind", sent);
+	return ws_err_where(err, NULL, url);
+}
+
+/* Servers of sglang hash in their own ways: told before anything is sent. wsync-endpoint, whose version
+ * says who it is, need not be asked. */
+int push_verify_can(struct ws_push *p, struct ws_err *err)
+{
+	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
+	int rc = 0;
+	for (size_t i = 0; p->opts.verify == WS_VERIFY_HASH && i < p->opts.n_endpoints && rc == 0; i++) {
+		const char *url = p->endpoints[i].url;
+		struct ws_checksums sums = { 0 };
+		struct ws_err said = WS_ERR_INIT;
+		if (strstr(p->infos[i].version, "+wsync."))
+			continue;
+		rc = ws_endpoint_checksums(p->http, &url, 1, until, p->opts.cancel, &sums, &said, err);
+		if (rc == 0 && !ws_checksums_are_ours(&sums)) {
+			rc = refuse_kind(url, &sums, "is", err);
+			ws_err_hint(err, "leave --verify hash out, and let wsync-verify weights look at samples "
+			                 "afterwards, or with --twice");
+		}
+		ws_checksums_free(&sums);
+	}
+	return rc;
+}
+
 static int judge(struct ws_push *p, size_t i, struct ws_checksums *c, struct ws_err *err)
 {
 	struct push_endpoint *e = &p->endpoints[i];
 	if (!ws_checksums_are_ours(c)) {
 		e->state = WS_PARTIAL;
-		ws_err_set(err, WS_EREFUSED, "%s: its checksums are %s, which cannot be compared with "
-		           "XXH3-64 of what was sent", e->url,
-		           c->algorithm[0] ? c->algorithm : "of an unnamed kind");
+		refuse_kind(e->url, c, "was", err);
 		return ws_err_hint(err, "the weights were sent; --verify hash needs an endpoint whose "
 		                        "/weights_checker says \"algorithm\": \"xxh3-64\"");
 	}
