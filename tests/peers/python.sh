@@ -4,7 +4,8 @@
 #
 # The machine's own python3-torch when it is that version (Debian 12 has 1.13, Debian 13 has 2.6).
 # Otherwise it lives in a root made by chroot.sh, entered in a mount namespace of its own: nothing
-# stays mounted, paths inside are the paths outside (the tree and $TMPDIR), the network is the host's.
+# stays mounted, paths inside are the paths outside (the tree, $TMPDIR and $WSYNC_SHOW), the network is
+# the host's.
 # Every step is an exec, so the caller's child IS the Python process, and it is killed when the caller
 # dies. Exits 77 where that torch is not to be had.
 set -euo pipefail
@@ -53,4 +54,4 @@ enter='
 	exec setpriv --pdeathsig KILL chroot "$root" \
 		/bin/sh -c "cd \"\$1\" && shift && exec python3 \"\$@\"" - "$PWD" "$@"
 '
-exec "${mine[@]}" sh -c "$enter" - "$root" "$(realpath "${TMPDIR:-/tmp}")" "$tree" -- "$@"
+exec "${mine[@]}" sh -c "$enter" - "$root" "$(realpath "${TMPDIR:-/tmp}")" "$tree" ${WSYNC_SHOW:+"$WSYNC_SHOW"} -- "$@"

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The programs against real SGLang servers, which run on this machine's CPU.
+
+Only when asked for, since the first time it fetches up to 2 GB from PyPI: WSYNC_TEST_SGLANG=1, or the
+versions to try ("0.5.23 0.4.10.post2"). Scheduler, model, HTTP server and everything that updates weights
+are SGLang's own; what stands for its CUDA kernels is sglang/sitecustomize.py. The model is a random llama
+of two layers without a tokenizer. What it holds is read back by /get_weights_by_name, and compared here.
+"""
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import lib
+
+VERSIONS = ["0.5.23", "0.4.10.post2"]
+HIDDEN, HEADS, KV_HEADS, INNER, WORDS, LAYERS = 64, 4, 2, 128, 256, 2
+CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": HIDDEN,
+          "num_hidden_layers": LAYERS, "vocab_size": WORDS, "intermediate_size": INNER, "head_dim": 16,
+          "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "rms_norm_eps": 1e-6,
+          "rope_theta": 10000.0, "max_position_embeddings": 512, "hidden_act": "silu",
+          "tie_word_embeddings": False, "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2}
+
+
+# ---- checkpoints
+
+def shapes():
+    width = HEADS * 16
+    yield "model.embed_tokens.weight", [WORDS, HIDDEN]
+    yield "model.norm.weight", [HIDDEN]
+    yield "lm_head.weight", [WORDS, HIDDEN]
+    for i in range(LAYERS):
+        at = "model.layers.%d." % i
+        for name, shape in (("self_attn.q_proj", [width, HIDDEN]), ("self_attn.k_proj", [KV_HEADS * 16, HIDDEN]),
+                            ("self_attn.v_proj", [KV_HEADS * 16, HIDDEN]), ("self_attn.o_proj", [HIDDEN, width]),
+                            ("mlp.gate_proj", [INNER, HIDDEN]), ("mlp.up_proj", [INNER, HIDDEN]),
+                            ("mlp.down_proj", [HIDDEN, INNER]), ("input_layernorm", [HIDDEN]),
+                            ("post_attention_layernorm", [HIDDEN])):
+            yield at + name + ".weight", shape
+
+
+def make(seed, spoiled=None):
+    """A directory with a checkpoint; of the tensor `spoiled` the second dimension is too small."""
+    path = lib.scratch("llama.%s%s" % (seed, ".spoiled" if spoiled else ""))
+    if os.path.isdir(path):
+        return path
+    os.mkdir(path)
+    with open(path + "/config.json", "w") as f:
+        json.dump(CONFIG, f)
+    numbers, header, data = random.Random(seed), {}, b""
+    for name, shape in shapes():
+        shape = [shape[0], shape[1] // 2] if name == spoiled else shape
+        n = shape[0] * (shape[1] if len(shape) > 1 else 1)
+        # The upper halves of float32 numbers about 0, or 1 for norms: bfloat16.
+        one = 1.0 if "norm" in name else 0.0
+        raw = b"".join(struct.pack("<f", numbers.gauss(one, 0.05))[2:] for _ in range(n))
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(header).encode()
+    with open(path + "/model.safetensors", "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + data)
+    return path
+
+
+def numbers_of(path):
+    """name -> its rows of numbers, straight from the file."""
+    with open(path + "/model.safetensors", "rb") as f:
+        size, = struct.unpack("<Q", f.read(8))
+        header, data = json.loads(f.read(size)), f.read()
+    for name, t in header.items():
+        raw = data[slice(*t["data_offsets"])]
+        flat = [struct.unpack("<f", b"\0\0" + raw[i:i + 2])[0] for i in range(0, len(raw), 2)]
+        width = t["shape"][-1]
+        yield name, flat if len(t["shape"]) == 1 else [flat[i:i + width] for i in range(0, len(flat), width)]
+
+
+# ---- a server
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def prepare(version):
+    made = subprocess.run([os.path.join(lib.HERE, "sglang.sh"), version], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, timeout=4000, check=False)
+    if made.returncode == 77:
+        raise lib.Skip(made.stderr.strip().split("\n")[-1])
+    assert made.returncode == 0, made.stderr
+    return made.stdout.strip().split(" ", 1)
+
+
+class Server:
+    def __init__(self, version):
+        torch, directory = prepare(version)
+        self.version, self.new = version, version.startswith("0.5.")
+        self.url = "http://127.0.0.1:%d" % free_port()
+        self.log = open(lib.scratch("sglang-%s.err" % version), "w+")
+        env = {"PYTHONPATH": os.path.join(lib.HERE, "sglang") + ":" + directory,
+               "WSYNC_SHOW": os.path.dirname(directory), "WSYNC_SHIM": "" if self.new else "vllm",
+               "SGLANG_USE_CPU_ENGINE": "1", "TORCHDYNAMO_DISABLE": "1", "HF_HUB_OFFLINE": "1"}
+        argv = [os.path.join(lib.HERE, "python.sh"), torch, "-m", "sglang.launch_server",
+                "--model-path", make(0), "--device", "cpu", "--host", "127.0.0.1",
+                "--port", self.url.rsplit(":", 1)[1], "--attention-backend", "torch_native",
+                "--sampling-backend", "pytorch", "--disable-cuda-graph", "--disable-overlap-schedule",
+                "--skip-tokenizer-init", "--max-total-tokens", "4096", "--max-running-requests", "8",
+                "--mem-fraction-static", "0.05"]
+        # A group of its own: what it starts ends with it.
+        self.child = lib.start(argv, env, stdout=self.log, stderr=self.log, start_new_session=True)
+
+    def await_ready(self, seconds):
+        def ready():
+            assert self.child.poll() is None, "sglang %s ended with %d" % (self.version, self.child.returncode)
+            self.log.flush()
+            with open(self.log.name, errors="replace") as f:
+                return "ready to roll" in f.read()
+        lib.await_true(ready, seconds, "sglang %s" % self.version)
+
+    def stop(self):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.child.pid, signal.SIGKILL)
+        lib.stop(self.child)
+
+    def post(self, path, body, seconds=60):
+        request = urllib.request.Request(self.url + path, json.dumps(body).encode(),
+                                         {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=seconds) as reply:
+                return reply.status, json.loads(reply.read() or "null")
+        except urllib.error.HTTPError as e:
+            return e.code, json.loads(e.read() or "null")
+
+    def model_info(self):
+        with urllib.request.urlopen(self.url + "/get_model_info", timeout=20) as reply:
+            return json.load(reply)
+
+    def check_holds(self, path):
+        """Every number of every tensor; norms are asked for as whole as matrices."""
+        for name, rows in numbers_of(path):
+            status, got = self.post("/get_weights_by_name", {"name": name, "truncate_size": 1 << 20})
+            assert status == 200, "%s: %s" % (name, got)
+            assert got == rows, "sglang %s does not hold %s of %s" % (self.version, name, os.path.basename(path))
+
+    def generate(self, tokens, **more):
+        return self.post("/generate", dict({"input_ids": [5, 6, 7], "sampling_params": {
+            "max_new_tokens": tokens, "temperature": 0, "ignore_eos": True}}, **more))
+
+
+def run(program, server, *args, rc=0, seconds=120):
+    argv = [os.path.join(lib.BUILD, "bin", program), *args, "--endpoint", server.url, "--json"]
+    result = lib.Running([], [], argv=argv).wait(seconds)
+    assert result.rc == rc, "%s %s: %s" % (program, " ".join(args), result)
+    return result
+
+
+def push(server, path, *options, rc=0):
+    return run("wsync-push", server, path, *options, rc=rc)
+
+
+# ---- cases, each for every server
+
+suite = lib.Suite(900)
+
+
+@suite.case("a server is what its routes show")
+def lineage(servers):
+    for s in servers:
+        end = run("wsync-ctl", s, "info").of("endpoint")[0]
+        assert end["version"] == s.version, end
+        assert end["lineage"] == ("session" if s.new else "sglang-0.4"), end
+        run("wsync-verify", s, "names", make(1))
+
+
+@suite.case("gloo, in one bucket and in many: flattened where the server knows that")
+def gloo(servers):
+    for s in servers:
+        for seed, options in enumerate(([], ["--bucket-size", "16KiB"]), 1):
+            plan = push(s, make(seed), "--backend", "gloo", *options).of("plan")[0]
+            assert plan["load_format"] == ("flattened_bucket" if s.new else "none"), plan
+            s.check_holds(make(seed))
+
+
+@suite.case("the weights in the requests, as pickles that SGLang reads")
+def tensor(servers):
+    for s in servers:
+        if s.new:
+            push(s, make(4), "--backend", "tensor")
+            push(s, make(5), "--backend", "tensor", "--bucket-size", "16KiB")
+            s.check_holds(make(5))
+        else:
+            result = push(s, make(4), "--backend", "tensor", rc=5)
+            assert "takes no protocol tensor" in result.stderr, result
+
+
+@suite.case("from disk, the source itself and a checkpoint that is written for it")
+def disk(servers):
+    for s in servers:
+        push(s, make(6), "--backend", "disk")
+        s.check_holds(make(6))
+        push(s, make(7), "--backend", "disk", "--disk-dir", lib.scratch("disk." + s.version))
+        s.check_holds(make(7))
+
+
+@suite.case("several sources on stdin, in one group")
+def session(servers):
+    for s in servers:
+        talk = lib.Session([s])
+        for seed in (1, 2):
+            assert talk.push(make(seed))["ok"]
+            s.check_holds(make(seed))
+        assert talk.close()[0] == 0
+
+
+@suite.case("a weight version, where the server has one")
+def version(servers):
+    for s in servers:
+        if not s.new:
+            assert "has no place for a weight version" in push(s, make(1), "--weight-version", "v", rc=5).stderr
+            continue
+        for backend in ("gloo", "tensor", "disk"):
+            push(s, make(1), "--backend", backend, "--weight-version", "by-" + backend)
+            assert s.model_info()["weight_version"] == "by-" + backend, s.model_info()
+
+
+@suite.case("wsync-verify tells these weights from those")
+def verify(servers):
+    for s in servers:
+        push(s, make(1))
+        run("wsync-verify", s, "weights", make(1))
+        run("wsync-verify", s, "weights", make(2), rc=1)
+
+
+@suite.case("requests under way: aborted, put back, or waited for, and the server goes on")
+def under_load(servers):
+    for s in servers:
+        # One that holds requests refuses a flush, and in a session nothing may run.
+        kept = ["retract", "in_place"] if s.new else []
+        ways = [["--pause", "abort"]] + [["--pause", mode, "--flush", "never"] for mode in kept]
+        if not s.new:
+            ways.append(["--pause", "none", "--flush", "never"])
+        for seed, options in enumerate(ways, 1):
+            answers = []
+            asking = [threading.Thread(target=lambda: answers.append(s.generate(300))) for _ in range(3)]
+            for t in asking:
+                t.start()
+            time.sleep(0.5)
+            push(s, make(seed), *options)
+            for t in asking:
+                t.join(120)
+            assert len(answers) == 3, "%s: %d answers" % (options, len(answers))
+            s.check_holds(make(seed))
+            status, reply = s.generate(4)
+            assert status == 200 and len(reply["output_ids"]) == 4, reply
+            if options != ["--pause", "abort"]:
+                assert [r["meta_info"]["completion_tokens"] for _, r in answers] == [300] * 3, answers
+
+
+@suite.case("what a server cannot load is partial, and the next push mends it")
+def misfit(servers):
+    for s in servers:
+        bad = make(1, "model.layers.1.self_attn.q_proj.weight")  # a down_proj would be padded in silence
+        result = push(s, bad, "--verify", "none", rc=5)
+        assert result.end["endpoints"][0]["state"] == "partial", result
+        push(s, make(2))
+        s.check_holds(make(2))
+
+
+@suite.case("paused, flushed and resumed")
+def life(servers):
+    for s in servers:
+        run("wsync-ctl", s, "pause")
+        run("wsync-ctl", s, "resume")
+        run("wsync-ctl", s, "flush")
+        run("wsync-ctl", s, "health")
+        run("wsync-ctl", s, "repair")
+
+
+@suite.case("probabilities agree before and after a push of the same weights")
+def logprobs(servers):
+    with open(lib.scratch("prompts"), "w") as f:
+        f.write(json.dumps({"input_ids": [5, 6, 7, 8, 9, 10]}) + "\n")
+    for s in servers:
+        saved = lib.scratch("saved." + s.version)
+        push(s, make(1))
+        run("wsync-verify", s, "logprobs", "--prompts", lib.scratch("prompts"), "--save", saved)
+        push(s, make(2))
+        run("wsync-verify", s, "logprobs", saved, "--max-difference", "0.01", rc=1)
+        push(s, make(1))
+        run("wsync-verify", s, "logprobs", saved, "--max-difference", "0.01")
+
+
+def start_all(servers):
+    wanted = os.environ.get("WSYNC_TEST_SGLANG", "")
+    if wanted in ("", "0"):
+        raise lib.Skip("WSYNC_TEST_SGLANG is not set; it fetches up to 2 GB from PyPI")
+    began = time.monotonic()
+    for version in VERSIONS if wanted == "1" else wanted.split():
+        servers.append(Server(version))
+    try:
+        for s in servers:
+            s.await_ready(900)
+    except (AssertionError, TimeoutError):
+        lib.show_logs(began)
+        raise
+    return servers
+
+
+def main():
+    servers = []
+    try:
+        return suite.main(lambda: start_all(servers))
+    finally:
+        for s in servers:
+            s.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
