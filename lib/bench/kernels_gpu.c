@@ -33,6 +33,7 @@ static const struct gpu_kernel table[] = {
 	{ .name = "gather half of each row", .recipe = GPU_HALVES, .moves = 2 },
 	{ .name = "transpose", .recipe = GPU_TURN, .moves = 4 },
 	{ .name = "flatten", .recipe = GPU_FLATTEN, .moves = 4 },
+	{ .name = "look for NaN", .recipe = GPU_LARGEST, .moves = 2 },
 };
 
 /* ---- each of them ---- */
@@ -87,6 +88,14 @@ static int start_gather(struct gpu_kernels *k, struct ws_err *err)
 	return ws_compute_gather(k->compute, k->at->recipe == GPU_TURN ? &turned : &halves, k->g.stream, err);
 }
 
+static int start_largest(struct gpu_kernels *k, struct ws_err *err)
+{
+	const struct ws_largest_job job = { .src = k->x, .size = 2, .mask = 0x7fff, .n_dims = 1,
+		                            .dims = { (int64_t)k->m.count }, .read = { 1 }, .found = k->out };
+	return ws_gpu_fill(k->g.gpu, k->out, 0, sizeof(uint32_t), k->g.stream, err) ||
+	       ws_compute_largest(k->compute, &job, k->g.stream, err) ? -1 : 0;
+}
+
 int bench_gpu_start(void *ctx, struct ws_err *err)
 {
 	struct gpu_kernels *k = ctx;
@@ -102,6 +111,7 @@ int bench_gpu_start(void *ctx, struct ws_err *err)
 	case GPU_TURN: return start_gather(k, err);
 	case GPU_FLATTEN:
 		return ws_compute_flatten(k->compute, k->spans, GPU_SPANS, k->chunks, k->g.stream, err);
+	case GPU_LARGEST: return start_largest(k, err);
 	}
 	return 0;
 }

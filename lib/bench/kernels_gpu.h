@@ -10,7 +10,9 @@
 
 enum { GPU_RANK = 64, GPU_SPANS = 64, GPU_NVFP4 = 16 };
 
-enum gpu_recipe { GPU_FP8, GPU_FP8_WHOLE, GPU_MERGE, GPU_CHAIN, GPU_UNPACK, GPU_HALVES, GPU_TURN, GPU_FLATTEN };
+enum gpu_recipe {
+	GPU_FP8, GPU_FP8_WHOLE, GPU_MERGE, GPU_CHAIN, GPU_UNPACK, GPU_HALVES, GPU_TURN, GPU_FLATTEN, GPU_LARGEST
+};
 
 struct gpu_kernel {
 	const char *name;

@@ -133,6 +133,15 @@ static void flatten(struct check *c)
 	c->bytes = 2 * c->k->m.count;
 }
 
+static void find_largest(struct check *c)
+{
+	uint32_t most = 0;
+	for (uint64_t i = 0; i < c->k->m.count; i++)
+		most = (c->k->m.x[i] & 0x7fff) > most ? c->k->m.x[i] & 0x7fff : most;
+	c->bytes = sizeof most;
+	memcpy(c->want, &most, sizeof most);
+}
+
 static int make_expected(struct check *c, struct ws_err *err)
 {
 	switch (c->k->at->recipe) {
@@ -144,6 +153,7 @@ static int make_expected(struct check *c, struct ws_err *err)
 	case GPU_HALVES: halve(c); return 0;
 	case GPU_TURN: turn(c); return 0;
 	case GPU_FLATTEN: flatten(c); return 0;
+	case GPU_LARGEST: find_largest(c); return 0;
 	}
 	return 0;
 }

@@ -10,8 +10,8 @@
 _Static_assert(WS_RECORD_BYTES == sizeof(struct ws_found), "the record of the kernels");
 _Static_assert((int)WS_MERGE_MOST == (int)WS_MERGE_PAIRS, "the pairs of a merge");
 
-enum image { FP8, LOWRANK, UNPACK, GATHER, N_IMAGES };
-static const char *const image_names[N_IMAGES] = { "fp8", "lowrank", "unpack", "gather" };
+enum image { FP8, LOWRANK, UNPACK, GATHER, VALUES, N_IMAGES };
+static const char *const image_names[N_IMAGES] = { "fp8", "lowrank", "unpack", "gather", "values" };
 
 static const struct {
 	const char *name;

@@ -118,6 +118,22 @@ struct ws_unpack_job {
 int ws_compute_unpack(struct ws_compute *c, const struct ws_unpack_job *job, struct ws_stream *s,
                       struct ws_err *err);
 
+/* ---- values ---- */
+
+/* The largest magnitude of the elements of a box, as bits: those of an element under the mask (all but its sign).
+ * What is no finite number is larger than all that are. */
+struct ws_largest_job {
+	ws_devptr src;              /* a multiple of size */
+	unsigned size;              /* bytes of an element: 1, 2 or 4 */
+	uint32_t mask;
+	unsigned n_dims;
+	int64_t dims[WS_MAX_DIMS];  /* > 0 */
+	int64_t read[WS_MAX_DIMS];  /* strides in elements, >= 0 */
+	ws_devptr found;            /* 32 bits on the device, raised to it; zeros begin them */
+};
+int ws_compute_largest(struct ws_compute *c, const struct ws_largest_job *job, struct ws_stream *s,
+                       struct ws_err *err);
+
 /* ---- places ---- */
 
 /* A box: element i of it from src + sum of i[d] * read[d] to dst + sum of i[d] * write[d]. */

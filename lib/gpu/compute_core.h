@@ -16,7 +16,8 @@
 	K(unpack_fp8, UNPACK) K(unpack_nvfp4, UNPACK) K(unpack_nf4, UNPACK) \
 	K(gather_1, GATHER) K(gather_2, GATHER) K(gather_4, GATHER) K(gather_8, GATHER) K(gather_16, GATHER) \
 	K(turn_1, GATHER) K(turn_2, GATHER) K(turn_4, GATHER) K(turn_8, GATHER) \
-	K(flatten, GATHER)
+	K(flatten, GATHER) \
+	K(largest_1, VALUES) K(largest_2, VALUES) K(largest_4, VALUES)
 
 enum ws_kernel_id {
 #define WS_KERNEL_ID(name, image) WS_KERNEL_##name,

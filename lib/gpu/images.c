@@ -23,6 +23,7 @@ IMAGE(fp8);
 IMAGE(gather);
 IMAGE(lowrank);
 IMAGE(unpack);
+IMAGE(values);
 
 const void *ws_cuda_image(const char *name, size_t *bytes)
 {
@@ -33,6 +34,7 @@ const void *ws_cuda_image(const char *name, size_t *bytes)
 		{ "gather", ws_image_gather, ws_image_end_gather },
 		{ "lowrank", ws_image_lowrank, ws_image_end_lowrank },
 		{ "unpack", ws_image_unpack, ws_image_end_unpack },
+		{ "values", ws_image_values, ws_image_end_values },
 	};
 	for (size_t i = 0; i < sizeof images / sizeof images[0]; i++)
 		if (strcmp(images[i].name, name) == 0) {

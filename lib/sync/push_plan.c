@@ -98,6 +98,7 @@ static void tell_memory(const struct ws_push *p, struct ws_ev_plan *ev)
 		ev->pinned_bytes += ws_source_pinned(p->input.sources[i]);
 	if (p->gpu.makes)
 		ws_feed_memory_to_make(&ev->gpu_bytes, &ev->pinned_bytes);
+	push_values_memory(p, &ev->gpu_bytes, &ev->pinned_bytes);
 }
 
 void push_emit_plan(struct ws_push *p)

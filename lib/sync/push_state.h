@@ -268,6 +268,8 @@ enum push_shown { SHOWN_NOTHING, SHOWN_SCALES, SHOWN_NO_SCALES };
 int push_ask_scales(struct ws_push *p, const char *url, enum push_shown *out, struct ws_err *err);
 
 /* push_values.c */
+/* Adds the memory of a GPU, and pinned memory, that looking takes. */
+void push_values_memory(const struct ws_push *p, uint64_t *gpu, uint64_t *pinned);
 int push_values_begin(struct ws_push *p, struct ws_err *err); /* in the background */
 int push_values(struct ws_push *p, struct ws_err *err);       /* waits for it */
 void push_values_end(struct ws_push *p);                    /* drops what is not done */

@@ -2,7 +2,10 @@
 /* push_values.c - weights that are changed on their way: are they computed from numbers at all?
  *
  * A NaN must be found before anybody is paused, so everything that is computed with is read once while
- * the endpoints are reached and the group is made; what that finds of scales is used afterwards. */
+ * the endpoints are reached and the group is made; what that finds of scales is used afterwards. What is in the
+ * memory of a GPU is looked at there; what lies in files is not: its bytes would come to the host for it all the
+ * same, and go on from there. */
+#include "look_gpu.h"
 #include "push_state.h"
 
 #include <poll.h>
@@ -10,7 +13,24 @@
 static int look(void *arg, struct ws_err *err)
 {
 	struct ws_push *p = arg;
-	return ws_transform_check(p->input.transform, p->plan, &p->check_stop, err);
+	struct ws_look_gpu g = { .log = p->opts.log };
+	const int rc = ws_transform_check_with(p->input.transform, p->plan, ws_look_on_gpu, &g, &p->check_stop, err);
+	if (g.seen)
+		ws_log(p->opts.log, 1, "values: the GPU has looked at %zu tensors", g.seen);
+	return rc;
+}
+
+void push_values_memory(const struct ws_push *p, uint64_t *gpu, uint64_t *pinned)
+{
+	uint64_t more, more_pinned;
+	bool placed = false;
+	for (size_t i = 0; i < p->input.n_sources; i++)
+		placed = placed || ws_source_pinned(p->input.sources[i]);
+	if (!placed || !p->input.transform || p->opts.transform->trust_values)
+		return;
+	ws_look_gpu_memory(&more, &more_pinned);
+	*gpu += more;
+	*pinned += more_pinned;
 }
 
 int push_values_begin(struct ws_push *p, struct ws_err *err)

@@ -25,6 +25,7 @@ struct ws_product {
 	struct ws_product_part out;    /* the codes, or the dense numbers */
 	struct ws_product_part scales; /* where it is quantized */
 	struct ws_product_part check;  /* dry: looks at everything that goes in; keeps scales */
+	bool fine;                     /* somebody has seen that of the base: only the factors are looked at */
 	struct ws_product_part sums;   /* dry: looks at what comes of merging, where that might be no number */
 
 	pthread_mutex_t lock;         /* of what follows but for the scales' values */

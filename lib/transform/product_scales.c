@@ -256,7 +256,7 @@ int ws_product_check(const struct ws_tiled *t, uint64_t at, void *dst, size_t n,
 	(void)dst;
 	ws_product_enter(p);
 	int rc = at == 0 ? ws_weight_check_factors(&p->weight, desk, err) : 0;
-	for (size_t i = 0; i < n && rc == 0; i++)
+	for (size_t i = 0; i < n && rc == 0 && !p->fine; i++)
 		rc = check_band(p, (int64_t)(at + i), desk, err);
 	ws_product_leave(p, false);
 	return rc;

@@ -8,6 +8,7 @@
 
 #include "catalog_build.h"
 #include "floats.h"
+#include "look.h"
 #include "select.h"
 
 #include "wsync/cancel.h"
@@ -463,8 +464,8 @@ static int run_checks(const struct ws_transform *t, const struct ws_tiled *const
 }
 
 /* First what goes in; then, of those whose numbers are so large that a sum might be none, what comes out. */
-int ws_transform_check(const struct ws_transform *t, const struct ws_plan *plan,
-                       const struct ws_cancel *cancel, struct ws_err *err)
+int ws_transform_check_with(const struct ws_transform *t, const struct ws_plan *plan, ws_look_fn *look, void *ctx,
+                            const struct ws_cancel *cancel, struct ws_err *err)
 {
 	const size_t most = ws_catalog_count(t->catalog) + 1;
 	struct ws_product **products = calloc(most, sizeof *products);
@@ -473,6 +474,10 @@ int ws_transform_check(const struct ws_transform *t, const struct ws_plan *plan,
 	const size_t n = rc ? 0 : list_products(t, plan, products);
 	for (size_t i = 0; i < n; i++)
 		items[i] = &products[i]->check.tiled;
+	for (size_t i = 0; i < n; i++)
+		products[i]->fine = false;
+	if (rc == 0 && look)
+		rc = ws_look_at_products(products, n, look, ctx, cancel, err);
 	if (rc == 0)
 		rc = run_checks(t, items, n, cancel, err);
 	size_t steep = 0;
@@ -484,4 +489,10 @@ int ws_transform_check(const struct ws_transform *t, const struct ws_plan *plan,
 	free(products);
 	free(items);
 	return rc;
+}
+
+int ws_transform_check(const struct ws_transform *t, const struct ws_plan *plan, const struct ws_cancel *cancel,
+                       struct ws_err *err)
+{
+	return ws_transform_check_with(t, plan, NULL, NULL, cancel, err);
 }

@@ -134,6 +134,36 @@ shard() {
 	err_has 'starting kernel gather'
 }
 
+@test "what is computed with is looked at on its GPU, and a NaN is told before anybody is paused" {
+	likely_model llama
+	endpoint ep
+	trainer m m/model.safetensors
+	try wsync-push cuda-ipc:m.json --config m -e "$url" --quantize fp8 --block-size 16x16 --verify hash -v
+	expect_status 0
+	err_has 'values: the GPU has looked at 14 tensors'
+	/usr/bin/python3 - "$repo/tests/cli" <<-'END'
+		import sys
+		sys.path.insert(0, sys.argv[1])
+		from split_model import read, write
+		def spoil(name, data):
+		    return data[:2 * (128 * 3 + 5)] + b"\xc0\x7f" + data[2 * (128 * 3 + 6):] if "1.self_attn.q_proj" in name else data
+		write("bad.safetensors", [(n, t, s, spoil(n, d)) for n, t, s, d in read("m/model.safetensors")])
+	END
+	trainer b bad.safetensors
+	for trust in "" --trust-values; do
+		try wsync-push cuda-ipc:b.json --config m -e "$url" --quantize fp8 --block-size 16x16 --json $trust
+		expect_status 3
+		err_has "tensor 'model.layers.1.self_attn.q_proj.weight' has NaN at row 3, column 5 (cuda-ipc:b.json)"
+		[ "$(json 'any(l.get("phase") == "pause" for l in lines)')" = $([ "$trust" ] && echo True || echo False) ] ||
+			explain "paused, or not"
+	done
+	of_the_double
+	FAKE_CUDA_REFUSE='cuLaunchKernel 0 700' try wsync-push cuda-ipc:m.json --config m -e "$url" --quantize fp8 \
+		--block-size 16x16 --verify hash -v
+	expect_status 0
+	err_has 'values: the CPU looks at them: GPU 0'
+}
+
 @test "weights that are tied are one memory under two names" {
 	trainer m ckpt/model.safetensors --tied model.norm.weight=tied.weight
 	try wsync-list-weights --hash --json cuda-ipc:m.json

@@ -16,7 +16,8 @@
 	K(gather_1, ws_gather_args) K(gather_2, ws_gather_args) K(gather_4, ws_gather_args) \
 	K(gather_8, ws_gather_args) K(gather_16, ws_gather_args) K(turn_1, ws_gather_args) \
 	K(turn_2, ws_gather_args) K(turn_4, ws_gather_args) K(turn_8, ws_gather_args) \
-	K(flatten, ws_flatten_args)
+	K(flatten, ws_flatten_args) \
+	K(largest_1, ws_values_args) K(largest_2, ws_values_args) K(largest_4, ws_values_args)
 
 #define CALL(kernel, type) \
 	void kernel(const struct type args); \

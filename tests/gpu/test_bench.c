@@ -86,7 +86,7 @@ static void every_kernel_gives_the_bytes_of_the_cpu(void **state)
 	static const char *const names[] = {
 		"fp8 128x128 xorl", "fp8 128x128 slime", "fp8 128x128 ue8m0", "fp8 per tensor", "lora rank 16 fold",
 		"lora rank 16 two-step", "lora rank 64 fold", "lora rank 16 to fp8", "unpack fp8", "unpack nvfp4",
-		"unpack nf4", "gather half of each row", "transpose", "flatten",
+		"unpack nf4", "gather half of each row", "transpose", "flatten", "look for NaN",
 	};
 	ON_GPU(run_kernels(true, &err));
 	assert_int_equal(seen.n, sizeof names / sizeof *names);

@@ -64,6 +64,14 @@ struct ws_gather_args {
 	uint32_t unused;
 };
 
+enum { WS_VALUES_CHUNK = 32 << 10, WS_VALUES_THREADS = 256 }; /* bytes of a block of threads */
+struct ws_values_args {
+	uint64_t src, found;        /* found: 32 bits, which are raised to the largest */
+	int64_t rows, cols, stride; /* elements */
+	uint32_t per_row;           /* chunks of each row; 0: rows are short, and chunks run across them */
+	uint32_t mask;              /* of an element: all but its sign */
+};
+
 enum { WS_FLATTEN_CHUNK = 32 << 10, WS_FLATTEN_THREADS = 256 };
 struct ws_flatten_span {
 	uint64_t src, dst, bytes;

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* look.c - what of a product's base is to be looked at, and what follows from how large it is.
+ *
+ * Codes times scales are as large as the largest of each at most. A bound below half of where sums are watched
+ * (floats.h) leaves nothing in doubt, whatever is rounded on the way. */
+#include "look.h"
+
+#include "product.h"
+#include "spans.h"
+#include "unpack_core.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PARTS = 3 };
+
+/* One product's looks. */
+struct base {
+	struct ws_product *product;
+	struct ws_spans spans[PARTS];
+	struct ws_look *looks[PARTS];
+	unsigned n;
+};
+
+struct all {
+	struct base *bases;
+	size_t n_bases;
+	struct ws_look *looks;
+	size_t n_looks;
+};
+
+/* ---- what there is to look at -------------------------------------------------------------------- */
+
+static bool is_placed(const struct ws_spans *s)
+{
+	bool placed = s->n > 0;
+	for (size_t i = 0; i < s->n && placed; i++)
+		placed = s->list[i].place || s->list[i].n_boxes;
+	return placed;
+}
+
+static bool is_looked_at(enum ws_dtype dtype)
+{
+	return dtype == WS_DTYPE_BF16 || dtype == WS_DTYPE_F16 || dtype == WS_DTYPE_F32 ||
+	       dtype == WS_DTYPE_F8_E4M3 || dtype == WS_DTYPE_F8_E8M0;
+}
+
+/* Items whose values decide, which are fewer than those that are read: four bits are a number in any case. */
+static unsigned list_items(const struct ws_weight *w, const struct ws_item *items[PARTS])
+{
+	const struct ws_packed *p = &w->packed;
+	switch (p->packing) {
+	case WS_PACK_NONE:
+		items[0] = p->weight;
+		return p->weight->dtype == w->dtype; /* else it is converted, too */
+	case WS_PACK_FP8:
+		items[0] = p->weight;
+		items[1] = p->parts[0];
+		return 2;
+	case WS_PACK_NVFP4:
+		items[0] = p->parts[0];
+		items[1] = p->parts[1];
+		return 2;
+	case WS_PACK_NF4:
+		items[0] = ((const struct ws_nf4 *)p->priv)->nested_blocksize ? p->parts[3] : p->parts[0];
+		return 1;
+	}
+	return 0;
+}
+
+static void drop(struct base *b)
+{
+	for (unsigned i = 0; i < PARTS; i++)
+		ws_spans_free(&b->spans[i]);
+	b->n = 0;
+}
+
+/* b->n 0: it is to be read. */
+static int describe(struct base *b, struct ws_err *err)
+{
+	const struct ws_item *items[PARTS];
+	bool all = true;
+	b->n = list_items(&b->product->weight, items);
+	for (unsigned i = 0; i < b->n && all; i++) {
+		all = is_looked_at(items[i]->dtype) && items[i]->bytes && !items[i]->maker;
+		if (all && ws_spans_add_item(&b->spans[i], items[i], err))
+			return -1;
+		all = all && is_placed(&b->spans[i]);
+	}
+	if (!all)
+		drop(b);
+	return 0;
+}
+
+static int describe_all(struct all *a, struct ws_product *const *products, size_t n, struct ws_err *err)
+{
+	a->bases = calloc(n + 1, sizeof *a->bases);
+	a->looks = calloc(n * PARTS + 1, sizeof *a->looks);
+	if (!a->bases || !a->looks)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	for (size_t i = 0; i < n; i++) {
+		const struct ws_item *items[PARTS];
+		struct base *b = &a->bases[a->n_bases];
+		b->product = products[i];
+		a->n_bases++; /* to be freed in any case */
+		if (describe(b, err))
+			return -1;
+		list_items(&b->product->weight, items);
+		for (unsigned k = 0; k < b->n; k++) {
+			b->looks[k] = &a->looks[a->n_looks++];
+			*b->looks[k] = (struct ws_look){ ws_spans_payload(&b->spans[k]), items[k]->dtype, false, 0 };
+		}
+		a->n_bases -= b->n == 0;
+	}
+	return 0;
+}
+
+/* ---- what follows -------------------------------------------------------------------------------- */
+
+static double float_of(uint32_t bits)
+{
+	float x;
+	memcpy(&x, &bits, sizeof x);
+	return isfinite(x) ? (double)x : INFINITY;
+}
+
+/* Infinite where it is not finite, or none. */
+static double magnitude(const struct ws_look *l)
+{
+	switch (l->dtype) {
+	case WS_DTYPE_BF16:
+		return float_of(l->largest << 16);
+	case WS_DTYPE_F16:
+		return l->largest < 0x7c00 ? ldexp((double)(l->largest & 0x3ff) + (l->largest > 0x3ff ? 1024 : 0),
+		                                   (int)(l->largest > 0x3ff ? l->largest >> 10 : 1) - 25) : INFINITY;
+	case WS_DTYPE_F32:
+		return float_of(l->largest);
+	case WS_DTYPE_F8_E4M3:
+		return l->largest < 0x7f ? 448 : INFINITY;
+	case WS_DTYPE_F8_E8M0:
+		return l->largest < 0xff ? ldexp(1, (int)l->largest - 127) : INFINITY;
+	default:
+		return INFINITY;
+	}
+}
+
+static double largest_of(const float *x, size_t n)
+{
+	double most = 0;
+	for (size_t i = 0; i < n; i++)
+		most = !isfinite(x[i]) ? INFINITY : fabs((double)x[i]) > most ? fabs((double)x[i]) : most;
+	return most;
+}
+
+static double bound_of(const struct base *b)
+{
+	const struct ws_packed *p = &b->product->weight.packed;
+	const struct ws_nf4 *nf4 = p->priv;
+	const double first = magnitude(b->looks[0]), second = b->n > 1 ? magnitude(b->looks[1]) : 1;
+	switch (p->packing) {
+	case WS_PACK_FP8:
+		return first * second;
+	case WS_PACK_NVFP4:
+		return 6 * first * second;
+	case WS_PACK_NF4:
+		return largest_of(nf4->levels, 16) *
+		       (nf4->nested_blocksize ? largest_of(nf4->nested_map, 256) * first + fabs((double)nf4->nested_offset)
+		                              : first);
+	default:
+		return first;
+	}
+}
+
+static bool is_fine(const struct base *b)
+{
+	const struct ws_weight *w = &b->product->weight;
+	for (unsigned i = 0; i < b->n; i++)
+		if (!b->looks[i]->seen)
+			return false;
+	const double bound = bound_of(b);
+	if (w->packed.packing == WS_PACK_NONE && !w->n_deltas)
+		return isfinite(bound);
+	return bound < (w->dtype == WS_DTYPE_F16 ? 0x1p14 : 0x1p125);
+}
+
+/* ---- all of it ----------------------------------------------------------------------------------- */
+
+int ws_look_at_products(struct ws_product *const *products, size_t n, ws_look_fn *look, void *ctx,
+                        const struct ws_cancel *cancel, struct ws_err *err)
+{
+	struct all a = { 0 };
+	const int rc = describe_all(&a, products, n, err);
+	if (rc == 0 && a.n_looks)
+		look(ctx, a.looks, a.n_looks, cancel);
+	for (size_t i = 0; rc == 0 && i < a.n_bases; i++)
+		a.bases[i].product->fine = is_fine(&a.bases[i]);
+	for (size_t i = 0; a.bases && i < a.n_bases; i++)
+		drop(&a.bases[i]);
+	free(a.looks);
+	free(a.bases);
+	return rc;
+}
