@@ -63,15 +63,15 @@ static int take_sender(void *ctx, const char *value, struct ws_err *err)
 
 static const struct opt opts[] = {
 	OPT_GROUP("Where"),
-	OPT_LIST('e', "endpoint", "URL", &cfg.endpoints, "push to this server; may be repeated (default: the registry's)"),
+	OPT_LIST('e', "endpoint", "URL", &cfg.endpoints, "push to this server; repeatable (default: the registry's)"),
 	OPT_STRING(0, "pool", "NAME", &cfg.pool, "of the registry's endpoints those in this pool"),
 	OPT_REGISTRY(&cfg.common),
 	OPT_API_KEY_FILE(&cfg.common),
 	OPT_CA_FILE(&cfg.common),
 	OPT_GROUP("What"),
 	OPT_NAMING(&cfg.naming),
-	OPT_LIST(0, "include", "GLOB", &cfg.include, "only tensors whose name matches; may be repeated"),
-	OPT_LIST(0, "exclude", "GLOB", &cfg.exclude, "no tensor whose name matches; may be repeated"),
+	OPT_LIST(0, "include", "GLOB", &cfg.include, "only tensors whose name matches; repeatable"),
+	OPT_LIST(0, "exclude", "GLOB", &cfg.exclude, "no tensor whose name matches; repeatable"),
 	OPT_STRING(0, "weight-version", "V", &cfg.weight_version, "what the servers call these weights from then on"),
 	OPT_FLAG(0, "stdin", &cfg.from_stdin, "read sources from stdin, one a line (with a tab: its weight version); the group is kept"),
 	OPT_FLAG('n', "dry-run", &cfg.dry_run, "print the plan that the real run executes, change nothing"),
@@ -289,7 +289,7 @@ static int check_usage(const struct opt_args *args)
 	if (cfg.from_stdin && cfg.pushing.disk_path && !cfg.pushing.disk_dir)
 		return opt_usage(&program, "--disk-path is of one SOURCE: with --stdin it takes --disk-dir");
 	if (!cfg.from_stdin && !args->n)
-		return opt_usage(&program, "missing SOURCE");
+		return opt_usage(&program, "missing argument: SOURCE...");
 	if (cfg.tracing.file && cfg.measuring.file && strcmp(cfg.tracing.file, cfg.measuring.file) == 0)
 		return opt_usage(&program, "--trace and --metrics name the same file");
 	return OPT_GO;

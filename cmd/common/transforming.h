@@ -26,12 +26,12 @@ extern const char *const transforming_roundings[];
 	OPT_CALL(0, "block-size", "ROWSxCOLUMNS", transforming_block, t, \
 		"of a block of FP8 (as the servers' config says, 128x128)"), \
 	OPT_LIST(0, "skip-modules", "GLOB", &(t)->skip, \
-		"no FP8 for modules like this; may be repeated"), \
+		"no FP8 for modules like this; repeatable"), \
 	OPT_CHOICE(0, "scale-rule", transforming_rules, &(t)->rule, \
 		"how the scale of a block is found and used (xorl)"), \
 	OPT_FLAG(0, "ue8m0", &(t)->ue8m0, "scales are powers of two; only for servers that say so"), \
 	OPT_FLAG(0, "unpack", &(t)->unpack, "send bases of nf4, nvfp4 and FP8 in 16 bits"), \
-	OPT_LIST(0, "lora", "DIR", &(t)->adapters, "merge this adapter; may be repeated"), \
+	OPT_LIST(0, "lora", "DIR", &(t)->adapters, "merge this adapter; repeatable"), \
 	OPT_CHOICE(0, "lora-rounding", transforming_roundings, &(t)->rounding, \
 		"round the sum once, or the change first (fold)"), \
 	OPT_FLAG(0, "lora-partial", &(t)->partial, \

@@ -12,6 +12,7 @@ prepare() {
 		export LD_LIBRARY_PATH=$scratch/lib
 	fi
 	no_driver='the CUDA driver cannot be loaded: '
+	if "$bin/wsync-push" --version | grep -q '^built without CUDA'; then no_driver='this wsync was built without CUDA'; fi
 }
 
 # refused COMMAND...: with exit code 7 and the reason, whatever else is missing.

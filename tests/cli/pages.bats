@@ -157,6 +157,26 @@ print(*r, *r["endpoints"][0])'); do
 	done
 }
 
+# scdoc takes a backslash away there too, unless it is doubled.
+@test "examples are printed as they are typed" {
+	needs_scdoc
+	local f
+	for f in "$repo"/man/*.scd; do
+		page "$(basename "$f" .scd)" >printed
+		python3 - "$f" <<-'END'
+			import sys
+			printed = {line.strip() for line in open("printed")}
+			inside, lost = False, []
+			for line in open(sys.argv[1]):
+			    if line.startswith("```"):
+			        inside = not inside
+			    elif inside and line.isascii() and line.replace("\\\\", "\\").strip() not in printed:
+			        lost.append(line)
+			sys.exit(f"{sys.argv[1]}: not printed so:\n{''.join(lost)}" if lost else 0)
+		END
+	done
+}
+
 @test "what README.md and HACKING.md name in the tree is there" {
 	local f p missing=
 	cd "$repo" || return
