@@ -136,7 +136,7 @@ static void say_recommendation(const struct sweep *s, size_t best)
 			ui_say(ui, "%s%s (%s)", n++ ? ", " : "not to be told from it: ", s->choices[i].bucket,
 			       s->choices[i].detail);
 	ui_say(ui, n ? ". Smaller buckets take less memory of the servers.\n" : "");
-	if (s->job->report.rows[0].sum.n < ENOUGH)
+	if (s->job->report.n && s->job->report.rows[0].sum.n < ENOUGH)
 		ui_say(ui, "of fewer than %d samples, that is chance as much as speed\n", ENOUGH);
 }
 
