@@ -94,6 +94,11 @@ REFUSE(int ws_module_kernel(struct ws_gpu *g, struct ws_module *m, const char *n
 REFUSE(int ws_gpu_launch(struct ws_gpu *g, const struct ws_launch *l, struct ws_stream *s,
                          struct ws_err *err))
 
+bool ws_stream_settle(struct ws_gpu *g, struct ws_stream *s)
+{
+	return true;
+}
+
 int ws_cuda_version(const struct ws_cuda *c)
 {
 	return 0;
