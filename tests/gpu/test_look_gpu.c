@@ -38,9 +38,10 @@ static struct part {
 } parts[PARTS];
 static size_t n_parts, used;
 
-static int open_memory(const struct ws_manifest *m, const char *path, struct ws_loan **out, struct ws_err *err)
+static int open_memory(const struct ws_manifest *m, const char *path, const struct ws_cancel *cancel,
+                       struct ws_loan **out, struct ws_err *err)
 {
-	(void)m, (void)path, (void)err;
+	(void)m, (void)path, (void)cancel, (void)err;
 	*out = (struct ws_loan *)(void *)bytes;
 	return 0;
 }
