@@ -18,7 +18,8 @@ int ws_feed_open(struct ws_feed *f, struct ws_gpu *gpu, struct ws_err *err)
 	f->gpu = gpu;
 	for (int i = 0; i < WS_FEED_BOXES; i++)
 		f->boxes[i].feed = f;
-	return ws_stream_new(gpu, &f->stream, err) || ws_ring_open(gpu, &f->ring, err) ? -1 : 0;
+	return ws_stream_new(gpu, &f->stream, err) || ws_stream_new(gpu, &f->copies, err) ||
+	       ws_mark_new(gpu, &f->copied, err) || ws_ring_open(gpu, &f->ring, err) ? -1 : 0;
 }
 
 int ws_feed_make_here(struct ws_feed *f, uint64_t scratch, struct ws_err *err)
@@ -47,8 +48,10 @@ bool ws_feed_makes(const struct ws_feed *f, const struct ws_formula_out *out)
 
 void ws_feed_settle(struct ws_feed *f)
 {
-	if (f->stream)
-		ws_stream_wait(f->gpu, f->stream, ws_deadline_in(SETTLE_NS), NULL, NULL);
+	struct ws_stream *const both[] = { f->copies, f->stream };
+	for (int i = 0; i < 2; i++)
+		if (both[i])
+			ws_stream_wait(f->gpu, both[i], ws_deadline_in(SETTLE_NS), NULL, NULL);
 }
 
 void ws_feed_close(struct ws_feed *f)
@@ -58,6 +61,8 @@ void ws_feed_close(struct ws_feed *f)
 	ws_feed_settle(f); /* what ends a stream or unpins memory does not */
 	for (int i = 0; i < WS_FEED_BOXES; i++)
 		ws_feed_drop(&f->boxes[i]);
+	ws_mark_free(f->gpu, f->copied);
+	ws_stream_free(f->gpu, f->copies);
 	ws_stream_free(f->gpu, f->stream);
 	ws_ring_close(f->ring);
 	ws_feed_desk_close(f->desk);
@@ -263,14 +268,25 @@ static int copy_placed(struct ws_feed *f, struct ws_feed_box *b, struct ws_feed_
 	return 0;
 }
 
+/* The stream goes on only when all that was copied is here. */
+static int catch_up(struct ws_feed *f, struct ws_err *err)
+{
+	if (f->behind && (ws_mark_set(f->gpu, f->copied, f->copies, err) ||
+	                  ws_stream_follow(f->gpu, f->stream, f->copied, err)))
+		return -1;
+	f->behind = false;
+	return 0;
+}
+
 /* Of what was asked for; where nothing is, all slots are being copied. */
 static int take_piece(struct ws_feed *f, struct ws_feed_at *done, const struct ws_feed_step *s, ws_deadline until,
                       const struct ws_cancel *cancel, struct ws_err *err)
 {
 	if (ws_ring_waiting(f->ring) == 0)
 		return ws_ring_room(f->ring, until, cancel, err);
-	if (ws_ring_take(f->ring, s->to + done->in, f->stream, until, cancel, err))
+	if (ws_ring_take(f->ring, s->to + done->in, f->copies, until, cancel, err))
 		return -1;
+	f->behind = true;
 	go_past(done, s, piece_at(s, done->in));
 	return 0;
 }
@@ -326,7 +342,7 @@ static int judge(struct ws_feed *f, struct ws_feed_box *b, size_t most_left, ws_
 static int make(struct ws_feed *f, struct ws_feed_box *b, const struct ws_feed_step *s, ws_deadline until,
                 const struct ws_cancel *cancel, struct ws_err *err)
 {
-	if ((s->kind == WS_FEED_BEGIN && judge(f, b, WS_FEED_RECORDS - 1, until, cancel, err)) ||
+	if ((s->kind == WS_FEED_BEGIN && judge(f, b, WS_FEED_RECORDS - 1, until, cancel, err)) || catch_up(f, err) ||
 	    ws_feed_desk_do(f->desk, b->steps, s, f->stream, err))
 		return -1;
 	b->made += s->kind == WS_FEED_FINISH;
@@ -337,7 +353,7 @@ static int make(struct ws_feed *f, struct ws_feed_box *b, const struct ws_feed_s
 static int end_payload(struct ws_feed *f, struct ws_feed_box *b, ws_deadline until, const struct ws_cancel *cancel,
                        struct ws_err *err)
 {
-	if (judge(f, b, 0, until, cancel, err))
+	if (judge(f, b, 0, until, cancel, err) || catch_up(f, err))
 		return -1;
 	b->loaded++;
 	b->done.step++;
@@ -356,6 +372,9 @@ static int do_next(struct ws_feed *f, struct ws_feed_box *b, ws_deadline until, 
 		return copy_placed(f, b, s, err);
 	case WS_FEED_END:
 		return end_payload(f, b, until, cancel, err);
+	case WS_FEED_TURN:
+		b->done.step++;
+		return ws_feed_desk_turn(f->desk, s->turn, f->stream, f->copies, err);
 	default:
 		return make(f, b, s, until, cancel, err);
 	}

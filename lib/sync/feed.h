@@ -4,7 +4,9 @@
  * gathered where it is boxes.
  *
  * What a bucket needs is a list of steps. Two things walk along it: what is to be read is asked of the ring
- * as far ahead as that has slots, and behind it, step by step, a stream of the GPU is told what to do.
+ * as far ahead as that has slots, and behind it, step by step, two streams of the GPU are told what to do: one
+ * copies what was read, the other makes something of it, and each waits for the other only where it must, so that
+ * one tensor is copied while another is made.
  *
  * A span with a formula is made on the GPU, where that was opened for it, from what the formula says; when
  * that meets numbers which are none, its fill is asked, which then says so. So a payload is loaded when what
@@ -47,7 +49,10 @@ struct ws_feed_box {
 
 struct ws_feed {
 	struct ws_gpu *gpu;                 /* borrowed */
-	struct ws_stream *stream;
+	struct ws_stream *stream;           /* kernels, and copies on the GPU: past it, payloads are here */
+	struct ws_stream *copies;           /* from the host; stream waits for them where it needs them */
+	struct ws_mark *copied;             /* the end of copies, as stream waits for it */
+	bool behind;                        /* stream does not wait yet for what was last asked of copies */
 	struct ws_ring *ring;
 	struct ws_compute *compute;         /* NULL: no kernel was wanted yet */
 	bool no_compute;                    /* there is none to be had */

@@ -15,7 +15,7 @@ static int set_up(struct ws_feed_desk *d, struct ws_err *err)
 	for (int i = 0; i < WS_FEED_RECORDS; i++)
 		if (ws_mark_new(d->gpu, &d->told[i], err))
 			return -1;
-	return 0;
+	return ws_mark_new(d->gpu, &d->used[0], err) || ws_mark_new(d->gpu, &d->used[1], err) ? -1 : 0;
 }
 
 int ws_feed_desk_open(struct ws_gpu *gpu, struct ws_compute *compute, uint64_t scratch, struct ws_feed_desk **out,
@@ -41,6 +41,8 @@ void ws_feed_desk_close(struct ws_feed_desk *d)
 		return;
 	for (int i = 0; i < WS_FEED_RECORDS; i++)
 		ws_mark_free(d->gpu, d->told[i]);
+	for (int i = 0; i < 2; i++)
+		ws_mark_free(d->gpu, d->used[i]);
 	ws_gpu_free_pinned(d->gpu, d->found);
 	ws_gpu_free(d->gpu, d->records);
 	ws_gpu_free(d->gpu, d->scratch);
@@ -73,6 +75,18 @@ static int tell(struct ws_feed_desk *d, const struct ws_feed_making *m, size_t i
 	const size_t at = i % WS_FEED_RECORDS;
 	return ws_gpu_copy_out(d->gpu, d->found + at * WS_FEED_RECORD, m->record, WS_RECORD_BYTES, stream, err) ||
 	       ws_mark_set(d->gpu, d->told[at], stream, err) ? -1 : 0;
+}
+
+/* The band before this one has been asked for whole; of the half that is to be used now, the last one that had it
+ * too. */
+int ws_feed_desk_turn(struct ws_feed_desk *d, unsigned turn, struct ws_stream *stream, struct ws_stream *copies,
+                      struct ws_err *err)
+{
+	if (ws_mark_set(d->gpu, d->used[d->turn], stream, err) ||
+	    ws_stream_follow(d->gpu, copies, d->used[turn], err))
+		return -1;
+	d->turn = turn;
+	return 0;
 }
 
 int ws_feed_desk_do(struct ws_feed_desk *d, const struct ws_feed_steps *steps, const struct ws_feed_step *s,

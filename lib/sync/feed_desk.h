@@ -10,7 +10,9 @@ struct ws_feed_desk {
 	struct ws_gpu *gpu; /* both borrowed */
 	struct ws_compute *compute;
 	ws_devptr scratch, records;
-	uint64_t bytes;     /* of scratch */
+	uint64_t bytes;     /* of scratch, half of which a band has: one is copied while another is made */
+	struct ws_mark *used[2]; /* the last kernel that was asked for with each half */
+	unsigned turn;      /* the half of the last band */
 	char *found;        /* pinned: the records, copied out */
 	struct ws_mark *told[WS_FEED_RECORDS];
 	struct ws_trace *trace; /* NULL: none. A making is a span that ends when it was judged */
@@ -23,6 +25,9 @@ void ws_feed_desk_close(struct ws_feed_desk *d); /* NULL is fine */
 /* Bytes of the GPU and pinned memory that it takes, with WS_FEED_SCRATCH. */
 void ws_feed_desk_memory(uint64_t *gpu, uint64_t *pinned);
 
+/* A band begins, in that half: what is copied from now on waits until nothing there is used any more. */
+int ws_feed_desk_turn(struct ws_feed_desk *d, unsigned turn, struct ws_stream *stream, struct ws_stream *copies,
+                      struct ws_err *err);
 /* Has the stream do a step that is about a making. */
 int ws_feed_desk_do(struct ws_feed_desk *d, const struct ws_feed_steps *steps, const struct ws_feed_step *s,
                     struct ws_stream *stream, struct ws_err *err);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* feed_formula.c - bands of rows: read, unpacked, merged in place, and made FP8 from there.
  *
- * A stream does the steps in order, so the next band may be copied over this one without waiting. Numbers that
- * stay numbers are made where they are sent from. A tensor that is one block is looked at as a whole before
+ * Bands have the halves of the scratch in turn, so that one is copied while another is made; all that a band needs
+ * lies in its half. Numbers that stay numbers are made where they are sent from. A tensor that is one block is looked at as a whole before
  * its codes are made; where it is more than a band, it is read twice for that. */
 #include "feed_formula.h"
 
@@ -12,8 +12,8 @@
 
 enum { ALIGN = 256 };
 
-/* What lies on the scratch, in this order: bytes of each. Those of a row times the rows of a band, the others
- * once. */
+/* What lies on a half of the scratch, in this order: bytes of each. Those of a row times the rows of a band, the
+ * others once. */
 enum part { FACTORS_A, TABLE, NESTED_MAP, SCALES_OUT, N_FIXED, RAW = N_FIXED, NUMBERS, FACTORS_B, SCALES, NESTED,
 	    CODES_OUT, N_PARTS };
 
@@ -21,9 +21,11 @@ struct making {
 	const struct ws_formula *f;
 	const struct ws_feed_making *m;
 	struct ws_feed_steps *steps;
-	ws_devptr at[N_PARTS];
+	ws_devptr at[2][N_PARTS]; /* in each half */
 	int64_t band;      /* rows */
-	int64_t pairs_of;  /* the row from which on the pairs reach whose A lies there; -1: none does */
+	/* Of each half: the row from which on the pairs reach whose A lies there, and whether tables do. */
+	int64_t pairs_of[2];
+	bool tabled[2];
 };
 
 static int64_t parts(int64_t n, int64_t part)
@@ -161,7 +163,7 @@ static int64_t unit_of(const struct ws_formula *f)
 	return unit;
 }
 
-/* False: not even the least band finds room. */
+/* In halves of so many bytes. False: not even the least band finds room. */
 static bool lay_out(struct making *g, ws_devptr scratch, uint64_t bytes)
 {
 	uint64_t of[N_PARTS], fixed = N_PARTS * ALIGN, row = 0;
@@ -174,17 +176,23 @@ static bool lay_out(struct making *g, ws_devptr scratch, uint64_t bytes)
 	const int64_t unit = unit_of(g->f);
 	g->band = most >= (uint64_t)g->f->rows ? g->f->rows : (int64_t)most / unit * unit;
 	for (int i = 0; i < N_PARTS; i++) {
-		g->at[i] = scratch;
+		g->at[0][i] = scratch;
+		g->at[1][i] = scratch + bytes;
 		scratch += (of[i] * (i < N_FIXED ? 1 : (uint64_t)g->band) + ALIGN - 1) / ALIGN * ALIGN;
 	}
 	return g->band > 0;
+}
+
+static uint64_t half_of(uint64_t scratch)
+{
+	return scratch / 2 / ALIGN * ALIGN;
 }
 
 bool ws_feed_formula_fits(const struct ws_formula *f, uint64_t scratch)
 {
 	const struct ws_feed_making nowhere = { .formula = f };
 	struct making g = { .f = f, .m = &nowhere };
-	return lay_out(&g, 0, scratch);
+	return lay_out(&g, 0, half_of(scratch));
 }
 
 /* ---- steps --------------------------------------------------------------------------------------- */
@@ -214,11 +222,17 @@ static int read_span(const struct making *g, const struct ws_span *s, uint64_t f
 	return ws_feed_steps_read(g->steps, s, from, n, to, err);
 }
 
+/* For the band at hand. */
+static ws_devptr place_of(const struct making *g, enum part part)
+{
+	return g->at[g->steps->turn][part];
+}
+
 static ws_devptr numbers_at(const struct making *g, int64_t row)
 {
 	if (is_direct(g))
 		return g->m->to[0] + (uint64_t)row * (uint64_t)g->f->cols * size_of(g->f);
-	return g->at[g->f->packing == WS_PACK_NONE ? RAW : NUMBERS];
+	return place_of(g, g->f->packing == WS_PACK_NONE ? RAW : NUMBERS);
 }
 
 static int add_read(const struct making *g, int64_t row, int64_t n, struct ws_err *err)
@@ -235,7 +249,7 @@ static void say_fp8(const struct making *g, struct ws_unpack_job *j, int64_t row
 	j->each = n;
 	j->block[0] = f->bn;
 	j->block[1] = f->bk;
-	j->scales = g->at[TABLE];
+	j->scales = place_of(g, TABLE);
 	if (f->n_scales == 1) {
 		j->block[0] = n;
 		j->block[1] = f->cols;
@@ -250,7 +264,7 @@ static int add_nvfp4(const struct making *g, struct ws_unpack_job *j, int64_t ro
 {
 	const uint64_t across = (uint64_t)parts(g->f->cols, 16);
 	j->kind = WS_UNPACK_NVFP4;
-	j->scales = g->at[SCALES];
+	j->scales = place_of(g, SCALES);
 	j->tensor_scale = g->f->tensor_scale;
 	return read_range(g, &g->f->scales, (uint64_t)row * across, (uint64_t)n * across, j->scales, err);
 }
@@ -262,13 +276,13 @@ static int add_nf4(const struct making *g, struct ws_unpack_job *j, int64_t row,
 	const uint64_t size = f->nested_block ? 1 : sizeof(float);
 	const uint64_t first = (uint64_t)(row * f->cols / f->bk), blocks = (uint64_t)parts(n * f->cols, f->bk);
 	j->kind = WS_UNPACK_NF4;
-	j->scales = g->at[SCALES];
+	j->scales = place_of(g, SCALES);
 	j->block[0] = 1;
 	j->block[1] = f->bk;
 	memcpy(j->levels, f->levels, sizeof j->levels);
 	j->nested_block = f->nested_block;
-	j->nested = g->at[NESTED];
-	j->map = g->at[NESTED_MAP];
+	j->nested = place_of(g, NESTED);
+	j->map = place_of(g, NESTED_MAP);
 	j->nested_offset = f->nested_offset;
 	if (read_range(g, &f->scales, first * size, blocks * size, j->scales, err))
 		return -1;
@@ -284,7 +298,7 @@ static int add_unpack(const struct making *g, int64_t row, int64_t n, struct ws_
 	const struct ws_formula *f = g->f;
 	struct ws_feed_step step = { .kind = WS_FEED_UNPACK };
 	struct ws_unpack_job *j = &step.unpack;
-	*j = (struct ws_unpack_job){ .codes = g->at[RAW], .rows = n, .cols = f->cols, .out = numbers_at(g, row),
+	*j = (struct ws_unpack_job){ .codes = place_of(g, RAW), .rows = n, .cols = f->cols, .out = numbers_at(g, row),
 		                     .dtype = f->dtype, .record = g->m->record };
 	uint64_t from = (uint64_t)row * (uint64_t)f->cols, bytes = (uint64_t)n * (uint64_t)f->cols;
 	int rc = 0;
@@ -304,8 +318,9 @@ static int add_factors(struct making *g, int64_t begin, int64_t row, int64_t n, 
                        unsigned *n_pairs, struct ws_err *err)
 {
 	const struct ws_formula *f = g->f;
-	ws_devptr a = g->at[FACTORS_A], b = g->at[FACTORS_B];
-	const bool loaded = g->pairs_of == begin;
+	ws_devptr a = place_of(g, FACTORS_A), b = place_of(g, FACTORS_B);
+	int64_t *const pairs_of = &g->pairs_of[g->steps->turn];
+	const bool loaded = *pairs_of == begin;
 	*n_pairs = 0;
 	for (size_t i = 0; i < f->n_pairs; i++) {
 		const struct ws_formula_pair *p = &f->pairs[i];
@@ -319,7 +334,7 @@ static int add_factors(struct making *g, int64_t begin, int64_t row, int64_t n, 
 		a += p->a.length;
 		b += rows * rank;
 	}
-	g->pairs_of = begin;
+	*pairs_of = begin;
 	return 0;
 }
 
@@ -367,9 +382,9 @@ static int add_fp8(const struct making *g, int64_t row, int64_t n, enum ws_fp8_p
 		.fp8 = { .pass = pass, .row = row,
 		         .job = { .x = { numbers_at(g, row), f->dtype, n, f->cols, f->cols }, .rule = r->rule,
 		                  .ue8m0 = r->ue8m0, .block = { r->bn, r->bk },
-		                  .codes = g->m->to[0] ? g->m->to[0] + codes : g->at[CODES_OUT],
+		                  .codes = g->m->to[0] ? g->m->to[0] + codes : place_of(g, CODES_OUT),
 		                  .codes_stride = f->cols,
-		                  .scales = (g->m->to[1] ? g->m->to[1] : g->at[SCALES_OUT]) + scales,
+		                  .scales = (g->m->to[1] ? g->m->to[1] : place_of(g, SCALES_OUT)) + scales,
 		                  .record = g->m->record } },
 	};
 	return ws_feed_steps_add(g->steps, &step, err);
@@ -387,9 +402,29 @@ static int64_t end_of_band(const struct making *g, int64_t row)
 	return least(end, (row / f->each + 1) * f->each);
 }
 
+/* What all bands of a weight need. */
+static int add_tables(struct making *g, struct ws_err *err)
+{
+	const struct ws_formula *f = g->f;
+	bool *const tabled = &g->tabled[g->steps->turn];
+	if (*tabled)
+		return 0;
+	*tabled = true;
+	if (f->packing == WS_PACK_FP8 && read_range(g, &f->scales, 0, f->scales.length, place_of(g, TABLE), err))
+		return -1;
+	return f->nested_block ? read_span(g, &f->map, 0, f->map.length, place_of(g, NESTED_MAP), err) : 0;
+}
+
+static int begin_band(struct making *g, struct ws_err *err)
+{
+	g->steps->turn ^= 1;
+	const struct ws_feed_step turn = { .kind = WS_FEED_TURN, .turn = g->steps->turn };
+	return ws_feed_steps_add(g->steps, &turn, err) || add_tables(g, err) ? -1 : 0;
+}
+
 static int add_numbers(struct making *g, int64_t row, int64_t n, struct ws_merge_pair *pairs, struct ws_err *err)
 {
-	if (g->f->packing == WS_PACK_NONE ? add_read(g, row, n, err) : add_unpack(g, row, n, err))
+	if (begin_band(g, err) || (g->f->packing == WS_PACK_NONE ? add_read(g, row, n, err) : add_unpack(g, row, n, err)))
 		return -1;
 	return g->f->n_pairs ? add_merge(g, row, n, pairs, err) : 0;
 }
@@ -411,10 +446,6 @@ static int add_bands(struct making *g, enum ws_fp8_pass pass, bool again, struct
 static int add_all(struct making *g, struct ws_merge_pair *pairs, struct ws_err *err)
 {
 	const struct ws_formula *f = g->f;
-	if (f->packing == WS_PACK_FP8 && read_range(g, &f->scales, 0, f->scales.length, g->at[TABLE], err))
-		return -1;
-	if (f->nested_block && read_span(g, &f->map, 0, f->map.length, g->at[NESTED_MAP], err))
-		return -1;
 	if (!f->quantized || !is_one_block(f))
 		return add_bands(g, WS_FP8_BLOCKS, false, pairs, err);
 	return add_bands(g, WS_FP8_LOOK, false, pairs, err) ||
@@ -426,11 +457,11 @@ int ws_feed_formula_add(struct ws_feed_steps *s, const struct ws_feed_making *m,
 {
 	const struct ws_feed_step begin = { .kind = WS_FEED_BEGIN, .making = s->n_makings - 1 };
 	const struct ws_feed_step finish = { .kind = WS_FEED_FINISH, .making = begin.making };
-	struct making g = { .f = m->formula, .m = m, .steps = s, .pairs_of = -1 };
+	struct making g = { .f = m->formula, .m = m, .steps = s, .pairs_of = { -1, -1 } };
 	struct ws_merge_pair *pairs = calloc(g.f->n_pairs + 1, sizeof *pairs);
 	if (!pairs)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	const bool fits = lay_out(&g, scratch, bytes);
+	const bool fits = lay_out(&g, scratch, half_of(bytes));
 	assert(fits); /* whoever took it upon himself has asked */
 	const int rc = !fits || ws_feed_steps_add(s, &begin, err) || add_all(&g, pairs, err) ||
 	               ws_feed_steps_add(s, &finish, err) ? -1 : 0;

@@ -130,6 +130,7 @@ int ws_feed_steps_make(const struct ws_payload *payloads, size_t n, ws_devptr at
 	struct ws_feed_steps *s = calloc(1, sizeof *s);
 	if (!s)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	s->turn = desk ? desk->turn : 0;
 	for (size_t i = 0; i < n; i++) {
 		if (add_payload(s, &b, &payloads[i], at, err)) {
 			ws_feed_steps_free(s);

@@ -14,6 +14,7 @@ enum ws_feed_kind {
 	WS_FEED_PLACED, /* the same, where they may be there already; becomes a READ where they are not */
 	WS_FEED_END,    /* of a payload */
 	WS_FEED_BEGIN,  /* of a making, whose record is cleared */
+	WS_FEED_TURN,   /* of a half of the scratch, for the band whose steps follow */
 	WS_FEED_UNPACK,
 	WS_FEED_MERGE,
 	WS_FEED_FP8,
@@ -29,6 +30,7 @@ struct ws_feed_step {
 			ws_devptr to;
 		};
 		size_t making;
+		unsigned turn;
 		struct ws_unpack_job unpack;
 		struct ws_merge_job merge;
 		struct {
@@ -52,6 +54,7 @@ struct ws_feed_steps {
 	size_t n, cap;
 	struct ws_feed_making *makings;
 	size_t n_makings, cap_makings;
+	unsigned turn;                  /* the half of the scratch that the last band has */
 };
 
 struct ws_feed_desk;
