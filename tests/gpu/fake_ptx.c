@@ -65,9 +65,13 @@ static void load_one(const char *dir, const char *name, struct ptx_trouble *why)
 static void load_all(struct ptx_trouble *why)
 {
 	static bool tried;
-	DIR *dir = tried ? NULL : opendir(fake_ptx_dir());
-	if (!dir)
+	if (tried)
 		return;
+	DIR *dir = opendir(fake_ptx_dir());
+	if (!dir) {
+		ptx_complain(why, "FAKE_CUDA_PTX=%s cannot be opened", fake_ptx_dir());
+		return;
+	}
 	tried = true;
 	for (const struct dirent *e = readdir(dir); e; e = readdir(dir))
 		if (is_ptx(e->d_name))
