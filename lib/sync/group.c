@@ -288,52 +288,62 @@ static void send_off(const struct ws_group *g, const struct ws_endpoint_call *ca
 	}
 }
 
+static void ask_to_leave(struct ws_group *g, struct ws_endpoint_call *calls, struct ws_buf *body,
+                         const bool *lost, ws_deadline until)
+{
+	/* Mostly it is dead; but one that lives would keep the group, and refuse the next of its name. */
+	const ws_deadline soon = ws_deadline_min(until, ws_deadline_in(LOST_NS));
+	struct ws_jw w;
+	ws_jw_init(&w, body);
+	ws_jw_object(&w, NULL);
+	ws_jw_str(&w, "group_name", g->name);
+	ws_jw_end_object(&w);
+	for (size_t i = 0; i < g->opts.n_members; i++)
+		if (g->joined[i] &&
+		    ws_endpoint_start(g->opts.http, &calls[i], g->opts.members[i].url, "POST",
+		                      "/destroy_weights_update_group", body, lost && lost[i] ? soon : until, NULL))
+			g->joined[i] = false;
+	send_off(g, calls);
+}
+
+/* *lost: it did not answer. */
+static void hear_of_leaving(struct ws_group *g, struct ws_endpoint_call *call, struct ws_member *m, bool *lost,
+                            ws_deadline *until)
+{
+	struct ws_err e = WS_ERR_INIT;
+	await_answer(g, call, until);
+	*lost = !call->http.done || call->http.err.code != WS_OK;
+	if (!call->http.done) {
+		ws_http_drop(g->opts.http, &call->http);
+		ws_log(g->opts.log, 1, "%s: did not answer the request to leave %s", m->url, g->name);
+	} else if (ws_endpoint_reply(call, NULL, NULL, 0, &e)) {
+		ws_log(g->opts.log, 1, "%s: %s", m->url, e.msg);
+		m->stays = would_not(&e);
+	}
+	ws_endpoint_call_free(call);
+}
+
 /* Destroying is asked of the servers while our own side goes down: a side that waits for the other
  * may wait for ever. */
 static void leave(struct ws_group *g, bool *lost, ws_deadline until)
 {
-	/* Mostly it is dead; but one that lives would keep the group, and refuse the next of its name. */
-	const ws_deadline soon = ws_deadline_min(until, ws_deadline_in(LOST_NS));
 	const size_t n = g->opts.n_members;
 	struct ws_endpoint_call *calls = calloc(n, sizeof *calls);
 	struct ws_buf body;
-	struct ws_jw w;
 	if (!calls)
 		return;
 	ws_buf_init(&body, 1024);
-	ws_jw_init(&w, &body);
-	ws_jw_object(&w, NULL);
-	ws_jw_str(&w, "group_name", g->name);
-	ws_jw_end_object(&w);
 	settle(g);
-	for (size_t i = 0; i < n; i++)
-		if (g->joined[i] &&
-		    ws_endpoint_start(g->opts.http, &calls[i], g->opts.members[i].url, "POST",
-		                      "/destroy_weights_update_group", &body,
-		                      lost && lost[i] ? soon : until, NULL))
-			g->joined[i] = false;
-	send_off(g, calls);
+	ask_to_leave(g, calls, &body, lost, until);
 	if (g->transport)
 		g->transport->ops->close(g->transport);
 	g->transport = NULL;
 	for (size_t i = 0; i < n; i++) {
-		struct ws_err e = WS_ERR_INIT;
-		if (lost && !g->joined[i])
-			lost[i] = false; /* there is nothing to leave */
-		if (!g->joined[i])
-			continue;
-		await_answer(g, &calls[i], &until);
+		bool silent = false; /* also where there is nothing to leave */
+		if (g->joined[i])
+			hear_of_leaving(g, &calls[i], &g->opts.members[i], &silent, &until);
 		if (lost)
-			lost[i] = !calls[i].http.done || calls[i].http.err.code != WS_OK;
-		if (!calls[i].http.done) {
-			ws_http_drop(g->opts.http, &calls[i].http);
-			ws_log(g->opts.log, 1, "%s: did not answer the request to leave %s",
-			       g->opts.members[i].url, g->name);
-		} else if (ws_endpoint_reply(&calls[i], NULL, NULL, 0, &e)) {
-			ws_log(g->opts.log, 1, "%s: %s", g->opts.members[i].url, e.msg);
-			g->opts.members[i].stays = would_not(&e);
-		}
-		ws_endpoint_call_free(&calls[i]);
+			lost[i] = silent;
 	}
 	ws_buf_free(&body);
 	free(calls);
