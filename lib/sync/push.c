@@ -87,7 +87,8 @@ static int meet_senders(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
-static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
+/* Reads and compares, and asks for nothing that a server would have to undo. */
+static int get_ready(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
 	push_enter(p, WS_PHASE_CONNECT);
 	if (push_check_files(p, err) || push_sender_enter(p, err) || push_claim(p, err))
@@ -112,10 +113,13 @@ static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct 
 	if (push_legal(p, err) || push_check_plan(p, err) || push_check_fp8(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_VERIFY);
-	if (push_verify_can(p, err) || push_values_begin(p, err) || push_names(p, err) || push_lead_share(p, err))
-		return -1;
-	if (p->opts.dry_run)
-		return 0;
+	return push_verify_can(p, err) || push_values_begin(p, err) || push_names(p, err) ||
+	       push_lead_share(p, err) ? -1 : 0;
+}
+
+/* The group, until bytes may go. */
+static int form_group(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
+{
 	if (push_ready_make(p, err) || push_prove_before(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_INIT);
@@ -127,11 +131,15 @@ static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct 
 	push_enter(p, WS_PHASE_VERIFY);
 	if (push_values(p, err))
 		return -1;
-	if (p->protocol->prepare) {
-		push_enter(p, WS_PHASE_TRANSFER);
-		if (p->protocol->prepare(p, err))
-			return -1;
-	}
+	if (!p->protocol->prepare)
+		return 0;
+	push_enter(p, WS_PHASE_TRANSFER);
+	return p->protocol->prepare(p, err);
+}
+
+/* From the first pause on; spoilt: what servers have is neither the old nor the new. */
+static int change_weights(struct ws_push *p, struct ws_err *err)
+{
 	push_enter(p, WS_PHASE_PAUSE);
 	if (push_sender_still(p, err) || push_record(p, err) || push_pause(p, err) || push_wake_weights(p, err))
 		return -1;
@@ -151,6 +159,15 @@ static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct 
 		return -1;
 	push_enter(p, WS_PHASE_RESUME);
 	return push_wake_caches(p, err);
+}
+
+static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
+{
+	if (get_ready(p, s, err))
+		return -1;
+	if (p->opts.dry_run)
+		return 0;
+	return form_group(p, s, err) || change_weights(p, err) ? -1 : 0;
 }
 
 static void reset_run(struct ws_push *p, const struct ws_push_source *s)

@@ -11,9 +11,58 @@
 
 enum { TENSOR_BUCKET = 16 << 20 }; /* of --backend tensor, at most: a request holds it once per rank */
 
+/* How bytes go, and what that says of the protocol and of the buckets. */
+static void choose_backend(struct ws_push *p)
+{
+	struct ws_push_opts *o = &p->opts;
+	p->transport = &ws_transport_gloo;
+	p->protocol = push_protocol_asked(o->protocol);
+	switch (o->backend) {
+	case WS_BACKEND_NCCL:
+		p->transport = &ws_transport_nccl;
+		break;
+	case WS_BACKEND_TENSOR:
+		p->transport = &push_tensor_transport;
+		p->protocol = &push_tensor;
+		if (!o->bucket_size || o->bucket_size > TENSOR_BUCKET)
+			o->bucket_size = TENSOR_BUCKET;
+		break;
+	case WS_BACKEND_IPC:
+		p->transport = &push_ipc_transport;
+		p->protocol = &push_ipc;
+		break;
+	case WS_BACKEND_DISK:
+		p->transport = &push_disk_transport;
+		p->protocol = &push_disk;
+		if (!o->disk_dir)
+			o->bucket_size = UINT64_MAX; /* servers read it by themselves, in one go */
+		break;
+	default:
+		break;
+	}
+}
+
+/* What there is one of for each endpoint. */
+static int make_arrays(struct ws_push *p, size_t n, struct ws_err *err)
+{
+	p->endpoints = calloc(n + 1, sizeof *p->endpoints);
+	p->infos = calloc(n + 1, sizeof *p->infos);
+	p->members = calloc(n + 1, sizeof *p->members);
+	p->errs = calloc(n + 1, sizeof *p->errs);
+	p->answers = calloc(n + 1, sizeof *p->answers);
+	p->results = calloc(n + 1, sizeof *p->results);
+	p->targets = calloc(n + 1, sizeof *p->targets);
+	p->urls = calloc(n + 1, sizeof *p->urls);
+	p->index = calloc(n + 1, sizeof *p->index);
+	p->flags = calloc(n + 1, sizeof *p->flags);
+	if (p->endpoints && p->infos && p->members && p->errs && p->answers && p->results && p->targets &&
+	    p->urls && p->index && p->flags)
+		return 0;
+	return ws_err_set(err, WS_ESYSTEM, "out of memory");
+}
+
 static int take_opts(struct ws_push *p, const struct ws_push_opts *opts, struct ws_err *err)
 {
-	const size_t n = opts->n_endpoints;
 	static const char *const everything[] = { "*" };
 	p->opts = *opts;
 	p->sender_fd = -1;
@@ -27,37 +76,10 @@ static int take_opts(struct ws_push *p, const struct ws_push_opts *opts, struct 
 	p->opts.connect_ns = opts->connect_ns > 0 ? opts->connect_ns : 10 * WS_NS_PER_S;
 	p->opts.init_ns = opts->init_ns > 0 ? opts->init_ns : 600 * WS_NS_PER_S;
 	p->opts.bucket_ns = opts->bucket_ns > 0 ? opts->bucket_ns : 600 * WS_NS_PER_S;
-	p->transport = opts->backend == WS_BACKEND_NCCL     ? &ws_transport_nccl
-	               : opts->backend == WS_BACKEND_TENSOR ? &push_tensor_transport
-	               : opts->backend == WS_BACKEND_IPC    ? &push_ipc_transport
-	               : opts->backend == WS_BACKEND_DISK   ? &push_disk_transport : &ws_transport_gloo;
-	p->protocol = push_protocol_asked(opts->protocol);
-	if (opts->backend == WS_BACKEND_TENSOR) {
-		p->protocol = &push_tensor;
-		if (!p->opts.bucket_size || p->opts.bucket_size > TENSOR_BUCKET)
-			p->opts.bucket_size = TENSOR_BUCKET;
-	}
-	if (opts->backend == WS_BACKEND_IPC)
-		p->protocol = &push_ipc;
-	if (opts->backend == WS_BACKEND_DISK) {
-		p->protocol = &push_disk;
-		if (!opts->disk_dir)
-			p->opts.bucket_size = UINT64_MAX; /* servers read it by themselves, in one go */
-	}
-	p->endpoints = calloc(n + 1, sizeof *p->endpoints);
-	p->infos = calloc(n + 1, sizeof *p->infos);
-	p->members = calloc(n + 1, sizeof *p->members);
-	p->errs = calloc(n + 1, sizeof *p->errs);
-	p->answers = calloc(n + 1, sizeof *p->answers);
-	p->results = calloc(n + 1, sizeof *p->results);
-	p->targets = calloc(n + 1, sizeof *p->targets);
-	p->urls = calloc(n + 1, sizeof *p->urls);
-	p->index = calloc(n + 1, sizeof *p->index);
-	p->flags = calloc(n + 1, sizeof *p->flags);
-	if (!p->endpoints || !p->infos || !p->members || !p->errs || !p->answers || !p->results ||
-	    !p->targets || !p->urls || !p->index || !p->flags)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	for (size_t i = 0; i < n; i++)
+	choose_backend(p);
+	if (make_arrays(p, opts->n_endpoints, err))
+		return -1;
+	for (size_t i = 0; i < opts->n_endpoints; i++)
 		p->endpoints[i].url = opts->endpoints[i];
 	if (push_follows(p))
 		p->opts.n_endpoints = 0; /* the first speaks with them */
