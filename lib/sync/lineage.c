@@ -186,6 +186,8 @@ static void apply(enum ws_lineage lineage, const struct ws_lineage_signs *signs,
 static enum ws_lineage by_version(const char *version)
 {
 	const int minor = minor_of_05(version);
+	if (minor >= 21) /* sessions are of every release since */
+		return WS_LINEAGE_SESSION;
 	if (minor >= 0)
 		return minor < 7 ? WS_LINEAGE_SGLANG_05 : WS_LINEAGE_SGLANG_2026;
 	if (!strncmp(version, "0.5", 3))
@@ -200,7 +202,11 @@ static enum ws_lineage by_version(const char *version)
 static enum ws_lineage by_year(const struct ws_lineage_signs *signs)
 {
 	const struct ws_capabilities *asked = &signs->asked, *seen = &signs->seen;
-	const enum ws_lineage said = by_version(signs->version ? signs->version : "");
+	enum ws_lineage said = by_version(signs->version ? signs->version : "");
+	if (said == WS_LINEAGE_SESSION && !asked->session)
+		return said;
+	if (said == WS_LINEAGE_SESSION) /* its routes say otherwise */
+		said = WS_LINEAGE_SGLANG_2026;
 	if (seen->checker || seen->pause_modes || seen->empty_cache)
 		return WS_LINEAGE_SGLANG_2026;
 	if (seen->pause && said == WS_LINEAGE_SGLANG_04 && asked->set_version && !seen->set_version &&

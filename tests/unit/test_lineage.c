@@ -89,9 +89,11 @@ static void a_version_speaks_where_routes_are_silent(void **state)
 		{ "0.4.6.post5", WS_LINEAGE_SGLANG_04 }, { "0.4", WS_LINEAGE_SGLANG_04 },
 		{ "0.5.0rc1", WS_LINEAGE_SGLANG_05 },    { "0.5.4.post1", WS_LINEAGE_SGLANG_05 },
 		{ "0.5.6", WS_LINEAGE_SGLANG_05 },       { "0.5.7", WS_LINEAGE_SGLANG_2026 },
-		{ "0.5.15.post1", WS_LINEAGE_SGLANG_2026 }, { "0.40", WS_LINEAGE_UNKNOWN },
+		{ "0.5.15.post1", WS_LINEAGE_SGLANG_2026 }, { "0.5.20", WS_LINEAGE_SGLANG_2026 },
+		{ "0.5.21", WS_LINEAGE_SESSION },        { "0.5.23+cpu", WS_LINEAGE_SESSION },
+		{ "0.40", WS_LINEAGE_UNKNOWN },
 		{ "0.1.0", WS_LINEAGE_UNKNOWN },         { "", WS_LINEAGE_UNKNOWN },
-		{ "0.5.99999999999999999999", WS_LINEAGE_SGLANG_2026 },
+		{ "0.5.99999999999999999999", WS_LINEAGE_SESSION },
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		const struct ws_lineage_signs s = { .version = cases[i].version };

@@ -105,7 +105,7 @@ static void lists_of_routes_tell_lineages_apart(void **state)
 static void a_lying_version_changes_nothing(void **state)
 {
 	(void)state;
-	static const char *const lies[] = { "", "0.4.1", "0.5.15", "0.0.0.dev1+g1234567", "9" };
+	static const char *const lies[] = { "", "0.4.1", "0.5.15", "0.5.23", "0.0.0.dev1+g1234567", "9" };
 	for (size_t i = 0; i < N_LINEAGES; i++)
 		for (size_t k = 0; k < sizeof lies / sizeof *lies; k++) {
 			const char *name = ws_lineage_name(lineages[i].lineage);
