@@ -24,7 +24,7 @@ rows() { json "[($1) for l in lines if l['type'] == 'measure']"; }
 	try wsync-bench kernels --on gpu --size 1MiB --samples 1 --warmup 0 --check --json
 	expect_status 0
 	keys
-	[ "$(rows 'l["errors"], l["detail"], l["against"], l["against_bytes"]')" = "$(/usr/bin/python3 -c 'print([(0, "gpu", "device copy", 1 << 21)] * 14)')" ] ||
+	[ "$(rows 'l["errors"], l["detail"], l["against"], l["against_bytes"]')" = "$(/usr/bin/python3 -c 'print([(0, "gpu", "device copy", 1 << 21)] * 15)')" ] ||
 		explain "rows"
 	[ "$(json '[l["against"] for l in lines if l["type"] == "roofline"]')" = "['device copy']" ]
 	[ "$(json '[(l["gpus"], l["cuda"], l["compute_capability"], l["nccl"]) for l in lines if l["type"] == "machine"]')" = "[(2, '13.0', '9.0', None)]" ] ||
