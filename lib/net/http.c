@@ -198,10 +198,12 @@ void ws_http_close(struct ws_http *h)
 static void finish(struct ws_http_flight *f, CURLcode code)
 {
 	struct ws_http_call *call = f->call;
-	const struct ws_http *h = f->http;
+	struct ws_http *h = f->http;
 	const struct ws_log *log = h->log;
 	char took[32];
 	curl_easy_getinfo(f->easy, CURLINFO_RESPONSE_CODE, &call->status);
+	if (call->status)
+		h->answered |= ws_http_server_bit(call->url);
 	if (code) {
 		ws_http_explain(f, code, &call->err);
 		call->err.native = (int)code;

@@ -19,6 +19,7 @@ struct ws_http {
 	char *ca_file;              /* NULL: the system's */
 	int64_t connect_ns;
 	size_t max_reply;
+	uint64_t answered;          /* whose answers have been HTTP: a bit each, by the hash of host and port */
 	const struct ws_log *log;
 	struct ws_trace *trace;
 	struct ws_http_flight *flights;
@@ -50,6 +51,8 @@ void ws_http_prepare(struct ws_http_flight *f);
 /* When a repetition is refused, by us or by a port where nobody listens any more, libcurl has forgotten
  * what the first attempt sent. */
 bool ws_http_was_sent_before(const struct ws_http_flight *f, CURLcode code);
+/* The server's bit in `answered`; two may share one. */
+uint64_t ws_http_server_bit(const char *url);
 /* Why a call failed. Returns -1. */
 int ws_http_explain(const struct ws_http_flight *f, CURLcode code, struct ws_err *err);
 

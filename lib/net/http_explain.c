@@ -2,6 +2,8 @@
 /* http_explain.c - how a call ended, as a sentence for who has to mend it. */
 #include "http_core.h"
 
+#include "hash.h"
+
 #include "wsync/str.h"
 
 #include <stdio.h>
@@ -132,16 +134,21 @@ static int explain_dead(const struct ws_http_flight *f, const char *what, struct
 	return ws_err_hint(err, "the server may have died or been restarted: look at its log");
 }
 
-/* Servers whose TLS is OpenSSL's close it without a word when plain HTTP comes. One that has answered on it
- * before does not speak TLS. */
+uint64_t ws_http_server_bit(const char *url)
+{
+	const char *host = strstr(url, "://");
+	host = host ? host + 3 : url;
+	return UINT64_C(1) << ws_hash64(host, strcspn(host, "/?#")) % 64;
+}
+
+/* Servers whose TLS is OpenSSL's close it without a word when plain HTTP comes. One that has answered before,
+ * or has begun to, does not speak TLS. */
 static int explain_lost(const struct ws_http_flight *f, const char *what, struct ws_err *err)
 {
 	const struct ws_http_call *call = f->call;
 	char other[300];
-	long connects = 0;
 	explain_dead(f, what, err);
-	curl_easy_getinfo(f->easy, CURLINFO_NUM_CONNECTS, &connects);
-	if (!is_http(call->url) || !connects || call->reply.len)
+	if (!is_http(call->url) || f->http->answered & ws_http_server_bit(call->url))
 		return -1;
 	return ws_err_hint(err, "the server may have died or been restarted: look at its log; or it speaks TLS: then its "
 	                        "URL is %s", other_url(call->url, other, sizeof other));
