@@ -54,12 +54,14 @@ static int refuse_kind(const char *url, const struct ws_checksums *c, const char
 }
 
 /* Servers of sglang hash in their own ways: told before anything is sent. wsync-endpoint, whose version
- * says who it is, need not be asked. */
+ * says who it is, need not be asked; who has given the weights' memory away must not be: it would read there,
+ * and die. */
 int push_verify_can(struct ws_push *p, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
+	const bool ask = p->opts.verify == WS_VERIFY_HASH && !(p->asleep & WS_MEMORY_WEIGHTS);
 	int rc = 0;
-	for (size_t i = 0; p->opts.verify == WS_VERIFY_HASH && i < p->opts.n_endpoints && rc == 0; i++) {
+	for (size_t i = 0; ask && i < p->opts.n_endpoints && rc == 0; i++) {
 		const char *url = p->endpoints[i].url;
 		struct ws_checksums sums = { 0 };
 		struct ws_err said = WS_ERR_INIT;

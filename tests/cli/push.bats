@@ -512,6 +512,22 @@ expect_journal() {
 	err_has "'everything' is none of weights, kv_cache and cuda_graph"
 }
 
+@test "the weights of an endpoint that sleeps are not asked for checksums before they are back" {
+	endpoint one --lineage sglang-2026 --memory-saver drop --checksums
+	start renamed /usr/bin/python3 "$repo/tests/cli/renamed.py" "${url#http://}"
+	eventually 10 test -s renamed.out
+	local server=127.0.0.1:$(head -n 1 renamed.out)
+	local asked='[p for p in paths if p in ("/weights_checker", "/resume_memory_occupation")]'
+	try wsync-ctl sleep --tags weights -e "$url"
+	expect_status 0
+	try wsync-push small.safetensors -e "$server" --asleep weights --verify hash
+	expect_status 0
+	expect_journal "$url" "$asked" "['/resume_memory_occupation', '/weights_checker']"
+	try wsync-push small.safetensors -e "$server" --verify hash # awake, it is asked before and after
+	expect_status 0
+	expect_journal "$url" "$asked" "['/resume_memory_occupation', '/weights_checker', '/weights_checker', '/weights_checker']"
+}
+
 @test "a push to a sleeping endpoint that fails leaves its caches asleep and says so" {
 	endpoint one --lineage lenient --memory-saver drop --fault refuse:update_weights_from_distributed:1
 	try wsync-ctl sleep --tags weights,kv_cache -e "$url"
