@@ -164,10 +164,14 @@ $(BUILD)/obj/lib/bench/%.o: LAYER = $(INC_bench)
 $(BUILD)/obj/cmd/%.o: LAYER = $(INC_cmd)
 $(BUILD)/obj/tests/%.o: LAYER = $(INC_tests)
 
+# An archive of what a linker has yet to compile is bound to one release of one compiler, and objcopy cannot name
+# anything in it anew (see install).
+$(BUILD)/obj/lib/%.o: NO_LTO = $(if $(findstring -flto,$(CFLAGS)),-fno-lto)
+
 define compile
 	@mkdir -p $(@D)
 	$(call say,CC,$@)
-	$(Q)$(CC) $(BASEFLAGS) $(LAYER) $(ISA) $(DEP_CFLAGS) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(BASEFLAGS) $(LAYER) $(ISA) $(DEP_CFLAGS) $(CPPFLAGS) $(CFLAGS) $(NO_LTO) -MMD -MP -c -o $@ $<
 endef
 # Kernels for one instruction set each, chosen at run time; elsewhere these files are empty.
 ISA =

@@ -67,6 +67,13 @@ flags() {
 	nm -g "$root/lib/libwsync.a" 2>nm.err | grep -q ' T ws_push_open$'
 }
 
+@test "what is in the archive is compiled, whoever asks for it at link time" {
+	try env -u MAKEFLAGS make -C "$repo" --no-print-directory -n lib BUILD="$scratch/lto" CFLAGS="-O2 -flto=auto"
+	expect_status 0
+	lines=$(grep -e ' -flto=auto .*lib/net/http\.c$' <<<"$out")
+	[[ $lines == *" -fno-lto "* ]] || explain "the linker is to compile lib/net/http.c: $lines"
+}
+
 @test "each header stands alone, in C11 and in C++" {
 	for h in "$root"/include/wsync/*.h; do # twice, for its guard
 		printf '#include <wsync/%s>\n' "${h##*/}" "${h##*/}" >"alone_$(basename "$h" .h).c"
