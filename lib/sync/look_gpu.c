@@ -2,7 +2,7 @@
 /* look_gpu.c - launches over all numbers of a batch of looks, on whatever GPUs they are, and one wait for them.
  *
  * Each look has 32 bits on each GPU, which its kernels raise. The memory is another process's, and stays open
- * as long as its source is; nothing is asked of a GPU any more when this returns. */
+ * as long as its source is; nothing is asked of a GPU any more when this returns, but of one that is stuck. */
 #include "look_gpu.h"
 
 #include "compute.h"
@@ -43,18 +43,22 @@ static int set_up(struct device *d, struct ws_err *err)
 
 static void close_all(struct looking *l)
 {
+	bool stuck = false;
 	while (l->n_devices > 0) {
 		struct device *d = &l->devices[--l->n_devices];
 		ws_gpu_use(d->gpu, NULL); /* where it fails, what is here is given back all the same */
-		if (d->stream)
-			ws_stream_wait(d->gpu, d->stream, ws_deadline_in(PATIENCE_NS), NULL, NULL);
+		if (d->stream && !ws_stream_settle(d->gpu, d->stream)) {
+			stuck = true; /* it keeps what it writes to */
+			continue;
+		}
 		ws_gpu_free_pinned(d->gpu, d->copied);
 		ws_gpu_free(d->gpu, d->found);
 		ws_stream_free(d->gpu, d->stream);
 		ws_compute_close(d->compute);
 		ws_gpu_close(d->gpu);
 	}
-	ws_cuda_close(l->cuda);
+	if (!stuck)
+		ws_cuda_close(l->cuda);
 }
 
 static int find_ordinal(const struct looking *l, const uint8_t uuid[16], int *ordinal, struct ws_err *err)
@@ -128,7 +132,7 @@ static int look_at_span(struct looking *l, const struct ws_span *s, enum ws_dtyp
 /* ---- batches ---- */
 
 /* Of every GPU, and zeros for the next batch. */
-static int collect(struct looking *l, struct ws_err *err)
+static int collect(struct looking *l, const struct ws_cancel *cancel, struct ws_err *err)
 {
 	for (size_t i = 0; i < l->n_devices; i++) {
 		const struct device *d = &l->devices[i];
@@ -140,19 +144,20 @@ static int collect(struct looking *l, struct ws_err *err)
 	for (size_t i = 0; i < l->n_devices; i++) {
 		const struct device *d = &l->devices[i];
 		if (ws_gpu_use(d->gpu, err) ||
-		    ws_stream_wait(d->gpu, d->stream, ws_deadline_in(PATIENCE_NS), NULL, err))
+		    ws_stream_wait(d->gpu, d->stream, ws_deadline_in(PATIENCE_NS), cancel, err))
 			return -1;
 	}
 	return 0;
 }
 
-static int look_at_batch(struct looking *l, struct ws_look *looks, size_t n, struct ws_err *err)
+static int look_at_batch(struct looking *l, struct ws_look *looks, size_t n, const struct ws_cancel *cancel,
+                         struct ws_err *err)
 {
 	for (size_t i = 0; i < n; i++)
 		for (size_t k = 0; k < looks[i].of.n_spans; k++)
 			if (look_at_span(l, &looks[i].of.spans[k], looks[i].dtype, i, err))
 				return -1;
-	if (collect(l, err))
+	if (collect(l, cancel, err))
 		return -1;
 	for (size_t i = 0; i < n; i++) {
 		looks[i].seen = true;
@@ -172,10 +177,10 @@ void ws_look_on_gpu(void *ctx, struct ws_look *looks, size_t n, const struct ws_
 	int rc = ws_cuda_open(&opts, &l.cuda, &err);
 	for (size_t i = 0; i < n && rc == 0 && !ws_cancelled(cancel); i += BATCH) {
 		const size_t some = n - i < BATCH ? n - i : BATCH;
-		rc = look_at_batch(&l, looks + i, some, &err);
+		rc = look_at_batch(&l, looks + i, some, cancel, &err);
 		g->seen += rc == 0 ? some : 0;
 	}
-	if (rc)
+	if (rc && err.code != WS_ECANCELLED)
 		ws_log(g->log, 1, "values: the CPU looks at them: %s", err.msg);
 	close_all(&l);
 }

@@ -10,6 +10,7 @@
 #include "scratch.h"
 #include "wsync/catalog.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -17,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -352,6 +354,79 @@ static void every_call_of_the_driver_may_fail(void **state)
 	}
 }
 
+/* ---- many, and late ones ---- */
+
+enum { MANY = 2500 };
+static uint32_t numbers[MANY]; /* every other one of another GPU */
+static ws_devptr numbers_at;
+
+static int place_number(void *ctx, struct ws_place *out, struct ws_err *err)
+{
+	const size_t i = (size_t)((const uint32_t *)ctx - numbers);
+	struct ws_cuda_device d = *ws_gpu_device(on.gpu);
+	if (fake && i % 2 && ws_cuda_device(on.cuda, 1, &d, err))
+		return -1;
+	memcpy(out->gpu, d.uuid, sizeof out->gpu);
+	out->at = numbers_at + i * sizeof numbers[0];
+	return 0;
+}
+
+static void look_at_numbers(struct ws_look *looks, size_t n, struct ws_look_gpu *g, const struct ws_cancel *cancel)
+{
+	static struct ws_span spans[MANY];
+	for (size_t i = 0; i < n; i++) {
+		spans[i] = (struct ws_span){ .length = 4, .fd = -1, .ctx = &numbers[i], .place = place_number };
+		looks[i] = (struct ws_look){ .of = { .length = 4, .spans = &spans[i], .n_spans = 1 },
+			                     .dtype = WS_DTYPE_F32 };
+	}
+	ws_look_on_gpu(g, looks, n, cancel);
+}
+
+static void what_one_look_finds_is_not_the_next_ones(void **state)
+{
+	(void)state;
+	static struct ws_look looks[MANY];
+	struct ws_look_gpu g = { .library = on_gpu_library() };
+	for (size_t i = 0; i < MANY; i++)
+		numbers[i] = (uint32_t)(MANY - i) << 8 | (i % 3 ? 0 : 0x80000000); /* less each time */
+	numbers_at = on_gpu_put(&on, numbers, sizeof numbers);
+	if (fake)
+		fake->defer(true);
+	look_at_numbers(looks, MANY, &g, NULL);
+	assert_int_equal(g.seen, MANY);
+	for (size_t i = 0; i < MANY; i++)
+		assert_true(looks[i].seen && looks[i].largest == (MANY - i) << 8);
+}
+
+static void *cancel_soon(void *arg)
+{
+	usleep(100 * 1000);
+	ws_cancel_set(arg);
+	usleep(900 * 1000);
+	if (fake)
+		fake->busy(0);
+	return arg;
+}
+
+static void a_look_at_a_gpu_that_is_stuck_is_cancelled(void **state)
+{
+	(void)state;
+	struct ws_look looks[2];
+	struct ws_cancel cancel = WS_CANCEL_INIT;
+	struct ws_look_gpu g = { .library = on_gpu_library() };
+	pthread_t canceller;
+	if (!fake)
+		skip();
+	const int64_t begun = ws_now_ns();
+	numbers_at = on_gpu_put(&on, numbers, sizeof numbers);
+	assert_int_equal(pthread_create(&canceller, NULL, cancel_soon, &cancel), 0);
+	fake->busy(~0u);
+	look_at_numbers(looks, 2, &g, &cancel);
+	pthread_join(canceller, NULL);
+	assert_int_equal(g.seen, 0);
+	assert_true(ws_now_ns() - begun < 3 * WS_NS_PER_S);
+}
+
 int main(void)
 {
 #define ON_MEMORY(test) cmocka_unit_test_setup_teardown(test, begin, end)
@@ -361,6 +436,8 @@ int main(void)
 		ON_MEMORY(what_is_large_is_judged_by_the_cpu),
 		ON_MEMORY(where_a_gpu_cannot_look_the_cpu_does),
 		ON_MEMORY(every_call_of_the_driver_may_fail),
+		ON_MEMORY(what_one_look_finds_is_not_the_next_ones),
+		ON_MEMORY(a_look_at_a_gpu_that_is_stuck_is_cancelled),
 	};
 	if (!on_gpu_open(&on))
 		return 0;
