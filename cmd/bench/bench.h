@@ -98,13 +98,15 @@ struct local {
 	size_t n;
 };
 int local_start(struct local *l, const struct bench_config *cfg, struct ws_err *err);
-/* One with this argv and, if it is not NULL, this NCCL_HOSTID. out: its stdout; -1: ours is not for it either. */
+/* One with this argv and, if it is not NULL, this NCCL_HOSTID. out: its stdout; -1: ours is not for it
+ * either. */
 int local_spawn(struct local *l, char *const *argv, const char *host_id, int out, struct ws_err *err);
 /* The first that has ended with a status other than 0: -1, and what it said. */
 int local_failed(struct local *l, struct ws_err *err);
 void local_stop(struct local *l);
 
-/* ---- receivers.c: those of a broadcast over NCCL; a start and a failed of ws_bench_transport, ctx: a bench_job ---- */
+/* ---- receivers.c: those of a broadcast over NCCL; a start and a failed of ws_bench_transport, ctx: a
+ * bench_job ---- */
 int receivers_start(void *job, const char *host, uint16_t port, struct ws_err *err);
 int receivers_failed(void *job, struct ws_err *err);
 

@@ -67,8 +67,8 @@ static bool start_passing(void)
 	return started;
 }
 
-/* Our end for writing stays open, so that there always is one, and is inherited: NCCL in a process that we start
- * finds it by the same name. */
+/* Our end for writing stays open, so that there always is one, and is inherited: NCCL in a process that
+ * we start finds it by the same name. */
 static void send_to_stderr(void)
 {
 	char name[32];

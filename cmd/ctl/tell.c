@@ -101,7 +101,8 @@ static int tell(struct ctl_job *job, enum call what, const char *done, const cha
 	return rc;
 }
 
-/* Healthy servers that answer nobody: no server says that it is paused, but what a push has written down may. */
+/* Healthy servers that answer nobody: no server says that it is paused, but what a push has written
+ * down may. */
 int ctl_health(void *ctx, const struct opt_args *args, struct ws_err *err)
 {
 	struct ctl_job *job = ctx;

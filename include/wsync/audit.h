@@ -70,8 +70,9 @@ void ws_audit_free(struct ws_audit *a); /* NULL is fine */
 int ws_audit_all(const struct ws_audit_opts *opts, const struct ws_audit_target *targets, size_t n,
                  const struct ws_sink *sink, struct ws_audit *sum, struct ws_err *err);
 
-/* The layout of that server for this input: by the config that was named, else by the server's own where
- * its family is known, else by the one that lies with the source. *out NULL: no config, or no family is known by it; why (or NULL) then says which. */
+/* The layout of that server for this input: by the config that was named, else by the server's own
+ * where its family is known, else by the one that lies with the source. *out NULL: no config, or no
+ * family is known by it; why (or NULL) then says which. */
 int ws_audit_layout(const struct ws_input *input, const struct ws_audit_target *t,
                     struct ws_layout **out, char *why, size_t n, struct ws_err *err);
 

@@ -64,7 +64,8 @@ struct ws_bench_sink {
 	void *ctx;
 };
 
-/* A measurement that is cancelled or fails is delivered as far as it came: rows of the samples that were taken. */
+/* A measurement that is cancelled or fails is delivered as far as it came: rows of the samples that
+ * were taken. */
 struct ws_bench_opts {
 	unsigned samples, warmups; /* samples > 0 */
 	int64_t most_ns;           /* no more samples of a row after so long, but one at least; 0: no such limit. Not of
@@ -103,8 +104,9 @@ int ws_bench_find_nccl(const char *python, int64_t timeout_ns, const struct ws_c
 
 /* ---- kernels: what a push does to numbers, in memory, on one thread ---- */
 
-/* size: bytes of a kernel's input. Every kernel is held against memcpy of as many. What counts are the bytes
- * that must move, each that is read or written, once: of memcpy twice its size. check: SIMD against the plain C of the same definition. */
+/* size: bytes of a kernel's input. Every kernel is held against memcpy of as many. What counts are the
+ * bytes that must move, each that is read or written, once: of memcpy twice its size. check: SIMD
+ * against the plain C of the same definition. */
 int ws_bench_kernels(const struct ws_bench_opts *opts, uint64_t size, struct ws_err *err);
 /* The same of a GPU, in its own memory and by its own clock, held against its own copy of as many bytes.
  * check: against the CPU. */
@@ -141,7 +143,8 @@ struct ws_bench_transport {
 	enum ws_backend backend;   /* AUTO: GLOO; or NCCL, which broadcasts from and to GPUs */
 	struct ws_bench_gpu gpu;   /* of NCCL: ours */
 	unsigned receivers;        /* threads of this process, or what start starts; 0: they come from elsewhere */
-	/* Of NCCL, whose ranks want a process each: has as many of them begin ws_bench_receive of this address. */
+	/* Of NCCL, whose ranks want a process each: has as many of them begin ws_bench_receive of this
+	 * address. */
 	int (*start)(void *ctx, const char *host, uint16_t port, struct ws_err *err);
 	int (*failed)(void *ctx, struct ws_err *err); /* one of these has ended, and badly: -1; may be NULL */
 	void *ctx;
@@ -214,8 +217,9 @@ struct ws_bench_standing {
 	bool fastest;     /* one of them: its median is the least */
 	bool alike;       /* in one turn of four or more it was no slower than that one */
 };
-/* A row for each way, once all are measured: they go in turns, each held against the fastest of them. With keep a
- * group stays for all jobs of a way, so that one way comes after the other, and nothing is held against anything. */
+/* A row for each way, once all are measured: they go in turns, each held against the fastest of them.
+ * With keep a group stays for all jobs of a way, so that one way comes after the other, and nothing is
+ * held against anything. */
 int ws_bench_sweep(const struct ws_bench_opts *opts, const struct ws_bench_way *ways, size_t n,
                    const char *const *paths, size_t n_paths, bool keep, struct ws_bench_standing *out /* [n] */,
                    struct ws_err *err);

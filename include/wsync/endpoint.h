@@ -58,8 +58,8 @@ int ws_client_read_key(const char *path, char **key, bool *loose, struct ws_err 
 /* ---- what an endpoint is ---- */
 
 /* From /server_info and /model_info (or their older names), and what the routes show (lineage.h). That
- * takes 5 s at the most; what has not been answered by then counts as not told. A server that does not report a size is
- * taken to have 1 of it; text that it does not report is "". */
+ * takes 5 s at the most; what has not been answered by then counts as not told. A server that does not
+ * report a size is taken to have 1 of it; text that it does not report is "". */
 struct ws_endpoint_info {
 	char url[WS_URL_MAX];
 	char host[256];           /* without brackets */

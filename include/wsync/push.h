@@ -27,11 +27,11 @@
 extern "C" {
 #endif
 
-/* AUTO is gloo. NCCL needs a GPU on our side and a build that has CUDA: WS_EDEVICE where it has not. TENSOR
- * is none: the weights go in HTTP requests, at most 1 GiB of them, in buckets of at most 16 MiB, and
- * protocol is AUTO. IPC neither: the servers are on this machine and read the weights from the memory of
- * a GPU here, which is WS_EDEVICE without one. DISK is none either: the servers load a checkpoint that they can read, the source
- * itself, or with disk_dir one that is written there first. */
+/* AUTO is gloo. NCCL needs a GPU on our side and a build that has CUDA: WS_EDEVICE where it has not.
+ * TENSOR is none: the weights go in HTTP requests, at most 1 GiB of them, in buckets of at most 16 MiB,
+ * and protocol is AUTO. IPC neither: the servers are on this machine and read the weights from the
+ * memory of a GPU here, which is WS_EDEVICE without one. DISK is none either: the servers load a
+ * checkpoint that they can read, the source itself, or with disk_dir one that is written there first. */
 enum ws_backend { WS_BACKEND_AUTO, WS_BACKEND_GLOO, WS_BACKEND_NCCL, WS_BACKEND_TENSOR, WS_BACKEND_DISK,
 	          WS_BACKEND_IPC };
 enum ws_protocol {

@@ -40,7 +40,8 @@ int ws_source_open(const char *const *paths, size_t n_paths, struct ws_source **
                    struct ws_err *err);
 
 struct ws_source_opts {
-	/* What opens cuda-ipc:MANIFEST.json (memory.h), which may be a path among others then; NULL: nothing. */
+	/* What opens cuda-ipc:MANIFEST.json (memory.h), which may be a path among others then; NULL:
+	 * nothing. */
 	const struct ws_memory_ops *memory;
 	/* Ends every wait for it with WS_ECANCELLED; borrowed until close; NULL: nothing does. */
 	const struct ws_cancel *cancel;

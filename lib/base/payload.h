@@ -26,9 +26,9 @@ struct ws_place {
  * from, and what context this thread has stays as it is. */
 typedef int ws_place_fn(void *ctx, struct ws_place *out, struct ws_err *err);
 
-/* A box of a tensor that is in a GPU's memory, and where in a span it goes: of element i, i[d] of dims[d] on each
- * axis, the bytes are those `at` + size * (sum of i[d] * read[d]) behind where the tensor begins, and become those
- * `to` + size * (sum of i[d] * write[d]) of the span. */
+/* A box of a tensor that is in a GPU's memory, and where in a span it goes: of element i, i[d] of
+ * dims[d] on each axis, the bytes are those `at` + size * (sum of i[d] * read[d]) behind where the
+ * tensor begins, and become those `to` + size * (sum of i[d] * write[d]) of the span. */
 enum { WS_STRIDED_DIMS = 8 };
 struct ws_strided {
 	ws_place_fn *place; /* of the tensor's beginning */

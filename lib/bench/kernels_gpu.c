@@ -134,8 +134,8 @@ static int time_copy(void *ctx, int64_t *ns, struct ws_err *err)
 	return bench_gpu_time(&k->g, &(struct bench_gpu_work){ start_copy, k, TIMES }, ns, err);
 }
 
-/* A GPU that has had nothing to do, as while the CPU checked, takes its time to raise its clocks: slow ones hold
- * up what computes more than what copies. Whoever wants no warm-up has none. */
+/* A GPU that has had nothing to do, as while the CPU checked, takes its time to raise its clocks: slow
+ * ones hold up what computes more than what copies. Whoever wants no warm-up has none. */
 static int wake(const struct ws_bench_opts *opts, struct gpu_kernels *k, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_in(opts->warmups ? WAKE_NS : 0);

@@ -120,8 +120,8 @@ int ws_compute_unpack(struct ws_compute *c, const struct ws_unpack_job *job, str
 
 /* ---- values ---- */
 
-/* The largest magnitude of the elements of a box, as bits: those of an element under the mask (all but its sign).
- * What is no finite number is larger than all that are. */
+/* The largest magnitude of the elements of a box, as bits: those of an element under the mask (all but
+ * its sign). What is no finite number is larger than all that are. */
 struct ws_largest_job {
 	ws_devptr src;              /* a multiple of size */
 	unsigned size;              /* bytes of an element: 1, 2 or 4 */

@@ -45,8 +45,8 @@ struct ws_cuda_device {
 	char bus[16];        /* "0000:1b:00.0" */
 };
 int ws_cuda_device(const struct ws_cuda *c, int ordinal, struct ws_cuda_device *out, struct ws_err *err);
-/* "GPU-8d2f...", of an instance of one "MIG-8d2f...", as nvidia-smi -L shows it and as CUDA_VISIBLE_DEVICES takes
- * it. Returns text. */
+/* "GPU-8d2f...", of an instance of one "MIG-8d2f...", as nvidia-smi -L shows it and as
+ * CUDA_VISIBLE_DEVICES takes it. Returns text. */
 enum { WS_CUDA_UUID_TEXT = 48, WS_CUDA_UUID_KIND = 4 /* characters before the number */ };
 char *ws_cuda_uuid_text(const struct ws_cuda_device *d, char text[WS_CUDA_UUID_TEXT]);
 
@@ -100,8 +100,9 @@ void ws_stream_free(struct ws_gpu *g, struct ws_stream *s); /* NULL is fine */
 /* Until all that was asked of it is done. A kernel that failed is reported here. */
 int ws_stream_wait(struct ws_gpu *g, struct ws_stream *s, ws_deadline until,
                    const struct ws_cancel *cancel, struct ws_err *err);
-/* After a failure: nothing of it writes anywhere any longer, or will within two seconds. false: the GPU is stuck.
- * Then what it writes to is left to it for good, and so is the stream: freeing either may wait without an end. */
+/* After a failure: nothing of it writes anywhere any longer, or will within two seconds. false: the GPU
+ * is stuck. Then what it writes to is left to it for good, and so is the stream: freeing either may
+ * wait without an end. */
 bool ws_stream_settle(struct ws_gpu *g, struct ws_stream *s);
 
 int ws_mark_new(struct ws_gpu *g, struct ws_mark **out, struct ws_err *err);

@@ -6,13 +6,15 @@
 #include "payload.h"
 #include "wsync/plan.h"
 
-/* The broadcasts of bucket b in order: one payload per tensor, or a single one when flattened.
- * The arrays are allocated; free with ws_plan_payloads_free. The plan, its catalog and its sources must outlive. */
+/* The broadcasts of bucket b in order: one payload per tensor, or a single one when flattened. The
+ * arrays are allocated; free with ws_plan_payloads_free. The plan, its catalog and its sources must
+ * outlive. */
 int ws_plan_payloads(const struct ws_plan *p, size_t bucket, struct ws_payload **out, size_t *n_out,
                      struct ws_err *err);
-/* The same for a data plane that sends from a GPU, and computes some of what is made there by itself: it is asked
- * for each such tensor, with its formula or NULL. What it takes upon itself is not made ahead, and its spans have
- * the formula; views of what is on GPUs are one span with its boxes. Their fill works all the same. */
+/* The same for a data plane that sends from a GPU, and computes some of what is made there by itself:
+ * it is asked for each such tensor, with its formula or NULL. What it takes upon itself is not made
+ * ahead, and its spans have the formula; views of what is on GPUs are one span with its boxes. Their
+ * fill works all the same. */
 typedef bool ws_elsewhere_fn(void *ctx, const struct ws_formula_out *f);
 int ws_plan_payloads_but(const struct ws_plan *p, size_t bucket, ws_elsewhere_fn *elsewhere, void *ctx,
                          struct ws_payload **out, size_t *n_out, struct ws_err *err);

@@ -56,9 +56,10 @@ struct ws_scan_field {
 	bool optional;
 };
 
-/* The fields of an object, in any order, up to its closing bracket. One that the table lacks is refused, as
- * is one that comes twice or is missing. The table ends in one without a name and has at most 32.
- * n: so many items of the object were read before. *seen: bit i is set where fields[i] was there; may be NULL. */
+/* The fields of an object, in any order, up to its closing bracket. One that the table lacks is
+ * refused, as is one that comes twice or is missing. The table ends in one without a name and has at
+ * most 32. n: so many items of the object were read before. *seen: bit i is set where fields[i] was
+ * there; may be NULL. */
 int ws_scan_fields(struct ws_scan *s, const struct ws_scan_field *fields, size_t n, void *into, unsigned *seen);
 /* The same from the opening bracket on; `what` names the object in the refusal. */
 int ws_scan_object(struct ws_scan *s, const char *what, const struct ws_scan_field *fields, void *into,

@@ -52,8 +52,9 @@ static int listen_everywhere(uint16_t port)
 	return listen_on((const struct sockaddr *)&in, sizeof in);
 }
 
-/* Of a name with addresses of both kinds the IPv4 one, in whatever order they come: most systems have ::1 before
- * 127.0.0.1 for localhost. Who knows the name tries both; who knows an address mostly knows that one. */
+/* Of a name with addresses of both kinds the IPv4 one, in whatever order they come: most systems have
+ * ::1 before 127.0.0.1 for localhost. Who knows the name tries both; who knows an address mostly knows
+ * that one. */
 static int listen_on_one(const struct addrinfo *list)
 {
 	int fd = -1;

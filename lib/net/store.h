@@ -101,10 +101,10 @@ int ws_store_trouble(struct ws_store *s, struct ws_err *err);
 int ws_store_lost_sender(struct ws_store *s, struct ws_err *err);
 
 /* Where the gloo peers of the group publish, which tells prefix and layout. Waits until all of them but
- * the senders have (of a store without a world size: one). As long as rank 0 has not published, they wait in the
- * store, where closing it fails them at once; after that they wait for each other's connections, and a
- * rank that is missing then keeps the others for torch's half hour. So what ws_store_trouble knows is
- * this function's error as well. */
+ * the senders have (of a store without a world size: one). As long as rank 0 has not published, they
+ * wait in the store, where closing it fails them at once; after that they wait for each other's
+ * connections, and a rank that is missing then keeps the others for torch's half hour. So what
+ * ws_store_trouble knows is this function's error as well. */
 struct ws_store_gloo {
 	char prefix[512]; /* "/G/G//cpu//0/" or "/G/G/0/", ends in "/" */
 	char epoch;       /* 'A': layout G1; 'B': G2a; 'C': G2b */

@@ -24,8 +24,9 @@ int ws_serve_gpus_open(struct ws_serve *s, const struct ws_serve_opts *opts, str
 void ws_serve_gpus_stop(struct ws_serve *s); /* from any thread */
 void ws_serve_gpus_close(struct ws_serve *s);
 
-/* From a GPU through pinned memory, piece by piece, to `take` and to dst where that is not NULL. A GPU that is not
- * even done two seconds after a failure keeps the memory, and closing then leaves it behind. */
+/* From a GPU through pinned memory, piece by piece, to `take` and to dst where that is not NULL. A GPU
+ * that is not even done two seconds after a failure keeps the memory, and closing then leaves it
+ * behind. */
 struct ws_serve_outlet; /* of one rank; opaque */
 int ws_serve_outlet_open(struct ws_gpu *g, struct ws_serve_outlet **out, struct ws_err *err);
 void ws_serve_outlet_close(struct ws_serve_outlet *o); /* NULL is fine */

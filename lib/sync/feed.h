@@ -70,8 +70,8 @@ int ws_feed_make_here(struct ws_feed *f, uint64_t scratch, struct ws_err *err);
 int ws_feed_try_to_make(struct ws_feed *f, bool must, const struct ws_log *log, struct ws_err *err);
 /* Will this one be? */
 bool ws_feed_makes(const struct ws_feed *f, const struct ws_formula_out *out);
-/* What was asked of the stream is over: nothing is read or written any more. Waits for the GPU alone, and not for
- * one that hangs. */
+/* What was asked of the stream is over: nothing is read or written any more. Waits for the GPU alone,
+ * and not for one that hangs. */
 void ws_feed_settle(struct ws_feed *f);
 /* Settles first. Zeros are fine. */
 void ws_feed_close(struct ws_feed *f);
@@ -89,8 +89,8 @@ void ws_feed_notice(struct ws_feed *f);
 struct ws_feed_box *ws_feed_box(struct ws_feed *f, const struct ws_payload *payloads, size_t n);
 /* Memory for a free box, enough for its payloads and not its own. */
 void ws_feed_lend(struct ws_feed_box *b, ws_devptr at, uint64_t capacity);
-/* Its payloads, which nobody reads any more; the memory stays. When all of them are loaded, another thread may be
- * feeding the other box meanwhile. */
+/* Its payloads, which nobody reads any more; the memory stays. When all of them are loaded, another
+ * thread may be feeding the other box meanwhile. */
 void ws_feed_drop(struct ws_feed_box *b);
 /* Must it give its memory back for a larger one? That waits for all that the GPU is at. */
 bool ws_feed_grows(const struct ws_feed_box *b);

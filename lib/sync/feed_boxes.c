@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* feed_boxes.c - a range of a span cuts its boxes as a range of a book's letters cuts pages and lines: some whole
- * ones, and the parts of two. */
+/* feed_boxes.c - a range of a span cuts its boxes as a range of a book's letters cuts pages and lines:
+ * some whole ones, and the parts of two. */
 #include "feed_boxes.h"
 
 #include <string.h>
@@ -42,7 +42,8 @@ static int cut_slice(const struct ws_strided *b, unsigned d, int64_t i, const st
 	return cut(&s, d + 1, r, err);
 }
 
-/* Axes before d have one index. Of axis d, those from `first` on begin in the range, those before `end` end in it. */
+/* Axes before d have one index. Of axis d, those from `first` on begin in the range, those before `end`
+ * end in it. */
 static int cut(const struct ws_strided *b, unsigned d, const struct range *r, struct ws_err *err)
 {
 	if (b->to >= r->end || b->to + reach(b, d) <= r->begin)

@@ -77,8 +77,8 @@ static int tell(struct ws_feed_desk *d, const struct ws_feed_making *m, size_t i
 	       ws_mark_set(d->gpu, d->told[at], stream, err) ? -1 : 0;
 }
 
-/* The band before this one has been asked for whole; of the half that is to be used now, the last one that had it
- * too. */
+/* The band before this one has been asked for whole; of the half that is to be used now, the last one
+ * that had it too. */
 int ws_feed_desk_turn(struct ws_feed_desk *d, unsigned turn, struct ws_stream *stream, struct ws_stream *copies,
                       struct ws_err *err)
 {

@@ -12,8 +12,8 @@
 
 enum { ALIGN = 256 };
 
-/* What lies on a half of the scratch, in this order: bytes of each. Those of a row times the rows of a band, the
- * others once. */
+/* What lies on a half of the scratch, in this order: bytes of each. Those of a row times the rows of a
+ * band, the others once. */
 enum part { FACTORS_A, TABLE, NESTED_MAP, SCALES_OUT, N_FIXED, RAW = N_FIXED, NUMBERS, FACTORS_B, SCALES, NESTED,
 	    CODES_OUT, N_PARTS };
 

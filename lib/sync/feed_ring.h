@@ -30,10 +30,11 @@ unsigned ws_ring_waiting(const struct ws_ring *r);
 /* Waits until the oldest of these is read, and has it copied to dst in the stream's turn. */
 int ws_ring_take(struct ws_ring *r, ws_devptr dst, struct ws_stream *s, ws_deadline until,
                  const struct ws_cancel *cancel, struct ws_err *err);
-/* Forgets what was asked for and not taken; afterwards nobody reads the spans any more. What is being read is
- * waited for without an end: the kernel writes into the slot and the span's owner may go, so a file system that
- * does not answer (NFS whose server is gone) holds this up as it does whoever else reads from it. Only the end of
- * the process takes its memory from it: a second SIGINT or SIGTERM ends the programs at once. */
+/* Forgets what was asked for and not taken; afterwards nobody reads the spans any more. What is being
+ * read is waited for without an end: the kernel writes into the slot and the span's owner may go, so a
+ * file system that does not answer (NFS whose server is gone) holds this up as it does whoever else
+ * reads from it. Only the end of the process takes its memory from it: a second SIGINT or SIGTERM ends
+ * the programs at once. */
 void ws_ring_forget(struct ws_ring *r);
 
 void ws_ring_trace(struct ws_ring *r, struct ws_trace *trace); /* NULL: none */

@@ -86,8 +86,8 @@ struct ws_together {
 };
 
 /* 0: every request was agreed to and the data plane is done. -1: the first cause. On return no call is
- * in flight (but after `later` when all is well) and the transport is at rest. A refusal aborts the data plane at once; when an endpoint
- * vanishes, the others get what they can still get. */
+ * in flight (but after `later` when all is well) and the transport is at rest. A refusal aborts the
+ * data plane at once; when an endpoint vanishes, the others get what they can still get. */
 int ws_group_together(struct ws_together *w, struct ws_err *err);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hang_text.c - the facts of a hang in sentences, and in one line while it lasts; and their words for programs. */
+/* hang_text.c - the facts of a hang in sentences, and in one line while it lasts; and their words for
+ * programs. */
 #include "hang_list.h"
 
 #include "wsync/clock.h"

@@ -43,8 +43,8 @@ char *ws_ledger_locks(const char *state_dir);
 int ws_ledger_check_dir(const char *pushes, struct ws_err *err);
 /* Reads entry->path into the rest of it: entry->err says why it is not believed. */
 void ws_ledger_read(struct ws_ledger_entry *entry);
-/* Writes the state, paused, grouped and middle of these endpoints into a file of the dead; those that owe nothing
- * leave it, and it goes with the last of them. A file that has gone is fine. */
+/* Writes the state, paused, grouped and middle of these endpoints into a file of the dead; those that
+ * owe nothing leave it, and it goes with the last of them. A file that has gone is fine. */
 int ws_ledger_amend(const char *path, const struct ws_ledger_endpoint *now, size_t n,
                     struct ws_err *err);
 /* What pushes that ended have left at these endpoints, but for their groups, is another's to tell now. plan

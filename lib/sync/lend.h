@@ -43,8 +43,8 @@ const struct ws_cuda_device *ws_lend_device(const struct ws_lend *l);
 /* These come after the next that are taken, and are brought meanwhile. They must stay until they are taken, or
  * until this is called with NULL, when none come and what is being brought is let go. */
 void ws_lend_next(struct ws_lend *l, const struct ws_payload *payloads, size_t n);
-/* Brings them, or waits until they are here: then *at is their place behind the beginning of the memory. Readers
- * have been given what was taken before, and all of them have answered. */
+/* Brings them, or waits until they are here: then *at is their place behind the beginning of the
+ * memory. Readers have been given what was taken before, and all of them have answered. */
 int ws_lend_take(struct ws_lend *l, const struct ws_payload *payloads, size_t n, ws_deadline until,
                  const struct ws_cancel *cancel, uint64_t *at, struct ws_err *err);
 

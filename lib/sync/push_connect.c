@@ -53,7 +53,8 @@ int push_check_ranks(const struct ws_endpoint_info *info, struct ws_err *err)
 	return 0;
 }
 
-/* From 2.23 on NCCL refuses ranks of different versions when they join; before that they hang or get garbage. */
+/* From 2.23 on NCCL refuses ranks of different versions when they join; before that they hang or get
+ * garbage. */
 static int check_nccl(const struct ws_push *p, const struct ws_endpoint_info *info, struct ws_err *err)
 {
 	if (!p->nccl_version[0] || !info->nccl_version[0] || strcmp(p->nccl_version, info->nccl_version) == 0)

@@ -40,8 +40,8 @@ struct push_protocol {
 	int (*begin)(struct ws_push *p, struct ws_err *err);
 	/* As a transport's. */
 	bool (*makes)(const struct ws_push *p, const struct ws_formula_out *f);
-	/* A hint that these payloads are the next bucket's, and are to be fetched; NULL: they never will be, and
-	 * go. */
+	/* A hint that these payloads are the next bucket's, and are to be fetched; NULL: they never
+	 * will be, and go. */
 	void (*stage)(struct ws_push *p, const struct ws_payload *payloads, size_t n);
 	int (*bucket)(struct ws_push *p, const struct push_bucket *k, struct ws_err *err);
 	int (*end)(struct ws_push *p, struct ws_err *err);

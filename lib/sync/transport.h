@@ -67,14 +67,14 @@ struct ws_transport_ops {
 	int64_t settle_ns; /* what receivers need between the last broadcast and the group's end */
 	/* Could it be opened on this machine? Asked before anybody is spoken to. May be NULL: yes. */
 	int (*check)(const struct ws_transport_gpu *gpu, struct ws_err *err);
-	/* The most memory of the GPU and pinned memory that sending takes, and computing nothing, of so many buckets of at most so many
-	 * bytes and payloads. May be NULL: none. */
+	/* The most memory of the GPU and pinned memory that sending takes, and computing nothing, of so
+	 * many buckets of at most so many bytes and payloads. May be NULL: none. */
 	void (*memory)(size_t buckets, uint64_t bytes, size_t payloads, uint64_t *gpu, uint64_t *pinned);
 	/* Begins to join the group; wait says how it went. */
 	int (*open)(const struct ws_transport_opts *opts, ws_deadline until, struct ws_transport **out,
 	            struct ws_err *err);
-	/* Will it compute what this formula says (lib/transform) by itself, where a span has it? NULL: there is no
-	 * formula. May be NULL: it computes nothing. */
+	/* Will it compute what this formula says (lib/transform) by itself, where a span has it? NULL:
+	 * there is no formula. May be NULL: it computes nothing. */
 	bool (*makes)(const struct ws_transport *t, const struct ws_formula_out *f);
 	/* While that goes on: every server has agreed to join; some do so with the first broadcast only. May
 	 * be NULL. */
@@ -97,8 +97,8 @@ struct ws_transport_ops {
 	/* Payload bytes that have left this process since open; *first_ns (may be NULL): when
 	 * the first of all did, 0 never. */
 	uint64_t (*sent)(const struct ws_transport *t, int64_t *first_ns);
-	/* While the work goes on and when it has failed; *starved_ns: how long of it receivers were ready and there
-	 * was nothing to send. May be NULL. */
+	/* While the work goes on and when it has failed; *starved_ns: how long of it receivers were
+	 * ready and there was nothing to send. May be NULL. */
 	void (*look)(const struct ws_transport *t, unsigned rank, struct ws_transport_sight *out,
 	             int64_t *starved_ns);
 	/* What keeps the receivers from taking a tensor of this dtype, by itself or in a flattened

@@ -227,11 +227,11 @@ static bool is_one_of(const char *name, const char *const *names)
 	return *names != NULL;
 }
 
-/* torch dispatches its gloo collectives by dtype although gloo only moves bytes. Seen by running:
- * 1.13 takes float32, float64, float16, int8, uint8, int32, int64; 2.6 adds bfloat16 and bool;
- * int16 and the float8 types raise "Invalid scalar type". Debian's 2.14 raises it for float16 and
- * bfloat16 too, before it receives, and nothing that is seen of a peer tells it from 2.6. A flattened bucket travels as uint8, but
- * torch before 2.1 has no float8 types to view it as. */
+/* torch dispatches its gloo collectives by dtype although gloo only moves bytes. Seen by running: 1.13
+ * takes float32, float64, float16, int8, uint8, int32, int64; 2.6 adds bfloat16 and bool; int16 and the
+ * float8 types raise "Invalid scalar type". Debian's 2.14 raises it for float16 and bfloat16 too,
+ * before it receives, and nothing that is seen of a peer tells it from 2.6. A flattened bucket travels
+ * as uint8, but torch before 2.1 has no float8 types to view it as. */
 static const char *gloo_refuses(const struct ws_transport *t, const char *torch_dtype, bool flattened)
 {
 	static const char *const always[] = { "float32", "float64", "float16", "int8", "uint8", "int32",

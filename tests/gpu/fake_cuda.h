@@ -29,8 +29,8 @@ struct fake_cuda {
 	bool (*owns)(uint64_t at, size_t bytes);
 	bool (*enqueue)(void *stream, void (*call)(void *arg), void *arg);
 	bool (*has_context)(void);
-	/* This stream is not done, nor what waits for it, until they are let go: a kernel that waits for a peer.
-	 * A driver would wait with it in whatever frees memory. */
+	/* This stream is not done, nor what waits for it, until they are let go: a kernel that waits
+	 * for a peer. A driver would wait with it in whatever frees memory. */
 	bool (*hang)(void *stream);
 	void (*let_go)(void);
 	/* In the stream's turn, asks whether it is done until it is, and then makes the call. */

@@ -22,8 +22,8 @@ struct fake_nccl {
 	void (*breaks)(int rc);
 	const char *(*record)(void); /* what was called, a line each: "ncclBroadcast 4096 type 1 root 0" */
 	size_t (*live)(void);        /* communicators neither destroyed nor aborted */
-	/* The first thing done that NCCL forbids and may not notice; "": none. Asking forgets it. A program that
-	 * ends with one, or with a communicator, ends with 99. */
+	/* The first thing done that NCCL forbids and may not notice; "": none. Asking forgets it. A
+	 * program that ends with one, or with a communicator, ends with 99. */
 	const char *(*mistake)(void);
 	/* The bytes of all broadcasts that were done, as they were when they were. */
 	const unsigned char *(*received)(size_t *n);

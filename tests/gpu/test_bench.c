@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What wsync-bench measures on a GPU, on doubles of libcuda and libnccl: that it is right, that its rows are those
- * that are promised, and that nothing is left behind when a call of the driver fails. Its times mean
- * nothing. */
+/* What wsync-bench measures on a GPU, on doubles of libcuda and libnccl: that it is right, that its
+ * rows are those that are promised, and that nothing is left behind when a call of the driver fails.
+ * Its times mean nothing. */
 #include "on_gpu.h"
 
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Views of what is on the GPU are gathered there by a feed: random ones, whole and any range of them, against one
- * element at a time; where they cannot be, their fill is asked. On the double of libcuda, or where
- * WSYNC_TEST_CUDA names the driver, on a GPU. */
+/* Views of what is on the GPU are gathered there by a feed: random ones, whole and any range of them,
+ * against one element at a time; where they cannot be, their fill is asked. On the double of libcuda,
+ * or where WSYNC_TEST_CUDA names the driver, on a GPU. */
 #include "on_gpu.h"
 #include "hard.h"
 

@@ -104,7 +104,8 @@ static void a_place_that_is_gone_ends_the_feed(void **state)
 	on_gpu_release(&on);
 }
 
-/* What lies here was copied from, as late as a driver may, when the next place was gone: its owner may take it. */
+/* What lies here was copied from, as late as a driver may, when the next place was gone: its owner may
+ * take it. */
 static void nothing_is_read_after_a_failure(void **state)
 {
 	(void)state;

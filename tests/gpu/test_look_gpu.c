@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a push finds when a GPU looks at its numbers is what it finds when the CPU reads them: numbers that are none
- * in every type and packing, by their names and places, and where all are fine nothing is read. On the double of
- * libcuda, or where WSYNC_TEST_CUDA names the driver, on a GPU. */
+/* What a push finds when a GPU looks at its numbers is what it finds when the CPU reads them: numbers
+ * that are none in every type and packing, by their names and places, and where all are fine nothing is
+ * read. On the double of libcuda, or where WSYNC_TEST_CUDA names the driver, on a GPU. */
 #include "on_gpu.h"
 #include "hard.h"
 

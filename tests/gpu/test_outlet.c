@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes brought out of a GPU by the endpoint's outlet, on the double of libcuda: all of them, and what becomes of
- * the outlet when its GPU does not get done. */
+/* Bytes brought out of a GPU by the endpoint's outlet, on the double of libcuda: all of them, and what
+ * becomes of the outlet when its GPU does not get done. */
 #include "on_gpu.h"
 
 #include "serve_gpu.h"

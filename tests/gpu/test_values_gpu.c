@@ -107,7 +107,8 @@ static void boxes_in_any_order(void **state)
 	}
 }
 
-/* Wherever it is: in a head, among vectors, in a tail, at the edge of a chunk; and never what is beside the box. */
+/* Wherever it is: in a head, among vectors, in a tail, at the edge of a chunk; and never what is beside
+ * the box. */
 static void one_that_is_larger_is_found_and_none_beside(void **state)
 {
 	(void)state;

@@ -194,7 +194,8 @@ static void who_speaks_tls_is_named_by_https(void **state)
 	snprintf(url, sizeof url, "https://127.0.0.1:%u", (unsigned)tiny.port);
 	const struct ws_http_call *call = ask(&o, "POST", "/tls", "{}");
 	assert_string_equal(strstr(call->err.hint, "https://"), url);
-	/* OpenSSL closes without a word, as a server does that dies; one that has answered does not speak TLS. */
+	/* OpenSSL closes without a word, as a server does that dies; one that has answered does not
+	 * speak TLS. */
 	call = ask(&o, "POST", "/close", "{}");
 	assert_string_equal(strstr(call->err.hint, "https://"), url);
 	assert_int_equal(ask(&o, "POST", "/ok", "{}")->status, 200);
