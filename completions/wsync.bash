@@ -22,7 +22,7 @@ _wsync_options() {
 		--protocol=auto|update|session|two-phase|receive|ep-scatter --two-phase=bucket|whole
 		--bucket-size=128MiB|256MiB|512MiB|1GiB
 		--load-format=auto|none|flattened_bucket|safetensors --flush=last|never|every
-		--pause=abort|retract|in_place|none --on-partial=resume|pause --verify=names|hash|none
+		--pause=abort|retract|in_place|none --on-partial=pause|resume --verify=names|hash|none
 		--sender=ANY --lock=FILE --lock-key-file=FILE --lock-lease=ANY
 		--master-address=ANY --master-port=ANY --group-name=ANY --state-dir=FILE
 		--lock-wait=ANY
@@ -55,7 +55,7 @@ _wsync_options() {
 		--protocol=auto|update|session|two-phase|receive|ep-scatter --two-phase=bucket|whole
 		--bucket-size=128MiB|256MiB|512MiB|1GiB
 		--load-format=auto|none|flattened_bucket|safetensors --flush=last|never|every
-		--pause=abort|retract|in_place|none --on-partial=resume|pause
+		--pause=abort|retract|in_place|none --on-partial=pause|resume
 		--master-address=ANY --master-port=ANY --group-name=ANY --state-dir=FILE
 		--lock-wait=ANY
 		--init-timeout=ANY --bucket-timeout=ANY --progress=auto|none" ;;
@@ -81,7 +81,7 @@ _wsync_options() {
 		--protocol=auto|update|session|two-phase|receive|ep-scatter
 		--two-phase=bucket|whole --bucket-size=128MiB|256MiB|512MiB|1GiB
 		--load-format=auto|none|flattened_bucket|safetensors --flush=last|never|every
-		--pause=abort|retract|in_place|none --on-partial=resume|pause
+		--pause=abort|retract|in_place|none --on-partial=pause|resume
 		--verify=names|hash|none --master-address=ANY --master-port=ANY --group-name=ANY
 		--state-dir=FILE --lock-wait=ANY --connect-timeout=ANY --init-timeout=ANY
 		--bucket-timeout=ANY --timeout=ANY -t=ANY" ;;
@@ -101,7 +101,7 @@ _wsync_options() {
 		--protocol=auto|update|session|two-phase|receive|ep-scatter
 		--two-phase=bucket|whole --bucket-size=128MiB|256MiB|512MiB|1GiB
 		--load-format=auto|none|flattened_bucket|safetensors --flush=last|never|every
-		--pause=abort|retract|in_place|none --on-partial=resume|pause
+		--pause=abort|retract|in_place|none --on-partial=pause|resume
 		--verify=names|hash|none --master-address=ANY --master-port=ANY --group-name=ANY
 		--state-dir=FILE --lock-wait=ANY --init-timeout=ANY --bucket-timeout=ANY
 		--keep-group --alone --buckets=64MiB|256MiB|512MiB|1GiB

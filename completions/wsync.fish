@@ -98,7 +98,7 @@ __wsync push,verify,gateway,bench -l bucket-size -x -a '128MiB 256MiB 512MiB 1Gi
 __wsync push,verify,gateway,bench -l load-format -x -a 'auto none flattened_bucket safetensors' -d 'how a bucket is broadcast'
 __wsync push,verify,gateway,bench -l flush -x -a 'last never every' -d 'which requests drop the cache'
 __wsync push,verify,gateway,bench -l pause -x -a 'abort retract in_place none' -d 'what becomes of requests in flight'
-__wsync push,verify,gateway,bench -l on-partial -x -a 'resume pause' -d 'what becomes of half an update'
+__wsync push,verify,gateway,bench -l on-partial -x -a 'pause resume' -d 'what becomes of half an update'
 __wsync push -l sender -x -d 'one of several'
 __wsync push -l lock -r -F -d 'by which senders take turns'
 __wsync push -l lock-key-file -r -F -d 'what the gateway that keeps the lock asks for'

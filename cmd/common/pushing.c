@@ -16,7 +16,7 @@ const char *const pushing_transform_ons[] = { "auto", "cpu", "gpu", NULL };
 const char *const pushing_formats[] = { "auto", "none", "flattened_bucket", "safetensors", NULL };
 const char *const pushing_flushes[] = { "last", "never", "every", NULL };
 const char *const pushing_pauses[] = { "abort", "retract", "in_place", "none", NULL };
-const char *const pushing_partials[] = { "resume", "pause", NULL };
+const char *const pushing_partials[] = { "pause", "resume", NULL };
 
 const char *pushing_nccl(const struct pushing *p)
 {

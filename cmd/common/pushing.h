@@ -64,7 +64,7 @@ extern const char *const pushing_flushes[], *const pushing_pauses[], *const push
 		"which request tells the servers to drop their cache (last)"), \
 	OPT_CHOICE(0, "pause", pushing_pauses, &(p)->pause, "what becomes of requests in flight (abort)"), \
 	OPT_CHOICE(0, "on-partial", pushing_partials, &(p)->partial, \
-		"a server left with old and new weights is resumed or stays paused (resume)"), \
+		"partially updated servers: stay paused or resume (pause)"), \
 	OPT_STRING(0, "master-address", "ADDRESS", &(p)->master_address, \
 		"this machine as the servers reach it (default: found)"), \
 	OPT_UINT(0, "master-port", "PORT", 0, 65535, &(p)->master_port, "port of the rendezvous (0: any)"), \

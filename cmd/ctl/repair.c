@@ -239,7 +239,7 @@ static int check_missed(const struct ws_ledger_record *rec, const struct ws_repa
 		*err = a->err;
 		if (a->state == WS_PARTIAL && !a->busy) {
 			err->code = WS_EPARTIAL;
-			ws_err_wrap(err, "%s: holds a mixture of old and new weights, and was not pushed to again",
+			ws_err_wrap(err, "%s: has some old and some new weights, and was not pushed to again",
 			            rec->endpoints[k].url);
 		}
 		return -1;

@@ -61,7 +61,11 @@ enum ws_push_transform_on {
 	WS_TRANSFORM_ON_CPU,
 	WS_TRANSFORM_ON_GPU   /* or not at all; what no kernel does is made on the CPU there too */
 };
-enum ws_push_partial { WS_PARTIAL_RESUME, WS_PARTIAL_PAUSE };
+/* A server that a failed push leaves with some old and some new weights: */
+enum ws_push_partial {
+	WS_PARTIAL_PAUSE, /* stays paused, and answers nobody until a push succeeds */
+	WS_PARTIAL_RESUME
+};
 
 /* Why a push that pauses and flushes like this must not be made at a server that can that; NULL: it
  * may. can NULL: nothing is known of the server yet. idle: it is known to run no request and to have
@@ -96,7 +100,7 @@ struct ws_push_opts {
 	enum ws_lineage lineage;    /* of the endpoints; unknown: they are asked */
 	const char *prove_flush;    /* a prompt that must not be in the cache afterwards; NULL: none */
 	unsigned asleep;            /* enum ws_memory: what they have given away and get back on the way */
-	enum ws_push_partial on_partial; /* what becomes of an endpoint with half an update */
+	enum ws_push_partial on_partial; /* stay paused, or resume */
 	const char *nccl_library;   /* libnccl.so.2: a path, or a name for the loader; NULL: where it usually is */
 	const char *nccl_from;      /* or that of this Python, a program or a virtual environment; NULL: none */
 	unsigned gpu;               /* whose memory NCCL sends from, and IPC lends */

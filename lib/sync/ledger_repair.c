@@ -224,8 +224,8 @@ static int sum_up(const struct repair *r, struct ws_err *err)
 			stuck = rec->endpoints[i].url;
 	}
 	if (partial) {
-		ws_err_set(err, WS_EPARTIAL, partial == 1 ? "%s: holds a mixture of old and new weights" :
-		           "%s and %zu more: hold a mixture of old and new weights", where, partial - 1);
+		ws_err_set(err, WS_EPARTIAL, partial == 1 ? "%s: has some old and some new weights" :
+		           "%s and %zu more: have some old and some new weights", where, partial - 1);
 		ws_err_hint(err, "push again: wsync-ctl repair --again, or any push to it");
 		return ws_err_where(err, NULL, where);
 	}

@@ -251,8 +251,8 @@ static void resume_once(struct ws_push *p, size_t n, int try, ws_deadline patien
 			if (err)
 				*err = a->err;
 		} else if (p->endpoints[i].state == WS_PARTIAL) {
-			push_warn(p, p->endpoints[i].url, "resumed with a mixture of old and new "
-			          "weights: push again before its answers are used");
+			push_warn(p, p->endpoints[i].url, "resumed with some old and some new weights: "
+			          "push again before its answers are used");
 		}
 		emit_endpoint(p, i, WS_PHASE_RESUME, &a->err, a->message, a->ns);
 	}
@@ -276,8 +276,7 @@ int push_resume(struct ws_push *p, struct ws_err *err)
 	struct ws_err why = WS_ERR_INIT;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		if (holds_mixture(&p->endpoints[i]) && p->opts.on_partial == WS_PARTIAL_PAUSE)
-			push_warn(p, p->endpoints[i].url, "left paused: it holds a mixture of old and new "
-			          "weights");
+			push_warn(p, p->endpoints[i].url, "left paused: it has some old and some new weights");
 	resume_those(p, false, &why);
 	resume_those(p, true, &why);
 	if (why.code == WS_OK)

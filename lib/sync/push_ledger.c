@@ -114,7 +114,7 @@ static void inherit(struct ws_push *p, const struct ws_ledger_entry *entry)
 		if (was->state != WS_PARTIAL || e->state == WS_PARTIAL)
 			continue;
 		e->state = e->before = WS_PARTIAL;
-		push_warn(p, e->url, "process %lld left it with a mixture of old and new weights",
+		push_warn(p, e->url, "process %lld left it with some old and some new weights",
 		          (long long)r->process.pid);
 	}
 	clean_up(p, entry);

@@ -117,7 +117,7 @@ int push_scatter_share(struct ws_push *p, const struct ws_sender_list *whose, st
 
 struct push_request {
 	const char *path;
-	bool changes;                   /* whoever is sent it may hold a mixture of old and new from then on */
+	bool changes;                   /* a server that gets it may have some old and some new weights then */
 	struct ws_buf body;
 	struct ws_jw w;                 /* stands in the body's object until it is sent */
 	struct ws_endpoint_call *calls; /* one per endpoint */

@@ -234,7 +234,8 @@ paused_by() { curl -sS "$1/wsync/journal" | grep -c pause_generation; }
 	expect_code 401
 }
 
-@test "a signal ends the push that is under way, and nobody stays paused" {
+@test "a signal ends the push that is under way, and the endpoint is resumed where that is asked for" {
+	start_up gateway wsync-gateway --listen 127.0.0.1:0 --on-partial resume
 	start_up slow wsync-endpoint --listen 127.0.0.1:0 --fault hang:update_weights_from_distributed:1
 	register "$slow"
 	curl -sS -m 30 -d "{\"source\":\"$scratch/ckpt\"}" "$gateway/sync_inference_weights" >/dev/null 2>&1 3>&- &
@@ -243,9 +244,9 @@ paused_by() { curl -sS "$1/wsync/journal" | grep -c pause_generation; }
 		[ "$(paused_by "$slow")" != 0 ] && break
 		sleep 0.05
 	done
-	kill "${background[1]}" # not SIGINT, which a background job of a script ignores
+	kill "${background[2]}" # not SIGINT, which a background job of a script ignores
 	for _ in $(seq 200); do
-		kill -0 "${background[1]}" 2>/dev/null || break
+		kill -0 "${background[2]}" 2>/dev/null || break
 		sleep 0.05
 	done
 	curl -sS "$slow/wsync/journal" >journal

@@ -98,7 +98,7 @@ updates() {
 @test "a server that cannot open the memory is told to continue, and the user what containers want" {
 	with_double
 	server '400:{"success":false,"message":"CUDA error: invalid resource handle"}'
-	push
+	push --on-partial resume
 	expect_status 5
 	err_has 'invalid resource handle'
 	err_has '--ipc=host and --pid=host'

@@ -183,7 +183,7 @@ EOS
 	grep -q 'NCCL INFO the double speaks' nccl.log
 }
 
-@test "a refusal of the first bucket leaves the endpoint untouched" {
+@test "a refusal of the first bucket ends the group and tells the endpoint to continue" {
 	with_doubles
 	start server /usr/bin/python3 "$repo/tests/cli/canned.py" \
 		'/server_info=200:{"tp_size":1,"dtype":"bfloat16","version":"0.5.9"}' '/model_info=200:{}' \
@@ -193,7 +193,7 @@ EOS
 		'/destroy_weights_update_group=200:{"success":true,"message":""}'
 	eventually 10 test -s server.out
 	url=http://127.0.0.1:$(head -n 1 server.out)
-	push --json
+	push --json --on-partial resume
 	expect_status 5
 	grep -q '/continue_generation' server.out
 	grep -q '/destroy_weights_update_group' server.out

@@ -107,7 +107,7 @@ hung() {
 # timeout(1) sends its signal twice, and no shell script should have to know.
 @test "a push ended by timeout cleans up" {
 	endpoint one --fault hang:update_weights_from_distributed:1
-	try timeout --preserve-status 1 wsync-push small.safetensors -e "$url"
+	try timeout --preserve-status 1 wsync-push small.safetensors -e "$url" --on-partial resume
 	expect_status 143
 	err_has "interrupted, cleaning up"
 	curl -sS --max-time 10 "$url/wsync/journal" | grep -q continue_generation ||

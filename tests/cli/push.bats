@@ -94,7 +94,7 @@ expect_journal() {
 	expect_journal "$url" 'j["state"]["paused"], j["state"]["groups"]' '(False, [])'
 }
 
-@test "a refused bucket ends the push at once with the server's words, and nobody stays paused" {
+@test "a refused bucket ends the push at once with the server's words, and who is partial stays paused" {
 	endpoint one --tp 1
 	good=$url
 	endpoint two --tp 2 --fault refuse:update_weights_from_distributed:2
@@ -104,11 +104,11 @@ expect_journal() {
 	expect_status 5
 	expect_json 'lines[-1]["ok"], lines[-1]["exit"], lines[-1]["error"]["code"], lines[-1]["error"]["phase"]' "(False, 5, 'refused', 'transfer')"
 	expect_json "lines[-1]['error']['endpoint'] == '$url'" True
-	expect_json '[e["state"] for e in lines[-1]["endpoints"]], [e["paused"] for e in lines[-1]["endpoints"]]' "(['partial', 'partial'], [False, False])"
+	expect_json '[e["state"] for e in lines[-1]["endpoints"]], [e["paused"] for e in lines[-1]["endpoints"]]' "(['partial', 'partial'], [True, True])"
 	err_has 'refused on request'
-	expect_journal "$good" 'j["state"]["paused"]' False
-	expect_journal "$url" 'j["state"]["paused"]' False
-	err_has 'mixture of old and new weights'
+	expect_journal "$good" 'j["state"]["paused"]' True
+	expect_journal "$url" 'j["state"]["paused"]' True
+	err_has 'left paused: it has some old and some new weights'
 }
 
 @test "a refusal before the first byte leaves the endpoints untouched" {
@@ -119,20 +119,20 @@ expect_journal() {
 	expect_journal "$url" 'len(updates), j["state"]["groups"]' "(0, [])"
 }
 
-@test "an endpoint left with a mixture stays paused where that is asked for" {
+@test "a partially updated endpoint is resumed where that is asked for" {
 	endpoint one --fault refuse:update_weights_from_distributed:2
-	try wsync-push small.safetensors -e "$url" --bucket-size 4KiB --on-partial pause --json
+	try wsync-push small.safetensors -e "$url" --bucket-size 4KiB --on-partial resume --json
 	expect_status 5
-	expect_json 'lines[-1]["endpoints"][0]["state"], lines[-1]["endpoints"][0]["paused"]' "('partial', True)"
-	expect_journal "$url" 'j["state"]["paused"]' True
-	err_has 'left paused'
+	expect_json 'lines[-1]["endpoints"][0]["state"], lines[-1]["endpoints"][0]["paused"]' "('partial', False)"
+	expect_journal "$url" 'j["state"]["paused"]' False
+	err_has 'resumed with some old and some new weights'
 }
 
-@test "an endpoint that dies in a bucket is exit 6, and the others are resumed" {
+@test "an endpoint that dies in a bucket is exit 6, and the others are resumed where that is asked for" {
 	endpoint one --tp 1
 	good=$url
 	endpoint two --tp 1 --fault die:update_weights_from_distributed:1
-	try wsync-push small.safetensors -e "$good" -e "$url" --bucket-size 4KiB --json
+	try wsync-push small.safetensors -e "$good" -e "$url" --bucket-size 4KiB --on-partial resume --json
 	expect_status 6
 	expect_journal "$good" 'j["state"]["paused"]' False
 	expect_json 'lines[-1]["error"]["code"]' data
@@ -156,7 +156,7 @@ expect_journal() {
 	expect_json 'lines[-1]["error"]["phase"], lines[-1]["error"]["code"]' "('init', 'timeout')"
 	err_has "$url"
 	endpoint two --fault hang:update_weights_from_distributed:1
-	try wsync-push small.safetensors -e "$url" --bucket-timeout 1s --json
+	try wsync-push small.safetensors -e "$url" --bucket-timeout 1s --on-partial resume --json
 	expect_status 10
 	expect_json 'lines[-1]["error"]["phase"]' transfer
 	err_lacks 'bucket 1 of 1: bucket 1 of 1'
@@ -171,8 +171,8 @@ expect_journal() {
 		run /usr/bin/python3 - "$sig" "$url" <<-'PY'
 			import signal, subprocess, sys, time, urllib.request, json
 			sig, url = getattr(signal, "SIG" + sys.argv[1]), sys.argv[2]
-			p = subprocess.Popen(["wsync-push", "big.safetensors", "-e", url, "--json"], stdout=subprocess.PIPE,
-			                     preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+			p = subprocess.Popen(["wsync-push", "big.safetensors", "-e", url, "--on-partial", "resume", "--json"],
+			                     stdout=subprocess.PIPE, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
 			def state():
 			    return json.load(urllib.request.urlopen(url + "/wsync/journal", timeout=10))["state"]
 			end = time.time() + 10
@@ -206,7 +206,7 @@ expect_journal() {
 	try wsync-push small.safetensors -e "$url" --verify hash --weight-version 9 --json
 	expect_status 1
 	expect_json 'len([l for l in lines if l["type"] == "mismatch"]) >= 1, lines[-1]["error"]["code"]' "(True, 'mismatch')"
-	expect_journal "$url" 'j["state"]["weight_version"], j["state"]["paused"]' "('default', False)"
+	expect_journal "$url" 'j["state"]["weight_version"], j["state"]["paused"]' "('default', True)"
 }
 
 @test "requests in flight are aborted before a flush, and kept ones forbid it" {
@@ -481,7 +481,7 @@ expect_journal() {
 	run /usr/bin/python3 - "$pid" "$good" "$url" <<-'PY'
 		import json, os, signal, subprocess, sys, time
 		pid, urls = int(sys.argv[1]), sys.argv[2:]
-		p = subprocess.Popen(["wsync-push", "big.safetensors", "--bucket-size", "32MiB", "--json", "-e", urls[0], "-e", urls[1]],
+		p = subprocess.Popen(["wsync-push", "big.safetensors", "--bucket-size", "32MiB", "--json", "--on-partial", "resume", "-e", urls[0], "-e", urls[1]],
 		                     stdout=subprocess.PIPE, text=True)
 		while json.loads(p.stdout.readline())["type"] != "bucket":
 		    pass
@@ -575,7 +575,7 @@ expect_journal() {
 		endpoint "$lineage" --lineage "$lineage" --fault "flip:$route:1"
 		try wsync-push small.safetensors --exclude e.weight -e "$url" --protocol "$protocol" --verify hash --weight-version 9 --json
 		expect_status 1
-		expect_journal "$url" 'j["state"]["weight_version"], j["state"]["paused"]' "('default', False)"
+		expect_journal "$url" 'j["state"]["weight_version"], j["state"]["paused"]' "('default', True)"
 	done <<-END
 		xorl two-phase prepare_weights_update
 		session session update_weights_from_distributed

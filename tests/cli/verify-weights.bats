@@ -268,24 +268,24 @@ small() { /usr/bin/python3 "$repo/tests/cli/small_model.py" "$@"; }
 	expect_status 1
 	err_has 'after a push onto random weights it is not what it was'
 	err_has 'model.layers.1.input_layernorm.weight'
-	expect_journal "$url" 'j["state"]["paused"]' False
+	expect_journal "$url" 'j["state"]["paused"]' True
 }
 
-@test "a reset that is not made good is said, and on demand nobody answers with random weights" {
+@test "after a reset that is not made good nobody answers with random weights, unless that is asked for" {
 	small qwen3 ck
 	model one --fault refuse:update_weights_from_distributed:2
-	try wsync-verify weights ck -e "$url" --reset --yes --json
+	try wsync-verify weights ck -e "$url" --reset --yes --on-partial resume --json
 	expect_status 5
 	expect_json '[l["answer"] for l in lines if l["type"] == "weights"]' "['unknown']"
 	err_has 'may hold random weights'
 	expect_journal "$url" 'j["state"]["paused"], j["state"]["groups"]' '(False, [])'
 	model two --fault refuse:update_weights_from_distributed:2
-	try wsync-verify weights ck -e "$url" --reset --yes --on-partial pause
+	try wsync-verify weights ck -e "$url" --reset --yes
 	expect_status 5
 	err_has 'left paused: it may hold random weights'
 	expect_journal "$url" 'j["state"]["paused"]' True
 	model three --fault refuse:weights_checker:2
-	try wsync-verify weights ck -e "$url" --reset --yes
+	try wsync-verify weights ck -e "$url" --reset --yes --on-partial resume
 	expect_status 5
 	expect_journal "$url" 'j["state"]["paused"]' False
 	model five

@@ -399,8 +399,8 @@ def follow(point, world):
 
 
 def held(point):
-    """Who is left with a mixture stays paused."""
-    return ["--on-partial", "pause"] if "hold" in point.options else []
+    """Without it, a partially updated endpoint stays paused."""
+    return [] if "hold" in point.options else ["--on-partial", "resume"]
 
 
 def limits(seconds):

@@ -21,7 +21,7 @@ import mkst
 
 TENSORS = [("t%02d" % i, "F32", (64, 32)) for i in range(12)]
 BUCKETS = 4
-OPTIONS = ["--bucket-size", "24KiB", "--weight-version", "new", "--on-partial", "pause", "--json"]
+OPTIONS = ["--bucket-size", "24KiB", "--weight-version", "new", "--json"]
 SEED = int(os.environ.get("CRASH_SEED", "5"))
 RANDOM = int(os.environ.get("CRASH_RANDOM", "12"))
 # Where it is held: the route that is not answered, which call of it, and what else the push is told.
