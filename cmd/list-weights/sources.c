@@ -39,6 +39,8 @@ int list_source(struct list_job *job, const struct opt_args *args, struct ws_err
 	job->list.from_key = "file";
 	if (rc == 0)
 		rc = print_source(job, s, err);
+	if (rc == 0 && job->cfg->hash)
+		rc = ws_source_check(s, err);
 	ws_source_close(s);
 	return rc;
 }
@@ -89,7 +91,9 @@ int list_as_sent(struct list_job *job, const struct opt_args *args, struct ws_er
 		return -1;
 	if (in.why.code)
 		ui_warn(job->ui, NULL, "names are taken as they are: %s", in.why.msg);
-	const int rc = list_catalog(job, in.catalog, err);
+	int rc = list_catalog(job, in.catalog, err);
+	if (rc == 0 && job->cfg->hash)
+		rc = ws_catalog_check(in.catalog, err);
 	ws_input_close(&in);
 	return rc;
 }

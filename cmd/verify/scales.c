@@ -232,6 +232,10 @@ static int check_source(const struct verify_job *job, const struct opt_args *arg
 		rc = ws_scales_check(&opts, &r, err);
 	}
 	if (!rc)
+		rc = ws_catalog_check(in.catalog, err);
+	if (!rc && against.catalog)
+		rc = ws_catalog_check(against.catalog, err);
+	if (!rc)
 		rc = conclude(job, NULL, &r, since, sum, err);
 	ws_scales_report_free(&r);
 	ws_input_close(&against);

@@ -74,6 +74,8 @@ struct ws_plan_opts {
 int ws_plan_make(const struct ws_catalog *c, const struct ws_plan_opts *opts, struct ws_plan **out,
                  struct ws_err *err);
 void ws_plan_free(struct ws_plan *p); /* NULL is fine */
+/* ws_source_check_file for each file whose tensors are in bucket b. */
+int ws_plan_check_bucket(const struct ws_plan *p, size_t b, struct ws_err *err);
 
 #ifdef __cplusplus
 }

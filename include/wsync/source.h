@@ -68,9 +68,12 @@ const char *ws_source_config_dir(const struct ws_source *s);
 /* Copies bytes [at, at+n) of a tensor to dst. A file that shrank since is WS_EINPUT, never SIGBUS. */
 int ws_source_read(const struct ws_source *s, const struct ws_tensor *t, uint64_t at, void *dst,
                    size_t n, struct ws_err *err);
-/* Bytes that were read are what they were: the processes whose memory it is still have it. Of files and
- * synthetic models nothing is asked. WS_EINPUT names who is gone. */
+/* Are all bytes that were read since open those of one unchanged source? Files: the same file at the same path,
+ * of the same size, mtime and ctime. Memory: its process still exports it. Synthetic models: always.
+ * WS_EINPUT names the file or process, and how it changed. */
 int ws_source_check(const struct ws_source *s, struct ws_err *err);
+/* Likewise for one file, by its open descriptor alone: cheap also on a network file system. */
+int ws_source_check_file(const struct ws_source *s, size_t file, struct ws_err *err);
 /* XXH3-64 of the raw bytes. */
 int ws_source_hash(const struct ws_source *s, const struct ws_tensor *t, uint64_t *hash,
                    struct ws_err *err);

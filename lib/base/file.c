@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <poll.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,13 +30,88 @@ static int open_regular(const char *path, struct stat *st, struct ws_err *err)
 	return ws_err_set(err, WS_EINPUT, "%s: not a regular file", path);
 }
 
-int ws_file_open(const char *path, uint64_t *size, struct ws_err *err)
+static bool is_later(const struct timespec *a, const struct timespec *b)
+{
+	return a->tv_sec != b->tv_sec ? a->tv_sec > b->tv_sec : a->tv_nsec > b->tv_nsec;
+}
+
+/* File times have the resolution of the kernel's tick: a second write within the tick of the first leaves no
+ * trace. Waits until the tick of the last change is over. A time in the future (another machine's clock) is
+ * not waited for longer than a few ticks. */
+static int wait_for_tick(int fd, struct stat *st)
+{
+	struct timespec now, tick = { .tv_nsec = 10000000 };
+	clock_getres(CLOCK_REALTIME_COARSE, &tick);
+	for (int i = 0; i < 5; i++) {
+		clock_gettime(CLOCK_REALTIME_COARSE, &now);
+		if (fstat(fd, st))
+			return -1;
+		if (is_later(&now, &st->st_ctim))
+			break;
+		nanosleep(&tick, NULL);
+	}
+	return 0;
+}
+
+int ws_file_open(const char *path, struct ws_file_id *id, struct ws_err *err)
 {
 	struct stat st;
 	const int fd = open_regular(path, &st, err);
-	if (fd >= 0)
-		*size = (uint64_t)st.st_size;
+	if (fd < 0)
+		return -1;
+	if (wait_for_tick(fd, &st)) {
+		ws_err_errno(err, "open %s", path);
+		close(fd);
+		return -1;
+	}
+	*id = (struct ws_file_id){ .dev = st.st_dev, .ino = st.st_ino, .size = (uint64_t)st.st_size,
+		                   .modified = st.st_mtim, .changed = st.st_ctim };
 	return fd;
+}
+
+static bool is_equal(const struct timespec *a, const struct timespec *b)
+{
+	return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
+}
+
+static int compare_id(const struct stat *st, const char *path, const struct ws_file_id *id, struct ws_err *err)
+{
+	const bool same_file = st->st_dev == id->dev && st->st_ino == id->ino;
+	if (same_file && (uint64_t)st->st_size == id->size && is_equal(&st->st_mtim, &id->modified) &&
+	    is_equal(&st->st_ctim, &id->changed))
+		return 0;
+	if (!same_file || st->st_nlink == 0)
+		ws_err_set(err, WS_EINPUT, "%s: the file was replaced or removed while it was in use", path);
+	else if ((uint64_t)st->st_size != id->size)
+		ws_err_set(err, WS_EINPUT, "%s: the file changed from %llu to %llu bytes while it was in use", path,
+		           (unsigned long long)id->size, (unsigned long long)st->st_size);
+	else if (!is_equal(&st->st_mtim, &id->modified))
+		ws_err_set(err, WS_EINPUT, "%s: the file was overwritten while it was in use", path);
+	else
+		ws_err_set(err, WS_EINPUT, "%s: the file's links or attributes changed while it was in use", path);
+	return ws_err_hint(err, "leave a checkpoint as it is until wsync ends; save each one to a new directory");
+}
+
+int ws_file_check(int fd, const char *path, const struct ws_file_id *id, struct ws_err *err)
+{
+	struct stat st;
+	return fstat(fd, &st) ? ws_err_errno(err, "check %s", path) : compare_id(&st, path, id, err);
+}
+
+int ws_file_check_path(const char *path, const struct ws_file_id *id, struct ws_err *err)
+{
+	struct ws_err why = WS_ERR_INIT;
+	struct stat st;
+	const int fd = open_regular(path, &st, &why);
+	if (fd >= 0) {
+		close(fd);
+		return compare_id(&st, path, id, err);
+	}
+	if (why.code == WS_EINPUT)
+		return compare_id(&(struct stat){ 0 }, path, id, err);
+	if (err)
+		*err = why;
+	return -1;
 }
 
 int ws_file_pread(int fd, const char *path, uint64_t at, void *dst, size_t n, struct ws_err *err)

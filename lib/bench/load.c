@@ -40,9 +40,11 @@ static int open_files(struct bench_load *l, struct ws_err *err)
 		const struct ws_source *source = l->input.sources[s];
 		for (size_t i = 0; i < ws_source_file_count(source); i++) {
 			struct ws_err why = WS_ERR_INIT;
-			const int fd = ws_file_open(ws_source_file_name(source, i), &l->sizes[l->n_files], &why);
+			struct ws_file_id id;
+			const int fd = ws_file_open(ws_source_file_name(source, i), &id, &why);
 			if (fd < 0)
 				continue; /* a synthetic one has a name and no file */
+			l->sizes[l->n_files] = id.size;
 			l->files[l->n_files++] = fd;
 		}
 	}

@@ -136,12 +136,25 @@ static int build_names(struct ws_catalog *c, struct ws_err *err)
 
 struct ws_catalog *ws_catalog_new(const struct ws_source *const *sources, size_t n_sources)
 {
-	struct ws_catalog *c = calloc(1, sizeof *c + n_sources * sizeof *sources);
+	struct ws_catalog *c = calloc(1, sizeof *c);
 	if (!c)
 		return NULL;
-	c->sources = memcpy(c + 1, sources, n_sources * sizeof *sources);
-	c->n_sources = n_sources;
+	for (size_t i = 0; i < n_sources; i++)
+		if (ws_catalog_use(c, sources[i], NULL)) {
+			ws_catalog_free(c);
+			return NULL;
+		}
 	return c;
+}
+
+int ws_catalog_use(struct ws_catalog *c, const struct ws_source *source, struct ws_err *err)
+{
+	const struct ws_source **sources = reallocarray(c->sources, c->n_sources + 1, sizeof *sources);
+	if (!sources)
+		return ws_catalog_no_memory(err);
+	c->sources = sources;
+	c->sources[c->n_sources++] = source;
+	return 0;
 }
 
 int ws_catalog_add_item(struct ws_catalog *c, const struct ws_item *item, struct ws_err *err)
@@ -191,6 +204,7 @@ void ws_catalog_free(struct ws_catalog *c)
 	ws_reader_free(c->reader);
 	ws_arena_free(&c->arena);
 	free(c->items);
+	free(c->sources);
 	free(c);
 }
 
@@ -226,6 +240,14 @@ size_t ws_catalog_source(const struct ws_catalog *c, const struct ws_source *sou
 		i++;
 	assert(c->sources[i] == source);
 	return i;
+}
+
+int ws_catalog_check(const struct ws_catalog *c, struct ws_err *err)
+{
+	for (size_t i = 0; i < c->n_sources; i++)
+		if (ws_source_check(c->sources[i], err))
+			return -1;
+	return 0;
 }
 
 size_t ws_catalog_views(const struct ws_catalog *c, size_t *copied)

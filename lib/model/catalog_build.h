@@ -10,7 +10,7 @@
 #include "view.h"
 
 struct ws_catalog {
-	const struct ws_source *const *sources;
+	const struct ws_source **sources;
 	size_t n_sources;
 	struct ws_item *items;
 	size_t n_items, cap;
@@ -39,6 +39,8 @@ int ws_catalog_add_view(struct ws_catalog *c, struct ws_item item, unsigned axis
 /* An empty catalog for items that are added one by one; sources as of ws_catalog_make, copied. NULL: out
  * of memory. */
 struct ws_catalog *ws_catalog_new(const struct ws_source *const *sources, size_t n_sources);
+/* Items are also made of this source: ws_catalog_check checks it too. Borrowed. */
+int ws_catalog_use(struct ws_catalog *c, const struct ws_source *source, struct ws_err *err);
 /* item: everything, in memory that outlives the catalog, or in its arena. */
 int ws_catalog_add_item(struct ws_catalog *c, const struct ws_item *item, struct ws_err *err);
 /* Once all are there: finds names that occur twice, and lets them be found. */

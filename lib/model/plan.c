@@ -327,6 +327,23 @@ const char *ws_recipe_name(enum ws_recipe recipe)
 	return recipe == WS_RECIPE_MAKE ? "make" : recipe == WS_RECIPE_VIEW ? "view" : "copy";
 }
 
+int ws_plan_check_bucket(const struct ws_plan *p, size_t b, struct ws_err *err)
+{
+	const struct ws_plan_bucket *bucket = &p->buckets[b];
+	const struct ws_source *source = NULL;
+	uint32_t file = 0;
+	for (size_t i = bucket->first; i < bucket->first + bucket->n; i++) {
+		const struct ws_item *item = p->tensors[i].item;
+		if (item->source == source && item->from->file == file)
+			continue;
+		source = item->source;
+		file = item->from->file;
+		if (ws_source_check_file(source, file, err))
+			return -1;
+	}
+	return 0;
+}
+
 void ws_plan_free(struct ws_plan *p)
 {
 	if (!p)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* source.c - many files, or what processes export of their memory: one list of tensors.
+/* source.c - one list of tensors, from many files or from memory that other processes export.
  *
- * Files are read with pread(2) and never mapped: a trainer may overwrite a checkpoint while we send
- * it, and a mapping of a file that was cut short ends in SIGBUS instead of in a sentence. */
+ * Files are read with pread(2) and never mapped: a trainer may truncate a checkpoint while we send it, and
+ * reading such a mapping ends in SIGBUS instead of in an error message. A trainer may also overwrite it, so the
+ * identity of each file is kept from before the first byte was read, and compared afterwards. */
 #include "wsync/source.h"
 
 #include "checkpoint.h"
@@ -27,7 +28,8 @@ enum {
 
 struct part {
 	char *name;
-	int fd;
+	int fd;                /* -1: no file */
+	struct ws_file_id id;  /* of the file, before anything of it was read */
 	struct ws_pair *metadata;
 	size_t n_metadata;
 	char *text; /* holds the names of its tensors and its metadata */
@@ -96,11 +98,10 @@ static int explain_open(const char *name, struct ws_err *err)
 
 static int open_file(struct part *part, struct ws_safetensors *st, struct ws_err *err)
 {
-	uint64_t size;
-	part->fd = ws_file_open(part->name, &size, err);
+	part->fd = ws_file_open(part->name, &part->id, err);
 	if (part->fd < 0)
 		return explain_open(part->name, err);
-	return ws_safetensors_read(part->fd, part->name, size, st, err);
+	return ws_safetensors_read(part->fd, part->name, part->id.size, st, err);
 }
 
 /* The config that a process names for its weights goes before one that lies beside a file. */
@@ -406,11 +407,23 @@ void ws_source_span(const struct ws_source *s, const struct ws_tensor *t, struct
 	}
 }
 
+int ws_source_check_file(const struct ws_source *s, size_t file, struct ws_err *err)
+{
+	const struct part *part = &s->parts[file];
+	if (part->exported)
+		return ws_exported_check(part->exported, err);
+	return part->fd < 0 ? 0 : ws_file_check(part->fd, part->name, &part->id, err);
+}
+
 int ws_source_check(const struct ws_source *s, struct ws_err *err)
 {
-	for (size_t i = 0; i < s->n_parts; i++)
-		if (s->parts[i].exported && ws_exported_check(s->parts[i].exported, err))
+	for (size_t i = 0; i < s->n_parts; i++) {
+		const struct part *part = &s->parts[i];
+		if (part->fd >= 0 && ws_file_check_path(part->name, &part->id, err))
 			return -1;
+		if (ws_source_check_file(s, i, err))
+			return -1;
+	}
 	return 0;
 }
 

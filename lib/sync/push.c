@@ -129,7 +129,7 @@ static int form_group(struct ws_push *p, const struct ws_push_source *s, struct 
 	if (push_init_group(p, err) || push_check_plan(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_VERIFY);
-	if (push_values(p, err))
+	if (push_values(p, err) || push_check_sources(p, err))
 		return -1;
 	if (!p->protocol->prepare)
 		return 0;
@@ -177,7 +177,7 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 	memset(p->ns, 0, sizeof p->ns);
 	p->sent_base = p->group ? push_sent(p) : 0;
 	p->posted = 0;
-	p->spoilt = false;
+	p->spoilt = p->torn = false;
 	p->names = (struct ws_audit){ 0 };
 	p->until = p->opts.timeout_ns > 0 ? ws_deadline_in(p->opts.timeout_ns) : WS_FOREVER;
 	p->weight_version = s->weight_version ? s->weight_version : p->opts.weight_version;
@@ -207,6 +207,14 @@ void push_forget_run(struct ws_push *p)
 	ws_input_close(&p->input);
 	ws_config_free(p->server);
 	p->server = NULL;
+}
+
+/* Servers confirm what they received. If that came from a source that changed, it is a mixture. */
+static void withdraw_commits(struct ws_push *p)
+{
+	for (size_t i = 0; p->torn && i < p->opts.n_endpoints; i++)
+		if (p->endpoints[i].state == WS_COMMITTED)
+			p->endpoints[i].state = WS_PARTIAL;
 }
 
 /* Some have the new weights and some do not: that is what a scheduler must see, whatever the cause. */
@@ -343,6 +351,7 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 	fill_result(p, &r); /* while the group knows what it sent */
 	push_lead_end(p, &local);
 	end_transfer(p);
+	withdraw_commits(p);
 	rc = resume_all(p, rc, &local);
 	close_books(p, rc == 0, &local);
 	push_enter(p, WS_PHASE_VERIFY);

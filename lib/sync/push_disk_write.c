@@ -269,6 +269,6 @@ int push_disk_write(struct ws_push *p, struct ws_err *err)
 	for (size_t b = 0; b < p->plan->n_buckets; b++)
 		if (trace_bucket(p, b, err))
 			return -1;
-	return ws_plan_index_write(p->plan, d->store.tmp, err) || write_config(p, err) ||
-	       copy_others(p, err) || ws_disk_publish(&d->store, &note, &d->name, err) ? -1 : 0;
+	return push_check_sources(p, err) || ws_plan_index_write(p->plan, d->store.tmp, err) ||
+	       write_config(p, err) || copy_others(p, err) || ws_disk_publish(&d->store, &note, &d->name, err) ? -1 : 0;
 }

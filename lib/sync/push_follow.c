@@ -153,6 +153,8 @@ static int send_all(void *ctx, struct ws_err *err)
 		atomic_store(&f->done, b + 1);
 		at = end;
 	}
+	if (rc == 0)
+		rc = ws_catalog_check(p->input.catalog, err);
 	/* Who waits for more of us must learn it. */
 	if (rc && f->mesh)
 		ws_gloo_abort(f->mesh);
@@ -208,6 +210,8 @@ static int wait_for_end(struct follow *f, struct ws_err *err)
 			until = last_words(f->p);
 			if (ws_job_wait(&f->job, &own) && !ended)
 				return explain(f, &own, err);
+			if (!ended && push_talk_sent(&f->talk, err))
+				return -1;
 			tell_batches(f);
 			if (rc == 0 && own.code != WS_OK)
 				why = own;

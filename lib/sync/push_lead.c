@@ -207,6 +207,37 @@ int push_lead_share(struct ws_push *p, struct ws_err *err)
 	return rc;
 }
 
+static int wait_for_sent(struct ws_push *p, unsigned i, ws_deadline until, struct ws_buf *text, struct ws_err *err)
+{
+	char key[WS_SENDERS_KEY];
+	struct ws_err why;
+	ws_senders_key(key, i, "sent");
+	do {
+		const ws_deadline slice = ws_deadline_min(until, ws_deadline_in(SLICE_NS));
+		why = (struct ws_err)WS_ERR_INIT;
+		if (ws_senders_get(&p->lead->kv, key, slice, p->opts.cancel, text, &why) == 0)
+			return 0;
+		if (push_lead_watch(p, err))
+			return -1;
+	} while (why.code == WS_ETIMEOUT && !ws_deadline_passed(until));
+	if (err)
+		*err = why;
+	return ws_err_wrap(err, "sender %u did not confirm its share", i);
+}
+
+int push_lead_sent(struct ws_push *p, struct ws_err *err)
+{
+	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
+	struct ws_buf text;
+	int rc = 0;
+	ws_buf_init(&text, 0);
+	for (unsigned i = 2; p->lead && rc == 0 && i <= p->opts.senders; i++)
+		rc = wait_for_sent(p, i, until, &text, err);
+	p->torn |= rc != 0;
+	ws_buf_free(&text);
+	return rc;
+}
+
 /* Sender i has read the end, or is gone. */
 static bool has_left(const struct ws_push *p, unsigned i, const struct ws_store_report *r, struct ws_buf *text)
 {

@@ -368,6 +368,8 @@ static int transfer(struct ws_push *p, struct ws_err *err)
 		struct batch b = { 0 };
 		p->bucket = k;
 		rc = push_sender_still(p, err) || open_batch(p, k, &b, err) ? -1 : 0;
+		if (rc == 0 && k + 1 == p->scatter->n_batches)
+			rc = push_check_sources(p, err);
 		if (rc == 0) {
 			const uint64_t span = push_trace_bucket(p, k, p->scatter->n_batches);
 			rc = move_batch(p, k, &b, err);

@@ -90,6 +90,7 @@ struct ws_push {
 	size_t n_made[2];                  /* tensors that the CPU makes, and those that the GPU does */
 	uint64_t posted;                   /* payload bytes that went by requests instead */
 	bool spoilt;                       /* a transfer was begun and not finished */
+	bool torn;                         /* a source changed in use: what was sent may be a mixture */
 	size_t bucket;
 	struct push_request *request;      /* one that is in flight for all of the transfer; NULL */
 	struct push_scatter *scatter;      /* ep-scatter: what goes to which rank; NULL */
@@ -241,6 +242,8 @@ bool push_together(const struct ws_push *p); /* is it that at all? */
 bool push_leads(const struct ws_push *p);
 int push_lead_gather(struct ws_push *p, struct ws_err *err); /* what each has; the store is open */
 int push_lead_share(struct ws_push *p, struct ws_err *err);  /* tells each what to send */
+/* Waits until each of the others has sent its share and found its source unchanged. */
+int push_lead_sent(struct ws_push *p, struct ws_err *err);
 /* Tells all how it ended, and waits a moment for them to have read it. The store is still open. */
 void push_lead_end(struct ws_push *p, const struct ws_err *why);
 /* What all of them have together and who has it; without others it is the push's own, and NULL. */
@@ -276,6 +279,8 @@ void push_values_end(struct ws_push *p);                    /* drops what is not
 
 /* push_transfer.c */
 int push_transfer(struct ws_push *p, struct ws_err *err);
+/* -1: a source has changed since it was opened, and `torn` is set. */
+int push_check_sources(struct ws_push *p, struct ws_err *err);
 
 /* push_verify.c */
 int push_hash_begin(struct ws_push *p, struct ws_err *err); /* in the background */

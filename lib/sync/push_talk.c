@@ -147,14 +147,24 @@ void push_talk_failure(struct push_talk *t, const struct ws_err *why)
 	ws_buf_free(&text);
 }
 
-void push_talk_bye(struct push_talk *t)
+static int put_word(struct push_talk *t, const char *word, struct ws_err *err)
 {
 	char key[WS_SENDERS_KEY];
 	struct ws_buf nothing;
-	if (!t->store)
-		return;
 	ws_buf_init(&nothing, 0);
-	ws_senders_key(key, t->p->opts.sender, "bye");
-	ws_senders_put(&t->kv, key, &nothing, ws_deadline_in(ASK_NS), NULL);
+	ws_senders_key(key, t->p->opts.sender, word);
+	const int rc = ws_senders_put(&t->kv, key, &nothing, ws_deadline_in(ASK_NS), err);
 	ws_buf_free(&nothing);
+	return rc;
+}
+
+int push_talk_sent(struct push_talk *t, struct ws_err *err)
+{
+	return put_word(t, "sent", err);
+}
+
+void push_talk_bye(struct push_talk *t)
+{
+	if (t->store)
+		(void)put_word(t, "bye", NULL);
 }

@@ -26,6 +26,8 @@ int push_talk_share(struct push_talk *t, const struct ws_sender_list *list, ws_d
                     struct ws_buf *text, struct ws_err *err);
 /* For the first, so that it says this and not that we went away. Not connected: nothing, as below. */
 void push_talk_failure(struct push_talk *t, const struct ws_err *why);
+/* Tells the first that all of our share has left, from a source that has not changed. */
+int push_talk_sent(struct push_talk *t, struct ws_err *err);
 void push_talk_bye(struct push_talk *t);
 void push_talk_disconnect(struct push_talk *t);
 /* 0: it ended well; 1: it did not, and *err is why; -1: that is not known, and *err is why not. */

@@ -70,6 +70,22 @@ static void stage(struct ws_push *p, const struct ws_payload *payloads, size_t n
 		t->ops->stage(t, payloads, n);
 }
 
+/* A trainer that overwrites its checkpoint is detected early, and the last bucket, which brings the weight
+ * version with it, is only sent if nothing has changed until then. */
+static int check_bucket(struct ws_push *p, size_t b, struct ws_err *err)
+{
+	const int rc = ws_plan_check_bucket(p->plan, b, err);
+	p->torn |= rc != 0;
+	return rc;
+}
+
+int push_check_sources(struct ws_push *p, struct ws_err *err)
+{
+	const int rc = ws_catalog_check(p->input.catalog, err);
+	p->torn |= rc != 0;
+	return rc;
+}
+
 static int move_all(struct ws_push *p, struct ws_err *err)
 {
 	struct push_bucket now = { 0 }, next = { 0 };
@@ -85,8 +101,12 @@ static int move_all(struct ws_push *p, struct ws_err *err)
 			stage(p, next.payloads, next.n_payloads);
 		if (rc == 0)
 			rc = push_sender_still(p, err);
+		if (rc == 0 && now.last)
+			rc = push_check_sources(p, err);
 		if (rc == 0)
 			rc = move_bucket(p, &now, err);
+		if (rc == 0)
+			rc = check_bucket(p, b, err);
 		close_bucket(&now);
 	}
 	if (next.payloads)
@@ -108,21 +128,16 @@ static int move(struct ws_push *p, struct ws_err *err)
 	return move_all(p, err) || (how->end && how->end(p, err)) ? -1 : 0;
 }
 
-/* Who had the weights in its memory when the first byte was read may have ended before the last one was, and
- * then nobody knows what the endpoints were sent. */
-static int check_sources(struct ws_push *p, struct ws_err *err)
+/* What --disk-dir has written was checked before it was published, and the source does not matter since. */
+static bool is_written(const struct ws_push *p)
 {
-	int rc = 0;
-	for (size_t i = 0; i < p->input.n_sources && rc == 0; i++)
-		rc = ws_source_check(p->input.sources[i], err);
-	for (size_t i = 0; i < p->opts.n_endpoints && rc; i++)
-		if (p->endpoints[i].state == WS_COMMITTED)
-			p->endpoints[i].state = WS_PARTIAL;
-	return rc;
+	return p->disk && p->disk->dir;
 }
 
 int push_transfer(struct ws_push *p, struct ws_err *err)
 {
 	p->transfer_since = ws_now_ns();
-	return move(p, err) || check_sources(p, err) ? -1 : 0;
+	if (move(p, err))
+		return -1;
+	return is_written(p) ? 0 : push_check_sources(p, err) || push_lead_sent(p, err) ? -1 : 0;
 }

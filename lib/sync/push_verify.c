@@ -108,7 +108,7 @@ int push_verify(struct ws_push *p, struct ws_err *err)
 	if (p->opts.verify != WS_VERIFY_HASH)
 		return 0;
 	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
-	if (ws_hashes_wait(&p->hashes, p->http, until, p->opts.cancel, NULL, err))
+	if (ws_hashes_wait(&p->hashes, p->http, until, p->opts.cancel, NULL, err) || push_check_sources(p, err))
 		return -1;
 	const size_t n = push_select(p, NULL);
 	struct ws_checksums *sums = calloc(n, sizeof *sums);

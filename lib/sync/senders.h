@@ -14,7 +14,7 @@
 
 #define WS_SENDERS_END "wsync/end" /* by the first: text of ws_senders_write_end */
 enum { WS_SENDERS_KEY = 64 };
-/* By sender i, 2 for the second: "list", "failed" and "bye". */
+/* By sender i, 2 for the second: "list", "sent", "failed" and "bye". */
 void ws_senders_key(char key[WS_SENDERS_KEY], unsigned i, const char *what);
 /* By the first, for sender i. */
 void ws_senders_share_key(char key[WS_SENDERS_KEY], unsigned i);

@@ -201,7 +201,7 @@ int ws_verify_weights(const struct ws_verify_opts *opts, struct ws_verify_result
 	int rc = open_verify(&v, &why);
 	if (!rc)
 		rc = probe(&v, &why) || ask_checksums(&v, &why) || compare_checksums(&v, &why) ||
-		     verify_samples(&v, &why) ? -1 : 0;
+		     verify_samples(&v, &why) || ws_catalog_check(opts->items, &why) ? -1 : 0;
 	if (rc)
 		verify_give_up(results, opts->n_endpoints, &why);
 	/* Time that has run out was spent by an endpoint, which its own result names. */

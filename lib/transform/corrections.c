@@ -73,6 +73,7 @@ int ws_corrections_open(struct ws_transform *t, const char *path, struct ws_corr
 	if (!path)
 		return 0;
 	if (ws_source_open(&path, 1, &t->correction_source, err) ||
+	    ws_catalog_use(t->catalog, t->correction_source, err) ||
 	    ws_catalog_make((const struct ws_source *const *)&t->correction_source, 1,
 	                    &(struct ws_catalog_opts){ 0 }, &t->correction, err))
 		return -1;

@@ -96,6 +96,11 @@ void ws_adapter_close(struct ws_adapter *a)
 	free(a);
 }
 
+const struct ws_source *ws_adapter_source(const struct ws_adapter *a)
+{
+	return a->source;
+}
+
 void ws_adapter_rename(struct ws_adapter *a, const struct ws_family *family)
 {
 	a->family = family;

@@ -17,6 +17,7 @@ struct ws_adapter; /* opaque */
 /* A directory with adapter_config.json and adapter_model.safetensors (or its shards). */
 int ws_adapter_open(const char *dir, struct ws_adapter **out, struct ws_err *err);
 void ws_adapter_close(struct ws_adapter *a); /* NULL is fine */
+const struct ws_source *ws_adapter_source(const struct ws_adapter *a);
 /* Names of the adapter's modules are also tried as the family renames them. Before binding; borrowed. */
 struct ws_family;
 void ws_adapter_rename(struct ws_adapter *a, const struct ws_family *family);

@@ -76,7 +76,8 @@ static int open_adapters(struct ws_transform *t, struct ws_err *err)
 	if (!t->adapters || !t->bindings)
 		return ws_catalog_no_memory(err);
 	for (size_t i = 0; i < o->n_adapters; i++) {
-		if (ws_adapter_open(o->adapters[i], &t->adapters[i], err))
+		if (ws_adapter_open(o->adapters[i], &t->adapters[i], err) ||
+		    ws_catalog_use(t->catalog, ws_adapter_source(t->adapters[i]), err))
 			return -1;
 		if (o->family)
 			ws_adapter_rename(t->adapters[i], o->family);

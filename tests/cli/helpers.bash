@@ -179,6 +179,14 @@ endpoint() {
 	url=$(sed -n 's/.*"type":"ready".*"url":"\([^"]*\)".*/\1/p' "$scratch/$name.out")
 }
 
+# meddle URL ROUTE NUMBER COMMAND: a proxy in front of that endpoint, whose URL is in $url then. COMMAND runs while
+# that request waits (meddler.py).
+meddle() {
+	start meddler /usr/bin/python3 "$repo/tests/cli/meddler.py" "$@"
+	eventually 20 test -s "$scratch/meddler.out"
+	url=http://127.0.0.1:$(head -n 1 "$scratch/meddler.out")
+}
+
 # Every program that was built.
 programs() { basename -a "$bin"/wsync-*; }
 

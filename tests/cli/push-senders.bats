@@ -76,6 +76,21 @@ assert max(s) < 1.6 * min(s), s'
 	done
 }
 
+@test "a source of any sender that changes while it is sent is no success" {
+	likely_model qwen3_moe
+	split m 2 r
+	endpoint e --lineage xorl-legacy --model m --tp 2
+	for changed in r1 r2; do
+		meddle "$url" /receive_weights_ep_scatter 1 "touch $changed/model.safetensors"
+		sends 2/2 r2 --json
+		first 2 r1 -e "$url" --weight-version new --json
+		expect_status 3
+		expect_json "'$changed/model.safetensors: the file was overwritten' in lines[-1]['error']['message']" True
+		expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' "[('partial', True)]"
+		ended 3 "$pid"
+	done
+}
+
 @test "what a sender that is not the first says" {
 	likely_model qwen3_moe
 	endpoint a --lineage xorl-legacy --model m --tp 2

@@ -62,14 +62,14 @@ static void a_replacement_that_fails_leaves_the_old_file(void **state)
 static void what_is_no_regular_file_is_refused_without_waiting(void **state)
 {
 	(void)state;
-	uint64_t size;
+	struct ws_file_id id;
 	struct ws_err err = WS_ERR_INIT;
 	assert_int_equal(mkfifo("fifo", 0600), 0);
-	assert_int_equal(ws_file_open("fifo", &size, &err), -1);
+	assert_int_equal(ws_file_open("fifo", &id, &err), -1);
 	assert_int_equal(err.code, WS_EINPUT);
-	assert_int_equal(ws_file_open(".", &size, &err), -1);
+	assert_int_equal(ws_file_open(".", &id, &err), -1);
 	assert_int_equal(err.code, WS_EINPUT);
-	assert_int_equal(ws_file_open("absent", &size, &err), -1);
+	assert_int_equal(ws_file_open("absent", &id, &err), -1);
 	assert_int_equal(err.code, WS_EINPUT);
 	assert_int_equal(err.native, ENOENT);
 }
@@ -90,11 +90,11 @@ static void a_file_that_was_cut_short_is_an_error_not_a_signal(void **state)
 {
 	(void)state;
 	char bytes[8];
-	uint64_t size = 0;
+	struct ws_file_id id = { 0 };
 	struct ws_err err = WS_ERR_INIT;
 	assert_int_equal(ws_file_replace("f", "12345678", 8, 0600, NULL), 0);
-	const int fd = ws_file_open("f", &size, NULL);
-	assert_int_equal(size, 8);
+	const int fd = ws_file_open("f", &id, NULL);
+	assert_int_equal(id.size, 8);
 	assert_int_equal(ws_file_pread(fd, "f", 2, bytes, 6, NULL), 0);
 	assert_memory_equal(bytes, "345678", 6);
 	assert_int_equal(truncate("f", 5), 0);
@@ -102,6 +102,86 @@ static void a_file_that_was_cut_short_is_an_error_not_a_signal(void **state)
 	assert_int_equal(err.code, WS_EINPUT);
 	assert_non_null(strstr(err.msg, "ends at byte 5"));
 	close(fd);
+}
+
+static void write_at_once(const char *path, const char *text)
+{
+	const int fd = open(path, O_WRONLY | O_CREAT, 0600);
+	assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+	close(fd);
+}
+
+static void overwrite(void)
+{
+	write_at_once("f", "87654321");
+}
+
+/* As `rsync --inplace --times` of a file with the same mtime: ctime alone tells. */
+static void overwrite_and_reset_mtime(void)
+{
+	struct stat st;
+	assert_int_equal(stat("f", &st), 0);
+	overwrite();
+	assert_int_equal(utimensat(AT_FDCWD, "f", (struct timespec[2]){ st.st_atim, st.st_mtim }, 0), 0);
+}
+
+static void grow(void)
+{
+	assert_int_equal(truncate("f", 9), 0);
+}
+
+static void replace(void)
+{
+	assert_int_equal(ws_file_replace("f", "87654321", 8, 0600, NULL), 0);
+}
+
+static void delete_file(void)
+{
+	assert_int_equal(unlink("f"), 0);
+}
+
+static void only_read(void)
+{
+	struct ws_buf b;
+	ws_buf_init(&b, 8);
+	assert_int_equal(ws_file_read("f", &b, NULL), 0);
+	ws_buf_free(&b);
+}
+
+static void a_file_that_changes_while_it_is_open_is_detected(void **state)
+{
+	(void)state;
+	static const struct {
+		void (*change)(void);
+		const char *words; /* NULL: it has not changed */
+	} cases[] = {
+		{ only_read, NULL },
+		{ overwrite, "was overwritten" },
+		{ overwrite_and_reset_mtime, "attributes changed" },
+		{ grow, "changed from 8 to 9 bytes" },
+		{ replace, "was replaced or removed" },
+		{ delete_file, "was replaced or removed" },
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct ws_file_id id;
+		struct ws_err err = WS_ERR_INIT, again = WS_ERR_INIT;
+		unlink("f");
+		/* Written, opened and changed at once: the times of files are no finer than the kernel's tick. */
+		write_at_once("f", "12345678");
+		const int fd = ws_file_open("f", &id, NULL);
+		assert_true(fd >= 0);
+		cases[i].change();
+		const int expected = cases[i].words ? -1 : 0;
+		assert_int_equal(ws_file_check(fd, "f", &id, &err), expected);
+		assert_int_equal(ws_file_check_path("f", &id, &again), expected);
+		close(fd);
+		if (!cases[i].words)
+			continue;
+		assert_int_equal(err.code, WS_EINPUT);
+		assert_int_equal(again.code, WS_EINPUT);
+		assert_non_null(strstr(err.msg, cases[i].words));
+		assert_non_null(strstr(again.msg, cases[i].words));
+	}
 }
 
 static void missing_directories_are_made_for_us_alone(void **state)
@@ -210,6 +290,7 @@ int main(void)
 		IN_SCRATCH(what_is_no_regular_file_is_refused_without_waiting),
 		IN_SCRATCH(a_file_has_at_most_the_bytes_it_may_have),
 		IN_SCRATCH(a_file_that_was_cut_short_is_an_error_not_a_signal),
+		IN_SCRATCH(a_file_that_changes_while_it_is_open_is_detected),
 		IN_SCRATCH(missing_directories_are_made_for_us_alone),
 		IN_SCRATCH(a_lock_is_waited_for_until_the_deadline),
 		cmocka_unit_test(a_cancel_wakes_poll_for_ever),

@@ -235,6 +235,30 @@ static void a_file_cut_short_while_in_use_is_an_error(void **state)
 	ws_source_close(s);
 }
 
+static void one_shard_of_forty_that_changes_is_detected(void **state)
+{
+	(void)state;
+	char name[64];
+	struct ws_err err = WS_ERR_INIT;
+	assert_int_equal(mkdir("d", 0700), 0);
+	for (int i = 1; i <= 40; i++) {
+		char tensor[8];
+		sprintf(name, "d/model-%05d-of-00040.safetensors", i);
+		sprintf(tensor, "t%02d", i);
+		TENSORS(name, tensor);
+	}
+	struct ws_source *s = open_one("d");
+	assert_int_equal(ws_source_file_count(s), 40);
+	assert_int_equal(ws_source_check(s, &err), 0);
+	TENSORS("d/model-00033-of-00040.safetensors", "t33");
+	assert_int_equal(ws_source_check_file(s, 31, &err), 0);
+	assert_int_equal(ws_source_check_file(s, 32, &err), -1);
+	assert_int_equal(ws_source_check(s, &err), -1);
+	assert_int_equal(err.code, WS_EINPUT);
+	assert_non_null(strstr(err.msg, "d/model-00033-of-00040.safetensors"));
+	ws_source_close(s);
+}
+
 static void metadata_is_handed_out_in_order(void **state)
 {
 	(void)state;
@@ -263,6 +287,7 @@ int main(void)
 		IN_SCRATCH(what_is_not_there_is_said),
 		IN_SCRATCH(an_index_is_judged),
 		IN_SCRATCH(a_file_cut_short_while_in_use_is_an_error),
+		IN_SCRATCH(one_shard_of_forty_that_changes_is_detected),
 		IN_SCRATCH(metadata_is_handed_out_in_order),
 	};
 	return cmocka_run_group_tests_name("source", tests, NULL, NULL);
