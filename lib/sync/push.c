@@ -147,7 +147,8 @@ static int change_weights(struct ws_push *p, struct ws_err *err)
 	if (push_flush(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_TRANSFER);
-	if (push_record(p, err))
+	/* Waiting for a server to pause may take a while; until here nothing was sent. */
+	if (push_check_sources(p, err) || push_record(p, err))
 		return -1;
 	p->spoilt = true;
 	if (push_hash_begin(p, err) || push_transfer(p, err))
