@@ -409,6 +409,7 @@ void ws_source_span(const struct ws_source *s, const struct ws_tensor *t, struct
 
 int ws_source_check_file(const struct ws_source *s, size_t file, struct ws_err *err)
 {
+	assert(file < s->n_parts);
 	const struct part *part = &s->parts[file];
 	if (part->exported)
 		return ws_exported_check(part->exported, err);
