@@ -2,8 +2,8 @@
 /* ledger_repair.c - putting in order what a dead push has left.
  *
  * What a record says is the worst that may have happened, and an endpoint is asked before it is believed:
- * where it reports the weight version that the push would have set and did not have it before, its last
- * bucket was loaded. No server tells whether it is paused; to continue is harmless where it is not.
+ * where it reports the weight version that the push would have set and did not have it before, everything
+ * was loaded. No server tells whether it is paused; to continue is harmless where it is not.
  * An endpoint is left alone while another push holds its lock. */
 #include "endpoint_call.h"
 #include "ledger.h"
@@ -82,12 +82,13 @@ static bool is_free(const struct repair *r, size_t i)
 
 /* ---- what is the matter with it ----------------------------------------------------------------- */
 
+/* A push that died may have committed more than it could write down; one that ended has written what it knew. */
 static enum ws_endpoint_state judge(const struct ws_ledger_record *rec,
                                     const struct ws_ledger_endpoint *e, const char *version)
 {
 	const bool moved = *rec->weight_version && strcmp(version, rec->weight_version) == 0 &&
 	                   strcmp(e->version, rec->weight_version) != 0;
-	return e->state == WS_PARTIAL && moved ? WS_COMMITTED : e->state;
+	return e->state == WS_PARTIAL && moved && !rec->ended ? WS_COMMITTED : e->state;
 }
 
 static int probe(struct repair *r, struct ws_err *err)

@@ -26,15 +26,6 @@ const struct push_protocol *push_protocol_asked(enum ws_protocol asked)
 	return &push_update;
 }
 
-/* Where something follows the last bucket that can still fail, a version in it would come too early. */
-bool push_carries_version(const struct ws_push *p)
-{
-	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		if (!push_can(p, i)->weight_version || p->endpoints[i].bracket != PUSH_BRACKET_NONE)
-			return false;
-	return p->protocol->carries_version && p->opts.verify != WS_VERIFY_HASH;
-}
-
 const struct ws_capabilities *push_can(const struct ws_push *p, size_t i)
 {
 	return &p->infos[i].can;
@@ -171,7 +162,7 @@ static int check_format(const struct ws_push *p, struct ws_err *err)
 
 static int check_version(const struct ws_push *p, struct ws_err *err)
 {
-	for (size_t i = 0; p->weight_version && !push_carries_version(p) && i < p->opts.n_endpoints; i++) {
+	for (size_t i = 0; p->weight_version && i < p->opts.n_endpoints; i++) {
 		if (push_can(p, i)->set_version)
 			continue;
 		ws_err_set(err, WS_EREFUSED, "%s has no place for a weight version", p->endpoints[i].url);

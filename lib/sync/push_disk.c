@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_disk.c - /update_weights_from_disk: the servers load a checkpoint that they can read.
  *
- *   {"model_path","load_format","flush_cache","abort_all_requests","weight_version"}, to which
+ *   {"model_path","load_format","flush_cache","abort_all_requests"}, to which
  *   "recapture_cuda_graph":true where a server is quantized: its parameters may move then
  *   answered by {"success","message","num_paused_requests"}
  *
@@ -196,8 +196,6 @@ static void write_body(const struct ws_push *p, struct ws_jw *w)
 	ws_jw_bool(w, "abort_all_requests", false);
 	if (any_quantized(p))
 		ws_jw_bool(w, "recapture_cuda_graph", true);
-	if (p->weight_version && push_carries_version(p))
-		ws_jw_str(w, "weight_version", p->weight_version);
 }
 
 /* ---- what came of it ---- */
@@ -356,8 +354,8 @@ static bool takes(const struct ws_capabilities *can)
 
 const struct push_protocol push_disk = {
 	.name = "disk", .routes = "/update_weights_from_disk", .takes = takes, .groupless = true,
-	.any_ranks = true, .carries_version = true, .legal = legal, .planned = plan_disk, .prepare = prepare, .transfer = transfer,
-	.undo = push_brackets_undo, .done = done,
+	.any_ranks = true, .legal = legal, .planned = plan_disk, .prepare = prepare,
+	.transfer = transfer, .undo = push_brackets_undo, .done = done,
 };
 
 static const char *refuse_nothing(const struct ws_transport *t, const char *dtype, bool flattened)

@@ -2,7 +2,7 @@
 /* push_from_tensor.c - a POST to /update_weights_from_tensor:
  *
  *   {"serialized_named_tensors":[the same base64 of a pickle for each rank],
- *    "load_format":"flattened_bucket","flush_cache","abort_all_requests","weight_version" (last bucket only)}
+ *    "load_format":"flattened_bucket","flush_cache","abort_all_requests"}
  *
  * All ranks of a server meet when each has loaded the bucket, and one of them answers. */
 #include "push_from_tensor.h"
@@ -95,8 +95,6 @@ int push_from_tensor(struct ws_push *p, const struct push_bucket *k, const struc
 	struct push_request r;
 	int rc = begin(p, &r, pickle, k->flush, err);
 	if (rc == 0) {
-		if (k->last && p->weight_version && push_carries_version(p))
-			ws_jw_str(&r.w, "weight_version", p->weight_version);
 		r.changes = true;
 		rc = push_request_ask(p, &r, NULL, until, p->opts.cancel, err);
 		judge(p, k);

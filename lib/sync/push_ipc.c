@@ -172,7 +172,7 @@ static void undo(struct ws_push *p)
 
 const struct push_protocol push_ipc = {
 	.name = "ipc", .routes = "/update_weights_from_tensor for flattened buckets of bytes",
-	.takes = push_from_tensor_takes, .groupless = true, .carries_version = true, .legal = legal,
+	.takes = push_from_tensor_takes, .groupless = true, .legal = legal,
 	.prepare = prepare, .makes = makes, .begin = push_brackets_begin, .stage = stage, .bucket = post_bucket,
 	.end = end, .undo = undo,
 };

@@ -29,7 +29,6 @@ struct push_protocol {
 	bool needs_pause;     /* its requests do not keep those that generate away by themselves */
 	bool groupless;       /* its requests hold the weights, and nobody joins a group */
 	bool any_ranks;       /* also to pipeline stages and to replicas: a request is the whole server's */
-	bool carries_version; /* the weight version goes with the last request */
 	/* May this plan go to these endpoints so? Asked before anybody is paused. */
 	int (*legal)(struct ws_push *p, struct ws_err *err);
 	/* The plan is made, of a dry run too, and perhaps no endpoint is known: what else belongs to it? */
@@ -66,8 +65,6 @@ const struct ws_capabilities *push_can(const struct ws_push *p, size_t i);
 /* Once the endpoints are known: p->protocol, as asked for or as all of them can. */
 int push_choose(struct ws_push *p, struct ws_err *err);
 const struct push_protocol *push_protocol_asked(enum ws_protocol asked);
-/* Does the weight version go with the last request? Else it is set when all is done. */
-bool push_carries_version(const struct ws_push *p);
 enum ws_load_format push_choose_format(const struct ws_push *p);
 /* The protocol, format and version of this plan at these endpoints. */
 int push_legal(struct ws_push *p, struct ws_err *err);

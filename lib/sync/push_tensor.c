@@ -94,7 +94,7 @@ static int post_bucket(struct ws_push *p, const struct push_bucket *k, struct ws
 
 const struct push_protocol push_tensor = {
 	.name = "tensor", .routes = "/update_weights_from_tensor for flattened buckets of bytes",
-	.takes = push_from_tensor_takes, .groupless = true, .carries_version = true, .legal = legal,
+	.takes = push_from_tensor_takes, .groupless = true, .legal = legal,
 	.begin = push_brackets_begin, .bucket = post_bucket, .end = push_brackets_end,
 	.undo = push_brackets_undo,
 };

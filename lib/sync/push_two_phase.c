@@ -5,7 +5,7 @@
  *   POST /prepare_weights_update {"names","dtypes","shapes","group_name","transport","load_format"}, or
  *   {"buckets":[{"names","dtypes","shapes"},..],"num_buckets",..}: a thread of each rank allocates and
  *   begins to receive. The broadcasts.
- *   POST /complete_weights_update {"group_name","flush_cache","weight_version","transport",
+ *   POST /complete_weights_update {"group_name","flush_cache","transport",
  *   "run_post_process_weights","load_format"}: the thread is joined, the weights are loaded.
  *
  * With all buckets in one such update a server changes all its weights or none, but has room for both.
@@ -67,11 +67,9 @@ static int prepare(struct ws_push *p, size_t b, struct ws_err *err)
 
 /* ---- complete ----------------------------------------------------------------------------------- */
 
-static void write_complete(const struct ws_push *p, struct ws_jw *w, bool flush, bool last)
+static void write_complete(const struct ws_push *p, struct ws_jw *w, bool flush)
 {
 	ws_jw_bool(w, "flush_cache", flush);
-	if (last && p->weight_version && push_carries_version(p))
-		ws_jw_str(w, "weight_version", p->weight_version);
 	ws_jw_bool(w, "run_post_process_weights", false);
 	write_rest(p, w);
 }
@@ -96,7 +94,7 @@ static int complete(struct ws_push *p, const struct push_bucket *k, const struct
 	int rc = push_request_open(p, &r, "/complete_weights_update", err);
 	if (rc == 0) {
 		r.changes = true;
-		write_complete(p, &r.w, k->flush, k->last);
+		write_complete(p, &r.w, k->flush);
 		rc = push_request_ask(p, &r, NULL, soon(p), p->opts.cancel, err);
 		judge(p, push_moved_ours(m), k->last);
 		push_request_note(p, &r);
@@ -171,7 +169,7 @@ static void undo(struct ws_push *p)
 {
 	struct push_request r;
 	if (push_request_open(p, &r, "/complete_weights_update", NULL) == 0) {
-		write_complete(p, &r.w, false, p->completes && p->ours);
+		write_complete(p, &r.w, false);
 		push_request_ask(p, &r, is_begun, push_patience(p, UNDO_NS), NULL, NULL);
 		for (size_t i = 0; i < p->opts.n_endpoints; i++)
 			if (p->endpoints[i].begun && p->errs[i].code != WS_OK)
@@ -192,6 +190,6 @@ static bool takes(const struct ws_capabilities *can)
 }
 
 const struct push_protocol push_two_phase = {
-	.name = "two-phase", .routes = "/prepare_weights_update", .takes = takes, .carries_version = true,
+	.name = "two-phase", .routes = "/prepare_weights_update", .takes = takes,
 	.needs_pause = true, .legal = legal, .begin = begin, .bucket = move_bucket, .undo = undo,
 };

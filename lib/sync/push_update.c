@@ -3,9 +3,10 @@
  * when it has received and loaded it; between brackets where a server wants them (push_brackets.c).
  *
  *   {"names":[..],"dtypes":[..],"shapes":[[..],..],"group_name","flush_cache","abort_all_requests",
- *    "weight_version" (last bucket only),"load_format":"flattened_bucket" (or absent)}
+ *    "load_format":"flattened_bucket" (or absent)}
  *
- * flush_cache is written into every request, because servers flush when it is absent. */
+ * flush_cache is written into every request, because servers flush when it is absent. The weight version is not:
+ * servers would take it with the last bucket, whose bytes may still turn out to be wrong. */
 #include "push_protocol.h"
 
 static void write_body(const struct ws_push *p, struct ws_jw *w, const struct push_bucket *k)
@@ -14,9 +15,6 @@ static void write_body(const struct ws_push *p, struct ws_jw *w, const struct pu
 	ws_jw_str(w, "group_name", ws_group_name(p->group));
 	ws_jw_bool(w, "flush_cache", k->flush);
 	ws_jw_bool(w, "abort_all_requests", false);
-	/* A version that is to be believed comes after the verification (push_set_version). */
-	if (k->last && p->weight_version && push_carries_version(p))
-		ws_jw_str(w, "weight_version", p->weight_version);
 	if (p->plan->format == WS_FORMAT_FLATTENED)
 		ws_jw_str(w, "load_format", "flattened_bucket");
 }
@@ -72,7 +70,7 @@ static bool takes_session(const struct ws_capabilities *can)
 
 const struct push_protocol push_update = {
 	.name = "update", .routes = "/update_weights_from_distributed outside of a session",
-	.takes = takes_update, .carries_version = true, .begin = push_brackets_begin,
+	.takes = takes_update, .begin = push_brackets_begin,
 	.bucket = move_bucket, .end = push_brackets_end, .undo = push_brackets_undo,
 };
 
@@ -86,7 +84,6 @@ static int legal_session(struct ws_push *p, struct ws_err *err)
 	return ws_err_hint(err, "use --protocol update");
 }
 
-/* The version comes after the end of the session, which can still fail. */
 const struct push_protocol push_session = {
 	.name = "session", .routes = "/update_weights_from_distributed",
 	.takes = takes_session, .legal = legal_session, .begin = push_brackets_begin,

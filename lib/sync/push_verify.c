@@ -135,8 +135,8 @@ int push_verify(struct ws_push *p, struct ws_err *err)
 
 int push_set_version(struct ws_push *p, struct ws_err *err)
 {
-	if (!p->weight_version || push_carries_version(p))
-		return 0; /* it travelled with the last bucket */
+	if (!p->weight_version)
+		return 0;
 	const size_t n = push_select(p, NULL);
 	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.connect_ns));
 	if (ws_endpoint_set_version(p->http, p->urls, n, p->weight_version, until, p->opts.cancel,

@@ -196,14 +196,16 @@ print(q["quant_method"], q["weight_block_size"], q["modules_to_not_convert"], c 
 	canned a '/server_info=200:{"tp_size":1,"pp_size":2,"dp_size":2,"version":"0.5.15","quantization":"awq"}' \
 		'/model_info=200:{"model_path":"x"}' '/pause_generation=200:{"status":"ok"}' \
 		'/flush_cache=200:Cache flushed.' '/continue_generation=200:{"status":"ok"}' \
-		'/update_weights_from_disk=200:{"success":true,"message":"Done.","num_paused_requests":3}'
+		'/update_weights_from_disk=200:{"success":true,"message":"Done.","num_paused_requests":3}' \
+		'/update_weight_version=200:{"success":true,"message":"ok","new_version":"3"}'
 	try wsync-push m -e "$url" --lineage sglang-2026 --verify none
 	expect_status 5
 	err_has "2 pipeline stages"
 	try wsync-push m -e "$url" --lineage sglang-2026 --verify none --backend disk --load-format safetensors --weight-version 3
 	expect_status 0
 	out_has "Done. (3 requests were paused)"
-	grep -F '"load_format":"safetensors","flush_cache":true,"abort_all_requests":false,"recapture_cuda_graph":true,"weight_version":"3"}' a.out
+	grep -F '"load_format":"safetensors","flush_cache":true,"abort_all_requests":false,"recapture_cuda_graph":true}' a.out
+	grep -F '"new_version":"3"' a.out
 	canned b '/server_info=200:{"tp_size":1,"version":"0.5.15"}' '/model_info=200:{"model_path":"x"}' \
 		'/pause_generation=200:{"status":"ok"}' '/flush_cache=200:x' '/continue_generation=200:{"status":"ok"}' \
 		'/update_weights_from_disk=400:{"success":false,"message":"Failed to update weights: x.\nRolling back to original weights.","num_paused_requests":0}'

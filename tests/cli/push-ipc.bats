@@ -21,30 +21,33 @@ server() {
 		'/server_info=200:{"tp_size":2,"ep_size":1,"dtype":"bfloat16","version":"0.5.9"}' \
 		'/model_info=200:{"weight_version":"7"}' '/flush_cache=200:Cache flushed.' \
 		'/pause_generation=200:{"status":"ok","message":"ok"}' \
-		'/continue_generation=200:{"status":"ok","message":"ok"}' "/update_weights_from_tensor=$1"
+		'/continue_generation=200:{"status":"ok","message":"ok"}' "/update_weights_from_tensor=$1" \
+		'/update_weight_version=200:{"success":true,"message":"ok","new_version":"12"}'
 	eventually 10 test -s server.out
 	url=http://127.0.0.1:$(head -n 1 server.out)
 }
 
 push() { try wsync-push small.safetensors -e "$url" --backend ipc --verify none --bucket-size 4KiB "$@"; }
 
-# Of each update: how many elements, whether to flush, the version.
+# Of each update: how many elements, whether to flush; and the version.
 updates() {
 	/usr/bin/python3 - <<-'EOF'
 		import json
 		for line in open("server.out"):
 		    if "update_weights_from_tensor {" in line:
 		        b = json.loads(line.split(" ", 2)[2])
-		        print(len(b["serialized_named_tensors"]), b["flush_cache"], b.get("weight_version"))
+		        print(len(b["serialized_named_tensors"]), b["flush_cache"])
+		    if "update_weight_version {" in line:
+		        print(json.loads(line.split(" ", 2)[2])["new_version"])
 	EOF
 }
 
-@test "each rank has an element, the last bucket flushes and has the version, and an empty one follows" {
+@test "each rank has an element, the last bucket flushes, an empty one follows, then the version" {
 	with_double
 	server '200:{"success":true,"message":"Success"}'
 	push --weight-version 12
 	expect_status 0
-	[ "$(updates)" = $'2 False None\n2 True 12\n2 False None' ] || explain "$(updates)"
+	[ "$(updates)" = $'2 False\n2 True\n2 False\n12' ] || explain "$(updates)"
 }
 
 @test "a dry run says how much memory it takes" {

@@ -232,3 +232,23 @@ leave() { # NAME OPTIONS...
 	expect_status 3
 	err_has "cannot be repeated from here"
 }
+
+@test "a push that fails while it reads its last bucket does not label the endpoint, and repair --again completes it" {
+	safetensors whole.safetensors a.weight:BF16:64,64 b.weight:BF16:64,64
+	cp whole.safetensors cut.safetensors
+	endpoint one
+	meddle "$url" /update_weights_from_distributed 2 "truncate -s 12000 cut.safetensors"
+	try wsync-push cut.safetensors -e "$url" --bucket-size 8KiB --weight-version 7
+	expect_status 3
+	try wsync-ctl version -e "$url"
+	out_lacks 7
+	try wsync-ctl repair
+	expect_status 9
+	cp whole.safetensors cut.safetensors
+	try wsync-ctl repair --again
+	expect_status 0
+	try wsync-verify weights whole.safetensors -e "$url"
+	expect_status 0
+	try wsync-ctl version -e "$url"
+	out_has 7
+}
