@@ -287,9 +287,9 @@ static void note_failure(struct ws_push *p, struct ws_err *err)
 	push_warn_asleep(p, err);
 }
 
-/* Nobody can say where the ranks stand: the next run makes a new group. This one goes before anybody is
- * resumed, because a server whose rank still passes bytes on to a rank of another, which refused them,
- * hears nothing else until that one has left. */
+/* After a failure nobody knows how far each rank has come, so the next run forms a new group. Call this before
+ * servers are resumed then: a rank that still forwards bytes to a rank that refused them hears nothing else until
+ * that one has left. */
 static void end_transfer(struct ws_push *p)
 {
 	if (!(p->spoilt || p->protocol->transfer) || !(p->group || p->protocol->groupless))
@@ -306,6 +306,9 @@ static void end_transfer(struct ws_push *p)
 static int resume_all(struct ws_push *p, int rc, struct ws_err *err)
 {
 	push_enter(p, WS_PHASE_RESUME);
+	/* An endpoint that an earlier line of --stdin could not resume may be in the middle of another push now. */
+	if (!push_owns_endpoints(p))
+		return rc;
 	push_take_over_pauses(p);
 	if (rc)
 		(void)push_record(p, NULL);
@@ -314,6 +317,23 @@ static int resume_all(struct ws_push *p, int rc, struct ws_err *err)
 	ws_err_where(err, ws_phase_name(WS_PHASE_RESUME), NULL);
 	ws_explain_failed(p->explain, err);
 	return -1;
+}
+
+/* The other senders end as this push does, so they are told last. */
+static int finish(struct ws_push *p, struct ws_err *err)
+{
+	const int rc = resume_all(p, 0, err);
+	push_lead_end(p, err);
+	end_transfer(p);
+	return rc;
+}
+
+static int give_up(struct ws_push *p, struct ws_err *err)
+{
+	push_lead_end(p, err);
+	end_transfer(p);
+	withdraw_commits(p);
+	return resume_all(p, -1, err);
 }
 
 /* Nothing more becomes of the endpoints. */
@@ -350,10 +370,7 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 	else
 		keep_version(p);
 	fill_result(p, &r); /* while the group knows what it sent */
-	push_lead_end(p, &local);
-	end_transfer(p);
-	withdraw_commits(p);
-	rc = resume_all(p, rc, &local);
+	rc = rc ? give_up(p, &local) : finish(p, &local);
 	close_books(p, rc == 0, &local);
 	push_enter(p, WS_PHASE_VERIFY);
 	if (rc == 0 && push_prove_after(p, &local)) {

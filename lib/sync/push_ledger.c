@@ -165,6 +165,11 @@ int push_claim(struct ws_push *p, struct ws_err *err)
 	return rc;
 }
 
+bool push_owns_endpoints(const struct ws_push *p)
+{
+	return !keeps_ledger(p) || p->locks;
+}
+
 void push_take_over_pauses(struct ws_push *p)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {

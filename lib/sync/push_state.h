@@ -191,6 +191,8 @@ int push_check_ranks_files(const struct ws_push *p, struct ws_err *err);
 /* push_ledger.c: all of them do nothing where no state directory is given */
 /* Takes the endpoints for ourselves, and their troubles with them: what dead pushes left there. */
 int push_claim(struct ws_push *p, struct ws_err *err);
+/* Nobody else pushes to the endpoints now. false: another push has locked one of them. */
+bool push_owns_endpoints(const struct ws_push *p);
 /* What a dead push paused and we found or made whole is ours to resume. */
 void push_take_over_pauses(struct ws_push *p);
 void push_release(struct ws_push *p, bool ok); /* the run is over */

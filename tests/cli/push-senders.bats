@@ -91,6 +91,18 @@ assert max(s) < 1.6 * min(s), s'
 	done
 }
 
+@test "an endpoint that cannot be resumed is a failure of all senders" {
+	likely_model qwen3_moe
+	split m 2 r
+	endpoint e --lineage xorl-legacy --model m --tp 2 --fault refuse:continue_generation:1 \
+		--fault refuse:continue_generation:2 --fault refuse:continue_generation:3
+	sends 2/2 r2
+	first 2 r1 -e "$url" --json
+	expect_status 5
+	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' "[('committed', True)]"
+	ended 5 "$pid"
+}
+
 @test "what a sender that is not the first says" {
 	likely_model qwen3_moe
 	endpoint a --lineage xorl-legacy --model m --tp 2

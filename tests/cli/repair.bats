@@ -252,3 +252,25 @@ leave() { # NAME OPTIONS...
 	try wsync-ctl version -e "$url"
 	out_has 7
 }
+
+# asked N ROUTE: the endpoint has had N requests to it.
+asked() { [ "$(curl -sS --max-time 10 "$url/wsync/journal" | grep -o "\"$2\"" | wc -l)" = "$1" ]; }
+
+@test "a line of --stdin that finds the endpoint locked does not resume it under the other push" {
+	endpoint one --fault refuse:continue_generation:1 --fault refuse:continue_generation:2 \
+		--fault refuse:continue_generation:3 --fault hang:update_weights_from_distributed:2
+	mkfifo lines
+	start first sh -c "wsync-push --stdin -e $url --json <lines"
+	first_pid=$pid
+	exec 7>lines
+	echo small.safetensors >&7
+	eventually 20 grep -q '"type":"result"' first.out
+	start second wsync-push small.safetensors -e "$url" 7>&-
+	eventually 20 asked 2 /update_weights_from_distributed
+	echo small.safetensors >&7
+	exec 7>&-
+	wait "$first_pid" || true
+	out=$(<first.out)
+	expect_json '[(l["exit"], l["endpoints"][0]["paused"]) for l in lines if l["type"] == "result"]' "[(5, True), (5, True)]"
+	asked 3 /continue_generation || explain "resumed in the middle of another push"
+}
