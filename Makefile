@@ -26,6 +26,10 @@ CUDA_HOME  ?=
 CUDA_ARCHS ?=
 V          ?=
 
+ifneq ($(words $(BUILD)),1)
+$(error BUILD is '$(BUILD)': it must be one directory, without blanks in its name)
+endif
+
 # ---- what is there ---------------------------------------------------------------------------
 program = $(shell command -v $(firstword $(1)) 2>/dev/null)
 package = $(shell $(PKG_CONFIG) --exists $(1) 2>/dev/null && echo y)
@@ -370,9 +374,30 @@ format: ## clang-format on what changed (an aid; hand-aligned tables may switch 
 	clang-format -i $$(git diff --name-only HEAD -- '*.c' '*.h')
 
 # ---- installing ------------------------------------------------------------------------------
-# The library is static, so what it needs is not private.
+# Directories of the user may have blanks and quotes in their names, so the recipes have them in quotes.
+quote = '$(subst ','\'',$(1))'
+to_bin     = $(call quote,$(DESTDIR)$(bindir))
+to_lib     = $(call quote,$(DESTDIR)$(libdir))
+to_include = $(call quote,$(DESTDIR)$(includedir)/wsync)
+to_man     = $(call quote,$(DESTDIR)$(mandir))
+to_bash    = $(call quote,$(DESTDIR)$(datadir)/bash-completion/completions)
+to_zsh     = $(call quote,$(DESTDIR)$(datadir)/zsh/site-functions)
+to_fish    = $(call quote,$(DESTDIR)$(datadir)/fish/vendor_completions.d)
+to_share   = $(call quote,$(DESTDIR)$(datadir)/wsync)
+
+# An empty directory is an unset variable, and a relative one is not below DESTDIR. In a .pc file some characters
+# have a meaning.
+NOT_IN_PC := " $$ \ \#
+ifneq ($(filter install uninstall,$(MAKECMDGOALS)),)
+$(foreach d,bindir libdir includedir datadir mandir,$(if $(filter /%,$(firstword $($(d)))),,\
+	$(error $(d) is '$($(d))': it must be an absolute path)))
+$(foreach c,$(NOT_IN_PC),$(if $(findstring $(c),$(libdir)$(includedir)),\
+	$(error libdir and includedir must be without $(c): pkg-config cannot read it)))
+endif
+
+# The library is static, so what it needs is not private. Paths below PREFIX are written with ${prefix}.
 PC_REQUIRES = libcurl libcjson $(if $(HAVE_MHD),libmicrohttpd)
-under_prefix = $(patsubst $(PREFIX)/%,$${prefix}/%,$(1))
+under_prefix = $(subst :/,/,$(subst :$(PREFIX)/,$${prefix}/,:$(1)))
 
 # Our files call each other by short names (push_begin), which in an archive every other program sees: what is
 # installed has them as ws__push_begin, so that it can meet nobody's. Debuggers go on showing the short ones.
@@ -382,39 +407,35 @@ $(BUILD)/install/libwsync.a: $(LIB)
 	$(Q)$(OBJCOPY) --redefine-syms=$@.names $< $@
 
 install: all $(BUILD)/install/libwsync.a ## install under PREFIX (/usr/local), in the root DESTDIR
-	install -d $(DESTDIR)$(bindir) $(DESTDIR)$(libdir)/pkgconfig $(DESTDIR)$(includedir)/wsync
-	install -m 755 $(BINS) $(DESTDIR)$(bindir)
-	install -m 644 $(BUILD)/install/libwsync.a $(DESTDIR)$(libdir)
-	install -m 644 $(HEADERS) $(DESTDIR)$(includedir)/wsync
-	printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$(call under_prefix,$(libdir))' \
-		'includedir=$(call under_prefix,$(includedir))' '' 'Name: wsync' \
+	install -d $(to_bin) $(to_lib)/pkgconfig $(to_include) $(to_bash) $(to_zsh) $(to_fish) $(to_share)/python
+	install -m 755 $(BINS) $(to_bin)
+	install -m 644 $(BUILD)/install/libwsync.a $(to_lib)
+	install -m 644 $(HEADERS) $(to_include)
+	printf '%s\n' $(call quote,prefix=$(PREFIX)) $(call quote,libdir=$(call under_prefix,$(libdir))) \
+		$(call quote,includedir=$(call under_prefix,$(includedir))) '' 'Name: wsync' \
 		'Description: push model weights into running inference servers' \
 		'Version: $(VERSION)' 'Requires: $(PC_REQUIRES)' \
-		'Libs: -L$${libdir} -lwsync -lm -ldl -pthread' 'Cflags: -I$${includedir}' \
-		> $(DESTDIR)$(libdir)/pkgconfig/wsync.pc
-	for m in $(if $(HAVE_SCDOC),$(notdir $(MANS))); do s=$${m##*.}; install -d $(DESTDIR)$(mandir)/man$$s; \
-		install -m 644 $(BUILD)/man/$$m $(DESTDIR)$(mandir)/man$$s/; done
-	install -d $(DESTDIR)$(datadir)/bash-completion/completions \
-		$(DESTDIR)$(datadir)/zsh/site-functions $(DESTDIR)$(datadir)/fish/vendor_completions.d
-	install -m 644 completions/wsync.bash $(DESTDIR)$(datadir)/bash-completion/completions/wsync
-	for p in $(notdir $(BINS)); do ln -sf wsync $(DESTDIR)$(datadir)/bash-completion/completions/$$p; \
-		ln -sf wsync.fish $(DESTDIR)$(datadir)/fish/vendor_completions.d/$$p.fish; done
-	install -m 644 completions/_wsync $(DESTDIR)$(datadir)/zsh/site-functions/_wsync
-	install -m 644 completions/wsync.fish $(DESTDIR)$(datadir)/fish/vendor_completions.d/wsync.fish
-	install -d $(DESTDIR)$(datadir)/wsync/python
-	install -m 644 cmd/python/wsync_manifest.py $(DESTDIR)$(datadir)/wsync/python
+		'Libs: -L"$${libdir}" -lwsync -lm -ldl -pthread' 'Cflags: -I"$${includedir}"' \
+		> $(to_lib)/pkgconfig/wsync.pc
+	set -e; for m in $(if $(HAVE_SCDOC),$(notdir $(MANS))); do s=$${m##*.}; install -d $(to_man)/man$$s; \
+		install -m 644 $(BUILD)/man/$$m $(to_man)/man$$s; done
+	install -m 644 completions/wsync.bash $(to_bash)/wsync
+	set -e; for p in $(notdir $(BINS)); do ln -sf wsync $(to_bash)/$$p; ln -sf wsync.fish $(to_fish)/$$p.fish; done
+	install -m 644 completions/_wsync $(to_zsh)
+	install -m 644 completions/wsync.fish $(to_fish)
+	install -m 644 cmd/python/wsync_manifest.py $(to_share)/python
 
+# By name, and directories only when they are empty, so that nothing of others is removed, wherever this points.
 uninstall: ## remove what install put there
-	for p in $(basename $(notdir $(filter %.c,$(EVERYTHING)))); do rm -f $(DESTDIR)$(bindir)/$$p \
-		$(DESTDIR)$(datadir)/bash-completion/completions/$$p \
-		$(DESTDIR)$(datadir)/fish/vendor_completions.d/$$p.fish; done
-	rm -f $(DESTDIR)$(libdir)/libwsync.a $(DESTDIR)$(libdir)/pkgconfig/wsync.pc
-	rm -rf $(DESTDIR)$(includedir)/wsync
-	for m in $(basename $(notdir $(filter %.scd,$(EVERYTHING)))); do rm -f $(DESTDIR)$(mandir)/man$${m##*.}/$$m; done
-	rm -f $(DESTDIR)$(datadir)/bash-completion/completions/wsync \
-		$(DESTDIR)$(datadir)/zsh/site-functions/_wsync \
-		$(DESTDIR)$(datadir)/fish/vendor_completions.d/wsync.fish
-	rm -rf $(DESTDIR)$(datadir)/wsync
+	for p in $(basename $(notdir $(filter %.c,$(EVERYTHING)))); do \
+		rm -f $(to_bin)/$$p $(to_bash)/$$p $(to_fish)/$$p.fish; done
+	rm -f $(to_lib)/libwsync.a $(to_lib)/pkgconfig/wsync.pc
+	for h in $(notdir $(wildcard include/wsync/*.h)); do rm -f $(to_include)/$$h; done
+	for m in $(basename $(notdir $(filter %.scd,$(EVERYTHING)))); do rm -f $(to_man)/man$${m##*.}/$$m; done
+	rm -f $(to_bash)/wsync $(to_zsh)/_wsync $(to_fish)/wsync.fish $(to_share)/python/wsync_manifest.py \
+		$(to_share)/python/__pycache__/wsync_manifest.*.pyc
+	for d in $(to_include) $(to_share)/python/__pycache__ $(to_share)/python $(to_share); do \
+		[ ! -d "$$d" ] || rmdir --ignore-fail-on-non-empty "$$d"; done
 
 clean: ## remove build/
 	rm -rf build

@@ -97,6 +97,44 @@ flags() {
 	[ -z "$left" ] || { echo "$left" >&2; return 1; }
 }
 
+@test "directories with blanks and quotes are installed into, and nothing else there is removed" {
+	local to="$scratch/de st" prefix="/opt/it's w"
+	local dirs=(DESTDIR="$to" PREFIX="$prefix") root="$to$prefix"
+	mkdir -p "$root/include/wsync" "$root/share/wsync" "$root/bin"
+	echo "not ours" | tee de "$root/include/wsync/other.h" "$root/share/wsync/other" "$root/bin/wsync" >st
+	everything() { find "$scratch" ! -path "$scratch/[a-z]*.log" ! -type d -exec md5sum {} + | sort; }
+	before=$(everything)
+	make -C "$repo" --no-print-directory install "${dirs[@]}" >blanks.log
+	"$root/bin/wsync-push" --version >/dev/null
+	PYTHONDONTWRITEBYTECODE='' python3 -c "import sys; sys.path.append(sys.argv[1]); import wsync_manifest" \
+		"$root/share/wsync/python"
+	export PKG_CONFIG_PATH=$root/lib/pkgconfig
+	eval "words=($(pkg-config --cflags --libs wsync))" # as a shell reads it
+	[[ " ${words[*]} " == *" -I$prefix/include "*" -L$prefix/lib "* ]] || { echo "${words[*]}" >&2; return 1; }
+	[ "$(pkg-config --variable=libdir wsync)" = "$prefix/lib" ]
+	make -C "$repo" --no-print-directory uninstall "${dirs[@]}" >gone.log
+	diff -u <(echo "$before") <(everything)
+	[ ! -e "$root/share/wsync/python" ]
+}
+
+@test "a directory that is empty or relative is refused, and so is what pkg-config cannot read" {
+	local make=(env -u MAKEFLAGS make -C "$repo" --no-print-directory -n)
+	for goal in install uninstall; do
+		try "${make[@]}" "$goal" DESTDIR="$scratch/root" includedir=
+		expect_status 2
+		err_has "includedir is '': it must be an absolute path"
+	done
+	try "${make[@]}" install DESTDIR="$scratch/root" PREFIX=usr
+	expect_status 2
+	err_has "bindir is 'usr/bin': it must be an absolute path"
+	try "${make[@]}" install DESTDIR="$scratch/root" PREFIX='/opt/a#b'
+	expect_status 2
+	err_has 'libdir and includedir must be without #'
+	try "${make[@]}" lib BUILD="$scratch/a b"
+	expect_status 2
+	err_has "BUILD is '$scratch/a b': it must be one directory"
+}
+
 @test "without scdoc everything but the pages is installed" {
 	make -C "$repo" --no-print-directory install DESTDIR="$scratch/bare" PREFIX=/opt/w HAVE_SCDOC= >bare.log 2>bare.err
 	[ -x "$scratch/bare/opt/w/bin/wsync-push" ]
