@@ -2,6 +2,7 @@
 /* plan.c - a push on paper: bytes from a model's shapes, rates from the user, and what bounds it. */
 #include "bench.h"
 
+#include "naming.h"
 #include "run.h"
 
 #include "wsync/input.h"
@@ -52,7 +53,7 @@ static int count_bytes(struct bench_job *job, const struct opt_args *args, struc
 	if (!rc)
 		rc = bench_source(job, args, paths, &o.n_paths, synthetic, sizeof synthetic, err);
 	if (!rc)
-		rc = ws_input_open(&o, &input, err) || ws_plan_make(input.catalog, &p, &plan, err) ? -1 : 0;
+		rc = naming_open(job->ui, &o, &input, err) || ws_plan_make(input.catalog, &p, &plan, err) ? -1 : 0;
 	for (size_t s = 0; !rc && s < input.n_sources; s++)
 		b->in += ws_source_bytes(input.sources[s]);
 	if (!rc) {

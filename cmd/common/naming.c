@@ -48,3 +48,20 @@ struct ws_input_opts naming_input(const struct naming *n, const struct opt_args 
 		                       .sharded_ep = n->sharded_ep, .memory = &ws_memory_cuda,
 		                       .cancel = &run_cancel };
 }
+
+void naming_warn(struct ui *ui, const struct ws_source *source)
+{
+	const char *warning;
+	for (size_t i = 0; (warning = ws_source_warning(source, i)); i++)
+		ui_warn(ui, NULL, "%s", warning);
+}
+
+int naming_open(struct ui *ui, const struct ws_input_opts *opts, struct ws_input *in,
+                struct ws_err *err)
+{
+	if (ws_input_open(opts, in, err))
+		return -1;
+	for (size_t i = 0; i < in->n_sources; i++)
+		naming_warn(ui, in->sources[i]);
+	return 0;
+}

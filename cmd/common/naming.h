@@ -4,6 +4,7 @@
 #define WSYNC_CMD_NAMING_H
 
 #include "opt.h"
+#include "ui.h"
 
 #include "wsync/input.h"
 
@@ -21,5 +22,9 @@ struct naming {
 
 int naming_sharded(void *naming, const char *value, struct ws_err *err);
 struct ws_input_opts naming_input(const struct naming *n, const struct opt_args *args);
+/* ws_input_open, then the warnings of its sources. */
+int naming_open(struct ui *ui, const struct ws_input_opts *opts, struct ws_input *in,
+                struct ws_err *err);
+void naming_warn(struct ui *ui, const struct ws_source *source);
 
 #endif

@@ -68,7 +68,7 @@ int list_runtime(struct list_job *job, const struct opt_args *args, struct ws_er
 	const struct ws_input_opts opts = naming_input(&job->cfg->naming, args);
 	struct ws_layout *l = NULL;
 	struct ws_input in;
-	if (ws_input_open(&opts, &in, err))
+	if (naming_open(job->ui, &opts, &in, err))
 		return -1;
 	int rc = make_layout(job, &in, &l, err);
 	if (rc == 0)

@@ -28,6 +28,7 @@ int list_source(struct list_job *job, const struct opt_args *args, struct ws_err
 	struct ws_source *s = NULL;
 	if (ws_source_open_with(&opts, args->v, args->n, &s, err))
 		return -1;
+	naming_warn(job->ui, s);
 	int rc = tensors_start(&job->list, ws_source_count(s), err);
 	for (size_t i = 0; rc == 0 && i < ws_source_count(s); i++) {
 		const struct ws_tensor *t = ws_source_tensor(s, i);
@@ -87,7 +88,7 @@ int list_as_sent(struct list_job *job, const struct opt_args *args, struct ws_er
 	struct ws_input_opts opts = naming_input(&job->cfg->naming, args);
 	struct ws_input in;
 	opts.transform = &transform;
-	if (ws_input_open(&opts, &in, err))
+	if (naming_open(job->ui, &opts, &in, err))
 		return -1;
 	if (in.why.code)
 		ui_warn(job->ui, NULL, "names are taken as they are: %s", in.why.msg);

@@ -119,7 +119,7 @@ static int open_input(struct verify_job *job, const struct opt_args *args, const
 	opts.transform = &transform;
 	for (size_t i = 0; !opts.fallback && i < a->to.n; i++)
 		opts.fallback = ws_audit_model_dir(&a->infos[i]);
-	return ws_input_open(&opts, in, err);
+	return naming_open(job->ui, &opts, in, err);
 }
 
 int verify_names(void *ctx, const struct opt_args *args, struct ws_err *err)

@@ -201,13 +201,14 @@ static int conclude(const struct verify_job *job, const char *url, const struct 
 
 /* ---- a checkpoint ---- */
 
-static int open_against(const struct verify_config *cfg, struct ws_input *in, struct ws_err *err)
+static int open_against(const struct verify_job *job, struct ws_input *in, struct ws_err *err)
 {
+	const struct verify_config *cfg = job->cfg;
 	const struct ws_input_opts opts = {
 		.paths = cfg->against.items, .n_paths = cfg->against.n, .map = cfg->naming.map,
 		.memory = &ws_memory_cuda, .cancel = &run_cancel,
 	};
-	return cfg->against.n ? ws_input_open(&opts, in, err) : 0;
+	return cfg->against.n ? naming_open(job->ui, &opts, in, err) : 0;
 }
 
 static int check_source(const struct verify_job *job, const struct opt_args *args,
@@ -218,9 +219,9 @@ static int check_source(const struct verify_job *job, const struct opt_args *arg
 	const int64_t since = ws_now_ns();
 	struct ws_input in = { 0 }, against = { 0 };
 	struct ws_scales_report r = { 0 };
-	int rc = ws_input_open(&source, &in, err);
+	int rc = naming_open(job->ui, &source, &in, err);
 	if (!rc)
-		rc = open_against(cfg, &against, err);
+		rc = open_against(job, &against, err);
 	if (!rc) {
 		const struct ws_scales_opts opts = {
 			.items = in.catalog, .against = against.catalog, .config = in.config, .layout = in.layout,

@@ -175,7 +175,7 @@ static int look(struct shown *s, const struct opt_args *args, struct ws_verify_r
 	struct ws_input_opts source = naming_input(&cfg->naming, args);
 	struct ws_input in;
 	source.transform = &transform;
-	if (ws_input_open(&source, &in, err))
+	if (naming_open(s->job->ui, &source, &in, err))
 		return -1;
 	const struct ws_verify_opts opts = {
 		.endpoints = s->to->urls, .n_endpoints = s->to->n, .items = in.catalog,

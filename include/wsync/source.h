@@ -64,6 +64,8 @@ const char *ws_source_file_name(const struct ws_source *s, size_t i);
 const char *ws_source_metadata(const struct ws_source *s, size_t file, size_t i, const char **value);
 /* Directory holding config.json for this source, or the file that a manifest names, or NULL. */
 const char *ws_source_config_dir(const struct ws_source *s);
+/* Sentences for the user about directories that other programs read differently; NULL past the end. */
+const char *ws_source_warning(const struct ws_source *s, size_t i);
 
 /* Copies bytes [at, at+n) of a tensor to dst. A file that shrank since is WS_EINPUT, never SIGBUS. */
 int ws_source_read(const struct ws_source *s, const struct ws_tensor *t, uint64_t at, void *dst,

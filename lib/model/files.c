@@ -6,6 +6,7 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,6 +56,23 @@ static int add_path(struct ws_file_list *list, char *path, struct ws_err *err)
 	}
 	list->paths = p;
 	list->paths[list->n_paths++] = path;
+	return 0;
+}
+
+__attribute__((format(printf, 3, 4)))
+static int add_warning(struct ws_file_list *list, struct ws_err *err, const char *fmt, ...)
+{
+	char **p = reallocarray(list->warnings, list->n_warnings + 1, sizeof *p);
+	if (!p)
+		return no_memory(err, "list of files");
+	list->warnings = p;
+	va_list ap;
+	va_start(ap, fmt);
+	const int rc = vasprintf(&p[list->n_warnings], fmt, ap);
+	va_end(ap);
+	if (rc < 0)
+		return no_memory(err, "list of files");
+	list->n_warnings++;
 	return 0;
 }
 
@@ -129,6 +147,11 @@ static unsigned long shards_promised(const char *name)
 	return strcmp(end, ".safetensors") == 0 ? n : 0;
 }
 
+static int is_shard(const struct dirent *e)
+{
+	return is_safetensors(e) && shards_promised(e->d_name) > 0;
+}
+
 /* Half a download looks like a checkpoint to everybody who does not count. */
 static int check_complete(const char *dir, struct dirent **entries, int n, struct ws_err *err)
 {
@@ -162,6 +185,42 @@ static int add_all_of(struct ws_file_list *list, const char *dir, struct ws_err 
 	return rc;
 }
 
+/* An index wins over model.safetensors, which may be newer. */
+static int warn_of_single(struct ws_file_list *list, const char *dir, const char *single,
+                          struct ws_err *err)
+{
+	const struct ws_index *index = &list->indices[list->n_indices - 1];
+	if (access(single, F_OK))
+		return 0;
+	for (size_t i = 0; i < index->n_shards; i++)
+		if (strcmp(index->shards[i], single_name) == 0)
+			return 0;
+	return add_warning(list, err,
+	                   "%s has %s and a %s that is not in it: using the index, as SGLang does; "
+	                   "transformers reads %s (remove the outdated one)",
+	                   dir, index_name, single_name, single_name);
+}
+
+/* model.safetensors wins over shards without an index. */
+static int warn_of_shards(struct ws_file_list *list, const char *dir, struct ws_err *err)
+{
+	struct dirent **entries;
+	int rc = 0;
+	const int n = scandir(dir, &entries, is_shard, by_name);
+	if (n < 0)
+		return ws_err_errno(err, "list %s", dir);
+	if (n > 0)
+		rc = add_warning(list, err,
+		                 "%s has %s and %d shard%s without an index, the first is %s: using "
+		                 "%s only, as transformers does; SGLang reads all of them (remove "
+		                 "the outdated ones)", dir, single_name, n, n == 1 ? "" : "s",
+		                 entries[0]->d_name, single_name);
+	for (int i = 0; i < n; i++)
+		free(entries[i]);
+	free(entries);
+	return rc;
+}
+
 static int add_directory(struct ws_file_list *list, const char *dir, struct ws_err *err)
 {
 	char *index = join(dir, index_name), *single = join(dir, single_name);
@@ -169,9 +228,9 @@ static int add_directory(struct ws_file_list *list, const char *dir, struct ws_e
 	if (!index || !single)
 		rc = no_memory(err, dir);
 	else if (access(index, F_OK) == 0)
-		rc = add_index(list, index, dir, err);
+		rc = add_index(list, index, dir, err) || warn_of_single(list, dir, single, err) ? -1 : 0;
 	else if (access(single, F_OK) == 0)
-		rc = add_path(list, strdup(single), err);
+		rc = add_path(list, strdup(single), err) || warn_of_shards(list, dir, err) ? -1 : 0;
 	else
 		rc = add_all_of(list, dir, err);
 	free(index);
@@ -238,6 +297,9 @@ void ws_files_free(struct ws_file_list *list)
 		free(list->paths[i]);
 	for (size_t i = 0; i < list->n_indices; i++)
 		ws_index_free(&list->indices[i]);
+	for (size_t i = 0; i < list->n_warnings; i++)
+		free(list->warnings[i]);
+	free(list->warnings);
 	free(list->paths);
 	free(list->indices);
 	free(list->first_of_index);

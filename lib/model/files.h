@@ -12,9 +12,11 @@ struct ws_file_list {
 	size_t *first_of_index; /* paths[first_of_index[i] ...] are the shards of indices[i] */
 	size_t n_indices;
 	char *config_dir;       /* the first directory with a config.json; NULL: none */
+	char **warnings;        /* one sentence for each directory that other programs read differently */
+	size_t n_warnings;
 };
 
-#define WS_FILE_LIST_INIT { 0, 0, 0, 0, 0, 0 }
+#define WS_FILE_LIST_INIT { 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Adds what one path stands for: a file, an index, or a directory. */
 int ws_files_add(struct ws_file_list *list, const char *path, struct ws_err *err);

@@ -48,6 +48,8 @@ struct ws_source {
 	size_t n_parts;
 	struct ws_stream *streams; /* of a synthetic source, one for each tensor; else NULL */
 	char *config_dir;
+	char **warnings;           /* of ws_file_list */
+	size_t n_warnings;
 	struct ws_trace *trace;    /* NULL: none */
 };
 
@@ -199,6 +201,10 @@ static int open_files(struct ws_source *s, const char *const *paths, size_t n, s
 		s->config_dir = list.config_dir;
 		list.config_dir = NULL;
 	}
+	s->warnings = list.warnings;
+	s->n_warnings = list.n_warnings;
+	list.warnings = NULL;
+	list.n_warnings = 0;
 	ws_files_free(&list);
 	return rc;
 }
@@ -273,6 +279,9 @@ void ws_source_close(struct ws_source *s)
 		free(s->parts[i].metadata);
 		free(s->parts[i].text);
 	}
+	for (size_t i = 0; i < s->n_warnings; i++)
+		free(s->warnings[i]);
+	free(s->warnings);
 	ws_names_fini(&s->names);
 	free(s->parts);
 	free(s->tensors);
@@ -322,6 +331,11 @@ const char *ws_source_metadata(const struct ws_source *s, size_t file, size_t i,
 const char *ws_source_config_dir(const struct ws_source *s)
 {
 	return s->config_dir;
+}
+
+const char *ws_source_warning(const struct ws_source *s, size_t i)
+{
+	return i < s->n_warnings ? s->warnings[i] : NULL;
 }
 
 static const struct ws_stream *stream_of(const struct ws_source *s, const struct ws_tensor *t)

@@ -101,6 +101,14 @@ static void tell_memory(const struct ws_push *p, struct ws_ev_plan *ev)
 	push_values_memory(p, &ev->gpu_bytes, &ev->pinned_bytes);
 }
 
+static void warn_of_sources(struct ws_push *p)
+{
+	const char *warning;
+	for (size_t s = 0; s < p->input.n_sources; s++)
+		for (size_t i = 0; (warning = ws_source_warning(p->input.sources[s], i)); i++)
+			push_warn(p, NULL, "%s", warning);
+}
+
 void push_emit_plan(struct ws_push *p)
 {
 	unsigned world = 0;
@@ -122,6 +130,7 @@ void push_emit_plan(struct ws_push *p)
 		          .dry_run = p->opts.dry_run },
 	};
 	tell_memory(p, &ev.plan);
+	warn_of_sources(p);
 	push_emit(p, &ev);
 	for (size_t b = 0; b < plan->n_buckets; b++) {
 		const struct ws_plan_bucket *bucket = &plan->buckets[b];

@@ -34,6 +34,33 @@ checkpoint() {
 	golden list-weights-table
 }
 
+@test "every program warns of a directory that SGLang and transformers read differently" {
+	checkpoint
+	safetensors ckpt/model.safetensors --seed 2 model.norm.weight:BF16:16
+	try wsync-list-weights ckpt
+	expect_status 0
+	expect_err "wsync-list-weights: warning: ckpt has model.safetensors.index.json and a model.safetensors that is \
+not in it: using the index, as SGLang does; transformers reads model.safetensors (remove the outdated one)"
+	out_has '5 tensors'
+	for command in "wsync-list-weights --as-sent" "wsync-push -n" "wsync-verify scales"; do
+		try $command ckpt --json
+		json 'sum("using the index" in l.get("message", "") for l in lines if l["type"] == "warning")' | grep -qx 1 ||
+			explain "not one warning"
+	done
+	rm ckpt/model.safetensors.index.json
+	try wsync-list-weights ckpt
+	expect_status 0
+	expect_err "wsync-list-weights: warning: ckpt has model.safetensors and 2 shards without an index, the first is \
+model-00001-of-00002.safetensors: using model.safetensors only, as transformers does; SGLang reads all of them \
+(remove the outdated ones)"
+	out_has '1 tensor,'
+	rm ckpt/model-*
+	echo '{"weight_map": {"model.norm.weight": "model.safetensors"}}' >ckpt/model.safetensors.index.json
+	try wsync-list-weights ckpt
+	expect_status 0
+	expect_err ""
+}
+
 @test "the hashes of the bytes stand in a column of their own" {
 	checkpoint
 	try wsync-list-weights ckpt --hash
