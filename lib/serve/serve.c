@@ -177,7 +177,7 @@ int ws_serve_start(const struct ws_serve_opts *opts, struct ws_serve **out, stru
 	if (fd < 0)
 		goto fail;
 	warn_when_open(s, opts);
-	const struct ws_serve_handler handler = { s, admit, handle };
+	const struct ws_serve_handler handler = { .ctx = s, .admit = admit, .handle = handle };
 	if (ws_serve_http_open(&handler, fd, &s->http, err))
 		goto fail;
 	ws_log(opts->log, 1, "listening on %s", s->url);

@@ -254,7 +254,7 @@ int ws_gateway_start(const struct ws_gateway_opts *opts, struct ws_gateway **out
 	g->opts = *opts;
 	pthread_mutex_init(&g->pushing, NULL);
 	pthread_mutex_init(&g->lock, NULL);
-	const struct ws_serve_handler handler = { g, admit, handle };
+	const struct ws_serve_handler handler = { .ctx = g, .admit = admit, .handle = handle };
 	int fd = -1;
 	if (ws_metrics_open(&g->metrics, err) || ws_cancel_init(&g->stop, err) ||
 	    ws_serve_parse_listen(opts->listen ? opts->listen : "127.0.0.1:6000", g->host, &g->port, err) ||

@@ -4,20 +4,25 @@
  * One thread per connection, because a request may wait for as long as a group takes to form; the
  * others stay responsive meanwhile. Bodies are bounded, and read to their end before a refusal so
  * that the client sees the answer and not a reset. Idle connections end after some seconds, as with
- * uvicorn. */
+ * uvicorn. libmicrohttpd refuses new connections at its limit, so serve_accept.c accepts instead. */
 #include "serve_http.h"
+
+#include "serve_accept.h"
+#include "wsync/clock.h"
 
 #include <microhttpd.h>
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 enum { MAX_BODY = 256 << 20, MAX_CONNECTIONS = 256, IDLE_SECONDS = 30 };
 
 struct ws_serve_http {
 	struct MHD_Daemon *daemon;
+	struct ws_serve_accept *accept;
 	struct ws_serve_handler handler;
 };
 
@@ -27,6 +32,7 @@ struct exchange {
 	struct ws_serve_reply reply;
 	uint64_t discarded;
 	bool refused;   /* reply is the answer, the body does not matter */
+	bool last;      /* the connection ends with it */
 };
 
 static const char *header(struct MHD_Connection *c, const char *name)
@@ -51,8 +57,30 @@ static void refuse(struct exchange *x, unsigned status, const char *json)
 	ws_buf_free(&x->body);
 }
 
-static enum MHD_Result begin(const struct ws_serve_handler *h, const struct ws_serve_request *rq,
-                             void **state)
+static enum MHD_Result count_lengths(void *cls, enum MHD_ValueKind kind, const char *key,
+                                     const char *value)
+{
+	unsigned *n = cls;
+	(void)kind;
+	(void)value;
+	*n += strcasecmp(key, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0 ||
+	      strcasecmp(key, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0;
+	return MHD_YES;
+}
+
+/* With two lengths, a proxy may see the end of the request elsewhere than we: what follows is not trusted. */
+static void refuse_two_lengths(struct MHD_Connection *c, struct exchange *x)
+{
+	unsigned n = 0;
+	MHD_get_connection_values(c, MHD_HEADER_KIND, count_lengths, &n);
+	if (n < 2)
+		return;
+	refuse(x, 400, "{\"detail\":\"More than one of Content-Length and Transfer-Encoding\"}");
+	x->last = true;
+}
+
+static enum MHD_Result begin(const struct ws_serve_handler *h, struct MHD_Connection *c,
+                             const struct ws_serve_request *rq, void **state)
 {
 	struct exchange *x = calloc(1, sizeof *x);
 	if (!x)
@@ -60,7 +88,9 @@ static enum MHD_Result begin(const struct ws_serve_handler *h, const struct ws_s
 	*state = x;
 	ws_buf_init(&x->body, MAX_BODY);
 	ws_buf_init(&x->reply.body, 0);
-	x->refused = !h->admit(h->ctx, rq, &x->reply);
+	refuse_two_lengths(c, x);
+	if (!x->refused)
+		x->refused = !h->admit(h->ctx, rq, &x->reply);
 	return MHD_YES;
 }
 
@@ -98,8 +128,9 @@ static struct MHD_Response *make_response(struct ws_serve_reply *rp)
 	                                       MHD_RESPMEM_MUST_COPY);
 }
 
-static enum MHD_Result queue_reply(struct MHD_Connection *c, struct ws_serve_reply *rp)
+static enum MHD_Result queue_reply(struct MHD_Connection *c, struct exchange *x)
 {
+	struct ws_serve_reply *rp = &x->reply;
 	if (rp->drop)
 		return MHD_NO;
 	struct MHD_Response *r = make_response(rp);
@@ -109,9 +140,19 @@ static enum MHD_Result queue_reply(struct MHD_Connection *c, struct ws_serve_rep
 		MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, rp->type);
 	if (rp->allow)
 		MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, rp->allow);
+	if (x->last)
+		MHD_add_response_header(r, MHD_HTTP_HEADER_CONNECTION, "close");
 	const enum MHD_Result rc = MHD_queue_response(c, rp->status, r);
 	MHD_destroy_response(r);
 	return rc;
+}
+
+/* NULL only where memory was short; the functions of slots take that. */
+static struct ws_serve_slot *slot_of(struct MHD_Connection *c)
+{
+	const union MHD_ConnectionInfo *info =
+		MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+	return info ? info->socket_context : NULL;
 }
 
 static enum MHD_Result answer(void *cls, struct MHD_Connection *c, const char *url,
@@ -126,19 +167,24 @@ static enum MHD_Result answer(void *cls, struct MHD_Connection *c, const char *u
 	};
 	struct exchange *x = *state;
 	if (!x)
-		return begin(h, &rq, state);
-	if (*size)
+		return begin(h, c, &rq, state);
+	struct ws_serve_slot *slot = slot_of(c);
+	if (*size) {
+		ws_serve_slot_received(slot, *size);
 		return upload(x, data, size);
+	}
 	if (!x->refused) {
 		rq.body = ws_buf_str(&x->body);
 		rq.body_len = x->body.len;
 		/* The clock of idle connections stands still while we work. */
 		MHD_set_connection_option(c, MHD_CONNECTION_OPTION_TIMEOUT, 0u);
 		ws_buf_free(&x->reply.body);
+		ws_serve_slot_working(slot);
 		h->handle(h->ctx, &rq, &x->reply);
 		MHD_set_connection_option(c, MHD_CONNECTION_OPTION_TIMEOUT, (unsigned)IDLE_SECONDS);
 	}
-	return queue_reply(c, &x->reply);
+	ws_serve_slot_sending(slot);
+	return queue_reply(c, x);
 }
 
 static void finish(void *cls, struct MHD_Connection *c, void **state,
@@ -146,14 +192,48 @@ static void finish(void *cls, struct MHD_Connection *c, void **state,
 {
 	struct exchange *x = *state;
 	(void)cls;
-	(void)c;
 	(void)why;
+	ws_serve_slot_reading(slot_of(c));
 	if (!x)
 		return;
 	ws_buf_free(&x->body);
 	ws_buf_free(&x->reply.body);
 	free(x);
 	*state = NULL;
+}
+
+static void note_connection(void *cls, struct MHD_Connection *c, void **slot,
+                            enum MHD_ConnectionNotificationCode what)
+{
+	struct ws_serve_http *h = cls;
+	if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
+		ws_serve_slot_free(*slot);
+		return;
+	}
+	const union MHD_ConnectionInfo *fd =
+		MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
+	*slot = fd ? ws_serve_slot_find(h->accept, fd->connect_fd) : NULL;
+}
+
+static bool add_connection(void *ctx, int fd, const struct sockaddr *address, socklen_t len)
+{
+	const struct ws_serve_http *h = ctx;
+	return MHD_add_connection(h->daemon, fd, address, len) == MHD_YES;
+}
+
+/* Its own limit is never reached: a slot is free before libmicrohttpd has finished with its connection. */
+static struct MHD_Daemon *start_daemon(struct ws_serve_http *h)
+{
+	return MHD_start_daemon(
+		MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL |
+			MHD_USE_ITC | MHD_USE_NO_LISTEN_SOCKET,
+		0, NULL, NULL, answer, &h->handler,
+		MHD_OPTION_CONNECTION_LIMIT, 2u * MAX_CONNECTIONS,
+		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_SECONDS,
+		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)(128 << 10),
+		MHD_OPTION_NOTIFY_COMPLETED, finish, NULL,
+		MHD_OPTION_NOTIFY_CONNECTION, note_connection, h,
+		MHD_OPTION_END);
 }
 
 int ws_serve_http_open(const struct ws_serve_handler *handler, int listen_fd,
@@ -165,20 +245,21 @@ int ws_serve_http_open(const struct ws_serve_handler *handler, int listen_fd,
 		return ws_err_set(err, WS_ESYSTEM, "not enough memory");
 	}
 	h->handler = *handler;
-	h->daemon = MHD_start_daemon(
-		MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL |
-			MHD_USE_ITC,
-		0, NULL, NULL, answer, &h->handler,
-		MHD_OPTION_LISTEN_SOCKET, (MHD_socket)listen_fd,
-		MHD_OPTION_CONNECTION_LIMIT, (unsigned)MAX_CONNECTIONS,
-		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_SECONDS,
-		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)(128 << 10),
-		MHD_OPTION_NOTIFY_COMPLETED, finish, NULL,
-		MHD_OPTION_END);
+	h->daemon = start_daemon(h);
 	if (!h->daemon) {
 		close(listen_fd);
 		free(h);
 		return ws_err_set(err, WS_ESYSTEM, "the HTTP server did not start");
+	}
+	const struct ws_serve_accept_opts opts = {
+		.most = MAX_CONNECTIONS, .read_ns = handler->read_ns ? handler->read_ns :
+		                                                       IDLE_SECONDS * WS_NS_PER_S,
+		.add = add_connection, .ctx = h,
+	};
+	if (ws_serve_accept_open(&opts, listen_fd, &h->accept, err)) {
+		MHD_stop_daemon(h->daemon);
+		free(h);
+		return -1;
 	}
 	*out = h;
 	return 0;
@@ -188,6 +269,8 @@ void ws_serve_http_close(struct ws_serve_http *h)
 {
 	if (!h)
 		return;
+	ws_serve_accept_stop(h->accept);
 	MHD_stop_daemon(h->daemon);
+	ws_serve_accept_close(h->accept);
 	free(h);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_http.h - an HTTP/1.1 server for programs that answer JSON: the embedded endpoint, the gateway.
  *
- * Each connection has a thread of its own, so that a request may take as long as it takes. */
+ * Each connection has a thread of its own, so that a request may take as long as it takes. Clients that
+ * send nothing, or half a request, lose their connection after some time, or to others (serve_accept.h). */
 #ifndef WS_SERVE_HTTP_H
 #define WS_SERVE_HTTP_H
 
@@ -46,6 +47,7 @@ struct ws_serve_handler {
 	bool (*admit)(void *ctx, const struct ws_serve_request *rq, struct ws_serve_reply *rp);
 	/* Runs the request to its end. Called by several threads at once. */
 	void (*handle)(void *ctx, const struct ws_serve_request *rq, struct ws_serve_reply *rp);
+	int64_t read_ns; /* for a request to arrive, as of ws_serve_accept_opts; 0: 30 s */
 };
 
 struct ws_serve_http; /* opaque */
