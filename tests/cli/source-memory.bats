@@ -207,16 +207,19 @@ shard() {
 }
 
 @test "a trainer that ends while it is read from leaves endpoints partial" {
-	trainer m ckpt/model.safetensors --config ckpt
-	local trainer=$pid
-	endpoint ep --fault slow:update_weights_from_distributed:1 --fault-delay 2s
-	start push wsync-push cuda-ipc:m.json -e "$url" --verify none --json
-	local push=$pid
-	eventually 20 grep -q '"phase":"pause"' push.out
-	pid=$trainer
-	end_trainer
-	status=0
-	wait "$push" || status=$?
+	local trainer delay buckets
+	for delay in 2s 10s 60s; do # the next one where the trainer did not end in time
+		trainer m ckpt/model.safetensors --config ckpt
+		trainer=$pid
+		endpoint ep --fault slow:update_weights_from_distributed:2 --fault-delay $delay
+		start push wsync-push cuda-ipc:m.json -e "$url" --bucket-size 100KiB --verify none --json
+		eventually 20 grep -q '"type":"bucket"' push.out
+		kill "$trainer" && wait "$trainer" || true
+		buckets=$(grep -c '"type":"bucket"' push.out)
+		status=0
+		wait "$pid" || status=$?
+		[ "$buckets" != 1 ] || break
+	done
 	out=$(<push.out) err=$(<push.err)
 	expect_status 3
 	err_has "(pid $trainer) has ended: its memory is gone"

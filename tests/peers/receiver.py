@@ -26,6 +26,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import torch
@@ -43,8 +44,8 @@ def die_with_parent():
 class Rank:
     """One tp rank: a group to the sender, and what came through it."""
 
-    def __init__(self, tp_rank, keep, device="cpu", eager=False, group=None):
-        self.tp_rank, self.keep = tp_rank, keep
+    def __init__(self, tp_rank, keep, device="cpu", eager=False, group=None, hold_file=None):
+        self.tp_rank, self.keep, self.hold_file = tp_rank, keep, hold_file
         self.device, self.eager, self.group = device, eager, group
         self.groups, self.held = {}, {}
         self.prepared = None
@@ -141,6 +142,8 @@ class Rank:
             self.hold(name, tensor)
 
     def receive(self, body, load_format, group):
+        while self.hold_file and os.path.exists(self.hold_file):
+            time.sleep(0.01)
         wanted = [(name, getattr(torch, dtype), shape) for name, dtype, shape
                   in zip(body["names"], body["dtypes"], body["shapes"])]
         if load_format == "flattened_bucket":
@@ -225,7 +228,8 @@ class Endpoint:
         self.pipes, self.pids = [], []
         for i in range(tp):
             ours, theirs = FORK.Pipe()
-            child = FORK.Process(target=Rank(i, args.keep, args.device, args.eager, args.group).serve, args=(theirs,), daemon=True)
+            child = FORK.Process(target=Rank(i, args.keep, args.device, args.eager, args.group, args.hold).serve,
+                                 args=(theirs,), daemon=True)
             child.start()
             theirs.close()
             self.pipes.append(ours)
@@ -439,6 +443,7 @@ def main():
     p.add_argument("--device", default="cpu", help="cuda:0: for --backend nccl")
     p.add_argument("--eager", action="store_true", help="join NCCL while the group is made")
     p.add_argument("--group", help="join under this name, whatever is asked for")
+    p.add_argument("--hold", metavar="FILE", help="receive no bytes while FILE exists")
     p.add_argument("--refuse", action="store_true", help="answer every update with 400, at once")
     args = p.parse_args()
     args.out = os.dup(1)  # for the ready lines; gloo prints to stdout on its own

@@ -3,6 +3,7 @@
 """Two-phase, receive and session into a real torch, with the routes of the forks that have them:
 the right bytes when it works, and no server in the middle of a protocol when it does not.
 """
+import contextlib
 import json
 import os
 import signal
@@ -23,9 +24,11 @@ TWO_PHASE = ("/prepare_weights_update", "/complete_weights_update")
 
 class Fixture:
     def __init__(self):
-        self.legacy = lib.Receivers(VERSION, [1, 2, 1, 1], options=["--lineage", "xorl-legacy"])
-        self.xorl = lib.Receivers(VERSION, [1, 2, 1, 1], options=["--lineage", "xorl", "--join", "2"])
-        self.session = lib.Receivers(VERSION, [1, 2], options=["--lineage", "session"])
+        self.hold = lib.scratch("hold")
+        held = ["--hold", self.hold, "--lineage"]
+        self.legacy = lib.Receivers(VERSION, [1, 2, 1, 1], options=[*held, "xorl-legacy"])
+        self.xorl = lib.Receivers(VERSION, [1, 2, 1, 1], options=[*held, "xorl", "--join", "2"])
+        self.session = lib.Receivers(VERSION, [1, 2], options=[*held, "session"])
         self.plain = lib.Receivers(VERSION, [1])
         self.floats, self.bytes = lib.scratch("floats.safetensors"), lib.scratch("bytes.safetensors")
         self.big = lib.scratch("big.safetensors")
@@ -40,6 +43,17 @@ def plan_of(result):
 
 def steps_of(endpoint, before, wanted):
     return [s for s in endpoint.steps(before) if s in wanted]
+
+
+@contextlib.contextmanager
+def nothing_received(fix):
+    """Meanwhile no bucket arrives."""
+    with open(fix.hold, "w"):
+        pass
+    try:
+        yield
+    finally:
+        os.unlink(fix.hold)
 
 
 def check_usable(fix, *endpoints):
@@ -90,22 +104,35 @@ def stays(fix):
     assert rc == 0 and end["ok"], end
 
 
+def is_gone(pid):
+    """A zombie is, too: nobody may wait for it."""
+    try:
+        with open("/proc/%d/stat" % pid) as f:
+            return f.read().rsplit(")", 1)[1].split()[0] in "ZX"
+    except FileNotFoundError:
+        return True
+
+
 def check_undone(fix, name):
     """One of two dies while the first of two buckets moves: the other forgets what was prepared."""
+    def is_prepared(endpoint):
+        return any(j["path"] == TWO_PHASE[0] and j["status"] == 200 for j in endpoint.journal()[before[endpoint]:])
+
     pool = getattr(fix, name)
     victim, other = pool.endpoints.pop(), pool.choose(2)[0]
-    before = len(other.journal())
-    running = lib.Running([victim, other], [fix.big], "--protocol", "two-phase", "--bucket-size",
-                          "256MiB")
-    lib.await_true(lambda: TWO_PHASE[0] in victim.steps(), 30, "first bucket")
-    os.kill(victim.ranks[0], signal.SIGSTOP)
-    os.kill(victim.pid, signal.SIGKILL)
-    result = running.wait(40)
+    before = {e: len(e.journal()) for e in (victim, other)}
+    with nothing_received(fix):
+        running = lib.Running([victim, other], [fix.big], "--protocol", "two-phase", "--bucket-size",
+                              "256MiB")
+        lib.await_true(lambda: is_prepared(victim) and is_prepared(other), 60, "first bucket")
+        os.kill(victim.pid, signal.SIGKILL)
+        lib.await_true(lambda: is_gone(victim.ranks[0]), 60, "end of its rank")
+    result = running.wait(60)
     assert result.rc in (4, 6), result
-    assert steps_of(other, before, TWO_PHASE) == list(TWO_PHASE), other.steps(before)
+    assert steps_of(other, before[other], TWO_PHASE) == list(TWO_PHASE), other.steps(before[other])
     states = {e["url"]: e["state"] for e in result.end["endpoints"]}
     assert states[other.url] == "untouched", result
-    assert "/continue_generation" in other.steps(before)
+    assert "/continue_generation" in other.steps(before[other])
     check_usable(fix, other)
 
 
@@ -179,10 +206,12 @@ def session(fix):
 def session_cancelled(fix):
     endpoint, = fix.session.choose(1)
     before = len(endpoint.journal())
-    running = lib.Running([endpoint], [fix.big], "--bucket-size", "256MiB", "--on-partial", "resume")
-    lib.await_true(lambda: "/update_weights_from_distributed" in endpoint.steps(before), 30, "bucket")
-    running.child.send_signal(signal.SIGINT)
-    result = running.wait(30)
+    with nothing_received(fix):
+        running = lib.Running([endpoint], [fix.big], "--bucket-size", "256MiB", "--on-partial", "resume")
+        lib.await_true(lambda: "/update_weights_from_distributed" in endpoint.steps(before), 60, "bucket")
+        running.child.send_signal(signal.SIGINT)
+        lib.await_true(lambda: "/end_weight_update" in endpoint.steps(before), 60, "end of the session")
+    result = running.wait(60)
     assert result.rc == -signal.SIGINT, result
     done = endpoint.steps(before)
     assert "/end_weight_update" in done and "/continue_generation" in done, done
