@@ -185,7 +185,8 @@ struct ws_checksum_kind {
 };
 
 struct ws_checksum_rank {
-	int rank;                 /* position in the reply where the server does not say */
+	int rank;                 /* 0 to n-1; the position in the reply where the server numbers none */
+	int replica;              /* data-parallel replica (dp_rank), 0 where the server does not say */
 	struct ws_checksum *items;
 	size_t n;
 };
@@ -194,8 +195,10 @@ struct ws_checksum_rank {
  * servers; algorithm says so when it is one we can compute. */
 struct ws_checksums {
 	char algorithm[32];       /* "xxh3-64": of the raw bytes, as ws_source_hash; "" unknown */
-	struct ws_checksum_rank *ranks;
+	struct ws_checksum_rank *ranks; /* by number; none of a replica twice */
 	size_t n_ranks;
+	bool numbered;            /* the server numbers its ranks */
+	bool contradicts;         /* the reply contradicts itself, which is why it was refused; nothing else is filled */
 	struct ws_checksum_kind *kinds; /* by name; none where the server does not say */
 	size_t n_kinds;
 	void *priv;
@@ -207,6 +210,9 @@ int ws_endpoint_checksums(struct ws_http *http, const char *const *urls, size_t 
                           ws_deadline until, const struct ws_cancel *cancel,
                           struct ws_checksums *outs, struct ws_err *errs, struct ws_err *err);
 void ws_checksums_free(struct ws_checksums *c); /* NULL is fine */
+/* Checks that each rank of the server, 0 to n-1, is there once (of data-parallel replicas: once for each).
+ * If not, fails with WS_EREFUSED and names the ranks that are missing or too many. */
+int ws_checksums_whole(const struct ws_checksums *c, const struct ws_endpoint_info *info, struct ws_err *err);
 
 /* The names that the checksums of all ranks have, each once and sorted, without shapes; those of a
  * draft model ("draft.") are left out. For servers without /list_weights. */

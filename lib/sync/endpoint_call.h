@@ -78,6 +78,10 @@ int ws_endpoint_decode_weights(const struct ws_json *root, struct ws_weight_list
 int ws_checksums_share(struct ws_checksums *from, struct ws_checksums *to);
 int ws_endpoint_decode_checksums(const struct ws_json *root, struct ws_checksums *out,
                                  struct ws_err *err);
+/* endpoint_ranks.c: reads which rank entry i of "ranks" comes from, into c->ranks[i]. */
+int ws_endpoint_decode_rank(const struct ws_json *entry, struct ws_checksums *c, size_t i, struct ws_err *err);
+/* Sorts the ranks. Both fail with WS_EREFUSED and set c->contradicts. */
+int ws_endpoint_check_ranks(struct ws_checksums *c, struct ws_err *err);
 /* The text itself: nested arrays of at most `most` numbers. */
 int ws_endpoint_decode_values(const char *text, size_t len, size_t most, struct ws_values *out,
                               struct ws_err *err);

@@ -7,7 +7,7 @@
  *                           "weights":[{"name","shape":[int],"dtype"?}]}
  *   POST /weights_checker  {"success","message","algorithm"?,
  *                           "ranks":[{"checksums":{NAME: 16 hex digits or a longer digest},
- *                                     "parallelism_info":{"rank"}}]}
+ *                                     "parallelism_info":{"rank","dp_rank"}}]}
  *
  * What servers add is ignored. "received", "dtype" and "algorithm" are ours: other servers say none
  * of them. */
@@ -118,7 +118,7 @@ static bool parse_digest(const char *text, uint64_t *value, bool *longer)
 	return true;
 }
 
-static int decode_rank(const struct ws_json *node, size_t i, struct ws_checksum_rank *rank,
+static int decode_sums(const struct ws_json *node, size_t i, struct ws_checksum_rank *rank,
                        bool *longer, struct ws_err *err)
 {
 	const struct ws_json *sums = ws_json_get(node, "checksums");
@@ -134,9 +134,6 @@ static int decode_rank(const struct ws_json *node, size_t i, struct ws_checksum_
 	rank->items = calloc(n ? n : 1, sizeof *rank->items);
 	if (!rank->items)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	const struct ws_json *where = ws_json_get(node, "parallelism_info");
-	const int64_t number = ws_json_get_int(where, "rank", (int64_t)i);
-	rank->rank = number >= 0 && number < MAX_RANKS ? (int)number : (int)i;
 	for (const struct ws_json *s = ws_json_first(sums); s; s = ws_json_next(s)) {
 		struct ws_checksum *item = &rank->items[rank->n++];
 		item->name = ws_json_key(s);
@@ -200,15 +197,18 @@ int ws_endpoint_decode_checksums(const struct ws_json *root, struct ws_checksums
 	int rc = 0;
 	bool longer = false;
 	for (const struct ws_json *r = ws_json_first(ranks); !rc && r; r = ws_json_next(r)) {
-		rc = decode_rank(r, out->n_ranks, &out->ranks[out->n_ranks], &longer, err);
-		out->n_ranks++;
+		const size_t i = out->n_ranks++;
+		rc = decode_sums(r, i, &out->ranks[i], &longer, err) ||
+		     ws_endpoint_decode_rank(r, out, i, err) ? -1 : 0;
 	}
 	if (!rc)
-		rc = decode_kinds(root, out, err);
+		rc = ws_endpoint_check_ranks(out, err) || decode_kinds(root, out, err) ? -1 : 0;
 	if (longer && !strcmp(out->algorithm, "xxh3-64"))
 		out->algorithm[0] = '\0'; /* whatever it is, it is not that */
+	const bool contradicts = out->contradicts;
 	if (rc)
 		ws_checksums_free(out);
+	out->contradicts = contradicts;
 	return rc;
 }
 

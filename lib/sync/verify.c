@@ -78,7 +78,8 @@ static int probe(struct verify *v, struct ws_err *err)
 	return verify_stopped(v, err);
 }
 
-/* How each endpoint can be compared. One that refuses checksums may still show numbers. */
+/* Decides how to compare each endpoint. An endpoint that refuses checksums may still show numbers. A reply
+ * that cannot be true (a rank twice) is a failure: samples come from the first rank alone. */
 static int ask_checksums(struct verify *v, struct ws_err *err)
 {
 	const size_t n = verify_select(v, WS_MEANS_NONE);
@@ -94,7 +95,7 @@ static int ask_checksums(struct verify *v, struct ws_err *err)
 		r->ranks = (unsigned)sums[k].n_ranks;
 		if (v->errs[k].code == WS_OK && ws_checksums_are_ours(&sums[k]))
 			r->means = WS_MEANS_CHECKSUMS;
-		else if (v->errs[k].code == WS_OK || v->errs[k].code == WS_EREFUSED)
+		else if (v->errs[k].code == WS_OK || (v->errs[k].code == WS_EREFUSED && !sums[k].contradicts))
 			r->means = WS_MEANS_SAMPLES;
 		else
 			fail_endpoint(v, i, &v->errs[k]);
@@ -105,7 +106,8 @@ static int ask_checksums(struct verify *v, struct ws_err *err)
 
 /* ---- comparing ---- */
 
-static int judge_hashes(const struct ws_hash_count *c, unsigned expected, struct ws_verify_result *r)
+static int judge_hashes(const struct ws_hash_count *c, const struct ws_endpoint_info *info,
+                        struct ws_checksums *sums, struct ws_verify_result *r)
 {
 	const size_t bad = c->different + c->missing + c->unexpected;
 	r->equal = c->equal;
@@ -116,10 +118,7 @@ static int judge_hashes(const struct ws_hash_count *c, unsigned expected, struct
 		return ws_err_set(&r->err, WS_EMISMATCH, "%s: it does not hold these weights: %zu "
 		                  "tensors equal, %zu different, %zu missing, %zu unexpected", r->url,
 		                  c->equal, c->different, c->missing, c->unexpected);
-	if (r->ranks < expected)
-		return ws_err_set(&r->err, WS_EMISMATCH, "%s: %u of its %u ranks reported checksums",
-		                  r->url, r->ranks, expected);
-	return 0;
+	return ws_checksums_whole(sums, info, &r->err);
 }
 
 static void compare_endpoint(struct verify *v, const struct ws_hashes *h, size_t i)
@@ -129,7 +128,7 @@ static void compare_endpoint(struct verify *v, const struct ws_hashes *h, size_t
 	struct ws_hash_count count = { 0 };
 	for (size_t k = 0; k < sums->n_ranks; k++)
 		ws_hashes_compare(h, v->opts->endpoints[i], sums, k, whole, &v->opts->sink, &count);
-	if (judge_hashes(&count, v->infos[i].tp_size, &v->results[i]))
+	if (judge_hashes(&count, &v->infos[i], sums, &v->results[i]))
 		ws_err_where(&v->results[i].err, NULL, v->opts->endpoints[i]);
 }
 

@@ -109,15 +109,8 @@ static int take_checksums(struct again *a, struct ws_checksums *sums, struct ws_
 	return rc;
 }
 
-static int by_rank(const void *a, const void *b)
-{
-	const struct ws_checksum_rank *x = a, *y = b;
-	return (x->rank > y->rank) - (x->rank < y->rank);
-}
-
 static void sort_checksums(struct ws_checksums *c)
 {
-	qsort(c->ranks, c->n_ranks, sizeof *c->ranks, by_rank);
 	for (size_t r = 0; r < c->n_ranks; r++)
 		qsort(c->ranks[r].items, c->ranks[r].n, sizeof *c->ranks[r].items, ws_checksum_by_name);
 }
@@ -160,6 +153,15 @@ static void compare_rank(const struct again *a, struct ws_verify_result *r,
 	}
 }
 
+/* The ranks of both are sorted. */
+static bool same_ranks(const struct ws_checksums *a, const struct ws_checksums *b)
+{
+	bool same = a->n_ranks == b->n_ranks;
+	for (size_t i = 0; same && i < a->n_ranks; i++)
+		same = a->ranks[i].rank == b->ranks[i].rank && a->ranks[i].replica == b->ranks[i].replica;
+	return same;
+}
+
 static void judge_twice(const struct again *a, size_t i)
 {
 	struct ws_verify_result *r = &a->results[i];
@@ -172,9 +174,9 @@ static void judge_twice(const struct again *a, size_t i)
 	for (size_t k = 0; k < before->n_ranks && k < after->n_ranks; k++)
 		compare_rank(a, r, &before->ranks[k], &after->ranks[k]);
 	const size_t bad = r->different + r->missing + r->unexpected;
-	if (before->n_ranks != after->n_ranks)
-		ws_err_set(&r->err, WS_EMISMATCH, "%s: %zu ranks reported checksums before the push, %zu "
-		           "after it", r->url, before->n_ranks, after->n_ranks);
+	if (!same_ranks(before, after))
+		ws_err_set(&r->err, WS_EREFUSED, "%s: %zu ranks reported checksums before the push, and %zu ranks, "
+		           "or others, after it", r->url, before->n_ranks, after->n_ranks);
 	else if (bad)
 		ws_err_set(&r->err, WS_EMISMATCH, "%s: a push of the same weights changed %zu of %zu "
 		           "parameters", r->url, bad, bad + r->equal);

@@ -88,6 +88,39 @@ shows() {
 	err_has 'it does not hold these weights: 7 tensors equal, 1 different, 0 missing, 0 unexpected'
 }
 
+# ranks EDIT: a proxy of $url that changes the ranks in its checksums, which also shows the numbers; its URL is in $url.
+ranks() {
+	start ranks /usr/bin/python3 "$repo/tests/cli/ranks.py" "$url" "$1"
+	eventually 20 test -s ranks.out
+	url=http://127.0.0.1:$(head -n 1 ranks.out)
+}
+
+@test "checksums of one rank that are reported for two are no yes" {
+	local edit
+	endpoint two --tp 2
+	server=$url
+	for edit in "ranks[1] = ranks[0]|rank 0 is reported twice" \
+		"del ranks[1]|reports 1 of its 2 ranks: missing: rank 1" \
+		"ranks[1]['parallelism_info']['rank'] = 7|missing: rank 1; too many: rank 7" \
+		"del ranks[0]['parallelism_info']|only 1 of the 2 ranks have a number"; do
+		url=$server
+		ranks "${edit%|*}"
+		try wsync-push a.safetensors -e "$url" --verify hash --json
+		expect_status 5
+		err_has "${edit#*|}"
+		expect_json 'lines[-1]["endpoints"][0]["state"]' partial
+		try wsync-verify weights a.safetensors -e "$url"
+		expect_status 5
+		err_has "${edit#*|}"
+	done
+	url=$server
+	ranks "[r.pop('parallelism_info') for r in ranks]" # an order says as much
+	try wsync-push a.safetensors -e "$url" --verify hash
+	expect_status 0
+	try wsync-verify weights a.safetensors -e "$url"
+	expect_status 0
+}
+
 @test "what is missing and what is too much are told apart, and a part of the source expects no more" {
 	pushed one
 	safetensors other.safetensors m.layers.0.up.weight:BF16:64,32 d:U8:3 >/dev/null

@@ -319,6 +319,101 @@ static void malformed_checksums_are_refused(void **state)
 	}
 }
 
+/* Reads a reply whose ranks have this "parallelism_info" each; "" is none. */
+static int read_ranks(const char *const *infos, size_t n, struct ws_checksums *sums, struct ws_err *err)
+{
+	char text[2048];
+	size_t at = (size_t)snprintf(text, sizeof text, "{\"algorithm\":\"xxh3-64\",\"ranks\":[");
+	for (size_t i = 0; i < n; i++)
+		at += (size_t)snprintf(text + at, sizeof text - at, "%s{\"checksums\":{\"w\":\"000000000000000%zu\"}%s%s}",
+		                       i ? "," : "", i, *infos[i] ? ",\"parallelism_info\":" : "", infos[i]);
+	snprintf(text + at, sizeof text - at, "]}");
+	struct ws_json *root = parse(text);
+	*err = (struct ws_err)WS_ERR_INIT;
+	const int rc = ws_endpoint_decode_checksums(root, sums, err);
+	if (rc)
+		ws_json_free(root);
+	else
+		sums->priv = root;
+	return rc;
+}
+
+static void a_rank_that_is_reported_twice_is_refused(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *infos[3];
+		const char *why;
+	} bad[] = {
+		{ { "{\"rank\":0}", "{\"rank\":1}", "{\"rank\":0}" }, "rank 0 is reported twice" },
+		{ { "{\"rank\":0}", "{\"rank\":1}", "" }, "only 2 of the 3 ranks have a number" },
+		{ { "{\"rank\":0}", "{\"tp_rank\":1}", "{}" }, "only 1 of the 3 ranks have a number" },
+		{ { "{\"rank\":0}", "{\"rank\":-1}", "{\"rank\":2}" }, "ranks[1] has a rank number that is out of range" },
+		{ { "{\"rank\":0}", "{\"rank\":1}", "{\"rank\":\"2\"}" }, "ranks[2] has a rank number that is out of range" },
+		{ { "{\"rank\":0}", "{\"rank\":70000}", "" }, "ranks[1] has a rank number that is out of range" },
+		{ { "{\"rank\":0,\"dp_rank\":1}", "{\"rank\":0,\"dp_rank\":0}", "{\"rank\":0,\"dp_rank\":1}" },
+		  "rank 0 is reported twice" },
+		{ { "[{\"rank\":1}]", "[{\"rank\":1}]", "[{\"rank\":0}]" }, "rank 1 is reported twice" },
+	};
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		struct ws_checksums sums;
+		struct ws_err err;
+		assert_int_equal(read_ranks(bad[i].infos, 3, &sums, &err), -1);
+		assert_int_equal(err.code, WS_EREFUSED);
+		if (!strstr(err.msg, bad[i].why))
+			fail_msg("%s", err.msg);
+		assert_true(sums.contradicts);
+	}
+}
+
+/* SGLang 0.5.12 reports the first rank of each replica alone. Since 0.5.21 there is an object for each role. */
+static void ranks_of_real_servers_are_taken(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *infos[4];
+		size_t n;
+		unsigned tp, dp;
+		bool attention, whole;
+	} good[] = {
+		{ { "", "" }, 2, 2, 1, false, true },
+		{ { "{}", "{}", "{}" }, 3, 2, 1, false, false },
+		{ { "{\"rank\":1,\"dp_rank\":0}", "{\"rank\":0,\"dp_rank\":0}" }, 2, 2, 1, false, true },
+		{ { "{\"rank\":0,\"dp_rank\":0}", "{\"rank\":0,\"dp_rank\":1}" }, 2, 2, 2, false, false },
+		{ { "{\"rank\":1,\"dp_rank\":1}", "{\"rank\":0,\"dp_rank\":0}", "{\"rank\":0,\"dp_rank\":1}",
+		    "{\"rank\":1,\"dp_rank\":0}" }, 4, 2, 2, false, true },
+		{ { "{\"rank\":0,\"dp_rank\":0}", "{\"rank\":1,\"dp_rank\":1}" }, 2, 2, 2, true, true },
+		{ { "[{\"role\":\"target\",\"rank\":1},{\"role\":\"draft\",\"rank\":1}]",
+		    "[{\"role\":\"target\",\"rank\":0},{\"role\":\"draft\",\"rank\":0}]" }, 2, 2, 1, false, true },
+		{ { "{\"rank\":0}", "{\"rank\":2}" }, 2, 2, 1, false, false },
+	};
+	for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+		const struct ws_endpoint_info info = { .url = "http://x", .tp_size = good[i].tp, .pp_size = 1,
+			                               .dp_size = good[i].dp, .dp_attention = good[i].attention };
+		struct ws_checksums sums;
+		struct ws_err err;
+		assert_int_equal(read_ranks(good[i].infos, good[i].n, &sums, &err), 0);
+		assert_false(sums.contradicts);
+		assert_int_equal(ws_checksums_whole(&sums, &info, &err), good[i].whole ? 0 : -1);
+		assert_int_equal(err.code, good[i].whole ? WS_OK : WS_EREFUSED);
+		ws_checksums_free(&sums);
+	}
+}
+
+static void a_missing_rank_is_named(void **state)
+{
+	(void)state;
+	static const char *const infos[] = { "{\"rank\":3}", "{\"rank\":0}", "{\"rank\":9}" };
+	const struct ws_endpoint_info info = { .url = "http://x", .tp_size = 4, .pp_size = 1, .dp_size = 1 };
+	struct ws_checksums sums;
+	struct ws_err err;
+	assert_int_equal(read_ranks(infos, 3, &sums, &err), 0);
+	assert_int_equal(ws_checksums_whole(&sums, &info, &err), -1);
+	assert_string_equal(err.msg, "http://x: /weights_checker reports 3 of its 4 ranks: missing: rank 1, 2; "
+	                             "too many: rank 9");
+	ws_checksums_free(&sums);
+}
+
 static void longer_digests_tell_equal_from_different_and_are_not_ours(void **state)
 {
 	(void)state;
@@ -658,6 +753,9 @@ int main(void)
 		cmocka_unit_test(server_info_with_odd_values_keeps_its_defaults),
 		cmocka_unit_test(malformed_lists_are_refused),
 		cmocka_unit_test(malformed_checksums_are_refused),
+		cmocka_unit_test(a_rank_that_is_reported_twice_is_refused),
+		cmocka_unit_test(ranks_of_real_servers_are_taken),
+		cmocka_unit_test(a_missing_rank_is_named),
 		cmocka_unit_test(longer_digests_tell_equal_from_different_and_are_not_ours),
 		cmocka_unit_test(memory_is_named_by_words),
 		CALL(a_probe_reads_servers_of_today_and_of_old),

@@ -457,8 +457,8 @@ static void ranks_that_keep_silent_are_missed(void **state)
 	servers[0].sums = true;
 	servers[0].info = "{\"tp_size\":2}";
 	assert_int_equal(verify_one(&err), -1);
-	assert_int_equal(err.code, WS_EMISMATCH);
-	assert_non_null(strstr(err.msg, "1 of its 2 ranks"));
+	assert_int_equal(err.code, WS_EREFUSED);
+	assert_non_null(strstr(err.msg, "1 of its 2 ranks: missing: rank 1"));
 }
 
 static void hashing_uses_as_many_threads_as_asked(void **state)
