@@ -8,19 +8,10 @@
 #include "wsync/clock.h"
 #include "wsync/str.h"
 
-static bool matches(const struct opt_list *globs, const char *name)
-{
-	for (size_t i = 0; i < globs->n; i++)
-		if (ws_glob_match(globs->items[i], name))
-			return true;
-	return false;
-}
-
 void list_add(struct list_job *job, const struct tensors_row *row)
 {
 	const struct list_config *cfg = job->cfg;
-	if ((cfg->include.n == 0 || matches(&cfg->include, row->name)) &&
-	    !matches(&cfg->exclude, row->name))
+	if (ws_glob_choose(cfg->include.items, cfg->include.n, cfg->exclude.items, cfg->exclude.n, row->name))
 		tensors_add(&job->list, row);
 }
 

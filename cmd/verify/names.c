@@ -87,7 +87,9 @@ static int make_plan(const struct verify_config *cfg, const struct ws_input *in,
 		.include = cfg->include.items, .n_include = cfg->include.n,
 		.exclude = cfg->exclude.items, .n_exclude = cfg->exclude.n,
 	};
-	return ws_plan_make(in->catalog, &opts, plan, err);
+	if (ws_plan_make(in->catalog, &opts, plan, err))
+		return -1;
+	return in->transform ? ws_transform_sends(in->transform, err) : 0;
 }
 
 static int refuse_unchecked(const struct ws_audit *sum, struct ws_err *err)
@@ -114,12 +116,10 @@ static int check(struct verify_job *job, const struct against *a, const struct w
 static int open_input(struct verify_job *job, const struct opt_args *args, const struct against *a,
                       struct ws_input *in, struct ws_err *err)
 {
-	struct ws_input_opts opts = naming_input(&job->cfg->naming, args);
-	const struct ws_transform_opts transform = transforming_opts(&job->cfg->transforming);
-	opts.transform = &transform;
-	for (size_t i = 0; !opts.fallback && i < a->to.n; i++)
-		opts.fallback = ws_audit_model_dir(&a->infos[i]);
-	return naming_open(job->ui, &opts, in, err);
+	const char *fallback = NULL;
+	for (size_t i = 0; !fallback && i < a->to.n; i++)
+		fallback = ws_audit_model_dir(&a->infos[i]);
+	return verify_open_source(job, args, fallback, in, err);
 }
 
 int verify_names(void *ctx, const struct opt_args *args, struct ws_err *err)

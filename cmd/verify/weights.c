@@ -171,11 +171,8 @@ static int look(struct shown *s, const struct opt_args *args, struct ws_verify_r
                 struct ws_err *err)
 {
 	const struct verify_config *cfg = s->job->cfg;
-	const struct ws_transform_opts transform = transforming_opts(&cfg->transforming);
-	struct ws_input_opts source = naming_input(&cfg->naming, args);
 	struct ws_input in;
-	source.transform = &transform;
-	if (naming_open(s->job->ui, &source, &in, err))
+	if (verify_open_source(s->job, args, NULL, &in, err))
 		return -1;
 	const struct ws_verify_opts opts = {
 		.endpoints = s->to->urls, .n_endpoints = s->to->n, .items = in.catalog,

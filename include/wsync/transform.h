@@ -58,6 +58,10 @@ struct ws_transform_opts {
 	enum ws_lora_rounding rounding;
 	const char *correction;           /* safetensors with X.correction_U [R, k] and X.correction_V [k, C]
 	                                   * or _B: one more low-rank pair, scale 1; NULL: none */
+	const char *const *include;       /* globs of ws_plan_opts: a tensor that is not sent is no error, and is */
+	size_t n_include;                 /* not counted; n_include 0 and n_exclude 0: all are sent */
+	const char *const *exclude;
+	size_t n_exclude;
 	const struct ws_family *family;   /* by which an adapter's names are also tried; NULL */
 	const struct ws_layout *layout;   /* to follow adapters into fused bases; NULL */
 	unsigned threads;                 /* 0: one for each processor, at most 8 */
@@ -69,6 +73,7 @@ struct ws_transform_opts {
 /* Is there anything to do at all? */
 bool ws_transform_wanted(const struct ws_transform_opts *opts);
 
+/* Counts tensors that are sent. */
 struct ws_transform_report {
 	size_t quantized, already;        /* tensors made FP8; FP8 of the same blocks before */
 	size_t unpacked;                  /* tensors of nf4, nvfp4 or FP8 bases made dense */
@@ -91,6 +96,8 @@ int ws_transform_make(const struct ws_catalog *in, const struct ws_transform_opt
 void ws_transform_free(struct ws_transform *t); /* NULL is fine */
 const struct ws_catalog *ws_transform_catalog(const struct ws_transform *t);
 void ws_transform_report(const struct ws_transform *t, struct ws_transform_report *out);
+/* Fails with WS_EINPUT and names the adapter if an adapter changes no tensor that is sent. */
+int ws_transform_sends(const struct ws_transform *t, struct ws_err *err);
 /* Reads once whatever the tensors of a plan (NULL: all) will be computed from: a NaN or an infinity in a
  * base or an adapter is WS_EINPUT with tensor, row, column and file, and so is a sum beyond the range of
  * its type, which is looked for where one could be. What this finds of scales is kept.

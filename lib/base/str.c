@@ -137,6 +137,20 @@ bool ws_glob_match(const char *pattern, const char *name)
 	return fnmatch(pattern, name, 0) == 0;
 }
 
+bool ws_glob_any(const char *const *patterns, size_t n, const char *name)
+{
+	for (size_t i = 0; i < n; i++)
+		if (ws_glob_match(patterns[i], name))
+			return true;
+	return false;
+}
+
+bool ws_glob_choose(const char *const *include, size_t n_include, const char *const *exclude,
+                    size_t n_exclude, const char *name)
+{
+	return (!n_include || ws_glob_any(include, n_include, name)) && !ws_glob_any(exclude, n_exclude, name);
+}
+
 size_t ws_utf8_step(const char *text, size_t n)
 {
 	const unsigned char *s = (const unsigned char *)text;

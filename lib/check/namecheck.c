@@ -153,18 +153,9 @@ int ws_check_plan(struct ws_check *c)
 
 /* ---- running it ---- */
 
-static bool matches(const char *name, const char *const *globs, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		if (ws_glob_match(globs[i], name))
-			return true;
-	return false;
-}
-
 static bool is_chosen(const struct ws_namecheck_opts *o, const char *name)
 {
-	return (!o->n_include || matches(name, o->include, o->n_include)) &&
-	       !matches(name, o->exclude, o->n_exclude);
+	return ws_glob_choose(o->include, o->n_include, o->exclude, o->n_exclude, name);
 }
 
 const struct ws_item *ws_check_sent(const struct ws_check *c, const char *name)

@@ -29,28 +29,26 @@ static int no_memory(struct ws_err *err)
 	return ws_err_set(err, WS_ESYSTEM, "plan: out of memory");
 }
 
-static bool matches_any(const char *name, const char *const *globs, size_t n)
+const char *ws_plan_unused(const struct ws_catalog *c, const char *const *patterns, size_t n, size_t *next)
 {
-	for (size_t i = 0; i < n; i++)
-		if (ws_glob_match(globs[i], name))
-			return true;
-	return false;
+	while (*next < n) {
+		const char *pattern = patterns[(*next)++];
+		size_t i = 0;
+		while (i < ws_catalog_count(c) && !ws_glob_match(pattern, ws_catalog_item(c, i)->name))
+			i++;
+		if (i == ws_catalog_count(c))
+			return pattern;
+	}
+	return NULL;
 }
 
-/* A pattern that chooses nothing is a misspelt one. */
 static int check_include(const struct ws_catalog *c, const struct ws_plan_opts *opts,
                          struct ws_err *err)
 {
-	const size_t n = ws_catalog_count(c);
-	for (size_t k = 0; k < opts->n_include; k++) {
-		size_t i = 0;
-		while (i < n && !ws_glob_match(opts->include[k], ws_catalog_item(c, i)->name))
-			i++;
-		if (i == n)
-			return ws_err_set(err, WS_EUSAGE, "include '%s' matches none of the %zu "
-			                  "tensors", opts->include[k], n);
-	}
-	return 0;
+	size_t next = 0;
+	const char *unused = ws_plan_unused(c, opts->include, opts->n_include, &next);
+	return !unused ? 0 : ws_err_set(err, WS_EUSAGE, "include '%s' matches none of the %zu tensors", unused,
+	                                ws_catalog_count(c));
 }
 
 /* The name without "_scale_inv" or "_scale" behind ".weight" and with one name for both halves of
@@ -86,8 +84,8 @@ static int choose(const struct ws_catalog *c, const struct ws_plan_opts *opts,
 	size_t n = 0;
 	for (size_t i = 0; i < ws_catalog_count(c); i++) {
 		const struct ws_item *t = ws_catalog_item(c, i);
-		if (t->bytes == 0 || matches_any(t->name, opts->exclude, opts->n_exclude) ||
-		    (opts->n_include && !matches_any(t->name, opts->include, opts->n_include)))
+		if (t->bytes == 0 || !ws_glob_choose(opts->include, opts->n_include, opts->exclude,
+		                                     opts->n_exclude, t->name))
 			continue;
 		if (!*ws_dtype_torch(t->dtype)) {
 			ws_err_set(err, WS_EINPUT, "tensor '%s': no server can receive %s, which "

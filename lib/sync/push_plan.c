@@ -39,13 +39,20 @@ int push_make_plan(struct ws_push *p, const struct ws_push_source *s, const char
 	if (p->opts.transform)
 		transform = *p->opts.transform;
 	transform.trace = p->opts.trace;
+	transform.include = p->opts.include;
+	transform.n_include = p->opts.n_include;
+	transform.exclude = p->opts.exclude;
+	transform.n_exclude = p->opts.n_exclude;
 	if (p->server && !transform.quant)
 		transform.quant = ws_config_quant(p->server);
 	if (ws_input_open(&input, &p->input, err))
 		return -1;
 	for (size_t i = 0; i < p->input.n_sources; i++)
 		ws_source_trace(p->input.sources[i], p->opts.trace);
-	return ws_plan_make(p->input.catalog, &opts, &p->plan, err);
+	if (ws_plan_make(p->input.catalog, &opts, &p->plan, err))
+		return -1;
+	/* What an adapter changes may be in the part of another sender. */
+	return p->input.transform && p->opts.senders < 2 ? ws_transform_sends(p->input.transform, err) : 0;
 }
 
 int push_plan_again(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
@@ -109,9 +116,20 @@ static void warn_of_sources(struct ws_push *p)
 			push_warn(p, NULL, "%s", warning);
 }
 
+/* A pattern that excludes nothing of this sender's part may exclude something of another's. */
+static void warn_unused(struct ws_push *p)
+{
+	size_t next = 0;
+	const char *unused;
+	while (p->opts.senders < 2 &&
+	       (unused = ws_plan_unused(p->input.catalog, p->opts.exclude, p->opts.n_exclude, &next)))
+		push_warn(p, NULL, "--exclude %.200s matches no tensor", unused);
+}
+
 void push_emit_plan(struct ws_push *p)
 {
 	unsigned world = 0;
+	warn_unused(p);
 	for (size_t i = 0; p->known && i < p->opts.n_endpoints; i++)
 		world += (i == 0) + p->members[i].ranks;
 	const struct ws_plan *plan = p->plan;

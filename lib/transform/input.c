@@ -3,6 +3,7 @@
 #include "wsync/input.h"
 
 #include "models.h"
+#include "transform_core.h"
 #include "wsync/shards.h"
 
 #include <stdbool.h>
@@ -169,9 +170,7 @@ static bool is_fp8(const struct ws_quant *q)
 static int say_quant(struct ws_input *in, const struct ws_transform_opts *o, struct ws_err *err)
 {
 	struct ws_quant q = { .method = "", .scale_fmt = "", .activation = "" };
-	struct ws_transform_report did;
-	ws_transform_report(in->transform, &did);
-	if (!in->config || (o->quantize == WS_QUANTIZE_NONE && !did.unpacked))
+	if (!in->config || (o->quantize == WS_QUANTIZE_NONE && !in->transform->unpacks))
 		return 0;
 	/* One that was named, and says how it keeps FP8, is the server's own. */
 	if (in->named && o->quantize != WS_QUANTIZE_NONE && is_fp8(ws_config_quant(in->config)))

@@ -101,6 +101,11 @@ const struct ws_source *ws_adapter_source(const struct ws_adapter *a)
 	return a->source;
 }
 
+const char *ws_adapter_dir(const struct ws_adapter *a)
+{
+	return a->dir;
+}
+
 void ws_adapter_rename(struct ws_adapter *a, const struct ws_family *family)
 {
 	a->family = family;

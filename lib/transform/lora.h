@@ -18,6 +18,7 @@ struct ws_adapter; /* opaque */
 int ws_adapter_open(const char *dir, struct ws_adapter **out, struct ws_err *err);
 void ws_adapter_close(struct ws_adapter *a); /* NULL is fine */
 const struct ws_source *ws_adapter_source(const struct ws_adapter *a);
+const char *ws_adapter_dir(const struct ws_adapter *a); /* as it was opened */
 /* Names of the adapter's modules are also tried as the family renames them. Before binding; borrowed. */
 struct ws_family;
 void ws_adapter_rename(struct ws_adapter *a, const struct ws_family *family);

@@ -226,12 +226,7 @@ static int read_all(struct ws_scales *s, struct ws_err *err)
 
 static bool is_chosen(const struct ws_scales_opts *o, const char *name)
 {
-	bool in = o->n_include == 0;
-	for (size_t i = 0; !in && i < o->n_include; i++)
-		in = ws_glob_match(o->include[i], name);
-	for (size_t i = 0; in && i < o->n_exclude; i++)
-		in = !ws_glob_match(o->exclude[i], name);
-	return in;
+	return ws_glob_choose(o->include, o->n_include, o->exclude, o->n_exclude, name);
 }
 
 /* What will be read of it; false: nothing. */

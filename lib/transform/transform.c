@@ -9,10 +9,13 @@
 #include "catalog_build.h"
 #include "floats.h"
 #include "look.h"
+#include "safetensors.h"
 #include "select.h"
+#include "unpack_core.h"
 
 #include "wsync/cancel.h"
 #include "wsync/plan.h"
+#include "wsync/str.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +26,37 @@ enum { CHECK_POLL_MS = 50 };
 bool ws_transform_wanted(const struct ws_transform_opts *o)
 {
 	return o->quantize != WS_QUANTIZE_NONE || o->n_adapters || o->correction || o->unpack;
+}
+
+/* ---- what is sent -------------------------------------------------------------------------------- */
+
+static bool is_chosen(const struct ws_transform *t, const char *name)
+{
+	const struct ws_transform_opts *o = &t->opts;
+	return ws_glob_choose(o->include, o->n_include, o->exclude, o->n_exclude, name);
+}
+
+static const char *suffix_of(const struct ws_transform_opts *o)
+{
+	return o->quantize == WS_QUANTIZE_FP8_TENSOR ? "_scale" : "_scale_inv";
+}
+
+/* A weight is sent when it or its scales are: both are made of it. */
+static bool is_sent(const struct ws_transform *t, const struct ws_item *item)
+{
+	char scales[WS_MAX_NAME + 16];
+	if (is_chosen(t, item->name))
+		return true;
+	snprintf(scales, sizeof scales, "%s%s", item->name, suffix_of(&t->opts));
+	return t->opts.quantize != WS_QUANTIZE_NONE && is_chosen(t, scales);
+}
+
+/* A tensor that cannot be changed stays as it is where it is excluded, and so does a tensor that goes with an
+ * excluded weight, as scales of an unknown packing do. */
+static bool is_forgiven(const struct ws_transform *t, const struct ws_item *item, const struct ws_err *why)
+{
+	const struct ws_item *codes = ws_unpack_codes(t->base, item);
+	return why->code == WS_EINPUT && (!is_chosen(t, item->name) || (codes && !is_chosen(t, codes->name)));
 }
 
 /* ---- what goes in -------------------------------------------------------------------------------- */
@@ -38,9 +72,15 @@ static int find_packed(struct ws_transform *t, struct ws_err *err)
 	t->found = calloc(n + 1, sizeof *t->found);
 	if (!t->found)
 		return ws_catalog_no_memory(err);
-	for (size_t i = 0; i < n; i++)
-		if (ws_packed_find(t->base, ws_catalog_item(t->base, i), t->opts.base, &t->found[i], err))
-			return -1;
+	for (size_t i = 0; i < n; i++) {
+		const struct ws_item *item = ws_catalog_item(t->base, i);
+		struct ws_err why = WS_ERR_INIT;
+		if (ws_packed_find(t->base, item, t->opts.base, &t->found[i], &why) == 0 || is_forgiven(t, item, &why))
+			continue;
+		if (err)
+			*err = why;
+		return -1;
+	}
 	return 0;
 }
 
@@ -73,7 +113,8 @@ static int open_adapters(struct ws_transform *t, struct ws_err *err)
 	const struct ws_transform_opts *o = &t->opts;
 	t->adapters = calloc(o->n_adapters + 1, sizeof *t->adapters);
 	t->bindings = calloc(o->n_adapters + 1, sizeof *t->bindings);
-	if (!t->adapters || !t->bindings)
+	t->sends = calloc(o->n_adapters + 1, sizeof *t->sends);
+	if (!t->adapters || !t->bindings || !t->sends)
 		return ws_catalog_no_memory(err);
 	for (size_t i = 0; i < o->n_adapters; i++) {
 		if (ws_adapter_open(o->adapters[i], &t->adapters[i], err) ||
@@ -113,11 +154,6 @@ static void decide(struct ws_transform *t, size_t i, const struct ws_correction 
 	}
 	d->quantize = p->weight && d->item->bytes && ws_floats_known(p->dtype) &&
 	              ws_select_fp8(&t->opts, d->item->name, p->n_dims);
-}
-
-static const char *suffix_of(const struct ws_transform_opts *o)
-{
-	return o->quantize == WS_QUANTIZE_FP8_TENSOR ? "_scale" : "_scale_inv";
 }
 
 static struct ws_fp8_rule rule_of(const struct ws_transform *t, const struct ws_packed *p)
@@ -278,10 +314,16 @@ static int add_scales(struct ws_transform *t, const struct decision *d, struct w
 
 static void count(struct ws_transform *t, const struct decision *d, const struct ws_product *p)
 {
+	const bool unpacked = p->weight.packed.packing != WS_PACK_NONE;
+	t->unpacks = t->unpacks || unpacked;
+	if (!is_sent(t, d->item))
+		return;
 	t->report.quantized += p->quantized;
-	t->report.unpacked += p->weight.packed.packing != WS_PACK_NONE;
+	t->report.unpacked += unpacked;
 	t->report.bound += d->n_deltas > 0;
 	t->report.replaced += d->replaced != NULL;
+	for (size_t k = 0; k < t->opts.n_adapters; k++)
+		t->sends[k] = t->sends[k] || ws_bindings_find(&t->bindings[k], d->item->name);
 }
 
 static int add_product(struct ws_transform *t, const struct decision *d, struct ws_err *err)
@@ -313,6 +355,23 @@ static int add_product(struct ws_transform *t, const struct decision *d, struct 
 
 /* ---- all of it ----------------------------------------------------------------------------------- */
 
+/* The item as it is sent: changed, or as it was. */
+static int add(struct ws_transform *t, const struct decision *d, struct ws_err *err)
+{
+	struct ws_err why = WS_ERR_INIT;
+	if (d->base->weight && is_changed(t, d)) {
+		if (add_product(t, d, &why) == 0)
+			return 0;
+		if (!is_forgiven(t, d->item, &why)) {
+			if (err)
+				*err = why;
+			return -1;
+		}
+	}
+	t->report.already += d->base->packing == WS_PACK_FP8 && d->base->weight && is_sent(t, d->item);
+	return ws_catalog_add_item(t->catalog, d->item, err);
+}
+
 static int make_items(struct ws_transform *t, struct ws_err *err)
 {
 	const size_t n = ws_catalog_count(t->base);
@@ -333,12 +392,7 @@ static int make_items(struct ws_transform *t, struct ws_err *err)
 		if (gone[i])
 			continue;
 		decide(t, i, corrections, &d);
-		if (d.base->weight && is_changed(t, &d)) {
-			rc = add_product(t, &d, err);
-			continue;
-		}
-		t->report.already += d.base->packing == WS_PACK_FP8 && d.base->weight;
-		rc = ws_catalog_add_item(t->catalog, d.item, err);
+		rc = add(t, &d, err);
 	}
 	free(gone);
 	return rc ? -1 : ws_catalog_close(t->catalog, err);
@@ -397,6 +451,7 @@ void ws_transform_free(struct ws_transform *t)
 	}
 	free(t->adapters);
 	free(t->bindings);
+	free(t->sends);
 	ws_catalog_free(t->catalog);
 	ws_catalog_free(t->correction);
 	ws_source_close(t->correction_source);
@@ -423,6 +478,18 @@ void ws_transform_report(const struct ws_transform *t, struct ws_transform_repor
 		out->largest_change = change;
 		snprintf(out->largest_name, sizeof out->largest_name, "%s", w->name);
 	}
+}
+
+int ws_transform_sends(const struct ws_transform *t, struct ws_err *err)
+{
+	for (size_t k = 0; k < t->opts.n_adapters; k++) {
+		if (t->sends[k])
+			continue;
+		ws_err_set(err, WS_EINPUT, "adapter %s: none of the tensors that it changes is sent",
+		           ws_adapter_dir(t->adapters[k]));
+		return ws_err_hint(err, "choose one of them with --include and --exclude, or leave --lora out");
+	}
+	return 0;
 }
 
 /* ---- looking ahead ------------------------------------------------------------------------------- */

@@ -43,6 +43,8 @@ struct ws_transform {
 	struct ws_change *changes, **end; /* in the order of the base; in the catalog's arena */
 	struct ws_adapter **adapters;
 	struct ws_bindings *bindings;  /* of each adapter */
+	bool *sends;                   /* for each adapter: it changes a tensor that is sent */
+	bool unpacks;                  /* a weight, sent or not, is made dense */
 	struct ws_source *correction_source;
 	struct ws_catalog *correction;
 	struct ws_last_read last;

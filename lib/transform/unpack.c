@@ -93,6 +93,12 @@ static const struct suffix *suffix_of(const char *name)
 	return NULL;
 }
 
+const struct ws_item *ws_unpack_codes(const struct ws_catalog *c, const struct ws_item *item)
+{
+	const struct suffix *s = suffix_of(item->name);
+	return s ? ws_unpack_beside(c, item->name, strlen(s->suffix), s->codes) : NULL;
+}
+
 /* 1: a part of another's weight; 0: not. An orphan is an error. */
 static int is_part(const struct ws_catalog *c, const struct ws_item *item, struct ws_err *err)
 {
@@ -100,7 +106,7 @@ static int is_part(const struct ws_catalog *c, const struct ws_item *item, struc
 	if (!s)
 		return 0;
 	const size_t cut = strlen(s->suffix);
-	const struct ws_item *codes = ws_unpack_beside(c, item->name, cut, s->codes);
+	const struct ws_item *codes = ws_unpack_codes(c, item);
 	if (codes && (s->packings & 1u << packing_of(c, codes)))
 		return 1;
 	if (codes && ws_unpack_refuse(c, codes, err))

@@ -12,6 +12,8 @@ const struct ws_item *ws_unpack_part(const struct ws_catalog *c, const char *nam
 /* The same for the name with its last `cut` bytes left out. */
 const struct ws_item *ws_unpack_beside(const struct ws_catalog *c, const char *name, size_t cut,
                                        const char *suffix);
+/* The item whose codes this item goes with by its name, as scales do; NULL: none. */
+const struct ws_item *ws_unpack_codes(const struct ws_catalog *c, const struct ws_item *item);
 bool ws_unpack_ends(const char *name, const char *suffix);
 /* "bfloat16 [6, 128]" */
 const char *ws_unpack_describe(const struct ws_item *item, char *dst, size_t n);

@@ -196,6 +196,82 @@ refused() {
 	err_has "1 tensor differs from what was sent"
 }
 
+# changed EXPECTED ARGUMENT...: what a dry run counts as quantized, already, unpacked, bound and replaced.
+changed() {
+	local expected=$1 keys='["quantized", "already", "unpacked", "bound", "replaced"]'
+	shift
+	try wsync-push --dry-run --json "$@"
+	expect_status 0
+	expect_json "[lines[-1]['transform'][k] for k in $keys]" "[$expected]"
+}
+
+@test "the report counts the tensors that are sent" {
+	changed "0, 0, 0, 14, 0" "$base" --lora "$lora/good/plain"
+	changed "0, 0, 0, 7, 0" "$base" --lora "$lora/good/plain" --exclude "*layers.1*"
+	changed "0, 0, 0, 2, 0" "$base" --lora "$lora/good/plain" --include "*k_proj.weight" --include "*norm*"
+	changed "0, 0, 0, 2, 2" "$lora/bases/dense" --lora "$lora/good/saved" --exclude lm_head.weight
+	changed "2, 0, 0, 2, 0" "$base" --lora "$lora/good/plain" --quantize fp8 --block-size 8x8 --include "*k_proj.*"
+	# Scales alone are sent of weights that are made for them.
+	changed "1, 0, 0, 0, 0" "$base" --quantize fp8 --block-size 8x8 --verify none \
+		--include "*.0.*k_proj.weight_scale_inv"
+	safetensors f.safetensors a.q_proj.weight:F8_E4M3:256,256 a.q_proj.weight_scale_inv:F32:2,2 \
+		b.q_proj.weight:F8_E4M3:256,256 b.q_proj.weight_scale_inv:F32:2,2 >/dev/null
+	changed "0, 2, 0, 0, 0" f.safetensors --quantize fp8 --verify none
+	changed "0, 1, 0, 0, 0" f.safetensors --quantize fp8 --verify none --exclude "b.*"
+	changed "0, 0, 1, 0, 0" f.safetensors --unpack --verify none --exclude "b.*"
+}
+
+@test "an adapter of which nothing is sent is an error, each by itself" {
+	plain=$lora/good/plain saved=$lora/good/saved
+	refused 3 "adapter $plain: none of the tensors that it changes is sent" "$base" --lora "$plain" --include "*norm*"
+	refused 3 "adapter $plain: none of the tensors" "$base" --lora "$plain" --exclude "*_proj.weight"
+	refused 3 "adapter $plain: none of the tensors" "$base" --lora "$saved" --lora "$plain" --include model.norm.weight
+	try wsync-verify names "$base" --lora "$plain" --include "*norm*" --tp 1
+	expect_status 3
+	err_has "adapter $plain: none of the tensors"
+	refused 2 "include 'typo' matches none" "$base" --lora "$plain" --include typo
+	# One that changes a tensor that is sent is none of these.
+	changed "0, 0, 0, 2, 0" "$base" --lora "$saved" --lora "$plain" --include "*q_proj.weight"
+	# Of several senders the others may send it.
+	try wsync-push "$base" -e "$url" --lora "$plain" --include "*norm*" --sender 1/2 --lock lock
+	expect_status 0
+}
+
+@test "a tensor that is excluded is no reason to refuse the others" {
+	tame one.safetensors x.weight:I32:64,8 y.q_proj.weight:BF16:64,64
+	refused 3 "x.weight (int32 [64, 8]) is packed" one.safetensors --quantize fp8 --verify none
+	changed "1, 0, 0, 0, 0" one.safetensors --quantize fp8 --verify none --exclude x.weight
+	safetensors gptq.safetensors a.q_proj.qweight:I32:8,64 a.q_proj.qzeros:I32:1,8 a.q_proj.scales:F16:1,64 \
+		a.q_proj.g_idx:I32:64 y.q_proj.weight:BF16:64,64 >/dev/null
+	changed "1, 0, 0, 0, 0" gptq.safetensors --quantize fp8 --verify none --exclude "a.*"
+	refused 3 "is packed as GPTQ" gptq.safetensors --quantize fp8 --verify none --exclude "a.*.qweight"
+	safetensors misfit.safetensors a.q_proj.weight:F8_E4M3:256,256 a.q_proj.weight_scale_inv:F32:2,5 \
+		y.q_proj.weight:BF16:64,64 >/dev/null
+	changed "1, 0, 0, 0, 0" misfit.safetensors --quantize fp8 --verify none --exclude "a.*"
+	try wsync-list-weights --as-sent misfit.safetensors --quantize fp8 --exclude "a.*"
+	expect_status 0
+	try wsync-verify weights one.safetensors --quantize fp8 --exclude x.weight -e "$url"
+	expect_status 1
+	try wsync-push one.safetensors --quantize fp8 --verify none --exclude x.weight -e "$url"
+	expect_status 0
+}
+
+@test "a pattern that excludes nothing is warned of by name" {
+	try wsync-push "$base" --dry-run --exclude typo --exclude "*norm*" --exclude "layers.*"
+	expect_status 0
+	err_has "--exclude typo matches no tensor"
+	err_has "--exclude layers.* matches no tensor"
+	err_lacks "norm"
+	try wsync-verify names "$base" --tp 1 --exclude typo
+	expect_status 0
+	err_has "--exclude typo matches no tensor"
+	try wsync-verify weights "$base" -e "$url" --exclude typo
+	expect_status 0
+	err_has "--exclude typo matches no tensor"
+	try wsync-push "$base" --dry-run --exclude "*norm*"
+	expect_err ''
+}
+
 @test "a look at the values of a huge tensor ends when the push is told to" {
 	/usr/bin/python3 -c 'import json, struct
 n = 4000000 * 8192 * 2

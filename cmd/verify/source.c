@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* source.c - opens the source of a command that compares what a push would send. */
+#include "verify.h"
+
+#include "wsync/plan.h"
+
+static void warn_unused(const struct verify_job *job, const struct ws_catalog *items)
+{
+	const struct opt_list *exclude = &job->cfg->exclude;
+	size_t next = 0;
+	const char *unused;
+	while ((unused = ws_plan_unused(items, exclude->items, exclude->n, &next)))
+		ui_warn(job->ui, NULL, "--exclude %.200s matches no tensor", unused);
+}
+
+int verify_open_source(const struct verify_job *job, const struct opt_args *args, const char *fallback,
+                       struct ws_input *in, struct ws_err *err)
+{
+	const struct verify_config *cfg = job->cfg;
+	struct ws_input_opts opts = naming_input(&cfg->naming, args);
+	struct ws_transform_opts transform = transforming_opts(&cfg->transforming);
+	transform.include = cfg->include.items;
+	transform.n_include = cfg->include.n;
+	transform.exclude = cfg->exclude.items;
+	transform.n_exclude = cfg->exclude.n;
+	opts.transform = &transform;
+	opts.fallback = opts.fallback ? opts.fallback : fallback;
+	if (naming_open(job->ui, &opts, in, err))
+		return -1;
+	warn_unused(job, in->catalog);
+	return 0;
+}
