@@ -46,7 +46,7 @@ struct ws_audit_opts {
 	const struct ws_plan *plan;            /* NULL */
 	const char *const *include, *const *exclude; /* as of ws_plan_opts; any of them: a part is sent */
 	size_t n_include, n_exclude;
-	bool scan;
+	bool scan, tied_later;                 /* as of ws_namecheck_opts */
 	const struct ws_cancel *cancel;
 };
 
@@ -65,8 +65,8 @@ int ws_audit_run(const struct ws_audit_opts *opts, const struct ws_audit_target 
                  struct ws_audit *out, struct ws_err *err);
 void ws_audit_free(struct ws_audit *a); /* NULL is fine */
 
-/* Runs it once for targets that are alike, emits WS_EV_NAMES for each run, and adds up the numbers in
- * *sum, which owns nothing. Errors found are WS_EMISMATCH with the first of them. */
+/* Runs it once for targets that are alike, emits WS_EV_NAMES for each run, and adds up the numbers and
+ * the tied heads in *sum, which owns nothing. Errors found are WS_EMISMATCH with the first of them. */
 int ws_audit_all(const struct ws_audit_opts *opts, const struct ws_audit_target *targets, size_t n,
                  const struct ws_sink *sink, struct ws_audit *sum, struct ws_err *err);
 

@@ -60,6 +60,19 @@ struct ws_finding_group {
 	size_t first, n;          /* findings[first .. first+n) */
 };
 
+/* A head and the embedding that it is tied to, both sent. */
+struct ws_tied {
+	const struct ws_item *head, *body; /* of the catalog that was checked */
+};
+enum { WS_TIED_MAX = 4 };
+
+struct ws_findings;
+struct ws_namecheck_opts;
+/* Lists the heads of a model of which nothing but its config.json is known, which says that they are tied. */
+void ws_tied_find(const struct ws_namecheck_opts *opts, struct ws_findings *out);
+/* Compares every element. WS_EMISMATCH: they differ, and the sentence says what would be lost. */
+int ws_tied_check(const struct ws_tied *t, const struct ws_cancel *cancel, struct ws_err *err);
+
 struct ws_findings {
 	struct ws_finding *items; /* by group, groups by severity and size */
 	size_t n;
@@ -68,6 +81,8 @@ struct ws_findings {
 	size_t count[WS_NAME_VERDICTS];  /* findings of each kind, notes included */
 	size_t errors, warnings, notes;
 	size_t sent, params, parts;      /* what was compared: items, runtime params, checkpoint names */
+	struct ws_tied tied[WS_TIED_MAX]; /* with tied_later: not compared yet */
+	size_t n_tied;
 	void *priv;
 };
 
@@ -87,7 +102,8 @@ struct ws_namecheck_opts {
 	                                       * another tp explains are those of another model */
 	bool subset;                          /* the caller chose tensors: what is missing is a note */
 	bool scan;                            /* read every tensor */
-	const struct ws_cancel *cancel;       /* while scanning; NULL */
+	bool tied_later;                      /* tied heads are not compared but listed, for ws_tied_check */
+	const struct ws_cancel *cancel;       /* while reading tensors; NULL */
 };
 
 /* 0: the check was done, whatever it found. Without layout and listing there is nothing to hold the

@@ -263,6 +263,8 @@ int ws_namecheck(const struct ws_namecheck_opts *opts, struct ws_findings *out, 
 	if (!rc)
 		rc = ws_report_finish(c.report, out, err);
 	out->sent = c.n_sent + c.n_packed;
+	memcpy(out->tied, c.tied, sizeof out->tied);
+	out->n_tied = c.n_tied;
 	out->parts = c.n_parts;
 	out->params = c.layout ? ws_layout_param_count(c.layout) : c.listing ? c.listing->n : 0;
 	end(&c);

@@ -60,6 +60,8 @@ struct ws_check {
 	size_t *part_meant;                  /* by part: the one that a wrong name hides */
 	bool *part_said;                     /* by part: that it is missing is said already */
 	bool *sent_known;                    /* by sent item: has a part, or is left aside */
+	struct ws_tied tied[WS_TIED_MAX];    /* to be compared by the caller */
+	size_t n_tied;
 	struct ws_err *err;
 };
 
@@ -76,6 +78,15 @@ int ws_check_listing(struct ws_check *c);  /* the layout against what the server
 int ws_check_generic(struct ws_check *c);  /* what is sent against what the server shows */
 int ws_check_plan(struct ws_check *c);     /* partners in different buckets */
 int ws_check_values(struct ws_check *c);   /* reads every tensor */
+
+/* ---- namecheck_tied.c ---- */
+
+/* The i-th name that the embedding may have beside a head of this name; NULL: no more, or it is no head. */
+const char *ws_embedding_of(const char *head, unsigned i, char dst[WS_CHECK_NAME]);
+/* Checks the head that is this part, and tied to the embedding. */
+int ws_check_tied(struct ws_check *c, size_t part);
+/* Both are sent, and one memory on the server; of: its name there. */
+int ws_check_tied_pair(struct ws_check *c, const struct ws_item *head, const struct ws_item *body, const char *of);
 
 /* ---- shared by them: namecheck_text.c ---- */
 

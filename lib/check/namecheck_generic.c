@@ -95,22 +95,25 @@ static bool is_left_aside(struct ws_check *c, const struct ws_item *item)
 	return false;
 }
 
-static bool is_tied_head(struct ws_check *c, const struct ws_item *item)
+/* A head that the server does not show although it shows the embedding. 1: it is one; 0: not. */
+static int is_tied_head(struct ws_check *c, const struct ws_item *item)
 {
-	const char *embedding = "model.embed_tokens.weight";
-	if (strcmp(item->name, "lm_head.weight") || ws_find_shown(c, embedding) == WS_NONE)
-		return false;
-	const bool sent = ws_check_sent(c, embedding) != NULL;
+	char name[WS_CHECK_NAME];
+	const char *embedding = ws_embedding_of(item->name, 0, name);
+	for (unsigned i = 1; embedding && ws_find_shown(c, embedding) == WS_NONE; i++)
+		embedding = ws_embedding_of(item->name, i, name);
+	if (!embedding)
+		return 0;
+	const struct ws_item *body = ws_check_sent(c, embedding);
+	if (body)
+		return ws_check_tied_pair(c, item, body, embedding) ? -1 : 1;
 	const struct ws_said said = {
-		.verdict = WS_NAME_TIED, .severity = sent ? WS_NOTE : WS_ERROR, .name = item->name,
-		.param = embedding, .near = embedding,
-		.remedy = sent ? NULL : "send the embedding too: it is the head",
+		.verdict = WS_NAME_TIED, .severity = WS_ERROR, .name = item->name, .param = embedding,
+		.near = embedding, .remedy = "send the embedding too: it is the head",
 	};
 	ws_report_add(c->report, &said, "the server shows no head of its own: it is tied to the "
-	              "embedding%s",
-	              sent ? ", and this is left aside"
-	                   : ", which is not sent, so neither changes");
-	return true;
+	              "embedding, which is not sent, so neither changes");
+	return 1;
 }
 
 /* A layer behind the last is what predicts further tokens, which a draft model has. */
@@ -189,12 +192,12 @@ static bool has_wrong_prefix(struct ws_check *c, const struct ws_item *item)
 	return false;
 }
 
-static void explain(const struct generic *g, const struct ws_item *item)
+static int explain(const struct generic *g, const struct ws_item *item)
 {
 	struct ws_check *c = g->c;
-	if (is_left_aside(c, item) || is_tied_head(c, item) || is_of_other_layer(g, item) ||
-	    has_wrong_prefix(c, item))
-		return;
+	const int tied = is_left_aside(c, item) ? 1 : is_tied_head(c, item);
+	if (tied || is_of_other_layer(g, item) || has_wrong_prefix(c, item))
+		return tied < 0 ? -1 : 0;
 	const char *near = ws_check_near(c, item->name);
 	const struct ws_text shared = ws_textf("names like %.400s are none that the server shows: "
 	                                       "it drops or refuses them",
@@ -206,6 +209,7 @@ static void explain(const struct generic *g, const struct ws_item *item)
 	};
 	ws_report_add(c->report, &said, "the server shows no parameter that this could be or be a "
 	              "part of");
+	return 0;
 }
 
 /* ---- what the server shows ---- */
@@ -364,7 +368,7 @@ static void read_config(struct generic *g)
 		g->n_experts = config_number(g->c, experts[i], -1);
 }
 
-static void compare(struct generic *g)
+static int compare(struct generic *g)
 {
 	struct ws_check *c = g->c;
 	read_config(g);
@@ -373,11 +377,12 @@ static void compare(struct generic *g)
 		const struct ws_relation r = ws_relate(c, c->sent[i]->name);
 		if (r.shown != WS_NONE)
 			cover(g, &r, c->sent[i]);
-		else
-			explain(g, c->sent[i]);
+		else if (explain(g, c->sent[i]))
+			return -1;
 	}
 	for (size_t i = 0; i < c->listing->n; i++)
 		check_shown(g, &c->listing->items[i], &g->covers[i]);
+	return 0;
 }
 
 int ws_check_generic(struct ws_check *c)
@@ -391,7 +396,7 @@ int ws_check_generic(struct ws_check *c)
 	if (g && covers) {
 		g->c = c;
 		g->covers = covers;
-		compare(g);
+		rc = compare(g);
 	} else {
 		rc = ws_err_set(c->err, WS_ESYSTEM, "out of memory");
 	}

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* namecheck_missing.c - parameters, and parts of fused ones, that nothing is sent for, with the
- * larger reason where there is one: a whole layer, an expert of every layer, a head that is
- * tied. */
+ * larger reason where there is one: a whole layer, an expert of every layer. */
 #include "namecheck_core.h"
 
 #include <inttypes.h>
@@ -44,58 +43,6 @@ static void say_missing(struct ws_check *c, size_t part, enum ws_verdict verdict
 	c->part_said[part] = true;
 	ws_report_add(c->report, &said, "%s", c->opts->subset
 	              ? "not chosen: the server keeps what it has" : why);
-}
-
-/* ---- tied heads ---- */
-
-static void say_tied(struct ws_check *c, const struct ws_item *head, const struct ws_param *of,
-                     enum ws_severity severity, const char *remedy, const char *why)
-{
-	const struct ws_said said = {
-		.verdict = WS_NAME_TIED, .severity = severity, .name = head->name,
-		.param = of->name, .near = of->name, .shared = why, .remedy = remedy,
-	};
-	ws_report_add(c->report, &said, "%s", why);
-}
-
-/* Head and embedding are both sent, and one memory on the server. */
-static int compare_tied(struct ws_check *c, const struct ws_item *head, const struct ws_item *body,
-                        const struct ws_param *of)
-{
-	uint64_t a, b;
-	if (!c->opts->scan) {
-		say_tied(c, head, of, WS_NOTE, NULL, "the head is tied to the embedding: servers "
-		         "leave it aside and use the embedding");
-		return 0;
-	}
-	if (ws_item_hash(head, &a, c->err) || ws_item_hash(body, &b, c->err))
-		return -1;
-	if (a == b)
-		say_tied(c, head, of, WS_NOTE, NULL, "the head is tied to the embedding and equal "
-		         "to it: servers leave it aside");
-	else
-		say_tied(c, head, of, WS_ERROR, "set tie_word_embeddings to what the model was "
-		         "trained with", "the head is tied to the embedding by config.json, and "
-		         "differs from it: servers leave it aside, so what it was trained to is "
-		         "lost");
-	return 0;
-}
-
-static int check_tied_part(struct ws_check *c, size_t part)
-{
-	const struct ws_param *head = param_of(c, part);
-	const struct ws_param *of = ws_layout_find_param(c->layout, head->tied_to);
-	c->part_said[part] = true;
-	if (!is_sent(c, part) || !of || !of->n_parts || c->part_meant[of->first] != WS_NONE)
-		return 0;
-	const struct ws_item *item = c->sent[c->part_item[part]];
-	if (is_sent(c, of->first))
-		return compare_tied(c, item, c->sent[c->part_item[of->first]], of);
-	c->part_said[of->first] = true;
-	say_tied(c, item, of, WS_ERROR, "send the embedding too: it is the head", "the head is "
-	         "tied to the embedding, which is not sent: servers leave the head aside, so "
-	         "neither changes");
-	return 0;
 }
 
 static bool is_head(const char *name)
@@ -296,7 +243,7 @@ int ws_check_missing(struct ws_check *c)
 	g->c = c;
 	for (size_t i = 0; !rc && i < c->n_parts; i++)
 		if (param_of(c, i)->tied_to)
-			rc = check_tied_part(c, i);
+			rc = ws_check_tied(c, i);
 	find_gaps(g);
 	for (size_t i = 0; !rc && i < c->n_parts; i++)
 		if (!is_sent(c, i) && !c->part_said[i] && is_wanted(c, i))

@@ -150,20 +150,23 @@ int ws_audit_run(const struct ws_audit_opts *o, const struct ws_audit_target *t,
 	const bool listed = is_listed(t, &unlisted);
 	snprintf(out->family, sizeof out->family, "%s",
 	         ws_family_name(family ? family : ws_namemap_generic(o->input->map)));
-	if (!out->layout && !listed) {
-		snprintf(out->why, sizeof out->why, "%s%s%.200s", unknown, *unlisted ? ", and " : "",
-		         unlisted);
-		return 0;
-	}
-	say_against(out, o->input, t, listed);
 	const struct ws_namecheck_opts check = {
 		.items = o->input->catalog, .layout = out->layout, .listing = listed ? &t->listing : NULL,
 		.family = family ? family : o->input->family, .config = config_of(o->input, t),
 		.plan = o->plan, .include = o->include, .n_include = o->n_include,
 		.exclude = o->exclude, .n_exclude = o->n_exclude,
 		.tp_known = *t->url && t->tp,
-		.subset = o->n_include || o->n_exclude, .scan = o->scan, .cancel = o->cancel,
+		.subset = o->n_include || o->n_exclude, .scan = o->scan,
+		.tied_later = o->tied_later, .cancel = o->cancel,
 	};
+	if (!out->layout && !listed) {
+		snprintf(out->why, sizeof out->why, "%s%s%.200s", unknown, *unlisted ? ", and " : "",
+		         unlisted);
+		if (o->tied_later)
+			ws_tied_find(&check, &out->found);
+		return 0;
+	}
+	say_against(out, o->input, t, listed);
 	if (ws_namecheck(&check, &out->found, err)) {
 		ws_audit_free(out);
 		return -1;
@@ -183,9 +186,26 @@ void ws_audit_free(struct ws_audit *a)
 
 /* ---- several ---- */
 
+static bool has_tied(const struct ws_findings *f, const struct ws_tied *t)
+{
+	for (size_t i = 0; i < f->n_tied; i++)
+		if (f->tied[i].head == t->head && f->tied[i].body == t->body)
+			return true;
+	return false;
+}
+
+/* Servers of one source have the same pairs. */
+static void add_tied(struct ws_findings *sum, const struct ws_findings *one)
+{
+	for (size_t i = 0; i < one->n_tied && sum->n_tied < WS_TIED_MAX; i++)
+		if (!has_tied(sum, &one->tied[i]))
+			sum->tied[sum->n_tied++] = one->tied[i];
+}
+
 static void add(struct ws_audit *sum, const struct ws_audit *one)
 {
 	struct ws_findings *f = &sum->found;
+	add_tied(f, &one->found);
 	if (!*sum->family) {
 		sum->checked = one->checked;
 		memcpy(sum->why, one->why, sizeof sum->why);

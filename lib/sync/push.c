@@ -113,7 +113,7 @@ static int get_ready(struct ws_push *p, const struct ws_push_source *s, struct w
 	if (push_legal(p, err) || push_check_plan(p, err) || push_check_fp8(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_VERIFY);
-	return push_verify_can(p, err) || push_values_begin(p, err) || push_names(p, err) ||
+	return push_verify_can(p, err) || push_names(p, err) || push_values_begin(p, err) ||
 	       push_lead_share(p, err) ? -1 : 0;
 }
 
@@ -167,7 +167,7 @@ static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct 
 	if (get_ready(p, s, err))
 		return -1;
 	if (p->opts.dry_run)
-		return 0;
+		return push_values(p, err);
 	return form_group(p, s, err) || change_weights(p, err) ? -1 : 0;
 }
 

@@ -32,7 +32,7 @@ int push_find_targets(struct ws_push *p, struct ws_err *err)
 int push_names(struct ws_push *p, struct ws_err *err)
 {
 	const struct ws_audit_opts opts = {
-		.input = &p->input, .plan = p->plan, .cancel = p->opts.cancel,
+		.input = &p->input, .plan = p->plan, .tied_later = true, .cancel = p->opts.cancel,
 		.include = p->opts.include, .n_include = p->opts.n_include,
 		.exclude = p->opts.exclude, .n_exclude = p->opts.n_exclude,
 	};

@@ -1,23 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_values.c - weights that are changed on their way: are they computed from numbers at all?
+/* push_values.c - reads the values that decide, before anything is paused: whether a tied head differs from
+ * the embedding, and whether tensors that are changed on their way hold NaN or infinity.
  *
- * A NaN must be found before anybody is paused, so everything that is computed with is read once while
- * the endpoints are reached and the group is made; what that finds of scales is used afterwards. What is in the
- * memory of a GPU is looked at there; what lies in files is not: its bytes would come to the host for it all the
- * same, and go on from there. */
+ * It happens in the background, while the group is made; what it learns of scales is used afterwards. Values in
+ * the memory of a GPU are checked there. Values in files are not: their bytes pass through the host anyway. */
 #include "look_gpu.h"
 #include "push_state.h"
 
 #include <poll.h>
 
-static int look(void *arg, struct ws_err *err)
+/* A dry run sends nothing, so that a NaN is found by the run that does. */
+static bool looks(const struct ws_push *p)
 {
-	struct ws_push *p = arg;
+	return p->input.transform && !p->opts.transform->trust_values && !p->opts.dry_run;
+}
+
+static int look(struct ws_push *p, struct ws_err *err)
+{
 	struct ws_look_gpu g = { .log = p->opts.log };
 	const int rc = ws_transform_check_with(p->input.transform, p->plan, ws_look_on_gpu, &g, &p->check_stop, err);
 	if (g.seen)
 		ws_log(p->opts.log, 1, "values: the GPU has looked at %zu tensors", g.seen);
 	return rc;
+}
+
+static int check(void *arg, struct ws_err *err)
+{
+	struct ws_push *p = arg;
+	for (size_t i = 0; i < p->names.found.n_tied; i++)
+		if (ws_tied_check(&p->names.found.tied[i], &p->check_stop, err))
+			return -1;
+	return looks(p) ? look(p, err) : 0;
 }
 
 void push_values_memory(const struct ws_push *p, uint64_t *gpu, uint64_t *pinned)
@@ -35,11 +48,11 @@ void push_values_memory(const struct ws_push *p, uint64_t *gpu, uint64_t *pinned
 
 int push_values_begin(struct ws_push *p, struct ws_err *err)
 {
-	if (!p->input.transform || p->opts.transform->trust_values || p->opts.dry_run)
+	if (!p->names.found.n_tied && !looks(p))
 		return 0;
 	if (ws_cancel_init(&p->check_stop, err))
 		return -1;
-	if (ws_job_init(&p->check, err) || ws_job_start(&p->check, look, p, err)) {
+	if (ws_job_init(&p->check, err) || ws_job_start(&p->check, check, p, err)) {
 		ws_job_fini(&p->check);
 		ws_cancel_fini(&p->check_stop);
 		return -1;

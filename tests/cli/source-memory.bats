@@ -171,6 +171,20 @@ shard() {
 	[ "$(json 'len({l["hash"] for l in lines if l.get("name") in ("model.norm.weight", "tied.weight")})')" = 1 ]
 }
 
+@test "a tied head that differs in the trainer's memory is found before anything is paused" {
+	sed -i 's/"tie_word_embeddings": false/"tie_word_embeddings": true/' ckpt/config.json
+	trainer m ckpt/model.safetensors
+	llama alone '/lm_head/d'
+	trainer one alone/model.safetensors --tied model.embed_tokens.weight=lm_head.weight
+	endpoint ep
+	try wsync-push cuda-ipc:m.json --config ckpt -e "$url"
+	expect_status 1
+	err_has "lm_head.weight differs from model.embed_tokens.weight"
+	if curl -s "$url/wsync/journal" | grep -q pause_generation; then explain "paused"; fi
+	try wsync-push cuda-ipc:one.json --config ckpt -e "$url"
+	expect_status 0
+}
+
 @test "what ranks export one by one is joined like their files" {
 	safetensors r0.safetensors model.norm.weight:BF16:64 lm_head.weight:BF16:64,64
 	safetensors r1.safetensors model.norm.weight:BF16:64 lm_head.weight:BF16:64,64

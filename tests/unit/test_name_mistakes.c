@@ -793,11 +793,11 @@ struct fill {
 };
 
 /* Checks the tiny model with data: 1.0 everywhere, but for what fills say. */
-static void check_values(struct checked *k, const char *tied, const struct fill *fills, size_t n)
+static void check_with(struct ws_namecheck_opts o, struct checked *k, const char *tied, const struct fill *fills,
+                       size_t n)
 {
 	const char *edits[sizeof tiny_config / sizeof tiny_config[0] + 2];
 	const struct ws_layout_opts sizes = { .tp = 1 };
-	struct ws_namecheck_opts o = { .scan = true };
 	struct list l = tiny();
 	memcpy(edits, tiny_config, sizeof tiny_config);
 	edits[sizeof tiny_config / sizeof tiny_config[0] - 1] = "tie_word_embeddings";
@@ -822,6 +822,11 @@ static void check_values(struct checked *k, const char *tied, const struct fill 
 	assert_int_equal(fclose(f), 0);
 	checked_run(k, &o);
 	list_free(&l);
+}
+
+static void check_values(struct checked *k, const char *tied, const struct fill *fills, size_t n)
+{
+	check_with((struct ws_namecheck_opts){ .scan = true }, k, tied, fills, n);
 }
 
 static void expect_one(struct checked *k, enum ws_verdict verdict, const char *name, const char *reason)
@@ -858,18 +863,46 @@ static void nan_is_found_by_a_scan(void **state)
 }
 
 /* 58: I-42 sglang#15890 */
-static void a_tied_head_that_differs_is_found_by_a_scan(void **state)
+static void a_tied_head_that_differs_is_found(void **state)
 {
-	static const struct fill other = { "lm_head.weight", 5, 0x4000 };
+	static const struct fill other = { "lm_head.weight", 64 * 64 - 1, 0x4000 };
 	struct checked k;
 	(void)state;
-	check_values(&k, "true", NULL, 0);
-	assert_int_equal(k.f.errors, 0);
-	checked_free(&k);
-	check_values(&k, "true", &other, 1);
-	expect_one(&k, WS_NAME_TIED, "lm_head.weight",
-	           "the head is tied to the embedding by config.json, and differs from it: servers leave it "
-	           "aside, so what it was trained to is lost");
+	for (int scan = 0; scan < 2; scan++) {
+		const struct ws_namecheck_opts o = { .scan = scan };
+		check_with(o, &k, "true", NULL, 0);
+		assert_int_equal(k.f.errors, 0);
+		assert_int_equal(k.f.n_tied, 0);
+		checked_free(&k);
+		check_with(o, &k, "true", &other, 1);
+		expect_one(&k, WS_NAME_TIED, "lm_head.weight",
+		           "differs from model.embed_tokens.weight, and the server's head is tied to the embedding "
+		           "(tie_word_embeddings): the server would drop this tensor, and the trained head would be "
+		           "lost");
+	}
+}
+
+/* As a push compares them: in the background, after the names. */
+static void a_tied_head_can_be_compared_later(void **state)
+{
+	static const struct fill other = { "lm_head.weight", 64 * 64 - 1, 0x4000 };
+	const struct ws_namecheck_opts o = { .tied_later = true };
+	(void)state;
+	for (int differs = 0; differs < 2; differs++) {
+		struct ws_cancel cancel = WS_CANCEL_INIT;
+		struct ws_err err = WS_ERR_INIT;
+		struct checked k;
+		check_with(o, &k, "true", &other, (size_t)differs);
+		assert_int_equal(k.f.errors, 0);
+		assert_int_equal(k.f.n_tied, 1);
+		assert_int_equal(ws_tied_check(&k.f.tied[0], NULL, &err), differs ? -1 : 0);
+		assert_int_equal(err.code, differs ? WS_EMISMATCH : WS_OK);
+		assert_int_equal(strncmp(err.msg, "lm_head.weight differs from", differs ? 27 : 0), 0);
+		ws_cancel_set(&cancel);
+		assert_int_equal(ws_tied_check(&k.f.tied[0], &cancel, &err), -1);
+		assert_int_equal(err.code, WS_ECANCELLED);
+		checked_free(&k);
+	}
 }
 
 /* 59: I-44 vllm#51063: text_config says that the head is tied, the top that it is not. */
@@ -981,7 +1014,8 @@ int main(void)
 		IN_SCRATCH(every_mistake_has_its_answer),
 		IN_SCRATCH(a_head_of_zeros_is_found_by_a_scan),
 		IN_SCRATCH(nan_is_found_by_a_scan),
-		IN_SCRATCH(a_tied_head_that_differs_is_found_by_a_scan),
+		IN_SCRATCH(a_tied_head_that_differs_is_found),
+		IN_SCRATCH(a_tied_head_can_be_compared_later),
 		IN_SCRATCH(a_tie_flag_at_the_wrong_level_is_told),
 		IN_SCRATCH(a_name_in_two_shards_is_refused),
 		IN_SCRATCH(latents_in_different_buckets_are_told),

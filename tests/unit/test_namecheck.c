@@ -307,6 +307,28 @@ static void a_head_that_is_shown_apart_is_not_tied(void **state)
 	list_free(&l);
 }
 
+/* A head that the server has is loaded, whatever it is. */
+static void a_head_that_is_shown_apart_may_differ(void **state)
+{
+	static const char *const edits[] = { "tie_word_embeddings", "false", NULL };
+	const struct ws_layout_opts sizes = { .tp = 2 };
+	(void)state;
+	for (int apart = 0; apart < 2; apart++) {
+		struct list l = list_read(root, "qwen3-0.6b", 2);
+		struct ws_namecheck_opts o = { .tied_later = true };
+		struct checked k;
+		checked_open(&k, &l, config_read(root, "qwen3-0.6b", 2, NULL), &sizes);
+		struct server s = server_of(&k, "qwen3-0.6b", 2, &sizes, apart ? edits : NULL);
+		o.listing = &s.list;
+		checked_run(&k, &o);
+		expect(&k.f, 0, 0);
+		assert_int_equal(k.f.n_tied, !apart);
+		server_free(&s);
+		checked_free(&k);
+		list_free(&l);
+	}
+}
+
 static void layers_of_another_stage_are_one_group(void **state)
 {
 	struct scene c = { .model = "llama-3.1-8b", .depth = 4, .assumed = { .tp = 2 }, .real = { .tp = 2 },
@@ -628,6 +650,7 @@ int main(void)
 		IN_SCRATCH(more_rows_than_any_padding_are_another_vocabulary),
 		IN_SCRATCH(another_inner_size_is_another_model),
 		IN_SCRATCH(a_head_that_is_shown_apart_is_not_tied),
+		IN_SCRATCH(a_head_that_is_shown_apart_may_differ),
 		IN_SCRATCH(layers_of_another_stage_are_one_group),
 		IN_SCRATCH(what_only_the_server_has_is_missing),
 		IN_SCRATCH(names_alone_are_compared_as_names),
