@@ -72,7 +72,7 @@ __wsync push,list-weights,verify,gateway,bench -l lora -r -F -d 'merge this adap
 __wsync push,list-weights,verify,gateway,bench -l lora-rounding -x -a 'fold two-step' -d 'of what is merged'
 __wsync push,list-weights,verify,gateway,bench -l lora-partial -d 'leave out what binds to nothing'
 __wsync push,list-weights,verify,gateway,bench -l correction -r -F -d 'low-rank pairs for the base'
-__wsync push,list-weights,verify,gateway,bench -l trust-values -d 'do not look for NaN before pausing'
+__wsync push,list-weights,verify,gateway,bench -l trust-values -d 'skip checks of values (NaN, replicas) beforehand'
 __wsync push,list-weights,verify,gateway,bench -l scratch -x -a '128MiB 256MiB 512MiB 1GiB' -d 'memory that this takes at most'
 __wsync push,list-weights,verify,register,ctl,gateway,bench -l connect-timeout -x -d 'to reach an endpoint'
 __wsync push,list-weights -f -a '(__wsync_sources)'

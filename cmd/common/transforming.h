@@ -39,7 +39,7 @@ extern const char *const transforming_roundings[];
 	OPT_STRING(0, "correction", "FILE", &(t)->correction, \
 		"safetensors with X.correction_U and X.correction_V, added to the base"), \
 	OPT_FLAG(0, "trust-values", &(t)->trust, \
-		"look for NaN only while sending, not before the servers are paused"), \
+		"skip checks of values (NaN, replicas) beforehand"), \
 	OPT_CALL(0, "scratch", "SIZE", transforming_scratch, t, \
 		"memory that this takes at most (128MiB; at least 16MiB)")
 

@@ -137,7 +137,8 @@ int verify_names(void *ctx, const struct opt_args *args, struct ws_err *err)
 	if (!rc)
 		rc = make_plan(job->cfg, &in, &plan, err);
 	if (!rc)
-		rc = check(job, &a, &in, plan, &sum, err) || ws_catalog_check(in.catalog, err) ? -1 : 0;
+		rc = check(job, &a, &in, plan, &sum, err) || verify_replicas(job, &in, err) ||
+		     ws_catalog_check(in.catalog, err) ? -1 : 0;
 	struct ws_jw *w = ui_end_open(job->ui, err);
 	if (w) {
 		ui_json_audit(w, &sum);

@@ -2,6 +2,8 @@
 /* source.c - opens the source of a command that compares what a push would send. */
 #include "verify.h"
 
+#include "run.h"
+
 #include "wsync/plan.h"
 
 static void warn_unused(const struct verify_job *job, const struct ws_catalog *items)
@@ -11,6 +13,16 @@ static void warn_unused(const struct verify_job *job, const struct ws_catalog *i
 	const char *unused;
 	while ((unused = ws_plan_unused(items, exclude->items, exclude->n, &next)))
 		ui_warn(job->ui, NULL, "--exclude %.200s matches no tensor", unused);
+}
+
+int verify_replicas(const struct verify_job *job, const struct ws_input *in, struct ws_err *err)
+{
+	const struct verify_config *cfg = job->cfg;
+	const struct ws_replica_opts opts = {
+		.all = cfg->scan, .include = cfg->include.items, .n_include = cfg->include.n,
+		.exclude = cfg->exclude.items, .n_exclude = cfg->exclude.n, .cancel = &run_cancel,
+	};
+	return cfg->transforming.trust ? 0 : ws_catalog_check_replicas(in->stored, &opts, err);
 }
 
 int verify_open_source(const struct verify_job *job, const struct opt_args *args, const char *fallback,

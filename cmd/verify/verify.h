@@ -55,6 +55,8 @@ int verify_logprobs(void *ctx, const struct opt_args *args, struct ws_err *err);
  * for a source without one; NULL. */
 int verify_open_source(const struct verify_job *job, const struct opt_args *args, const char *fallback,
                        struct ws_input *in, struct ws_err *err);
+/* Compares what several ranks saved of the same tensor; all of it with --scan. */
+int verify_replicas(const struct verify_job *job, const struct ws_input *in, struct ws_err *err);
 /* Values of options: "128x128" to int64_t[2], "0.05" or "5%" to double. */
 int verify_max_error(void *share, const char *value, struct ws_err *err);
 int verify_min_equal(void *share, const char *value, struct ws_err *err);

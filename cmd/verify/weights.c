@@ -182,7 +182,7 @@ static int look(struct shown *s, const struct opt_args *args, struct ws_verify_r
 		.api_key = s->to->api_key, .ca_file = s->to->ca_file, .connect_ns = cfg->connect_ns, .timeout_ns = timeout_of(cfg),
 		.sink = { take_event, s }, .log = &s->job->ui->log, .cancel = &run_cancel,
 	};
-	const int rc = ws_verify_weights(&opts, results, err);
+	const int rc = verify_replicas(s->job, &in, err) ? -1 : ws_verify_weights(&opts, results, err);
 	ws_input_close(&in);
 	return rc;
 }

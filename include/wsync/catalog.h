@@ -87,6 +87,17 @@ size_t ws_catalog_views(const struct ws_catalog *c, size_t *copied);
 int ws_item_read(const struct ws_item *item, uint64_t at, void *dst, size_t n, struct ws_err *err);
 int ws_item_hash(const struct ws_item *item, uint64_t *hash, struct ws_err *err);
 
+struct ws_replica_opts {
+	bool all;                       /* all bytes; else of shares beyond 1 MiB the first and last 64 KiB */
+	const char *const *include, *const *exclude; /* globs of ws_plan_opts: items that are compared */
+	size_t n_include, n_exclude;
+	const struct ws_cancel *cancel; /* NULL */
+};
+/* Compares what several ranks of a sharded source have of the same item. Ranks that differ saved at different
+ * times, or did not save all: WS_EINPUT names the tensor and both files. */
+int ws_catalog_check_replicas(const struct ws_catalog *c, const struct ws_replica_opts *opts, struct ws_err *err);
+size_t ws_catalog_replicas(const struct ws_catalog *c); /* how many there are */
+
 #ifdef __cplusplus
 }
 #endif

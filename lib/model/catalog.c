@@ -76,16 +76,16 @@ static bool is_whole(const struct ws_item *item, const struct ws_pieces *pieces)
 	return true;
 }
 
-int ws_catalog_add_view(struct ws_catalog *c, struct ws_item item, unsigned axis,
-                        const struct ws_pieces *pieces, struct ws_err *err)
+int ws_catalog_view(struct ws_catalog *c, struct ws_item *item, unsigned axis, const struct ws_pieces *pieces,
+                    struct ws_err *err)
 {
-	item.source = pieces->v[0].source;
-	item.from = pieces->v[0].from;
-	if (!ws_dtype_bytes(item.dtype, item.n_dims, item.dims, &item.bytes))
+	item->source = pieces->v[0].source;
+	item->from = pieces->v[0].from;
+	if (!ws_dtype_bytes(item->dtype, item->n_dims, item->dims, &item->bytes))
 		return ws_err_set(err, WS_EINPUT, "tensor '%s' would be too large",
-		                  ws_quote(item.name).text);
-	if (is_whole(&item, pieces))
-		return append(c, &item, err);
+		                  ws_quote(item->name).text);
+	if (is_whole(item, pieces))
+		return 0;
 	struct ws_view *view = ws_arena_alloc(&c->arena, sizeof *view);
 	struct ws_piece *copy = ws_arena_alloc(&c->arena, pieces->n * sizeof *copy);
 	if (!c->reader)
@@ -95,9 +95,17 @@ int ws_catalog_add_view(struct ws_catalog *c, struct ws_item item, unsigned axis
 	memcpy(copy, pieces->v, pieces->n * sizeof *copy);
 	*view = (struct ws_view){ .axis = axis, .pieces = copy, .n_pieces = pieces->n,
 		                  .reader = c->reader };
-	item.view = view;
-	c->n_views++;
-	c->n_copied += ws_view_copied(&item);
+	item->view = view;
+	return 0;
+}
+
+int ws_catalog_add_view(struct ws_catalog *c, struct ws_item item, unsigned axis,
+                        const struct ws_pieces *pieces, struct ws_err *err)
+{
+	if (ws_catalog_view(c, &item, axis, pieces, err))
+		return -1;
+	c->n_views += item.view != NULL;
+	c->n_copied += item.view && ws_view_copied(&item);
 	return append(c, &item, err);
 }
 
@@ -203,6 +211,7 @@ void ws_catalog_free(struct ws_catalog *c)
 	ws_names_fini(&c->names);
 	ws_reader_free(c->reader);
 	ws_arena_free(&c->arena);
+	free(c->replicas);
 	free(c->items);
 	free(c->sources);
 	free(c);

@@ -9,6 +9,16 @@
 #include "names.h"
 #include "view.h"
 
+/* A share of an item that another rank has as well, and whose bytes are not sent. */
+struct ws_replica {
+	size_t item;               /* of the catalog */
+	unsigned axis;             /* of the item, along which the share is a part of it */
+	int64_t at;                /* the first of that part */
+	struct ws_item own;        /* the share as this rank has it */
+	size_t rank, sent_rank;
+	const struct ws_tensor *sent; /* what is sent instead, or the first part of it */
+};
+
 struct ws_catalog {
 	const struct ws_source **sources;
 	size_t n_sources;
@@ -20,6 +30,8 @@ struct ws_catalog {
 	struct ws_arena arena;     /* names, words, views */
 	struct ws_reader *reader;
 	size_t n_views, n_copied;
+	struct ws_replica *replicas; /* by item */
+	size_t n_replicas, cap_replicas;
 };
 
 int ws_catalog_no_memory(struct ws_err *err); /* -1 */
@@ -31,6 +43,10 @@ const char *ws_catalog_say(struct ws_catalog *c, const char *fmt, ...)
 /* A tensor as it is, under a name that the source or the arena owns. made: NULL, or in the arena. */
 int ws_catalog_add(struct ws_catalog *c, const struct ws_source *s, const struct ws_tensor *t,
                    const char *name, const char *made, struct ws_err *err);
+/* Fills in what an item of these pieces needs beyond name, dtype, dims and made, which it has. */
+int ws_catalog_view(struct ws_catalog *c, struct ws_item *item, unsigned axis, const struct ws_pieces *pieces,
+                    struct ws_err *err);
+int ws_catalog_add_replica(struct ws_catalog *c, const struct ws_replica *r, struct ws_err *err);
 /* item: name, dtype, dims and made. The pieces, whose sum its dims are, are copied; an item that is
  * a tensor of its shape, whole and in order, becomes that. */
 int ws_catalog_add_view(struct ws_catalog *c, struct ws_item item, unsigned axis,

@@ -3,8 +3,8 @@
  *
  * First each tensor of each rank gets its meaning: a part of the checkpoint, or a fused parameter of
  * that rank. Then the layout says for each part which box of it each rank has; boxes that several ranks
- * have are taken from the first of them. A part that every rank has whole is not divided, whatever the
- * layout says. */
+ * have are taken from the first of them, and replicas.c compares the others. A part that every rank has whole
+ * is not divided, whatever the layout says. */
 #include "join.h"
 
 #include <stdlib.h>
@@ -16,6 +16,7 @@ struct share {
 	struct ws_box from, to;
 	const struct ws_tensor *tensor;       /* of the part's own name; NULL: */
 	const struct ws_arrangement *fused;
+	bool replica;                         /* others have all of it */
 };
 
 /* ---- shares ------------------------------------------------------------------------------------- */
@@ -107,24 +108,26 @@ static bool fits(const struct ws_part *p, const struct share *s)
 	return true;
 }
 
-/* The pieces of one share; they have the size of its box. */
-static int add_share(struct ws_joining *j, const struct ws_part *p, const struct share *s)
+/* Adds the pieces of one share, which have the size of its box. > 0: its tensor cannot be taken apart. */
+static int take_share(struct ws_joining *j, const struct ws_part *p, const struct share *s)
 {
 	const size_t before = j->pieces.n;
-	int rc = 0;
 	if (s->fused)
-		rc = ws_arrange_part(s->fused, p, &s->from, &s->to, &j->pieces);
-	else
-		rc = ws_arrange_whole(&j->pieces, j->c->sources[s->rank], s->tensor);
+		return ws_arrange_part(s->fused, p, &s->from, &s->to, &j->pieces);
+	const int rc = ws_arrange_whole(&j->pieces, j->c->sources[s->rank], s->tensor);
+	if (rc == 0)
+		memcpy(j->pieces.v[before].dims, s->from.size, sizeof s->from.size);
+	return rc;
+}
+
+static int add_share(struct ws_joining *j, const struct ws_part *p, const struct share *s)
+{
+	const int rc = take_share(j, p, s);
 	if (rc > 0)
 		return ws_err_set(j->err, WS_EINPUT, "rank %zu: tensor '%s' of shape %s cannot be taken apart",
 		                  s->rank, ws_quote(s->fused->tensor->name).text,
 		                  ws_shape_text(s->fused->tensor->n_dims, s->fused->tensor->dims).text);
-	if (rc < 0)
-		return ws_catalog_no_memory(j->err);
-	if (!s->fused)
-		memcpy(j->pieces.v[before].dims, s->from.size, sizeof s->from.size);
-	return 0;
+	return rc ? ws_catalog_no_memory(j->err) : 0;
 }
 
 /* The shares of all ranks that should have one; none where no rank has any. */
@@ -211,7 +214,7 @@ static const char *say(struct ws_joining *j, const struct share *s, size_t used,
 }
 
 /* Adds the pieces of those that together are the part; *used: how many. */
-static int add_shares(struct ws_joining *j, const struct ws_part *p, const struct share *s, size_t n,
+static int add_shares(struct ws_joining *j, const struct ws_part *p, struct share *s, size_t n,
                       int axis, size_t *used)
 {
 	int64_t next = 0;
@@ -220,8 +223,9 @@ static int add_shares(struct ws_joining *j, const struct ws_part *p, const struc
 		const int64_t end = p->n_dims ? at + s[i].from.size[axis] : 1;
 		if (check_share(j, p, &s[i], tensor_of(s)))
 			return -1;
-		if (end <= next)
-			continue; /* a replica */
+		s[i].replica = end <= next;
+		if (s[i].replica)
+			continue;
 		if (!tensor_of(&s[i]))
 			return missing(j, &s[i], p);
 		if (at != next)
@@ -232,6 +236,35 @@ static int add_shares(struct ws_joining *j, const struct ws_part *p, const struc
 		++*used;
 	}
 	return p->n_dims && next != p->dims[axis] ? gap(j, p, axis, next, p->dims[axis]) : 0;
+}
+
+static int add_replica(struct ws_joining *j, const struct ws_part *p, const struct share *s, int axis,
+                       const struct share *sent)
+{
+	struct ws_replica r = { .item = j->c->n_items - 1, .axis = (unsigned)axis, .rank = s->rank,
+		                .sent_rank = sent->rank, .sent = tensor_of(sent),
+		                .at = p->n_dims ? s->from.at[axis] : 0,
+		                .own = { .name = p->name, .dtype = tensor_of(s)->dtype, .n_dims = p->n_dims } };
+	j->pieces.n = 0;
+	memcpy(r.own.dims, s->from.size, sizeof r.own.dims);
+	const int rc = take_share(j, p, s);
+	if (rc)
+		return rc > 0 ? 0 : ws_catalog_no_memory(j->err);
+	return ws_catalog_view(j->c, &r.own, (unsigned)axis, &j->pieces, j->err) ||
+	       ws_catalog_add_replica(j->c, &r, j->err) ? -1 : 0;
+}
+
+/* Shares that are not sent, of the item that was just added. What is sent instead stands before each. */
+static int add_replicas(struct ws_joining *j, const struct ws_part *p, const struct share *s, size_t n, int axis)
+{
+	const struct share *sent = s;
+	for (size_t i = 0; i < n; i++) {
+		if (!s[i].replica)
+			sent = &s[i];
+		else if (tensor_of(&s[i]) && add_replica(j, p, &s[i], axis, sent))
+			return -1;
+	}
+	return 0;
 }
 
 static int join(struct ws_joining *j, const struct ws_part *p, struct share *s, size_t n)
@@ -253,7 +286,8 @@ static int join(struct ws_joining *j, const struct ws_part *p, struct share *s, 
 	item.made = say(j, s, used, axis);
 	if (!item.made)
 		return ws_catalog_no_memory(j->err);
-	return ws_catalog_add_view(j->c, item, (unsigned)axis, &j->pieces, j->err);
+	return ws_catalog_add_view(j->c, item, (unsigned)axis, &j->pieces, j->err) ||
+	       add_replicas(j, p, s, n, axis) ? -1 : 0;
 }
 
 /* What no rank has less of was not divided; a server could not have divided it either. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_values.c - reads the values that decide, before anything is paused: whether a tied head differs from
- * the embedding, and whether tensors that are changed on their way hold NaN or infinity.
+ * the embedding, whether ranks saved different replicas of a tensor, and whether tensors that are changed on
+ * their way hold NaN or infinity.
  *
  * It happens in the background, while the group is made; what it learns of scales is used afterwards. Values in
  * the memory of a GPU are checked there. Values in files are not: their bytes pass through the host anyway. */
@@ -9,10 +10,29 @@
 
 #include <poll.h>
 
+static bool trusts(const struct ws_push *p)
+{
+	return p->opts.transform && p->opts.transform->trust_values;
+}
+
 /* A dry run sends nothing, so that a NaN is found by the run that does. */
 static bool looks(const struct ws_push *p)
 {
-	return p->input.transform && !p->opts.transform->trust_values && !p->opts.dry_run;
+	return p->input.transform && !trusts(p) && !p->opts.dry_run;
+}
+
+static bool has_replicas(const struct ws_push *p)
+{
+	return !trusts(p) && ws_catalog_replicas(p->input.stored) > 0;
+}
+
+static int compare_replicas(struct ws_push *p, struct ws_err *err)
+{
+	const struct ws_replica_opts opts = {
+		.include = p->opts.include, .n_include = p->opts.n_include,
+		.exclude = p->opts.exclude, .n_exclude = p->opts.n_exclude, .cancel = &p->check_stop,
+	};
+	return ws_catalog_check_replicas(p->input.stored, &opts, err);
 }
 
 static int look(struct ws_push *p, struct ws_err *err)
@@ -30,6 +50,8 @@ static int check(void *arg, struct ws_err *err)
 	for (size_t i = 0; i < p->names.found.n_tied; i++)
 		if (ws_tied_check(&p->names.found.tied[i], &p->check_stop, err))
 			return -1;
+	if (has_replicas(p) && compare_replicas(p, err))
+		return -1;
 	return looks(p) ? look(p, err) : 0;
 }
 
@@ -39,7 +61,7 @@ void push_values_memory(const struct ws_push *p, uint64_t *gpu, uint64_t *pinned
 	bool placed = false;
 	for (size_t i = 0; i < p->input.n_sources; i++)
 		placed = placed || ws_source_pinned(p->input.sources[i]);
-	if (!placed || !p->input.transform || p->opts.transform->trust_values)
+	if (!placed || !p->input.transform || trusts(p))
 		return;
 	ws_look_gpu_memory(&more, &more_pinned);
 	*gpu += more;
@@ -48,7 +70,7 @@ void push_values_memory(const struct ws_push *p, uint64_t *gpu, uint64_t *pinned
 
 int push_values_begin(struct ws_push *p, struct ws_err *err)
 {
-	if (!p->names.found.n_tied && !looks(p))
+	if (!p->names.found.n_tied && !has_replicas(p) && !looks(p))
 		return 0;
 	if (ws_cancel_init(&p->check_stop, err))
 		return -1;

@@ -132,6 +132,40 @@ asked() { curl -s "$url/wsync/journal" | grep -q "$1"; }
 	expect_status 0
 }
 
+@test "ranks whose replicas differ are refused before anything is paused" {
+	llama ckpt
+	sizes='s/(q_proj.*|[kv]_proj.*|gate_proj.*|up_proj.*|embed_tokens.*|lm_head.*):([0-9]+),64$/\1:HALF\2,64/;
+		s/(o_proj.*|down_proj.*):64,([0-9]+)/\1:64,HALF\2/; s/HALF128/64/; s/HALF64/32/; s/HALF32/16/'
+	for rank in 0 1; do
+		llama shards/tp_rank_$rank "$sizes"
+		cp ckpt/config.json shards/
+		/usr/bin/python3 "$repo/tests/cli/numbers.py" tame shards/tp_rank_$rank/model.safetensors
+	done
+	endpoint one
+	try wsync-push shards --sharded tp=2 -e "$url" --verify hash
+	expect_status 0
+	try wsync-verify weights shards --sharded tp=2 -e "$url"
+	expect_status 0
+	norm=model.layers.1.input_layernorm.weight
+	/usr/bin/python3 "$repo/tests/cli/numbers.py" put shards/tp_rank_1/model.safetensors $norm 0 63 0.25
+	endpoint two
+	for words in "push -e $url" "push -e $url --verify none" "push -e $url --verify hash --quantize fp8 --block-size 16x16" \
+		"push -n" "push -n -e $url" "verify names -e $url" "verify names -e $url --scan" "verify weights -e $url"; do
+		# shellcheck disable=SC2086 # words
+		try wsync-${words%% *} ${words#* } shards --sharded tp=2
+		expect_status 3
+		err_has "tensor '$norm': rank 1 has other bytes than rank 0"
+		err_has "(shards/tp_rank_1/model.safetensors, shards/tp_rank_0/model.safetensors)"
+		if asked pause_generation || asked update_weights_from; then explain "it was begun"; fi
+	done
+	try wsync-push shards --sharded tp=2 -e "$url" --exclude "$norm"
+	expect_status 0
+	try wsync-push shards --sharded tp=2 -e "$url" --trust-values
+	expect_status 0
+	try wsync-list-weights --as-sent shards --sharded tp=2
+	expect_status 0
+}
+
 @test "what --include leaves out is not missing" {
 	llama ckpt
 	endpoint one

@@ -108,6 +108,175 @@ static void what_is_one_run_of_a_rank_is_not_copied(void **state)
 	ws_input_close(&in);
 }
 
+static void write_text(const char *path, const char *text)
+{
+	FILE *f = fopen(path, "w");
+	assert_non_null(f);
+	fputs(text, f);
+	fclose(f);
+}
+
+/* ---- replicas ---- */
+
+static int check_replicas(const struct trainer *how, const struct ws_replica_opts *o, struct ws_err *err)
+{
+	struct ws_input in;
+	*err = (struct ws_err)WS_ERR_INIT;
+	if (open_ranks(how, &in, err))
+		fail_msg("%s", err->msg);
+	const int rc = ws_catalog_check_replicas(in.stored, o, err);
+	ws_input_close(&in);
+	return rc;
+}
+
+/* Saves rank r again with the tensor's last byte changed, or as it was. */
+static void save_rank(const struct trainer *how, int rank, size_t tensor, bool changed)
+{
+	char path[32];
+	make_shard(how, rank);
+	if (changed)
+		rank_tensors.v[tensor].bytes[elements(&rank_tensors.v[tensor]) * ELEMENT - 1] ^= 1;
+	snprintf(path, sizeof path, "rank%d.safetensors", rank);
+	tensors_write(&rank_tensors, path);
+}
+
+/* Has another rank a tensor of this name that ends alike? All numbers of the checkpoint are others. */
+static bool is_replicated(const struct trainer *how, int rank, size_t tensor)
+{
+	uint8_t end[8];
+	char name[128];
+	make_shard(how, rank);
+	const struct tensor *t = &rank_tensors.v[tensor];
+	strcpy(name, t->name);
+	memcpy(end, t->bytes + elements(t) * ELEMENT - 8, sizeof end);
+	for (int r = 0; r < how->tp; r++) {
+		if (r == rank)
+			continue;
+		make_shard(how, r);
+		for (size_t i = 0; i < rank_tensors.n; i++) {
+			t = &rank_tensors.v[i];
+			if (!strcmp(t->name, name) && !memcmp(t->bytes + elements(t) * ELEMENT - 8, end, sizeof end))
+				return true;
+		}
+	}
+	return false;
+}
+
+static void replicas_that_differ_are_found_and_nothing_else(void **state)
+{
+	static const struct trainer hows[] = {
+		{ .tp = 2, .ep = 1, .whole_vocab = true }, { .tp = 4, .ep = 2 }, { .tp = 4, .ep = 1, .fused = true },
+		{ .tp = 4, .ep = 1, .grouped = true }, { .tp = 8, .ep = 1, .fused = true, .whole_vocab = true },
+		{ .tp = 4, .ep = 1, .first_only = true },
+	};
+	const struct ws_replica_opts all = { .all = true }, some = { 0 };
+	struct ws_err err;
+	(void)state;
+	for (size_t h = 0; h < sizeof hows / sizeof hows[0]; h++) {
+		const struct trainer *how = &hows[h];
+		size_t found = 0;
+		save(how);
+		assert_int_equal(check_replicas(how, &all, &err), 0);
+		for (int r = 0; r < how->tp; r += how->tp - 1) {
+			make_shard(how, r);
+			const size_t n = rank_tensors.n;
+			for (size_t i = 0; i < n; i++) {
+				const bool replicated = is_replicated(how, r, i);
+				save_rank(how, r, i, true);
+				if (check_replicas(how, i % 2 ? &all : &some, &err) != (replicated ? -1 : 0))
+					fail_msg("tp %d, rank %d, %s: %s", how->tp, r, rank_tensors.v[i].name, err.msg);
+				assert_int_equal(err.code, replicated ? WS_EINPUT : WS_OK);
+				found += replicated;
+			}
+			save_rank(how, r, 0, false);
+		}
+		assert_true(found > 10 || how->first_only);
+	}
+}
+
+static void both_files_of_a_replica_are_named(void **state)
+{
+	static const char *const norms[] = { "*norm*" };
+	const struct trainer how = { .tp = 2, .ep = 1 };
+	struct ws_cancel cancel = WS_CANCEL_INIT;
+	struct ws_err err;
+	(void)state;
+	save(&how);
+	make_shard(&how, 1);
+	size_t i = 0;
+	while (strcmp(rank_tensors.v[i].name, "model.norm.weight") != 0)
+		i++;
+	save_rank(&how, 1, i, true);
+	assert_int_equal(check_replicas(&how, &(struct ws_replica_opts){ 0 }, &err), -1);
+	assert_string_equal(err.msg, "tensor 'model.norm.weight': rank 1 has other bytes than rank 0, though they hold "
+	                             "the same part of it (rank1.safetensors, rank0.safetensors)");
+	assert_int_equal(check_replicas(&how, &(struct ws_replica_opts){ .include = norms, .n_include = 1 }, &err), -1);
+	assert_int_equal(check_replicas(&how, &(struct ws_replica_opts){ .exclude = norms, .n_exclude = 1 }, &err), 0);
+	ws_cancel_set(&cancel);
+	assert_int_equal(check_replicas(&how, &(struct ws_replica_opts){ .cancel = &cancel }, &err), -1);
+	assert_int_equal(err.code, WS_ECANCELLED);
+}
+
+/* Rank 0 has all columns, of which rank 1 has the second half. */
+static void a_part_of_what_another_rank_has_whole_is_compared(void **state)
+{
+	static const char name[] = "model.layers.0.self_attn.o_proj.weight";
+	const struct trainer how = { .tp = 2, .ep = 1 };
+	const struct ws_replica_opts all = { .all = true };
+	struct ws_err err;
+	size_t i = 0;
+	(void)state;
+	save(&how);
+	make_shard(&how, 0);
+	while (strcmp(rank_tensors.v[i].name, name) != 0)
+		i++;
+	rank_tensors.v[i].name[0] = 'x';
+	const struct tensor *whole = tensors_find(&checkpoint, name);
+	cut(name, whole, 0, 0, whole->dims[0]);
+	free(rank_tensors.v[i].bytes);
+	rank_tensors.v[i] = rank_tensors.v[--rank_tensors.n];
+	tensors_write(&rank_tensors, "rank0.safetensors");
+	assert_joined(&how);
+	assert_int_equal(check_replicas(&how, &all, &err), 0);
+	save_rank(&how, 1, i, true);
+	assert_int_equal(check_replicas(&how, &all, &err), -1);
+	assert_non_null(strstr(err.msg, name));
+}
+
+/* The router of a model of many experts: 1 MiB and a row. */
+static void large_replicas_are_compared_at_both_ends_or_all_over(void **state)
+{
+	enum { ROWS = 513, COLS = 1024 };
+	static const char config[] =
+		"{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\",\"hidden_size\":1024,"
+		"\"intermediate_size\":64,\"moe_intermediate_size\":64,\"num_hidden_layers\":1,"
+		"\"num_attention_heads\":8,\"num_key_value_heads\":2,\"head_dim\":8,\"num_experts\":513,"
+		"\"mlp_only_layers\":[],\"decoder_sparse_step\":1,\"vocab_size\":100}";
+	static const size_t places[] = { 0, (64 << 10) - 1, 64 << 10, 512 << 10, ROWS * COLS * 2 - (64 << 10) - 1,
+		                         ROWS * COLS * 2 - (64 << 10), ROWS * COLS * 2 - 1 };
+	static const char *const paths[] = { "a.safetensors", "b.safetensors" };
+	const struct ws_input_opts opts = { .paths = paths, .n_paths = 2, .sharded_tp = 2, .sharded_ep = 1 };
+	(void)state;
+	write_text("config.json", config);
+	tensors_free(&rank_tensors);
+	struct tensor *t = tensors_random(&rank_tensors, "model.layers.0.mlp.gate.weight", 2, ROWS, COLS, 0);
+	tensors_write(&rank_tensors, paths[0]);
+	for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+		struct ws_err err = WS_ERR_INIT;
+		struct ws_input in;
+		t->bytes[places[i]] ^= 1;
+		tensors_write(&rank_tensors, paths[1]);
+		t->bytes[places[i]] ^= 1;
+		if (ws_input_open(&opts, &in, &err))
+			fail_msg("%s", err.msg);
+		assert_int_equal(ws_catalog_replicas(in.stored), 1);
+		const bool end = i < 2 || i > 4;
+		assert_int_equal(ws_catalog_check_replicas(in.stored, &(struct ws_replica_opts){ 0 }, &err), end ? -1 : 0);
+		assert_int_equal(ws_catalog_check_replicas(in.stored, &(struct ws_replica_opts){ .all = true }, &err), -1);
+		ws_input_close(&in);
+	}
+}
+
 /* ---- what is wrong with shards ---- */
 
 static void assert_refused(const struct trainer *how, const char *message)
@@ -282,14 +451,6 @@ static void names_that_say_two_things_are_refused(void **state)
 	assert_unclear("e", 2, "e: cannot tell the 2 ranks among 1.safetensors, rank0.safetensors");
 }
 
-static void write_text(const char *path, const char *text)
-{
-	FILE *f = fopen(path, "w");
-	assert_non_null(f);
-	fputs(text, f);
-	fclose(f);
-}
-
 static void assert_paths_refused(const char *const *paths, size_t n, const char *message)
 {
 	struct ws_err err = WS_ERR_INIT;
@@ -378,6 +539,10 @@ int main(void)
 		WITH_SHARDS(vocabularies_are_padded_as_trainers_like),
 		WITH_SHARDS(experts_that_are_whole_need_no_ep),
 		WITH_SHARDS(what_is_one_run_of_a_rank_is_not_copied),
+		WITH_SHARDS(replicas_that_differ_are_found_and_nothing_else),
+		WITH_SHARDS(both_files_of_a_replica_are_named),
+		WITH_SHARDS(a_part_of_what_another_rank_has_whole_is_compared),
+		WITH_SHARDS(large_replicas_are_compared_at_both_ends_or_all_over),
 		WITH_SHARDS(missing_shards_are_named),
 		WITH_SHARDS(another_ep_is_noticed),
 		WITH_SHARDS(numbers_in_names_are_ranks),
