@@ -198,7 +198,7 @@ struct ws_checksums {
 	struct ws_checksum_rank *ranks; /* by number; none of a replica twice */
 	size_t n_ranks;
 	bool numbered;            /* the server numbers its ranks */
-	bool contradicts;         /* the reply contradicts itself, which is why it was refused; nothing else is filled */
+	bool contradicts;         /* refused because its ranks contradict each other; nothing else is filled */
 	struct ws_checksum_kind *kinds; /* by name; none where the server does not say */
 	size_t n_kinds;
 	void *priv;

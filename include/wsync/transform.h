@@ -67,7 +67,7 @@ struct ws_transform_opts {
 	unsigned threads;                 /* 0: one for each processor, at most 8 */
 	uint64_t scratch;                 /* bytes; 0: 128 MiB, at least 16 MiB; never more is held */
 	struct ws_trace *trace;           /* of tiles and what is read for them; NULL: none */
-	bool trust_values;                /* a push looks neither for NaN nor at replicas before it pauses the servers */
+	bool trust_values;                /* a push does not check for NaN, nor replicas, before it pauses */
 };
 
 /* Is there anything to do at all? */

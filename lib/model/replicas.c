@@ -69,8 +69,8 @@ static const char *file_of(const struct ws_source *s, const struct ws_tensor *t)
 static int differs(const struct comparison *x)
 {
 	const struct ws_replica *r = x->r;
-	ws_err_set(x->err, WS_EINPUT, "tensor '%s': rank %zu has other bytes than rank %zu, though they hold the same "
-	           "part of it (%.200s, %.200s)", ws_quote(x->item->name).text, r->rank, r->sent_rank,
+	ws_err_set(x->err, WS_EINPUT, "tensor '%s': rank %zu has other bytes than rank %zu, though they hold the "
+	           "same part of it (%.200s, %.200s)", ws_quote(x->item->name).text, r->rank, r->sent_rank,
 	           file_of(r->own.source, r->own.from), file_of(x->c->sources[r->sent_rank], r->sent));
 	return ws_err_hint(x->err, "the ranks' files are of different steps, or one was not written to its end: save "
 	                   "the checkpoint again; --trust-values takes rank %zu's", x->r->sent_rank);

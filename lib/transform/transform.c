@@ -69,12 +69,12 @@ static size_t index_of(const struct ws_transform *t, const struct ws_item *item)
 static int find_packed(struct ws_transform *t, struct ws_err *err)
 {
 	const size_t n = ws_catalog_count(t->base);
+	struct ws_err why;
 	t->found = calloc(n + 1, sizeof *t->found);
 	if (!t->found)
 		return ws_catalog_no_memory(err);
 	for (size_t i = 0; i < n; i++) {
 		const struct ws_item *item = ws_catalog_item(t->base, i);
-		struct ws_err why = WS_ERR_INIT;
 		if (ws_packed_find(t->base, item, t->opts.base, &t->found[i], &why) == 0 || is_forgiven(t, item, &why))
 			continue;
 		if (err)
@@ -358,7 +358,7 @@ static int add_product(struct ws_transform *t, const struct decision *d, struct 
 /* The item as it is sent: changed, or as it was. */
 static int add(struct ws_transform *t, const struct decision *d, struct ws_err *err)
 {
-	struct ws_err why = WS_ERR_INIT;
+	struct ws_err why;
 	if (d->base->weight && is_changed(t, d)) {
 		if (add_product(t, d, &why) == 0)
 			return 0;

@@ -31,10 +31,13 @@ static void decode(const struct ws_json *root)
 		check_text(err.msg);
 	else
 		ws_weight_list_free(&list);
-	if (ws_endpoint_decode_checksums(root, &sums, &err))
+	if (ws_endpoint_decode_checksums(root, &sums, &err)) {
 		check_text(err.msg);
-	else
+	} else {
+		if (ws_checksums_whole(&sums, &info, &err))
+			check_text(err.msg);
 		ws_checksums_free(&sums);
+	}
 }
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
