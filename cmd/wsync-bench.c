@@ -4,6 +4,7 @@
 #include "bench/bench.h"
 
 #include "main.h"
+#include "outlet.h"
 #include "run.h"
 
 /* Indexes are the values of the library's enums, and of local.c. */
@@ -148,6 +149,7 @@ static int check_usage(const struct opt_args *args)
 static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 {
 	struct bench_job job = { .cfg = &cfg, .ui = ui, .report = { .ui = ui, .cfg = &cfg } };
+	outlet_never_wait(); /* its endpoints end with it */
 	/* What was measured before it failed, or was interrupted, is worth its plot. */
 	if (!cfg.plot || plot_check(cfg.plot, err) == 0)
 		report_end(&job.report, args->command->run(&job, args, err) == 0 ? err : NULL);

@@ -3,6 +3,7 @@
  * it pauses stays paused until somebody resumes it. */
 #include "ctl/ctl.h"
 #include "main.h"
+#include "outlet.h"
 
 static struct ctl_config cfg = {
 	.connect_ns = 10 * WS_NS_PER_S, .timeout_ns = CTL_NO_TIMEOUT, .wait_ns = 60 * WS_NS_PER_S,
@@ -80,6 +81,7 @@ static const struct opt_program program = {
 static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 {
 	struct ctl_job job = { .cfg = &cfg, .ui = ui, .until = WS_FOREVER };
+	outlet_never_wait();
 	if (cfg.timeout_ns == CTL_NO_TIMEOUT)
 		cfg.timeout_ns = 60 * WS_NS_PER_S;
 	else

@@ -5,6 +5,7 @@
  * It runs until a signal ends it. "ready" is printed when requests are answered. */
 #include "main.h"
 #include "nccl.h"
+#include "outlet.h"
 #include "run.h"
 
 #include "wsync/cancel.h"
@@ -141,10 +142,11 @@ static void say_warning(void *ctx, const char *text)
 	ui_warn(life->ui, NULL, "%s", text);
 }
 
-/* As if killed: no clean-up, sockets closed by the kernel. */
+/* As if killed: no clean-up, sockets closed by the kernel. Only its log is complete. */
 static void die(void *ctx)
 {
 	(void)ctx;
+	outlet_settle(200);
 	_exit(WS_ESYSTEM);
 }
 
@@ -181,7 +183,6 @@ static void say_ready(struct ui *ui, const struct ws_serve *s)
 		ui_line_end(ui);
 	}
 	ui_say(ui, "ready at %s\n", ws_serve_url(s));
-	run_flush();
 }
 
 /* True: it died. False: a signal ended it. */
@@ -254,6 +255,7 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 {
 	char url[320];
 	(void)args;
+	outlet_never_wait();
 	ui_begin(ui);
 	struct ws_serve_opts o = {
 		.listen = cfg.listen, .lineage = (enum ws_serve_lineage)cfg.lineage,

@@ -5,8 +5,8 @@
  * when requests are answered. */
 #include "main.h"
 #include "naming.h"
+#include "outlet.h"
 #include "pushing.h"
-#include "relay.h"
 #include "run.h"
 #include "targets.h"
 #include "transforming.h"
@@ -88,7 +88,6 @@ static void say_ready(struct ui *ui, const struct ws_gateway *g)
 		ui_line_end(ui);
 	}
 	ui_say(ui, "ready at %s\n", ws_gateway_url(g));
-	run_flush();
 }
 
 static void wait_for_signal(void)
@@ -148,7 +147,7 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 	char state[PUSHING_PATH];
 	(void)args;
 	ws_buf_init(&registry, PUSHING_PATH);
-	relay_start(ui);
+	outlet_never_wait();
 	ui_begin(ui);
 	pushing_apply(&cfg.pushing, &o.push);
 	if (targets_read_key(&t, &cfg.common, ui, err) == 0) {

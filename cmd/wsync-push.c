@@ -2,6 +2,7 @@
 /* wsync-push.c - options in, one library call, events out. */
 #include "main.h"
 #include "naming.h"
+#include "outlet.h"
 #include "push/measuring.h"
 #include "push/tracing.h"
 #include "pushing.h"
@@ -302,6 +303,8 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 	/* Of several senders of one group only the first speaks with endpoints. */
 	const bool follows = cfg.sender > 1 && !cfg.lock && cfg.pushing.protocol == WS_PROTOCOL_EP_SCATTER;
 	struct targets targets = { 0 };
+	if (!cfg.dry_run)
+		outlet_never_wait();
 	int rc = measuring_begin(&cfg.measuring, ui, err) || tracing_begin(&cfg.tracing, err) ? -1 : 0;
 	if (rc == 0)
 		rc = follows ? targets_read_key(&targets, &cfg.common, ui, err) :

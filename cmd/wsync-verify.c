@@ -3,6 +3,7 @@
 #include "verify/verify.h"
 
 #include "main.h"
+#include "outlet.h"
 #include "run.h"
 
 static struct verify_config cfg = {
@@ -131,6 +132,8 @@ static int check_usage(const struct opt_args *args)
 static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 {
 	struct verify_job job = { .cfg = &cfg, .ui = ui };
+	if (args->command->run != verify_names)
+		outlet_never_wait();
 	ui_begin(ui);
 	args->command->run(&job, args, err);
 }

@@ -143,5 +143,4 @@ void report_machine(struct report *r)
 	say_machine(r, &p, &u);
 	if (r->has_gpu)
 		say_gpu(r, &r->machine, driver);
-	fflush(stdout); /* the first row may take long */
 }

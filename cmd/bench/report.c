@@ -121,7 +121,6 @@ static void csv_row(struct report *r, const struct report_row *k)
 	if (k->errors >= 0)
 		printf("%lld", (long long)k->errors);
 	printf(",%.4f,%.0f\n", k->sum.spread, report_rate(k->bytes, k->sum.median));
-	fflush(stdout);
 }
 
 void report_row(void *report, const struct ws_bench_row *row)

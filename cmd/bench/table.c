@@ -93,5 +93,4 @@ void table_row(struct report *r, const struct report_row *k)
 		ui_say(r->ui, "  %s%lld bytes wrong%s", ui_on(r->ui, UI_BAD), (long long)k->errors,
 		       ui_off(r->ui));
 	ui_say(r->ui, "\n");
-	fflush(stdout);
 }

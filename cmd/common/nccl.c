@@ -3,8 +3,10 @@
  *
  * What NCCL_DEBUG asks for goes to stdout, among the lines that programs read, unless NCCL_DEBUG_FILE names a file
  * to be made anew. /dev/stderr is none to name: where that is a file, it would be cut to nothing and written over
- * from its beginning. So NCCL is given a pipe by that name, out of which a thread writes to stderr. */
+ * from its beginning. So NCCL is given a pipe by that name, and a thread passes on what comes out of it. */
 #include "nccl.h"
+
+#include "outlet.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,41 +28,30 @@ static atomic_bool writing;
 
 /* ---- what it says ---- */
 
-static void write_all(const char *bytes, ssize_t n)
-{
-	struct pollfd p = { .fd = STDERR_FILENO, .events = POLLOUT };
-	while (n > 0) {
-		const ssize_t some = write(STDERR_FILENO, bytes, (size_t)n);
-		if (some < 0 && errno == EAGAIN)
-			poll(&p, 1, -1);
-		else if (some < 0 && errno != EINTR)
-			return; /* nobody reads it any longer */
-		bytes += some > 0 ? some : 0;
-		n -= some > 0 ? some : 0;
-	}
-}
-
-static void *pass_on(void *ctx)
+static void *pass_on(void *to)
 {
 	char bytes[4096];
-	(void)ctx;
 	for (;;) {
 		struct pollfd p = { .fd = words, .events = POLLIN };
 		if (poll(&p, 1, -1) < 0 && errno != EINTR)
 			return NULL;
 		writing = true;
-		write_all(bytes, read(words, bytes, sizeof bytes));
+		const ssize_t n = read(words, bytes, sizeof bytes);
+		if (n > 0)
+			fwrite(bytes, 1, (size_t)n, to);
+		fflush(to);
 		writing = false;
 	}
 }
 
 static bool start_passing(void)
 {
+	FILE *own = outlet_stderr();
 	sigset_t all, before;
 	pthread_t thread;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	const bool started = pthread_create(&thread, NULL, pass_on, NULL) == 0;
+	const bool started = pthread_create(&thread, NULL, pass_on, own ? own : stderr) == 0;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (started)
 		pthread_detach(thread);

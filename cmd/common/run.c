@@ -2,12 +2,12 @@
 #include "run.h"
 
 #include "nccl.h"
-#include "relay.h"
+#include "outlet.h"
 #include "ui.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,15 +17,10 @@
 #include <unistd.h>
 
 struct ws_cancel run_cancel = WS_CANCEL_INIT;
-volatile sig_atomic_t run_line_open;
 
 static const char *program = "wsync";
 static const int signals[] = { SIGINT, SIGTERM, SIGHUP };
 static volatile sig_atomic_t received;
-/* Written by the handler, which must not format. */
-static char notice[128];
-static size_t notice_len;
-static int stdout_errno; /* of the first flush that failed */
 
 /* timeout(1) tells its child and then its whole group, so the child hears one wish twice; so do programs
  * under a terminal that goes away (SIGHUP and SIGTERM). Only a signal that comes later is a second wish. */
@@ -43,22 +38,24 @@ static void on_signal(int sig)
 {
 	static long long first_ms;
 	const int saved = errno;
-	if (received && now_ms() - first_ms < SAME_WISH_MS) {
-		errno = saved;
-		return;
-	}
-	if (received) {
+	if (!received) {
+		first_ms = now_ms();
+		received = sig;
+		ws_cancel_set(&run_cancel);
+		outlet_interrupt();
+	} else if (now_ms() - first_ms >= SAME_WISH_MS) {
 		signal(sig, SIG_DFL);
 		raise(sig); /* blocked until this handler returns, then it kills */
-		return;
 	}
-	first_ms = now_ms();
-	received = sig;
-	ws_cancel_set(&run_cancel);
-	const size_t skip = run_line_open ? 0 : 1; /* the leading newline */
-	if (write(STDERR_FILENO, notice + skip, notice_len - skip) < 0)
-		errno = saved; /* nobody to tell */
 	errno = saved;
+}
+
+/* assert(3) has printed why: to our stderr, which is a queue. */
+static void on_abort(int sig)
+{
+	outlet_settle(200);
+	signal(sig, SIG_DFL);
+	raise(sig);
 }
 
 /* Opened the wrong way round on purpose: a program started with >&- must find out that its output
@@ -73,16 +70,25 @@ static void open_missing_descriptors(void)
 	}
 }
 
+/* Not where it is ignored (nohup) or has a handler (a profiler, a sanitizer). */
+static bool has_default(int sig)
+{
+	struct sigaction now;
+	return sigaction(sig, NULL, &now) == 0 && !(now.sa_flags & SA_SIGINFO) && now.sa_handler == SIG_DFL;
+}
+
 static void install_handlers(void)
 {
-	struct sigaction sa = { .sa_handler = on_signal }, old;
+	struct sigaction sa = { .sa_handler = on_signal };
 	sigemptyset(&sa.sa_mask);
 	for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
 		sigaddset(&sa.sa_mask, signals[i]);
 	for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
-		if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+		if (has_default(signals[i]))
 			sigaction(signals[i], &sa, NULL);
 	signal(SIGPIPE, SIG_IGN);
+	if (has_default(SIGABRT))
+		signal(SIGABRT, on_abort);
 }
 
 /* The usual soft limit is for programs that use select(2). Connections to a few hundred endpoints are more
@@ -102,46 +108,17 @@ void run_start(const char *name)
 	program = name;
 	open_missing_descriptors();
 	raise_file_limit();
-	const int n = snprintf(notice, sizeof notice,
-	                       "\n%s: interrupted, cleaning up (again to quit at once)\n", name);
-	notice_len = n > 0 && (size_t)n < sizeof notice ? (size_t)n : sizeof notice - 1;
+	outlet_start(name);
 	/* Without an eventfd the flag still works; waits then notice it at their next turn. */
 	ws_cancel_init(&run_cancel, NULL);
 	install_handlers();
 }
 
-void run_flush(void)
-{
-	if (fflush(stdout) && !stdout_errno)
-		stdout_errno = errno;
-}
-
-/* A write that failed inside printf has left no errno behind. */
-static bool reader_went_away(void)
-{
-	struct pollfd p = { .fd = STDOUT_FILENO };
-	return stdout_errno == EPIPE ||
-	       (!stdout_errno && poll(&p, 1, 0) > 0 && (p.revents & POLLERR));
-}
-
-/* A reader that went away asked for no more and hears nothing; any other failure is said. */
-static int check_stdout(void)
-{
-	run_flush();
-	if (!stdout_errno && !ferror(stdout))
-		return 0;
-	if (!reader_went_away())
-		fprintf(stderr, "%s: writing standard output%s%s\n", program,
-		        stdout_errno ? ": " : " failed", stdout_errno ? strerror(stdout_errno) : "");
-	return -1;
-}
-
 int run_exit(int status)
 {
-	if (check_stdout() && status == 0)
-		status = WS_ESYSTEM;
 	nccl_finish();
-	relay_finish();
+	if (outlet_finish() && status == 0)
+		status = WS_ESYSTEM;
 	if (received) {
 		signal(received, SIG_DFL);
 		raise(received);

@@ -8,24 +8,16 @@
 #include "wsync/cancel.h"
 #include "wsync/err.h"
 
-#include <signal.h>
-
-/* Set by the first SIGINT, SIGTERM or SIGHUP; the second one kills. A signal that was ignored when
- * the program started (nohup, a background job of a script) stays ignored. */
+/* Set by the first SIGINT, SIGTERM or SIGHUP; the second one kills. A signal that was ignored when the
+ * program started (nohup, a background job of a script) stays ignored. */
 extern struct ws_cancel run_cancel;
 
-/* Set while a progress line is on the terminal, so that the handler starts a line of its own. */
-extern volatile sig_atomic_t run_line_open;
-
-/* Makes sure that descriptors 0 to 2 exist (so that no socket takes their place), ignores SIGPIPE and
- * installs the handlers. name is kept. */
+/* Makes sure that descriptors 0 to 2 exist (so that no socket takes their place), replaces stdout and stderr
+ * (outlet.h), ignores SIGPIPE and installs the handlers. name is kept. */
 void run_start(const char *name);
 
-/* Flushes stdout and remembers why that failed, for run_exit to say. */
-void run_flush(void);
-
-/* Flushes stdout and returns the exit status: the given one, or 8 where that was 0 and the output
- * could not be written. Does not return after a signal: it dies by it. */
+/* Ends the output and returns the exit status: the given one, or 8 where that was 0 and output was lost. Does not
+ * return after a signal: it dies by it. */
 int run_exit(int status);
 
 /* Says the error and its hint on stderr, then run_exit with its code. NULL or WS_OK: success. */

@@ -2,6 +2,7 @@
 /* ui.c - what both sinks share: colour, width, the progress line, warnings and log lines. */
 #include "ui.h"
 
+#include "outlet.h"
 #include "run.h"
 
 #include "wsync/str.h"
@@ -76,39 +77,27 @@ const char *ui_off(const struct ui *ui)
 	return ui->color ? "\033[0m" : "";
 }
 
-/* ---- stderr: the progress line and what must not be written across it ---- */
+/* ---- stderr ---- */
 
 enum { PROGRESS_EVERY_NS = 100000000 };
 
 void ui_progress(struct ui *ui, const char *text)
 {
 	const int64_t now = ws_now_ns();
-	if (!ui->progress || (!text && !run_line_open))
+	char line[1024];
+	if (!ui->progress || (text && ui->drawn_ns && now - ui->drawn_ns < PROGRESS_EVERY_NS))
 		return;
-	if (text && ui->drawn_ns && now - ui->drawn_ns < PROGRESS_EVERY_NS)
-		return;
-	flockfile(stderr);
-	if (text) {
-		/* Over the old line, then the rest of it is erased: nothing flickers. One column is
-		 * left free: a full last column makes some terminals wrap. */
-		fprintf(stderr, "\r%.*s\033[K", ui_width(STDERR_FILENO) - 1, text);
-		ui->drawn_ns = now;
-	} else {
-		fputs("\r\033[K", stderr);
-	}
-	fflush(stderr);
-	run_line_open = text != NULL;
-	funlockfile(stderr);
+	/* One column is left free: a full last column makes some terminals wrap. */
+	snprintf(line, sizeof line, "%.*s", ui_width(STDERR_FILENO) - 1, text ? text : "");
+	outlet_progress(line);
+	ui->drawn_ns = text ? now : ui->drawn_ns;
 }
 
-static void to_stderr(struct ui *ui, const char *label, const char *text)
+static void to_stderr(const struct ui *ui, const char *label, const char *text)
 {
 	const bool color = ui->color_err && *label;
-	flockfile(stderr);
-	fprintf(stderr, "%s%s: %s%s%s%s\n", run_line_open ? "\r\033[K" : "", ui->program,
-	        color ? sequence(UI_WARN) : "", label, color ? "\033[0m" : "", text);
-	run_line_open = 0;
-	funlockfile(stderr);
+	fprintf(stderr, "%s: %s%s%s%s\n", ui->program, color ? sequence(UI_WARN) : "", label,
+	        color ? "\033[0m" : "", text);
 }
 
 /* Called from any thread of the library. */
@@ -163,10 +152,8 @@ static void on_event(void *ctx, const struct ws_event *ev)
 		to_stderr(ui, "", ui_text(ev->waiting.message));
 	if (ev->type == WS_EV_HANG)
 		ui_hang(ui, ev->hang);
-	if (ev->type == WS_EV_RESULT && ev->end.err) {
-		ui_progress(ui, NULL);
+	if (ev->type == WS_EV_RESULT && ev->end.err)
 		run_print_error(ev->end.err); /* now, because the run goes on */
-	}
 	if (ui->json)
 		ui_json_event(ui, ev);
 	else if (!ui->quiet)
@@ -189,6 +176,8 @@ void ui_init(struct ui *ui, const char *program, const struct opt_common *common
 	ui->sink = (struct ws_sink){ on_event, ui };
 	ui->log = (struct ws_log){ (int)(ui->verbose > 2 ? 2 : ui->verbose), log_line, ui };
 	ws_buf_init(&ui->line, JSON_LINE_MAX);
+	if (ui->json)
+		outlet_json();
 }
 
 void ui_fini(struct ui *ui)

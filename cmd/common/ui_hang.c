@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { TEXT_MAX = 32 * 1024, INDENT = 2 };
 
@@ -38,7 +39,7 @@ static void put_wrapped(struct ws_buf *out, const char *label, const char *text,
 
 static void put_paragraph(const struct ws_hang *h, struct ws_buf *out)
 {
-	const int width = ui_width(fileno(stderr));
+	const int width = ui_width(STDERR_FILENO);
 	struct ws_buf facts;
 	ws_buf_init(&facts, TEXT_MAX);
 	if (h->end == WS_HANG_DEADLINE)

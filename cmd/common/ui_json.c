@@ -2,8 +2,6 @@
 /* ui_json.c - events as JSON lines. wsync-json(5) documents the keys; they are an interface. */
 #include "ui.h"
 
-#include "run.h"
-
 #include <stdio.h>
 #include <string.h>
 
@@ -29,7 +27,6 @@ void ui_line_end(struct ui *ui)
 	ws_buf_putc(&ui->line, '\n');
 	if (ws_buf_check(&ui->line, "a line", NULL) == 0)
 		fwrite(ui->line.data, 1, ui->line.len, stdout);
-	run_flush();
 }
 
 /* "wsync-push" begins its stream as "push". */

@@ -2,8 +2,6 @@
 /* ui_text.c - events for people: short aligned lines, the summary last, where eyes rest. */
 #include "ui.h"
 
-#include "run.h"
-
 #include "wsync/str.h"
 
 #include <math.h>
@@ -14,7 +12,6 @@ enum { NUM = 32 };
 
 void ui_head(struct ui *ui, enum ui_color color, const char *word)
 {
-	ui_progress(ui, NULL);
 	printf("%s%-9s%s ", ui_on(ui, color), word, color == UI_PLAIN ? "" : ui_off(ui));
 }
 
@@ -249,7 +246,7 @@ static void text_end(struct ui *ui, const struct ws_ev_end *e)
 		text_summary(ui, e);
 }
 
-/* One line of --stdin, whose writer waits for the answer: flushed. */
+/* One line of --stdin. */
 static void text_result(struct ui *ui, const struct ws_ev_end *e)
 {
 	ui_progress(ui, NULL);
@@ -258,7 +255,6 @@ static void text_result(struct ui *ui, const struct ws_ev_end *e)
 		text_summary(ui, e);
 	else
 		puts("failed");
-	run_flush();
 }
 
 void ui_text_event(struct ui *ui, const struct ws_event *ev)

@@ -3,6 +3,7 @@
  * the words that it has written down itself. No shell sees them. */
 #include "again.h"
 
+#include "outlet.h"
 #include "run.h"
 
 #include <errno.h>
@@ -145,7 +146,7 @@ int again_run(const struct ctl_job *job, const struct ws_ledger_record *rec, con
 	if (!rec->directory || !rec->n_sources)
 		return ws_err_set(err, WS_EINPUT, "process %lld was no wsync-push: it cannot be repeated from "
 		                  "here", (long long)rec->process.pid);
-	run_flush();
+	outlet_settle(1000); /* it prints to the same terminal */
 	int rc = make_line(&l, job, rec, urls, n, err);
 	if (!rc)
 		rc = spawn(&l, rec->directory, job->ui->json, &pid, err);

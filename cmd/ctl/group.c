@@ -41,7 +41,6 @@ static void show(struct ctl_job *job, const struct ws_formed *f)
 	}
 	table_print(&t, job->ui);
 	table_free(&t);
-	run_flush();
 }
 
 /* Until a signal comes, or a server goes. */

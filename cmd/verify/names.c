@@ -5,6 +5,7 @@
  * saved listing, stand for it. */
 #include "verify.h"
 
+#include "outlet.h"
 #include "run.h"
 
 #include "wsync/audit.h"
@@ -38,6 +39,7 @@ static int ask(struct verify_job *job, struct against *a, struct ws_err *err)
 	const int64_t timeout_ns = cfg->timeout_ns == VERIFY_NO_TIMEOUT ? 60 * WS_NS_PER_S : cfg->timeout_ns;
 	const ws_deadline until = ws_deadline_in(timeout_ns);
 	const size_t n = a->to.n;
+	outlet_never_wait();
 	if (targets_connect(&a->to, cfg->connect_ns, job->ui, &a->http, err) ||
 	    ws_endpoint_probe_all(a->http, a->to.urls, n, until, &run_cancel, a->infos, a->errs, err) ||
 	    ws_audit_ask(a->http, a->infos, n, true, until, &run_cancel, a->targets, err))

@@ -81,7 +81,8 @@ hung() {
 		import json, os, signal, subprocess, sys, time, urllib.request
 		url = sys.argv[1]
 		p = subprocess.Popen(["wsync-push", "small.safetensors", "-e", url],
-		                     env=dict(os.environ, WSYNC_FAKE_TTY="1"), stderr=subprocess.PIPE, text=True)
+		                     env=dict(os.environ, WSYNC_FAKE_TTY="1"), stdout=subprocess.DEVNULL,
+		                     stderr=subprocess.PIPE, text=True)
 		def asked(path):
 		    with urllib.request.urlopen(url + "/wsync/journal", timeout=10) as reply:
 		        return path in [r["path"] for r in json.load(reply)["requests"]]

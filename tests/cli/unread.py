@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """unread.py - a gateway whose stdout and stderr are pipes that nobody reads: unread.py ENDPOINT CHECKPOINT [one]
 
-Syncs until the pipes have been full for long, then reads them. What was left out is told of, and what was
-not is whole. Prints how many lines of each were left out. one: stdout and stderr are the same pipe (2>&1)."""
+Syncs until the pipes have been full for longer than the gateway expects of a reader, then reads them. Warnings have
+to count the lines that were dropped, all others have to be whole. Prints how many lines of each were dropped. one:
+stdout and stderr are the same pipe (2>&1)."""
 import fcntl
 import json
 import os
@@ -14,7 +15,7 @@ import threading
 import time
 import urllib.request
 
-SYNCS, F_SETPIPE_SZ = 48, 1031
+SYNCS, SECONDS, F_SETPIPE_SZ = 48, 2, 1031
 endpoint, checkpoint, *one = sys.argv[1:]
 pipes = [os.pipe() for _ in range(1 if one else 2)]
 for _, end in pipes:
@@ -46,8 +47,10 @@ try:
     gateway = re.search(rb'"url":"([^"]*)"', texts[0])[1].decode()
     host, port = endpoint.removeprefix("http://").split(":")
     ask("/add_inference_endpoint", {"host": host, "port": int(port)})
-    for _ in range(SYNCS):
+    syncs, began = 0, time.monotonic()
+    while syncs < SYNCS or time.monotonic() < began + SECONDS:
         ask("/sync_inference_weights", {"source": checkpoint})
+        syncs += 1
     for _, end in pipes:
         os.close(end)
     readers = [threading.Thread(target=read, args=(pipe[0], text)) for pipe, text in zip(pipes, texts)]
