@@ -43,7 +43,8 @@ static _Noreturn void become(char *const *argv, const char *host_id, int out, pi
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	if (getppid() != parent)
 		_exit(1); /* it died before it could take us with it */
-	signal(SIGINT, SIG_IGN); /* a terminal's Ctrl-C is for the one that measures */
+	signal(SIGINT, SIG_IGN); /* a terminal's Ctrl-C and Ctrl-\ are for the one that measures */
+	signal(SIGQUIT, SIG_IGN);
 	if (host_id)
 		setenv("NCCL_HOSTID", host_id, 1);
 	const int null = open("/dev/null", O_RDWR | O_CLOEXEC);

@@ -19,7 +19,6 @@
 struct ws_cancel run_cancel = WS_CANCEL_INIT;
 
 static const char *program = "wsync";
-static const int signals[] = { SIGINT, SIGTERM, SIGHUP };
 static volatile sig_atomic_t received;
 
 /* timeout(1) tells its child and then its whole group, so the child hears one wish twice; so do programs
@@ -33,7 +32,13 @@ static long long now_ms(void)
 	return t.tv_sec * 1000LL + t.tv_nsec / 1000000;
 }
 
-/* The three signals are blocked while it runs. */
+/* Timers and limits of CPU time repeat their signals by themselves: a second one is not somebody's wish. */
+static bool repeats_itself(int sig)
+{
+	return sig == SIGALRM || sig == SIGVTALRM || sig == SIGPROF || sig == SIGXCPU;
+}
+
+/* All signals that come here are blocked while it runs. */
 static void on_signal(int sig)
 {
 	static long long first_ms;
@@ -43,7 +48,7 @@ static void on_signal(int sig)
 		received = sig;
 		ws_cancel_set(&run_cancel);
 		outlet_interrupt();
-	} else if (now_ms() - first_ms >= SAME_WISH_MS) {
+	} else if (!repeats_itself(sig) && now_ms() - first_ms >= SAME_WISH_MS) {
 		signal(sig, SIG_DFL);
 		raise(sig); /* blocked until this handler returns, then it kills */
 	}
@@ -77,16 +82,33 @@ static bool has_default(int sig)
 	return sigaction(sig, NULL, &now) == 0 && !(now.sa_flags & SA_SIGINFO) && now.sa_handler == SIG_DFL;
 }
 
+/* Whatever ends a process by default, also the real-time signals, by which some supervisors stop their services. Not
+ * the faults of a program, after which nothing can be cleaned up. */
+static bool ends_us(int sig)
+{
+	static const int others[] = {
+		SIGKILL, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS, SIGPIPE, SIGXFSZ,
+		SIGCHLD, SIGURG, SIGWINCH, SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU,
+	};
+	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+		if (sig == others[i])
+			return false;
+	return has_default(sig);
+}
+
 static void install_handlers(void)
 {
 	struct sigaction sa = { .sa_handler = on_signal };
 	sigemptyset(&sa.sa_mask);
-	for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
-		sigaddset(&sa.sa_mask, signals[i]);
-	for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
-		if (has_default(signals[i]))
-			sigaction(signals[i], &sa, NULL);
+	for (int sig = 1; sig <= SIGRTMAX; sig++)
+		if (ends_us(sig))
+			sigaddset(&sa.sa_mask, sig);
+	for (int sig = 1; sig <= SIGRTMAX; sig++)
+		if (sigismember(&sa.sa_mask, sig) == 1)
+			sigaction(sig, &sa, NULL);
+	/* Then write(2) fails with EPIPE or EFBIG, which is said; the signals would leave servers paused. */
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN);
 	if (has_default(SIGABRT))
 		signal(SIGABRT, on_abort);
 }

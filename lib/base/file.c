@@ -246,7 +246,7 @@ int ws_file_write(int fd, const char *path, const void *bytes, size_t n, struct 
 
 int ws_file_reserve(int fd, const char *path, uint64_t bytes, struct ws_err *err)
 {
-	if (fallocate(fd, 0, 0, (off_t)bytes) && (errno == ENOSPC || errno == EDQUOT))
+	if (fallocate(fd, 0, 0, (off_t)bytes) && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG))
 		return ws_err_errno(err, "write %s", path);
 	return 0;
 }

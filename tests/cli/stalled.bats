@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# A reader of stdout or stderr that stops reading holds up no push, no deadline and no clean-up.
+# A reader of stdout or stderr that stops reading holds up no push, no deadline and no clean-up. What happens at
+# signals, and at a limit of file sizes.
 load helpers
 
 prepare() {
@@ -102,4 +103,83 @@ each() {
 		print(p.wait(10), any(l.startswith("pushed ") for l in lines), "left out" in text.decode(), len(text) > 6000)
 	PY
 	[ "$output" = "0 True False True" ] || { echo "$output" >&2; false; }
+}
+
+@test "every signal that would end a push resumes the endpoint first" {
+	local faults=()
+	for i in {1..16}; do faults+=(--fault "hang:update_weights_from_distributed:$i"); done
+	endpoint one "${faults[@]}"
+	run /usr/bin/python3 - "$url" <<-'PY'
+		import json, resource, signal, subprocess, sys, time, urllib.request
+		url = sys.argv[1]
+		names = "HUP INT QUIT TERM USR1 USR2 ALRM VTALRM PROF XCPU IO PWR STKFLT".split()
+		signals = [getattr(signal, "SIG" + name) for name in names if name != "STKFLT"]
+		signals += [16, signal.SIGRTMIN, signal.SIGRTMAX]  # the first is SIGSTKFLT, which Python learnt late
+		def journal():
+		    return json.load(urllib.request.urlopen(url + "/wsync/journal", timeout=10))
+		def calls():
+		    return sum(r["path"] == "/update_weights_from_distributed" for r in journal()["requests"])
+		def prepare():
+		    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+		    signal.signal(signal.SIGINT, signal.SIG_DFL)
+		for i, number in enumerate(signals):
+		    p = subprocess.Popen(["wsync-push", "small.safetensors", "-e", url, "--json"], preexec_fn=prepare,
+		                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+		    end = time.monotonic() + 20
+		    while calls() <= i and time.monotonic() < end:
+		        time.sleep(0.02)
+		    p.send_signal(number)
+		    last, state = json.loads(p.communicate(timeout=20)[0].splitlines()[-1]), journal()["state"]
+		    ok = (p.returncode == -number and last["type"] == "end" and
+		          last["error"]["code"] == "cancelled" and not state["paused"] and not state["groups"])
+		    print(number, "ok" if ok else (p.returncode, last, state))
+		print(i + 1, "signals")
+	PY
+	[[ $output != *"("* && $output == *"15 signals" ]] || { echo "$output" >&2; false; }
+}
+
+@test "a timer that goes on ticking does not cut the clean-up short" {
+	endpoint one --fault hang:continue_generation:1
+	run /usr/bin/python3 - "$url" <<-'PY'
+		import json, signal, subprocess, sys, time, urllib.request
+		url = sys.argv[1]
+		def journal():
+		    return json.load(urllib.request.urlopen(url + "/wsync/journal", timeout=10))
+		p = subprocess.Popen(["wsync-push", "small.safetensors", "-e", url, "--json"], stdout=subprocess.PIPE,
+		                     stderr=subprocess.DEVNULL)
+		end = time.monotonic() + 20
+		while not any(r["path"] == "/continue_generation" for r in journal()["requests"]):
+		    assert time.monotonic() < end
+		    time.sleep(0.02)
+		for _ in range(4):
+		    p.send_signal(signal.SIGXCPU)
+		    time.sleep(0.2)
+		p.communicate(timeout=20)
+		print(p.returncode == -signal.SIGXCPU, journal()["state"]["paused"])
+	PY
+	[ "$output" = "True False" ] || { echo "$output" >&2; false; }
+}
+
+# limited BYTES COMMAND...: files may not grow beyond that many bytes; stdout and stderr are files.
+limited() { try prlimit --fsize="$1" "${@:2}"; }
+
+@test "a limit of file sizes is an error, and no signal that leaves endpoints paused" {
+	endpoint one
+	limited 600 wsync-push small.safetensors -e "$url" --bucket-size 1KiB --json
+	expect_status 8
+	err_has "wsync-push: writing standard output: File too large"
+	last_state() { curl -sS --max-time 10 "$url/wsync/journal" | /usr/bin/python3 -c 'import json, sys
+s = json.load(sys.stdin)["state"]; print(s["paused"], s["groups"], s["weight_version"])'; }
+	[ "$(last_state)" = "False [] default" ] || explain "$(last_state)"
+	# Of the files that it writes itself the push needs none.
+	limited 1000 wsync-push small.safetensors -e "$url" --trace trace.json --metrics metrics.prom --weight-version 5
+	expect_status 0
+	err_has "--trace: write trace.json"
+	err_has "File too large"
+	[ "$(last_state)" = "False [] 5" ] || explain "$(last_state)"
+	[ ! -e trace.json ] && [ ! -e metrics.prom ]
+	limited 0 wsync-register add "$url" --registry registry.json
+	expect_status 8
+	limited 600 wsync-push small.safetensors -e "$url" --backend disk --disk-dir .
+	expect_status 8
 }
