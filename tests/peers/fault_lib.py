@@ -5,7 +5,9 @@ A point of the matrix is PROTOCOL/STEP:CALL/KIND/VICTIM[/OPTION...]: in a push b
 endpoints, the victim (0 or 1) misbehaves so when that step comes for the CALL-th time. A step is a route
 or a step of the wire. Nobody keeps a list of them: a push in which all is well is run first, and what it
 asked for is what can fail. KIND is one of wsync-endpoint's faults; LATE, which is slow beyond every
-deadline; or a signal that the push gets while the endpoint keeps it waiting there.
+deadline; or a signal that the push gets while the endpoint keeps it waiting there. Options: hold (--on-partial
+pause), restart (of an endpoint that died), again (repair --again), echo and twice (the signal is sent two times),
+unread (nobody reads what the push prints), and the name of a signal to send instead of the one that is the kind.
 
 The oracle does not take wsync's word for anything. Both endpoints hold old weights, which they read from
 disk; afterwards they are asked for checksums, and these are compared with what Python makes of the files.
@@ -13,6 +15,7 @@ disk; afterwards they are asked for checksums, and these are compared with what 
 import concurrent.futures
 import json
 import os
+import resource
 import shutil
 import signal
 import struct
@@ -33,7 +36,14 @@ DEADLINE, SLACK = 2.0, 2.0  # seconds: of every phase, and what a push may take 
 RESUME = 12.0  # to tell somebody to continue who answered until then
 SLOW_SECONDS, LATE_SECONDS = 0.5, 3.0
 ROUTE_KINDS = ["refuse", "hang", "drop", "slow", "garbage", "wrong-length", "die"]
-SIGNALS = {s.name: s for s in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)}
+KINDS_OF_SIGNAL = ["SIGINT", "SIGTERM", "SIGKILL"]
+# Whatever ends a process by default, but for faults. 16 is SIGSTKFLT, which Python learnt late.
+SIGNALS = {"SIG" + n: getattr(signal, "SIG" + n) for n in
+           "HUP INT QUIT KILL TERM USR1 USR2 ALRM VTALRM PROF XCPU IO PWR RTMIN RTMAX".split()}
+SIGNALS["SIGSTKFLT"] = 16
+TIMERS = {"SIGALRM", "SIGVTALRM", "SIGPROF", "SIGXCPU"}  # of which a second one does not kill
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # SIGQUIT
+GRACE = 1.5  # seconds more, for a reader that does not read
 PLAIN = [("t%02d" % i, "F32", (64, 32)) for i in range(12)]
 BUCKETS = ["--bucket-size", "32KiB"]
 PATIENCE = [a for what in ("init", "receive", "ready", "complete") for a in ("--%s-timeout" % what, "5s")]
@@ -170,12 +180,12 @@ class World:
     def env(self):
         return ["env", "XDG_STATE_HOME=" + self.state, "WSYNC_REGISTRY=" + self.state + "/registry.json"]
 
-    def start(self, *more, options=None):
+    def start(self, *more, options=None, unread=False):
         argv = [*self.env(), os.path.join(lib.BUILD, "bin/wsync-push"), self.protocol.new, "--json",
                 *(self.protocol.options if options is None else options), *more]
         for e in self.endpoints:
             argv += ["-e", e.url]
-        return lib.Running([], [], argv=argv)
+        return lib.Running([], [], argv=argv, unread=unread)
 
     def ctl(self, *args):
         return lib.Running([], [], argv=[*self.env(), os.path.join(lib.BUILD, "bin/wsync-ctl"), *args,
@@ -244,10 +254,10 @@ def all_points(protocols):
     for p in protocols:
         for step in sorted(p.steps):
             for call in p.steps[step]:
-                for kind in [*ROUTE_KINDS, "late", "freeze", *SIGNALS]:
+                for kind in [*ROUTE_KINDS, "late", "freeze", *KINDS_OF_SIGNAL]:
                     if step == "wire/payload" and kind == "refuse":
                         continue  # bytes cannot be refused
-                    if step.startswith("wire/") and kind in ["freeze", *SIGNALS]:
+                    if step.startswith("wire/") and kind in ["freeze", *KINDS_OF_SIGNAL]:
                         continue  # nobody sees when the push is there
                     yield from (Point(p, step, call, kind, victim) for victim in (0, 1))
 
@@ -330,6 +340,30 @@ def check_claims(point, world, said, where):
         check(not paused or (stays and state == "partial") or (stays and point.kind == "freeze"), text)
 
 
+def check_time(point, done):
+    limit = DEADLINE + SLACK
+    if point.kind == "freeze" and point.step in ("continue_generation", "destroy_weights_update_group"):
+        limit += RESUME
+    if point.kind == "freeze" and point.step in ("openapi.json", "list_weights"):
+        limit += 2 * DEADLINE  # it does without these answers, one after the other
+    if "unread" in point.options:
+        limit += GRACE
+    check(done.seconds <= limit, "it took %.1f s of %.1f s: %s" % (done.seconds, limit, done), True)
+
+
+def check_unread(point, world):
+    """Nobody heard what the push said of its endpoints: those with whole weights have to be in use all the same."""
+    said = {}
+    for e in world.endpoints:
+        what = holds(e, world.protocol.sums) if is_alive(e) else "nothing"
+        paused = is_alive(e) and journal(e)["state"]["paused"]
+        state = {"old": "untouched", "new": "committed"}.get(what, "partial")
+        if paused and "hold" in point.options:
+            state = "partial"  # as far as the push can know, which may have got no answer
+        said[e.url] = (state, paused and (state == "partial" or point.kind == "freeze"))
+    check_claims(point, world, said, "afterwards")
+
+
 def check_told(point, world, done):
     """Exit status, message and time of a push that was not killed."""
     end, victim = done.end, world.endpoints[point.victim].url
@@ -356,12 +390,7 @@ def check_told(point, world, done):
         check(error["phase"] in phases or (point.kind in ("die", "freeze") and error["phase"]),
               "phase %s, not %s: %s" % (error["phase"], phases, text))
         check(error["message"] and error["message"] in done.stderr, "stderr says something else: %s" % done)
-    limit = DEADLINE + SLACK
-    if point.kind == "freeze" and point.step in ("continue_generation", "destroy_weights_update_group"):
-        limit += RESUME
-    if point.kind == "freeze" and point.step in ("openapi.json", "list_weights"):
-        limit += 2 * DEADLINE  # it does without these answers, one after the other
-    check(done.seconds <= limit, "it took %.1f s of %.1f s: %s" % (done.seconds, limit, done), True)
+    check_time(point, done)
 
 
 def check_left(point, world, done):
@@ -443,12 +472,13 @@ def after_kill(point, world):
 
 def run_signal(point, world):
     route, victim = "/" + point.step, world.endpoints[point.victim]
-    running = world.start(*limits("20s"), *held(point))
+    unread = "unread" in point.options
+    running = world.start(*limits("20s"), *held(point), unread=unread)
     try:
         lib.await_true(lambda: len(asked(victim, route)) >= point.call, 20, "the push to be there")
         time.sleep(0.1)  # so that the other endpoint has done what it can
     finally:
-        number = SIGNALS[point.kind]
+        number = SIGNALS[next((o for o in point.options if o in SIGNALS), point.kind)]
         os.kill(running.child.pid, number)
         began = time.monotonic()
         if "echo" in point.options:  # one wish told twice, as timeout(1) does
@@ -458,12 +488,15 @@ def run_signal(point, world):
             time.sleep(0.4)
             os.kill(running.child.pid, number)
         done = running.wait(30)
-    check(done.rc == -number, "it did not die by %s: %s" % (point.kind, done))
+    check(done.rc == -number, "it did not die by signal %d: %s" % (number, done))
     took = time.monotonic() - began
-    limit = 1.4 if "twice" in point.options else 2 * SLACK
+    limit = (1.4 if "twice" in point.options else 2 * SLACK) + (GRACE if unread else 0)
     check(took <= limit, "%.1f s to die of %s: %s" % (took, point.kind, done), True)
+    if unread and number != signal.SIGKILL and "twice" not in point.options:
+        check_unread(point, world)
+        return after_kill(point, world)
     if number == signal.SIGKILL or done.end.get("type") != "end":
-        check(number == signal.SIGKILL or "twice" in point.options, "no end: %s" % done)
+        check(unread or number == signal.SIGKILL or "twice" in point.options, "no end: %s" % done)
         return after_kill(point, world)
     # What is over is over, though the program dies by the signal.
     check(done.end["ok"] or done.end["error"]["code"] == "cancelled", "not cancelled: %s" % done)
@@ -473,7 +506,8 @@ def run_signal(point, world):
 
 def run_fault(point, world):
     began = time.monotonic()
-    running = world.start(*limits("%gs" % DEADLINE), *held(point))
+    unread = "unread" in point.options
+    running = world.start(*limits("%gs" % DEADLINE), *held(point), unread=unread)
     victim = world.endpoints[point.victim]
     if point.kind == "freeze":
         lib.await_true(lambda: len(asked(victim, "/" + point.step)) >= point.call or
@@ -484,10 +518,18 @@ def run_fault(point, world):
     finally:
         if point.kind == "freeze":
             os.kill(victim.child.pid, signal.SIGCONT)
-    check_told(point, world, done)
-    check_left(point, world, done)
+    if unread:
+        allowed = {c or 8 for c in codes_of(point)} | {9}
+        check(done.rc in allowed, "exit status %d, not one of %s" % (done.rc, sorted(allowed)), done.rc == 10)
+        check_time(point, done)
+    else:
+        check_told(point, world, done)
+        check_left(point, world, done)
     settle(point, world, began)
-    check_claims(point, world, {e["url"]: (e["state"], e["paused"]) for e in done.end["endpoints"]}, "its end")
+    if unread:
+        check_unread(point, world)
+    else:
+        check_claims(point, world, {e["url"]: (e["state"], e["paused"]) for e in done.end["endpoints"]}, "its end")
     if point.kind == "freeze":
         after_kill(point, world)
 
@@ -529,6 +571,11 @@ def add_options(point, chance):
         point.options.append("again")
     if point.kind in ("SIGINT", "SIGTERM") and chance.random() < 0.5:
         point.options.append("twice" if chance.random() < 0.6 else "echo")
+    if point.kind in ("SIGINT", "SIGTERM") and chance.random() < 0.5:
+        others = set(SIGNALS) - set(KINDS_OF_SIGNAL)
+        point.options.append(chance.choice(sorted(others - TIMERS if "twice" in point.options else others)))
+    if chance.random() < 0.15:
+        point.options.append("unread")
     return point
 
 

@@ -7,6 +7,7 @@ by its pid at exit, and would die with this process anyway.
 """
 import atexit
 import contextlib
+import fcntl
 import hashlib
 import json
 import mmap
@@ -219,14 +220,23 @@ def push_env():
     return {"XDG_STATE_HOME": scratch("state"), "WSYNC_REGISTRY": scratch("registry.json")}
 
 
-class Running:
-    """A wsync-push under way, or the program of that command line."""
+def full_pipe():
+    """Its two ends. Whoever writes to it waits for a reader."""
+    end, begin = os.pipe()
+    size = fcntl.fcntl(begin, 1031, 4096)  # F_SETPIPE_SZ
+    os.write(begin, b"x" * size)
+    return end, begin
 
-    def __init__(self, endpoints, paths, *options, argv=None):
+
+class Running:
+    """A wsync-push under way, or the program of that command line. unread: nobody reads what it prints."""
+
+    def __init__(self, endpoints, paths, *options, argv=None, unread=False):
         self.began = time.monotonic()
+        self.pipes = [full_pipe(), full_pipe()] if unread else []
+        to = [begin for _, begin in self.pipes] or [subprocess.PIPE] * 2
         self.child = start(argv or push_argv(endpoints, paths, options), push_env(),
-                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                           text=True)
+                           stdin=subprocess.DEVNULL, stdout=to[0], stderr=to[1], text=True)
 
     def wait(self, seconds=60):
         """A push that is still running after that many seconds is a failure."""
@@ -236,7 +246,10 @@ class Running:
             raise AssertionError("it still ran after %g s" % seconds) from e
         finally:
             stop(self.child)
-        return Push(self.child.returncode, out, err, time.monotonic() - self.began)
+            for pipe in self.pipes:
+                os.close(pipe[0])
+                os.close(pipe[1])
+        return Push(self.child.returncode, out or "", err or "", time.monotonic() - self.began)
 
 
 def push(endpoints, paths, *options, seconds=60):
