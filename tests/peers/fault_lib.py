@@ -5,9 +5,10 @@ A point of the matrix is PROTOCOL/STEP:CALL/KIND/VICTIM[/OPTION...]: in a push b
 endpoints, the victim (0 or 1) misbehaves so when that step comes for the CALL-th time. A step is a route
 or a step of the wire. Nobody keeps a list of them: a push in which all is well is run first, and what it
 asked for is what can fail. KIND is one of wsync-endpoint's faults; LATE, which is slow beyond every
-deadline; or a signal that the push gets while the endpoint keeps it waiting there. Options: hold (--on-partial
-pause), restart (of an endpoint that died), again (repair --again), echo and twice (the signal is sent two times),
-unread (nobody reads what the push prints), and the name of a signal to send instead of the one that is the kind.
+deadline; a signal that the push gets while the endpoint keeps it waiting there; or what happens around the push
+meanwhile (fault_acts.py), with its variant as an OPTION. Other options: hold (--on-partial pause), restart (of an
+endpoint that died), again (repair --again), echo and twice (the signal is sent two times), unread (nobody reads what
+the push prints), and the name of a signal to send instead of the one that is the kind.
 
 The oracle does not take wsync's word for anything. Both endpoints hold old weights, which they read from
 disk; afterwards they are asked for checksums, and these are compared with what Python makes of the files.
@@ -30,6 +31,7 @@ import mkst
 import xxh3
 
 sys.path.insert(0, os.path.join(lib.TREE, "tests", "cli"))
+import fault_acts  # noqa: E402
 import small_model  # noqa: E402
 
 DEADLINE, SLACK = 2.0, 2.0  # seconds: of every phase, and what a push may take beyond it
@@ -56,17 +58,17 @@ class Protocol:
     def __init__(self, name, lineage, options, serve=(), family=None, before=None):
         self.name, self.lineage, self.options, self.serve = name, lineage, options, list(serve)
         self.family, self.before = family, before
-        self.old, self.new = None, None  # directories
+        self.old, self.new, self.other = None, None, None  # directories
         self.sums = {}                   # of both: name to checksum
         self.steps = {}                  # step to how often it comes, found by the push that went well
 
     def set_up(self):
-        for age in ("old", "new"):
+        for seed, age in enumerate(("old", "new", "other"), 1):
             where = lib.scratch("%s-%s" % (self.family or "plain", age))
             setattr(self, age, where)
             if not os.path.isdir(where):
                 os.mkdir(where)
-                make_checkpoint(where, self.family, {"old": 1, "new": 2}[age])
+                make_checkpoint(where, self.family, seed)
             self.sums[age] = sums_of(os.path.join(where, "model.safetensors"))
         if self.family:
             self.serve += ["--model", self.old]
@@ -135,6 +137,12 @@ class Point:
         return "/".join([self.protocol.name, "%s:%d" % (self.step.replace("/", "."), self.call), self.kind,
                          str(self.victim), *self.options])
 
+    @property
+    def variant(self):
+        """Of an act."""
+        variants = fault_acts.KINDS[self.kind].VARIANTS
+        return next((o for o in self.options if o in variants), variants[0])
+
     @staticmethod
     def parse(text, protocols):
         how, step, kind, victim, *options = text.split("/")
@@ -156,6 +164,8 @@ class World:
             World.COUNT += 1
             self.state = lib.scratch("world-%d" % World.COUNT)
         self.protocol, self.endpoints = protocol, []
+        self.source = protocol.new  # what is pushed
+        self.proxies, self.names = [], {}  # URLs that the push is told instead
         for fault in faults:
             argv = ["--lineage", protocol.lineage, *protocol.serve, *PATIENCE, *fault]
             self.endpoints.append(lib.Embedded(*argv, *(["--restart-on-death"] if restart else [])))
@@ -173,6 +183,9 @@ class World:
             self.protocol.before(e)
 
     def close(self):
+        for proxy in self.proxies:
+            proxy.shutdown()
+            proxy.server_close()
         for e in self.endpoints:
             lib.stop(e.child)
         shutil.rmtree(self.state, ignore_errors=True)
@@ -180,12 +193,29 @@ class World:
     def env(self):
         return ["env", "XDG_STATE_HOME=" + self.state, "WSYNC_REGISTRY=" + self.state + "/registry.json"]
 
-    def start(self, *more, options=None, unread=False):
-        argv = [*self.env(), os.path.join(lib.BUILD, "bin/wsync-push"), self.protocol.new, "--json",
-                *(self.protocol.options if options is None else options), *more]
+    def push(self, source, *options, env=(), unread=False):
+        argv = ["env", *env, os.path.join(lib.BUILD, "bin/wsync-push"), source, "--json", *options]
         for e in self.endpoints:
-            argv += ["-e", e.url]
+            argv += ["-e", self.names.get(e.url, e.url)]
         return lib.Running([], [], argv=argv, unread=unread)
+
+
+    def start(self, *more, options=None, unread=False):
+        return self.push(self.source, *(self.protocol.options if options is None else options), *more,
+                         env=self.env()[1:], unread=unread)
+
+    def own_name(self, url):
+        """Of an endpoint that the push knows by this one."""
+        return next((own for own, told in self.names.items() if told == url), url)
+
+    def rival(self):
+        """Another user's push of other weights, who knows the endpoints by their own names."""
+        names, self.names = self.names, {}
+        try:
+            return self.push(self.protocol.other, *self.protocol.options, "--weight-version", "rival", *limits("5s"),
+                             env=["XDG_STATE_HOME=" + self.state + "/rival"])
+        finally:
+            self.names = names
 
     def ctl(self, *args):
         return lib.Running([], [], argv=[*self.env(), os.path.join(lib.BUILD, "bin/wsync-ctl"), *args,
@@ -210,10 +240,10 @@ def asked(e, path):
 
 
 def holds(e, sums):
-    """old, new, or what is neither: mixed."""
+    """old, new, other, or what is none of these: mixed."""
     ranks = e.get("/wsync/checksums").get("ranks") or [{"checksums": {}}]
     found = ranks[0]["checksums"]
-    for age in ("old", "new"):
+    for age in ("old", "new", "other"):
         if found == sums[age]:
             return age
     return "mixed" if found else "nothing"
@@ -254,10 +284,10 @@ def all_points(protocols):
     for p in protocols:
         for step in sorted(p.steps):
             for call in p.steps[step]:
-                for kind in [*ROUTE_KINDS, "late", "freeze", *KINDS_OF_SIGNAL]:
+                for kind in [*ROUTE_KINDS, "late", "freeze", *KINDS_OF_SIGNAL, *fault_acts.KINDS]:
                     if step == "wire/payload" and kind == "refuse":
                         continue  # bytes cannot be refused
-                    if step.startswith("wire/") and kind in ["freeze", *KINDS_OF_SIGNAL]:
+                    if step.startswith("wire/") and kind in ["freeze", *KINDS_OF_SIGNAL, *fault_acts.KINDS]:
                         continue  # nobody sees when the push is there
                     yield from (Point(p, step, call, kind, victim) for victim in (0, 1))
 
@@ -322,6 +352,15 @@ def codes_of(point):
     return EXCEPTIONS.get((point.step, point.kind), CODES[point.kind])
 
 
+def news_of(point):
+    """What an endpoint may hold that is called committed. A source may change before it is read."""
+    return ("new", "other") if point.kind == "source" else ("new",)
+
+
+def olds_of(point):
+    return ("old", "other") if point.kind == "rival" else ("old",)
+
+
 def check_claims(point, world, said, where):
     """said: url to (state, left paused). Nobody is called what he is not, nobody that is whole is paused."""
     for i, e in enumerate(world.endpoints):
@@ -333,8 +372,8 @@ def check_claims(point, world, said, where):
         what, paused = holds(e, world.protocol.sums), journal(e)["state"]["paused"]
         text = "%s: endpoint %d: said %s%s, holds %s, %s" % (
             where, i, state, " and paused" * bool(stays), what, "paused" if paused else "not paused")
-        check(state != "committed" or what == "new", text)
-        check(state != "untouched" or what == "old", text)
+        check(state != "committed" or what in news_of(point), text)
+        check(state != "untouched" or what in olds_of(point), text)
         if point.kind == "late" and point.step == "pause_generation" and i == point.victim:
             continue  # it pauses after it was told to continue, and nobody can see it
         check(not paused or (stays and state == "partial") or (stays and point.kind == "freeze"), text)
@@ -534,15 +573,33 @@ def run_fault(point, world):
         after_kill(point, world)
 
 
+def run_act(point, world):
+    number = point.protocol.steps[point.step].index(point.call) + 1
+    act, done = fault_acts.run(point.kind, point, world, number,
+                               lambda: world.start(*limits("10s"), *held(point)))
+    check(done.end.get("type") == "end" and done.end["exit"] == done.rc, "its stream has no right end: %s" % done)
+    states = {e["state"] for e in done.end["endpoints"]}
+    codes = act.codes(point.protocol)
+    check(codes is None or done.rc in codes, "exit status %d, not one of %s: %s" % (done.rc, codes, done))
+    check((done.rc == 0) == done.end["ok"] and (done.rc or states == {"committed"}), "exit status: %s" % done)
+    said = {world.own_name(e["url"]): (e["state"], e["paused"]) for e in done.end["endpoints"]}
+    check_claims(point, world, said, "its end")
+    held_now = {holds(e, world.protocol.sums) for e in world.endpoints}
+    check(done.rc or len(held_now) == 1, "exit status 0, and they hold %s" % held_now)
+
+
 def run(point):
     kind = {"late": "slow", "freeze": "hang"}.get(point.kind, "hang" if point.kind in SIGNALS else point.kind)
     faults = [(), ()]
-    faults[point.victim] = ["--fault", "%s:%s:%d" % (kind, point.step, point.call), "--fault-delay",
-                            "%gs" % (LATE_SECONDS if point.kind == "late" else SLOW_SECONDS)]
+    if point.kind not in fault_acts.KINDS:
+        faults[point.victim] = ["--fault", "%s:%s:%d" % (kind, point.step, point.call), "--fault-delay",
+                                "%gs" % (LATE_SECONDS if point.kind == "late" else SLOW_SECONDS)]
     world = World(point.protocol, faults, "restart" in point.options)
     try:
         if point.kind in SIGNALS:
             run_signal(point, world)
+        elif point.kind in fault_acts.KINDS:
+            run_act(point, world)
         else:
             run_fault(point, world)
         follow(point, world)
@@ -574,7 +631,9 @@ def add_options(point, chance):
     if point.kind in ("SIGINT", "SIGTERM") and chance.random() < 0.5:
         others = set(SIGNALS) - set(KINDS_OF_SIGNAL)
         point.options.append(chance.choice(sorted(others - TIMERS if "twice" in point.options else others)))
-    if chance.random() < 0.15:
+    if point.kind in fault_acts.KINDS:
+        point.options.append(chance.choice(fault_acts.KINDS[point.kind].VARIANTS))
+    elif chance.random() < 0.15:
         point.options.append("unread")
     return point
 

@@ -14,7 +14,7 @@ import fault_lib
 import lib
 
 SEED = int(os.environ.get("FAULT_SEED", "7"))
-COUNT = int(os.environ.get("FAULT_POINTS", "360"))
+COUNT = int(os.environ.get("FAULT_POINTS", "400"))
 # What once failed and is not among what every step and kind meets.
 ALWAYS = ["single/wire.payload:1/wrong-length/0", "hash/continue_generation:1/die/0/restart",
           "scatter/pause_generation:1/drop/1", "update/pause_generation:1/garbage/0",

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fault_acts.py - what happens around a push while it waits for an answer, with servers and wire in order.
+
+Each act has variants, one of which is an option of its point (fault_lib.py): the source changes; the process
+reaches a limit of the system. It is done while the request waits in a proxy, so that the
+moment does not depend on the machine's speed.
+"""
+import os
+import resource
+import shutil
+import threading
+
+import meddler
+
+
+class Source:
+    """The checkpoint changes under the push."""
+
+    VARIANTS = ["overwrite", "replace", "truncate", "extend"]
+    # Success only with one whole checkpoint. A server that loads files itself may say no first.
+    CODES = {"disk": {0, 3, 5, 9}}
+
+    def __init__(self, point, world):
+        world.source = os.path.join(world.state, "source")
+        shutil.copytree(world.protocol.new, world.source)
+        self.path = os.path.join(world.source, "model.safetensors")
+        self.variant = point.variant
+        with open(os.path.join(world.protocol.other, "model.safetensors"), "rb") as f:
+            self.other = f.read()
+
+    def act(self, _):
+        if self.variant == "replace":
+            with open(self.path + ".tmp", "wb") as f:
+                f.write(self.other)
+            os.replace(self.path + ".tmp", self.path)
+        elif self.variant == "overwrite":
+            with open(self.path, "r+b") as f:
+                f.write(self.other)
+        else:
+            os.truncate(self.path, len(self.other) + (1 if self.variant == "extend" else -1))
+
+    def codes(self, protocol):
+        return self.CODES.get(protocol.name, {0, 3})
+
+
+class Limit:
+    """From now on no file can be opened, no file can grow, no memory can be had."""
+
+    VARIANTS = ["files", "size", "memory"]
+
+    def __init__(self, point, world):
+        self.variant = point.variant
+
+    def act(self, pid):
+        if self.variant == "files":
+            what, limit = resource.RLIMIT_NOFILE, len(os.listdir("/proc/%d/fd" % pid))
+        elif self.variant == "size":
+            what, limit = resource.RLIMIT_FSIZE, 0
+        else:
+            with open("/proc/%d/statm" % pid) as f:
+                what, limit = resource.RLIMIT_AS, int(f.read().split()[0]) * resource.getpagesize()
+        resource.prlimit(pid, what, (limit, limit))
+
+    def codes(self, _):
+        return None
+
+
+KINDS = {"source": Source, "limit": Limit}
+
+
+def run(kind, point, world, number, start):
+    """Runs the push that start() begins, with its act before request `number` to the point's step."""
+    act, running = KINDS[kind](point, world), []
+    begun = threading.Event()
+
+    def do():
+        begun.wait(20)
+        act.act(running[0].child.pid)
+
+    victim = world.endpoints[point.victim]
+    proxy = meddler.Meddler(victim.url, "/" + point.step, number, do)
+    threading.Thread(target=proxy.serve_forever, daemon=True).start()
+    world.names[victim.url] = proxy.url
+    world.proxies.append(proxy)
+    try:
+        running.append(start())
+        begun.set()
+        return act, running[0].wait(60)
+    finally:
+        world.source = world.protocol.new
