@@ -146,7 +146,7 @@ static bool split_line(char *line, char **path, char **version)
 	char *tab = strchr(line, '\t');
 	if (tab)
 		*tab = 0;
-	*version = tab && tab[1] ? tab + 1 : NULL;
+	*version = tab ? tab + 1 : NULL;
 	*path = line;
 	return line[0] != 0;
 }

@@ -157,5 +157,6 @@ int ctl_flush(void *ctx, const struct opt_args *args, struct ws_err *err)
 
 int ctl_set_version(struct ctl_job *job, const char *version, struct ws_err *err)
 {
-	return tell(job, SET_VERSION, "labelled", version, err);
+	return ws_endpoint_check_version(version, err) ||
+	       tell(job, SET_VERSION, "labelled", version, err) ? -1 : 0;
 }

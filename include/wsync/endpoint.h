@@ -127,6 +127,8 @@ int ws_endpoint_resume(struct ws_http *http, const char *const *urls, size_t n, 
 int ws_endpoint_flush(struct ws_http *http, const char *const *urls, size_t n, ws_deadline patience,
                       ws_deadline until, const struct ws_cancel *cancel,
                       struct ws_endpoint_answer *answers, struct ws_err *err);
+/* An empty version, which an unset shell variable leaves, is WS_EUSAGE. NULL (no version) is fine. */
+int ws_endpoint_check_version(const char *version, struct ws_err *err);
 /* The label only; requests in flight are left alone. */
 int ws_endpoint_set_version(struct ws_http *http, const char *const *urls, size_t n,
                             const char *version, ws_deadline until, const struct ws_cancel *cancel,

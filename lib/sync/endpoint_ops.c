@@ -165,6 +165,14 @@ int ws_endpoint_resume(struct ws_http *http, const char *const *urls, size_t n, 
 	                     cancel, answers, err);
 }
 
+int ws_endpoint_check_version(const char *version, struct ws_err *err)
+{
+	if (!version || *version)
+		return 0;
+	ws_err_set(err, WS_EUSAGE, "the weight version is empty");
+	return ws_err_hint(err, "is a variable of the shell not set?");
+}
+
 int ws_endpoint_set_version(struct ws_http *http, const char *const *urls, size_t n,
                             const char *version, ws_deadline until, const struct ws_cancel *cancel,
                             struct ws_endpoint_answer *answers, struct ws_err *err)

@@ -91,7 +91,8 @@ static int meet_senders(struct ws_push *p, struct ws_err *err)
 static int get_ready(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
 	push_enter(p, WS_PHASE_CONNECT);
-	if (push_check_files(p, err) || push_sender_enter(p, err) || push_claim(p, err))
+	if (ws_endpoint_check_version(p->weight_version, err) || push_check_files(p, err) ||
+	    push_sender_enter(p, err) || push_claim(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_PLAN);
 	p->format = push_choose_format(p);

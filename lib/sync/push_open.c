@@ -148,6 +148,8 @@ static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 {
 	if (o->n_endpoints == 0 && !o->dry_run && !is_follower(o))
 		return ws_err_set(err, WS_EUSAGE, "no endpoint to push to");
+	if (ws_endpoint_check_version(o->weight_version, err))
+		return -1;
 	if ((o->nccl_library || o->nccl_from) && o->backend != WS_BACKEND_NCCL)
 		return ws_err_set(err, WS_EUSAGE, "--nccl-lib and --nccl-from are for --backend nccl");
 	if ((o->backend == WS_BACKEND_TENSOR || o->backend == WS_BACKEND_IPC) &&

@@ -81,6 +81,10 @@ asked() { tail -n 1 "$1.out"; }
 	try wsync-ctl version 8 --endpoint "$url"
 	expect_status 0
 	[ "$(asked a)" = 'POST /update_weight_version {"new_version":"8","abort_all_requests":false}' ]
+	try wsync-ctl version '' --endpoint "$url"
+	expect_status 2
+	err_has "the weight version is empty"
+	[ "$(asked a)" = 'POST /update_weight_version {"new_version":"8","abort_all_requests":false}' ]
 }
 
 @test "a refusal is in the server's words, bounded and printable" {

@@ -166,6 +166,8 @@ paused_by() { curl -sS "$1/wsync/journal" | grep -c pause_generation; }
 	out_has '"success":false'
 	out_has '"detail":'
 	out_has '"endpoints_synced":[{'
+	call /sync_inference_weights "{\"source\":\"$scratch/ckpt\",\"weight_version\":\"\"}"
+	out_has "the weight version is empty"
 	call /sync_inference_weights "{\"source\":\"$scratch/ckpt\",\"weight_version\":\"v3\"}"
 	expect_code 200
 }

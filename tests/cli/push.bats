@@ -255,6 +255,21 @@ expect_journal() {
 	expect_journal "$url" '"/init_weights_update_group" in paths' False
 }
 
+@test "an empty weight version, as an unset variable leaves it, is refused" {
+	endpoint one
+	try wsync-push small.safetensors -e "$url" --weight-version ''
+	expect_status 2
+	err_has "the weight version is empty"
+	err_has "is a variable of the shell not set?"
+	printf 'small.safetensors\t\nsmall.safetensors\tv2\n' >list
+	status=0
+	wsync-push --stdin -e "$url" --json --weight-version v1 <list >.out 2>.err || status=$?
+	out=$(<.out) err=$(<.err) last=stdin
+	expect_status 2
+	expect_json '[l["ok"] for l in lines if l["type"] == "result"]' "[False, True]"
+	expect_journal "$url" 'paths.count("/pause_generation"), j["state"]["weight_version"]' "(1, 'v2')"
+}
+
 @test "a missing source, endpoint or argument is said in one line" {
 	endpoint one
 	try wsync-push nothing.safetensors -e "$url"
