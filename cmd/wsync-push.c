@@ -27,7 +27,7 @@ static struct {
 	struct transforming transforming;
 	struct opt_list endpoints, include, exclude;
 	struct pushing pushing;
-	const char *pool, *weight_version, *asleep, *prove_flush, *lock, *lock_key_file;
+	const char *pool, *weight_version, *asleep, *prove_flush, *lock, *round, *lock_key_file;
 	struct tracing tracing;
 	struct measuring measuring;
 	unsigned sender, senders;
@@ -84,6 +84,7 @@ static const struct opt opts[] = {
 	OPT_STRING(0, "asleep", "LIST", &cfg.asleep, "the servers have given away weights, kv_cache, cuda_graph (joined by commas) and get them back, the weights first"),
 	OPT_CALL(0, "sender", "I/N", take_sender, NULL, "one of N that push a part each; the last of a round says flush and version"),
 	OPT_STRING(0, "lock", "FILE|URL", &cfg.lock, "by which the senders take turns, the same for all: a file, or http://HOST:PORT/NAME of a wsync-gateway"),
+	OPT_STRING(0, "round", "ID", &cfg.round, "step that this turn is of (default: the weight version)"),
 	OPT_STRING(0, "lock-key-file", "FILE", &cfg.lock_key_file, "what that gateway asks for"),
 	OPT_DURATION(0, "lock-lease", &cfg.lease_ns, "after which a silent sender has lost its turn there (30s)"),
 	OPT_CHOICE(0, "verify", verifies, &cfg.verify, "hold the names against the servers first (names), and their checksums against what was sent afterwards (hash)"),
@@ -207,9 +208,10 @@ struct again {
 
 static int find_again(struct again *a, struct ws_push_opts *o, struct ws_err *err)
 {
-	static const char *const but[] = { "endpoint", "pool", "registry", "stdin", "dry-run",
-		                           "weight-version", "group-name", "state-dir", "json",
-		                           "quiet", "verbose", "color", "progress", "trace", NULL };
+	/* The record has the weight version, but not of a turn that does not set it; there it names the round. */
+	const char *const but[] = { "endpoint", "pool", "registry", "stdin", "dry-run", "group-name", "state-dir",
+		                    "json", "quiet", "verbose", "color", "progress", "trace",
+		                    cfg.lock ? NULL : "weight-version", NULL };
 	if (opt_repeat(&program, command_line.argc, command_line.argv, but, &a->words, &a->n, err))
 		return -1;
 	if (!getcwd(a->directory, sizeof a->directory))
@@ -249,7 +251,7 @@ static int push(const struct opt_args *args, const struct targets *targets, stru
 		.map = cfg.naming.map, .config = cfg.naming.config,
 		.sharded_tp = cfg.naming.sharded_tp, .sharded_ep = cfg.naming.sharded_ep,
 		.transform = &transform,
-		.sender = cfg.sender, .senders = cfg.senders, .sender_lock = cfg.lock,
+		.sender = cfg.sender, .senders = cfg.senders, .sender_lock = cfg.lock, .round = cfg.round,
 		.weight_version = cfg.weight_version, .dry_run = cfg.dry_run,
 		.prove_flush = cfg.prove_flush,
 		.list_tensors = cfg.dry_run || cfg.common.verbose > 0, .api_key = targets->api_key,
@@ -289,6 +291,9 @@ static int check_usage(const struct opt_args *args)
 		return opt_usage(&program, "--stdin takes no SOURCE");
 	if (cfg.from_stdin && cfg.pushing.disk_path && !cfg.pushing.disk_dir)
 		return opt_usage(&program, "--disk-path is of one SOURCE: with --stdin it takes --disk-dir");
+	if (cfg.from_stdin && cfg.lock && (cfg.round || cfg.weight_version))
+		return opt_usage(&program, "--round and --weight-version are of one round: with --stdin and --lock each line "
+		                           "has its version, after a tab");
 	if (!cfg.from_stdin && !args->n)
 		return opt_usage(&program, "missing argument: SOURCE...");
 	if (cfg.tracing.file && cfg.measuring.file && strcmp(cfg.tracing.file, cfg.measuring.file) == 0)

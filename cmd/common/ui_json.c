@@ -210,6 +210,19 @@ static void put_transform(struct ws_jw *w, const struct ws_transform_report *t)
 	ws_jw_end_object(w);
 }
 
+static void put_round(struct ws_jw *w, const struct ws_ev_round *r)
+{
+	ws_jw_object(w, "round");
+	ui_json_text(w, "id", r->id);
+	ws_jw_uint(w, "senders", r->senders);
+	ws_jw_uint(w, "had", r->had);
+	ws_jw_bool(w, "ended", r->ended);
+	ws_jw_int(w, "begun", r->begun);
+	ws_jw_int(w, "pid", r->pid);
+	ui_json_text(w, "host", r->host);
+	ws_jw_end_object(w);
+}
+
 /* What result and end have in common, after ok, exit and error. */
 static void put_totals(struct ws_jw *w, const struct ws_ev_end *e)
 {
@@ -231,6 +244,8 @@ static void put_totals(struct ws_jw *w, const struct ws_ev_end *e)
 	ws_jw_str(w, "weight_version", e->weight_version);
 	ws_jw_str(w, "verify", e->verify);
 	ws_jw_bool(w, "dry_run", e->dry_run);
+	if (e->round && e->ok)
+		put_round(w, e->round);
 	if (e->transform)
 		put_transform(w, e->transform);
 	if (e->names)

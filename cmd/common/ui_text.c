@@ -229,6 +229,8 @@ static void text_summary(struct ui *ui, const struct ws_ev_end *e)
 	       ws_format_rate(rate, NUM, e->bytes, e->total_ns), verified(e));
 	if (e->weight_version)
 		printf(", weight version %s", ui_text(e->weight_version));
+	if (e->round && e->round->ended)
+		printf(", ends %s", ui_text(e->round->text));
 	putchar('\n');
 }
 

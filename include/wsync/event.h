@@ -131,6 +131,16 @@ struct ws_ev_endpoint_result {
 	int64_t cached_before, cached_after; /* tokens of it that came from the cache */
 };
 
+/* The turn of one of several senders. It counts when the run has succeeded. */
+struct ws_ev_round {
+	const char *id;
+	unsigned senders, had;      /* so many of them have had a turn, this one included */
+	bool ended;                 /* by this turn, which flushed and set the weight version */
+	int64_t begun, pid;         /* seconds since 1970, and the process that began it; 0 not known */
+	const char *host;           /* of that; "" not known */
+	const char *text;           /* all of that in words */
+};
+
 /* WS_EV_RESULT: one line of --stdin; WS_EV_END: the last of a run. */
 struct ws_ev_end {
 	const char *source;         /* RESULT: the line; END: NULL */
@@ -146,6 +156,7 @@ struct ws_ev_end {
 	int64_t first_byte_ns;      /* start to first payload byte on the wire; 0: none */
 	size_t n_results;           /* END of --stdin: lines done */
 	const char *weight_version; /* NULL: none */
+	const struct ws_ev_round *round; /* NULL: no senders take turns */
 	const char *verify;         /* "names", "hash", "none" */
 	const struct ws_audit *names; /* the sum over all endpoints; NULL: names were not looked at */
 	const struct ws_transform_report *transform; /* NULL: tensors were sent as they are */

@@ -135,6 +135,8 @@ struct ws_push_opts {
 	 * WS_PROTOCOL_EP_SCATTER they send at once, as ranks of the group that the first makes. */
 	unsigned sender, senders;
 	const char *sender_lock;    /* a file, or http://HOST:PORT/NAME of a wsync-gateway; NULL: none */
+	/* Which round a turn belongs to, the same for all senders of one step; NULL: the weight version. */
+	const char *round;
 	const char *lock_key;       /* asked for by that; NULL: none */
 	int64_t lock_lease_ns;      /* after which a holder that is silent has lost it; 0: 30 s */
 	int64_t lock_wait_ns;       /* for another push at the same endpoints to end; 0: WS_EREFUSED at once */

@@ -8,7 +8,7 @@
  *   GET  /wsync/lock/NAME          who holds it, and the round
  *
  * A token is higher than any before it, also than those of a gateway that ran before. Who does not renew in
- * time has lost the lock, dead or not. The round is the holders' own: {"senders": 4, "had": [1, 3]}. */
+ * time has lost the lock, dead or not. The round is the holders' own: {"id": "7", "senders": 4, "had": [1, 3]}. */
 #include "serve_gateway.h"
 
 #include "wsync/str.h"
@@ -19,7 +19,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { LOCKS = 256, NAME = 65, HOLDER = 160, SENDERS = 1024, LEASE_MAX_S = 3600 };
+enum { LOCKS = 256, NAME = 65, HOLDER = 160, SENDERS = 1024, ROUND_ID = 1025, LEASE_MAX_S = 3600 };
 
 struct lock {
 	char name[NAME], holder[HOLDER];
@@ -27,6 +27,7 @@ struct lock {
 	int64_t since;       /* taken, by ws_now_ns */
 	ws_deadline until;
 	unsigned senders;    /* of the round; 0: none was begun */
+	char round[ROUND_ID]; /* its ID; "": it has none */
 	bool had[SENDERS];
 };
 
@@ -110,6 +111,8 @@ static void put_round(struct ws_jw *w, const struct lock *k)
 		return;
 	}
 	ws_jw_object(w, "round");
+	if (*k->round)
+		ws_jw_str(w, "id", k->round);
 	ws_jw_uint(w, "senders", k->senders);
 	ws_jw_array(w, "had");
 	for (unsigned i = 0; i < k->senders; i++)
@@ -172,6 +175,10 @@ static int read_round(const struct ws_json *body, struct lock *k, struct ws_err 
 			return ws_serve_field_invalid(err, "round", "had should be numbers of senders");
 		seen[i - 1] = true;
 	}
+	const char *id = ws_json_get_string(round, "id", "");
+	if (strlen(id) >= ROUND_ID)
+		return ws_serve_field_invalid(err, "round", "id should have at most 1024 bytes");
+	snprintf(k->round, sizeof k->round, "%s", id);
 	k->senders = (unsigned)senders;
 	memcpy(k->had, seen, sizeof seen);
 	return 0;

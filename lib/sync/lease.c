@@ -123,19 +123,8 @@ static int say_held(const struct ws_lease *l, const struct answer *a, struct ws_
 	return -1;
 }
 
-static void read_round(const struct ws_json *body, bool *had, unsigned n)
-{
-	const struct ws_json *round = ws_json_get(body, "round");
-	int64_t i;
-	if (ws_json_get_int(round, "senders", 0) != n)
-		return;
-	for (const struct ws_json *k = ws_json_first(ws_json_get(round, "had")); k; k = ws_json_next(k))
-		if (ws_json_int(k, &i) && i >= 1 && i <= n)
-			had[i] = true;
-}
-
 /* 1: it is ours; 0: it is held, and *err says by whom. */
-static int try_once(struct ws_lease *l, const struct ws_buf *body, bool *had, unsigned n, struct ws_err *err)
+static int try_once(struct ws_lease *l, const struct ws_buf *body, struct ws_round *round, struct ws_err *err)
 {
 	struct answer a;
 	const int64_t start = ws_now_ns();
@@ -144,7 +133,7 @@ static int try_once(struct ws_lease *l, const struct ws_buf *body, bool *had, un
 		return -1;
 	int rc = -1;
 	if (a.status == 200 && (l->token = ws_json_get_int(a.body, "token", 0)) > 0) {
-		read_round(a.body, had, n);
+		ws_round_read_json(ws_json_get(a.body, "round"), round);
 		l->until = start + l->lease_ns;
 		rc = 1;
 	} else if (a.status == 409) {
@@ -157,7 +146,7 @@ static int try_once(struct ws_lease *l, const struct ws_buf *body, bool *had, un
 	return rc;
 }
 
-static int take(struct ws_lease *l, bool *had, unsigned n, struct ws_err *err)
+static int take(struct ws_lease *l, struct ws_round *round, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_in(l->opts.wait_ns > 0 ? l->opts.wait_ns : 0);
 	struct ws_err held = WS_ERR_INIT, why = WS_ERR_INIT;
@@ -165,7 +154,7 @@ static int take(struct ws_lease *l, bool *had, unsigned n, struct ws_err *err)
 	int rc;
 	ws_buf_init(&body, 4096);
 	write_wish(l, &body);
-	while ((rc = try_once(l, &body, had, n, &why)) == 0 && !ws_deadline_passed(until)) {
+	while ((rc = try_once(l, &body, round, &why)) == 0 && !ws_deadline_passed(until)) {
 		held = why;
 		struct pollfd p = { .fd = ws_cancel_fd(l->opts.cancel), .events = POLLIN };
 		poll(&p, 1, ws_deadline_poll_ms(until, (int)(ASK_AGAIN_NS / WS_NS_PER_MS)));
@@ -270,7 +259,7 @@ static void free_lease(struct ws_lease *l)
 	free(l);
 }
 
-int ws_lease_take(const struct ws_lease_opts *opts, bool *had, unsigned n, struct ws_lease **out,
+int ws_lease_take(const struct ws_lease_opts *opts, struct ws_round *round, struct ws_lease **out,
                   struct ws_err *err)
 {
 	struct ws_lease *l = calloc(1, sizeof *l);
@@ -285,7 +274,7 @@ int ws_lease_take(const struct ws_lease_opts *opts, bool *had, unsigned n, struc
 	const struct ws_http_opts http = { .api_key = opts->api_key, .ca_file = opts->ca_file,
 		                           .max_reply = REPLY_MAX, .log = opts->log };
 	if (make_url(l, err) || ws_http_open(&http, &l->http, err) || ws_cancel_init(&l->stop, err) ||
-	    ws_job_init(&l->job, err) || take(l, had, n, err) || ws_job_start(&l->job, keep, l, err)) {
+	    ws_job_init(&l->job, err) || take(l, round, err) || ws_job_start(&l->job, keep, l, err)) {
 		free_lease(l);
 		return -1;
 	}
@@ -293,7 +282,7 @@ int ws_lease_take(const struct ws_lease_opts *opts, bool *had, unsigned n, struc
 	return 0;
 }
 
-int ws_lease_release(struct ws_lease *l, const bool *had, unsigned n, struct ws_err *err)
+int ws_lease_release(struct ws_lease *l, const struct ws_round *round, struct ws_err *err)
 {
 	struct answer a;
 	struct ws_buf body;
@@ -304,18 +293,8 @@ int ws_lease_release(struct ws_lease *l, const bool *had, unsigned n, struct ws_
 	ws_jw_init(&w, &body);
 	ws_jw_object(&w, NULL);
 	ws_jw_int(&w, "token", l->token);
-	if (n && had) {
-		ws_jw_object(&w, "round");
-		ws_jw_uint(&w, "senders", n);
-		ws_jw_array(&w, "had");
-		for (unsigned i = 1; i <= n; i++)
-			if (had[i])
-				ws_jw_uint(&w, NULL, i);
-		ws_jw_end_array(&w);
-		ws_jw_end_object(&w);
-	} else if (n) {
-		ws_jw_null(&w, "round");
-	}
+	if (round)
+		ws_round_write(&w, "round", round);
 	ws_jw_end_object(&w);
 	int rc = ask(l, l->http, "/release", &body, ws_deadline_in(ANSWER_NS), NULL, &a, err);
 	if (rc == 0 && a.status != 200)

@@ -7,6 +7,7 @@
 #ifndef WS_SYNC_LEASE_H
 #define WS_SYNC_LEASE_H
 
+#include "round.h"
 #include "wsync/cancel.h"
 #include "wsync/clock.h"
 #include "wsync/err.h"
@@ -31,14 +32,14 @@ struct ws_lease_opts {
 };
 
 bool ws_lease_is_url(const char *lock); /* and no file */
-/* had[1..n] of the round that stands there, where it is one of n senders; else nothing is set. Held by
- * another: WS_EREFUSED naming it after wait_ns of 0, WS_ETIMEOUT with a native EWOULDBLOCK after any other. */
-int ws_lease_take(const struct ws_lease_opts *opts, bool *had, unsigned n, struct ws_lease **out,
+/* *round is what stands there. Held by another: WS_EREFUSED naming it after wait_ns of 0, WS_ETIMEOUT with a
+ * native EWOULDBLOCK after any other. */
+int ws_lease_take(const struct ws_lease_opts *opts, struct ws_round *round, struct ws_lease **out,
                   struct ws_err *err);
 /* -1: it is lost. WS_EREFUSED: to another, or it was said to be over; WS_EREACH: the service did not answer. */
 int ws_lease_check(struct ws_lease *l, struct ws_err *err);
-/* Lets go, and leaves a round there unless n is 0; had NULL: one that is over. -1: the service did not take it,
- * and the lease ends by itself. */
-int ws_lease_release(struct ws_lease *l, const bool *had, unsigned n, struct ws_err *err);
+/* Lets go. round: is kept there; NULL: what stands there stays. -1: the service did not take it, and the lease
+ * ends by itself. */
+int ws_lease_release(struct ws_lease *l, const struct ws_round *round, struct ws_err *err);
 
 #endif

@@ -262,6 +262,7 @@ static void fill_result(struct ws_push *p, struct ws_ev_end *r)
 		.n_endpoints = p->opts.n_endpoints, .endpoints = p->results,
 		.first_byte_ns = p->group ? push_first_byte(p) : 0,
 		.weight_version = p->weight_version,
+		.round = p->has_turn ? &p->round_event : NULL,
 		.verify = verify_name(p->opts.verify),
 		.names = *p->names.family ? &p->names : NULL,
 		.dry_run = p->opts.dry_run,

@@ -105,6 +105,8 @@ static bool is_follower(const struct ws_push_opts *o)
 
 static int check_senders(const struct ws_push_opts *o, struct ws_err *err)
 {
+	if (o->round && (o->senders < 2 || !o->sender_lock))
+		return ws_err_set(err, WS_EUSAGE, "--round is for senders that take turns: --sender I/N --lock FILE");
 	if (o->senders < 2)
 		return 0;
 	if (!o->sender || o->sender > o->senders || o->senders > 1024)
@@ -112,6 +114,10 @@ static int check_senders(const struct ws_push_opts *o, struct ws_err *err)
 		                  o->sender, o->senders);
 	if (o->prove_flush)
 		return ws_err_set(err, WS_EUSAGE, "--prove-flush: of several senders only the last flushes");
+	if (o->round && !*o->round) {
+		ws_err_set(err, WS_EUSAGE, "--round: the ID is empty");
+		return ws_err_hint(err, "is a variable of the shell not set?");
+	}
 	if (o->protocol == WS_PROTOCOL_EP_SCATTER && !o->sender_lock)
 		return check_together(o, err);
 	if (o->sender_lock || o->dry_run)
@@ -289,6 +295,7 @@ void ws_push_close(struct ws_push *p)
 	free(p->answers);
 	free(p->results);
 	free(p->cached);
+	free(p->round);
 	push_names_forget(p);
 	free(p->targets);
 	free(p->urls);

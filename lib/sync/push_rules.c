@@ -78,7 +78,7 @@ enum ws_push_flush push_flush_when(const struct ws_push *p)
 {
 	if (p->asleep & WS_MEMORY_KV_CACHE)
 		return WS_FLUSH_NEVER;
-	if (p->not_last && p->opts.flush == WS_FLUSH_LAST)
+	if (p->not_last && !p->flush_too && p->opts.flush == WS_FLUSH_LAST)
 		return WS_FLUSH_NEVER; /* the last of several senders does it */
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		if (!p->known || !p->infos[i].disable_radix_cache)

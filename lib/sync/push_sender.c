@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_sender.c - one of several processes that push a part of the weights each: pipeline stages, ranks
- * of experts. They take turns by a lock file or a lock service; whoever finds that all the others have had
- * theirs ends the round, and alone says flush and weight version.
+ * of experts. They take turns by a lock file or a lock service. The sender that finds that all the others
+ * have had a turn in its round ends the round: it alone flushes and sets the weight version.
  *
- * Which have had theirs stands in a file beside it, FILE.round: "N: I I ...\n", or is kept by the service
- * with the lock. It is read and written under the lock only. What is not understood there is a round that
- * nobody has begun. */
+ * The round (round.h) is kept in FILE.round beside the lock file, or by the service. It is read and written
+ * under the lock only. It has an ID, --round or the weight version, so that a half round of an earlier step,
+ * or of a job that died, is never completed by another step. A round that has ended stays there: a sender
+ * that comes again in it flushes its part by itself, because no other sender follows. */
 #include "push_state.h"
 
 #include "file.h"
@@ -19,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUND_MAX = 16 * 1024, AGAIN_MS = 100 };
+enum { AGAIN_MS = 100 };
 
 static char *round_path(const struct ws_push *p)
 {
@@ -27,31 +28,17 @@ static char *round_path(const struct ws_push *p)
 	return asprintf(&path, "%s.round", p->opts.sender_lock) < 0 ? NULL : path;
 }
 
-/* The numbers in the file, each marked in had[1..n]. */
-static void parse_round(const struct ws_push *p, const char *text, bool *had)
-{
-	char *end;
-	if (strtoul(text, &end, 10) != p->opts.senders || *end != ':')
-		return;
-	for (const char *at = end + 1;; at = end) {
-		const unsigned long i = strtoul(at, &end, 10);
-		if (end == at || i < 1 || i > p->opts.senders)
-			return;
-		had[i] = true;
-	}
-}
-
-static int read_round(const struct ws_push *p, bool *had, struct ws_err *err)
+static int read_round(struct ws_push *p, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
 	struct ws_buf text;
 	char *path = round_path(p);
 	if (!path)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	ws_buf_init(&text, ROUND_MAX);
+	ws_buf_init(&text, WS_ROUND_TEXT);
 	/* No file: the first round of all. */
 	if (ws_file_read(path, &text, &why) == 0)
-		parse_round(p, ws_buf_str(&text), had);
+		ws_round_read(ws_buf_str(&text), text.len, p->round);
 	ws_buf_free(&text);
 	free(path);
 	if (why.code != WS_ESYSTEM)
@@ -61,18 +48,17 @@ static int read_round(const struct ws_push *p, bool *had, struct ws_err *err)
 	return -1;
 }
 
-static int write_round(const struct ws_push *p, const bool *had, struct ws_err *err)
+static int write_round(const struct ws_push *p, struct ws_err *err)
 {
 	struct ws_buf text;
+	struct ws_jw w;
 	char *path = round_path(p);
 	int rc = -1;
 	if (!path)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	ws_buf_init(&text, ROUND_MAX);
-	ws_buf_printf(&text, "%u:", p->opts.senders);
-	for (unsigned i = 1; had && i <= p->opts.senders; i++)
-		if (had[i])
-			ws_buf_printf(&text, " %u", i);
+	ws_buf_init(&text, WS_ROUND_TEXT);
+	ws_jw_init(&w, &text);
+	ws_round_write(&w, NULL, p->round);
 	ws_buf_puts(&text, "\n");
 	if (ws_buf_check(&text, path, err) == 0)
 		rc = ws_file_replace(path, ws_buf_str(&text), text.len, 0600, err);
@@ -81,25 +67,46 @@ static int write_round(const struct ws_push *p, const bool *had, struct ws_err *
 	return rc;
 }
 
-/* Who had a turn in this round; one that comes again begins another. */
-static void look_around(struct ws_push *p, bool *had)
+static void warn_again(struct ws_push *p)
 {
-	unsigned others = 0;
-	if (had[p->opts.sender]) {
-		push_warn(p, NULL, "sender %u comes again before all %u had their turn: a new round begins",
-		          p->opts.sender, p->opts.senders);
-		memset(had, 0, (p->opts.senders + 1) * sizeof *had);
-	}
-	for (unsigned i = 1; i <= p->opts.senders; i++)
-		others += had[i];
-	p->not_last = others + 1 < p->opts.senders;
+	char round[512];
+	ws_round_describe(p->round, round, sizeof round);
+	push_warn(p, NULL, "sender %u comes again in %s%s: its part is sent again%s. A job that starts again needs "
+	          "another --round ID", p->opts.sender, round,
+	          ws_round_is_half(p->round) ? "" : ", which had ended",
+	          ws_round_is_half(p->round) ? "" : ", and flushed by itself");
 }
 
-/* The file, and who had a turn. */
+static void warn_abandoned(struct ws_push *p, const char *id)
+{
+	char round[512], senders[256];
+	ws_round_describe(p->round, round, sizeof round);
+	ws_round_list(p->round, senders, sizeof senders);
+	push_warn(p, NULL, "round %.200s begins, and %s is abandoned: %s", id, round, senders);
+}
+
+/* Enters the round `id`. Parts of an abandoned round were not flushed: this part's flush does it. The round
+ * is written when the turn was a success. */
+static void join_round(struct ws_push *p, const char *id)
+{
+	struct ws_round *r = p->round;
+	p->flush_too = false;
+	if (!ws_round_is(r, id, p->opts.senders)) {
+		p->flush_too = ws_round_is_half(r);
+		if (p->flush_too)
+			warn_abandoned(p, id);
+		ws_round_begin(r, id, p->opts.senders);
+	} else if (r->had[p->opts.sender]) {
+		warn_again(p);
+	}
+	r->had[p->opts.sender] = true;
+	p->not_last = ws_round_count(r) < r->senders;
+}
+
 static int take_file(struct ws_push *p, int64_t wait, struct ws_err *err)
 {
 	p->sender_fd = ws_lock_take(p->opts.sender_lock, p->turn, wait, p->opts.cancel, err);
-	return p->sender_fd < 0 || read_round(p, p->had_turn, err) ? -1 : 0;
+	return p->sender_fd < 0 || read_round(p, err) ? -1 : 0;
 }
 
 static int take_lease(struct ws_push *p, int64_t wait, struct ws_err *err)
@@ -109,7 +116,7 @@ static int take_lease(struct ws_push *p, int64_t wait, struct ws_err *err)
 		.lease_ns = p->opts.lock_lease_ns, .wait_ns = wait, .until = p->until,
 		.cancel = p->opts.cancel, .log = p->opts.log,
 	};
-	return ws_lease_take(&opts, p->had_turn, p->opts.senders, &p->lease, err);
+	return ws_lease_take(&opts, p->round, &p->lease, err);
 }
 
 int push_sender_still(struct ws_push *p, struct ws_err *err)
@@ -117,13 +124,13 @@ int push_sender_still(struct ws_push *p, struct ws_err *err)
 	return p->lease ? ws_lease_check(p->lease, err) : 0;
 }
 
-static int let_go(struct ws_push *p, const bool *had, bool keep_round, struct ws_err *err)
+static int let_go(struct ws_push *p, bool keep_round, struct ws_err *err)
 {
 	int rc = 0;
 	if (p->lease)
-		rc = ws_lease_release(p->lease, had, keep_round ? p->opts.senders : 0, err);
+		rc = ws_lease_release(p->lease, keep_round ? p->round : NULL, err);
 	else if (keep_round)
-		rc = write_round(p, had, err);
+		rc = write_round(p, err);
 	ws_lock_drop(p->sender_fd);
 	p->sender_fd = -1;
 	p->lease = NULL;
@@ -135,16 +142,22 @@ static int take_either(struct ws_push *p, int64_t wait, struct ws_err *err)
 	return ws_lease_is_url(p->opts.sender_lock) ? take_lease(p, wait, err) : take_file(p, wait, err);
 }
 
-/* The turn is ours, for whom another round has not begun. */
+/* The lock is ours, but we had our turn, and another sender has not. */
 static int say_missing(const struct ws_push *p, struct ws_err *err)
 {
 	unsigned i = 1;
-	while (i < p->opts.senders && p->had_turn[i])
+	while (i < p->opts.senders && p->round->had[i])
 		i++;
 	return ws_err_set(err, WS_ETIMEOUT, "%s: sender %u has not had its own", p->turn, i);
 }
 
-/* Whoever has had a turn already leaves the others theirs: one process may have another source at once. */
+/* A process with several sources (--stdin) has one turn in a round: the others have theirs first. */
+static bool must_wait(const struct ws_push *p)
+{
+	return p->in_round && p->round->senders == p->opts.senders && p->round->had[p->opts.sender] &&
+	       ws_round_is_half(p->round);
+}
+
 static int take_turn(struct ws_push *p, int64_t most, struct ws_err *err)
 {
 	struct push_wait wait;
@@ -152,12 +165,12 @@ static int take_turn(struct ws_push *p, int64_t most, struct ws_err *err)
 	for (;;) {
 		struct pollfd cancel = { .fd = ws_cancel_fd(p->opts.cancel), .events = POLLIN };
 		struct ws_err why = WS_ERR_INIT;
-		memset(p->had_turn, 0, (p->opts.senders + 1) * sizeof *p->had_turn);
+		*p->round = (struct ws_round){ 0 };
 		const int rc = take_either(p, push_wait_piece(&wait), &why);
 		if (rc == 0) {
-			if (!p->in_round || !p->had_turn[p->opts.sender])
+			if (!must_wait(p))
 				return 0;
-			(void)let_go(p, NULL, false, NULL);
+			(void)let_go(p, false, NULL);
 			say_missing(p, &why);
 		}
 		if ((rc && why.native != EWOULDBLOCK) || !push_wait_on(p, &wait, &why)) {
@@ -178,26 +191,55 @@ int64_t push_lock_wait(const struct ws_push *p, int64_t wait)
 	return left > 0 ? left : 1;
 }
 
+/* The ID of this run's round, printable. */
+static int name_round(const struct ws_push *p, char id[WS_ROUND_ID], struct ws_err *err)
+{
+	const char *given = p->opts.round ? p->opts.round : p->weight_version;
+	if (!given) {
+		ws_err_set(err, WS_EUSAGE, "%s: the ID of its round is missing", p->turn);
+		return ws_err_hint(err, "give all senders of one step the same --weight-version or --round: without it a "
+		                        "round that another step or job left half done would be completed");
+	}
+	const size_t n = strlen(given);
+	if (n >= WS_ROUND_ID)
+		return ws_err_set(err, WS_EUSAGE, "%s: the ID of its round has %zu bytes, more than %d", p->turn, n,
+		                  WS_ROUND_ID - 1);
+	ws_printable(id, WS_ROUND_ID, given, n);
+	return 0;
+}
+
+static void note_round(struct ws_push *p)
+{
+	const struct ws_round *r = p->round;
+	ws_round_describe(r, p->round_text, sizeof p->round_text);
+	p->round_event = (struct ws_ev_round){
+		.id = r->id, .senders = r->senders, .had = ws_round_count(r), .ended = !p->not_last,
+		.begun = r->begun, .pid = r->pid, .host = r->host, .text = p->round_text,
+	};
+}
+
 int push_sender_enter(struct ws_push *p, struct ws_err *err)
 {
 	const int64_t wait = push_lock_wait(p, p->opts.lock_wait_ns > 0 ? p->opts.lock_wait_ns : p->opts.bucket_ns);
+	char id[WS_ROUND_ID];
 	if (p->opts.senders < 2 || push_together(p))
 		return 0;
 	p->not_last = true;
 	if (p->opts.dry_run || !p->opts.n_endpoints)
 		return 0;
 	snprintf(p->turn, sizeof p->turn, "turn of sender %u of %u", p->opts.sender, p->opts.senders);
-	p->had_turn = calloc(p->opts.senders + 1, sizeof *p->had_turn);
-	if (!p->had_turn)
+	if (name_round(p, id, err))
+		return -1;
+	if (!p->round && !(p->round = calloc(1, sizeof *p->round)))
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	if (take_turn(p, wait, err)) {
 		ws_lock_drop(p->sender_fd);
 		p->sender_fd = -1;
-		free(p->had_turn);
-		p->had_turn = NULL;
 		return -1;
 	}
-	look_around(p, p->had_turn);
+	p->has_turn = true;
+	join_round(p, id);
+	note_round(p);
 	if (p->not_last)
 		p->weight_version = NULL;
 	return 0;
@@ -206,14 +248,11 @@ int push_sender_enter(struct ws_push *p, struct ws_err *err)
 void push_sender_leave(struct ws_push *p, bool ok)
 {
 	struct ws_err err = WS_ERR_INIT;
-	if (!p->had_turn)
+	if (!p->has_turn)
 		return;
-	/* The round is over, or one more has had its turn; one that failed may come again. */
-	if (ok)
-		p->had_turn[p->opts.sender] = true;
-	if (let_go(p, p->not_last ? p->had_turn : NULL, ok, &err) && ok)
+	p->has_turn = false;
+	/* A sender that failed had no turn, and may come again. */
+	if (let_go(p, ok, &err) && ok)
 		push_warn(p, NULL, "the other senders will not know of this one: %s", err.msg);
 	p->in_round = ok ? p->not_last : p->in_round;
-	free(p->had_turn);
-	p->had_turn = NULL;
 }

@@ -14,6 +14,7 @@
 #include "hashes.h"
 #include "job.h"
 #include "payloads.h"
+#include "round.h"
 #include "scatter.h"
 #include "wsync/audit.h"
 #include "wsync/push.h"
@@ -103,9 +104,13 @@ struct ws_push {
 	int sender_fd;                     /* the senders' lock, held; -1 */
 	struct ws_lease *lease;            /* or by a lock service; NULL */
 	char turn[64];                     /* "turn of sender 1 of 2", for sentences */
-	bool in_round;                     /* we had one in a round that was not over then */
-	bool *had_turn;                    /* of this round: [1..opts.senders]; NULL */
+	bool has_turn;                     /* the lock or the lease is held */
+	bool in_round;                     /* our last turn did not end its round */
+	struct ws_round *round;            /* of this turn, or of the last one; NULL: there was none */
+	struct ws_ev_round round_event;    /* the same for events */
+	char round_text[512];
 	bool not_last;                     /* others have still to come: no flush, no version */
+	bool flush_too;                    /* but a flush: a round before was abandoned, and none flushed its parts */
 	bool moving;                       /* two-phase: what was prepared has begun to be broadcast, */
 	bool completes;                    /* completes the weights, */
 	bool ours;                         /* and is what was meant to be sent */

@@ -88,9 +88,9 @@ secured() { # ENDPOINT CERTIFICATE: sets $secure
 	out_has '"success":true'
 	secured gateway known
 	url=$(sed -n 's/.*"type":"ready","url":"\([^"]*\)".*/\1/p' one.out)
-	try wsync-push small.safetensors -e "$url" --sender 1/2 --lock "$secure/turn" --ca-file known.pem
+	try wsync-push small.safetensors -e "$url" --sender 1/2 --lock "$secure/turn" --round 1 --ca-file known.pem
 	expect_status 0
-	try wsync-push small.safetensors -e "$url" --sender 1/2 --lock "$secure/turn"
+	try wsync-push small.safetensors -e "$url" --sender 1/2 --lock "$secure/turn" --round 1
 	expect_status 4
 	err_has "--ca-file"
 }

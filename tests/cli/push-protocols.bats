@@ -167,12 +167,36 @@ expect_steps() {
 	expect_steps "" "$url" pause init
 }
 
-# part I PATTERN...: the I-th of three senders pushes that part.
+# part I PATTERN...: the I-th of ${senders:-3} senders pushes that part in the round $step (5).
 part() {
 	local i=$1 args=() g
 	shift
 	for g in "$@"; do args+=(--include "$g"); done
-	"$bin/wsync-push" m -e "$url" --sender "$i/3" --lock turns "${args[@]}" --weight-version 5 --json >"out$i" 2>"err$i"
+	"$bin/wsync-push" m -e "$url" --sender "$i/${senders:-3}" --lock turns "${args[@]}" \
+		--weight-version "${step:-5}" --json >"out$i" 2>"err$i"
+}
+
+# part_of STEP I: one of two halves.
+part_of() {
+	local senders=2 step=$1 what=('' '*layers.0.*' '*layers.1.*')
+	part "$2" "${what[$2]}"
+}
+
+# expect_round WANT...: ID, number of senders and those who had a turn, as turns.round has them.
+expect_round() {
+	local got
+	got=$(/usr/bin/python3 -c 'import json; r = json.load(open("turns.round")); print(r["id"], r["senders"], *r["had"])')
+	[ "$got" = "$*" ] || explain "the round: $(cat turns.round), expected $*"
+}
+
+# expect_flushes FLAG...: flush_cache of every update so far, and the label.
+expect_flushes() {
+	local label=$1
+	shift
+	out=$(curl -sS "$url/wsync/journal" | /usr/bin/python3 -c 'import json, sys
+j = json.load(sys.stdin)
+print(j["state"]["weight_version"], *[r["flush_cache"] for r in j["requests"] if "flush_cache" in r])')
+	[ "$out" = "$label $*" ] || explain "expected $label $*"
 }
 
 @test "several senders take turns, and the last flushes and says the version" {
@@ -182,27 +206,107 @@ part() {
 	part 3 'model.norm.weight' '*embed*' & p3=$!
 	wait $p1 || explain "sender 1: $(cat err1)"
 	wait $p3 || explain "sender 3: $(cat err3)"
-	[ "$(cat turns.round)" = "3: 1 3" ] || explain "the round: $(cat turns.round)"
+	expect_round 5 3 1 3
 	expect_steps "" "$url" flush version
 	try wsync-ctl version -e "$url"
 	out_has default
 	part 2 '*layers.1.*' || explain "sender 2: $(cat err2)"
-	[ "$(cat turns.round)" = "3:" ] || explain "the round: $(cat turns.round)"
+	expect_round 5 3 1 2 3
 	try wsync-ctl version -e "$url"
 	out_has 5
 	holds "$url"
 	out=$(<out2)
 	expect_json '[(l["sender"], l["senders"]) for l in lines if l["type"] == "plan"]' "[(2, 3)]"
+	expect_json '[lines[-1]["round"][k] for k in ("id", "senders", "had", "ended")]' "['5', 3, 3, True]"
+	out=$(<out1)
+	expect_json 'lines[-1]["round"]["ended"]' False
 }
 
-@test "a sender that failed had no turn, and one that comes again begins a round" {
+@test "a sender that failed had no turn, and one that comes again stays in its round" {
 	likely_model qwen3
 	endpoint a --model m --fault refuse:update_weights_from_distributed:1
-	! part 1 '*layers.0.*' || explain "it should fail"
+	! part_of 5 1 || explain "it should fail"
 	[ ! -e turns.round ] || explain "it counts"
-	part 1 '*layers.0.*'
-	part 1 '*layers.0.*'
-	grep -q "comes again before all 3 had their turn" err1 || explain "$(cat err1)"
+	part_of 5 1
+	part_of 5 1
+	grep -q "sender 1 comes again in round 5 of 2 senders (begun .* ago by process [0-9]* on .*): its part is sent again" err1 ||
+		explain "$(cat err1)"
+	part_of 5 2
+	expect_flushes 5 False False True
+	# The round has ended, so no other sender follows who would flush.
+	part_of 5 1
+	grep -q "comes again in round 5 .*), which had ended: its part is sent again, and flushed by itself" err1 ||
+		explain "$(cat err1)"
+	expect_flushes 5 False False True True
+}
+
+@test "a half round of one step is not completed by the next" {
+	likely_model qwen3
+	endpoint a --model m
+	part_of 1 1
+	# Sender 2 of step 1 never came.
+	part_of 2 2
+	grep -q "round 2 begins, and round 1 of 2 senders (begun .* by process .*) is abandoned: sender 1 had a turn, sender 2 had none" err2 ||
+		explain "$(cat err2)"
+	expect_round 2 2 2
+	# What step 1 left is flushed by the first that notices.
+	expect_flushes default False True
+	part_of 2 1
+	expect_flushes 2 False True True
+	# Other orders, and versions that go back.
+	part_of 3 2
+	part_of 3 1
+	part_of 2 1
+	expect_flushes 3 False True True False True False
+	part_of 2 2
+	expect_flushes 2 False True True False True False True
+	for i in 1 2; do ! grep -q abandoned err$i || explain "$(cat err$i)"; done
+}
+
+@test "a round file of an older release, or of something else, completes nothing" {
+	likely_model qwen3
+	endpoint a --model m
+	echo "2: 1" >turns.round
+	part_of 7 2
+	grep -q "round 7 begins, and a round of 2 senders without an ID is abandoned: sender 1 had a turn" err2 ||
+		explain "$(cat err2)"
+	expect_round 7 2 2
+	for text in '2:' '' garbage '{"senders":2,"had":[1],"id":7}' '[1]' '{"id":"7","senders":1025,"had":[1]}' \
+		'{"id":"7","senders":3,"had":[1,3]}' '{"id":"7","senders":2,"had":[9,-1,"1"]}'; do
+		printf %s "$text" >turns.round
+		part_of 7 2
+		expect_round 7 2 2
+	done
+	expect_flushes default True False False False True False False True False
+}
+
+@test "turns need the ID of their round" {
+	likely_model qwen3
+	endpoint a --model m
+	try wsync-push m -e "$url" --sender 1/2 --lock turns
+	expect_status 2
+	err_has "turn of sender 1 of 2: the ID of its round is missing"
+	err_has "the same --weight-version or --round"
+	try wsync-push m -e "$url" --sender 1/2 --lock turns --round ''
+	expect_status 2
+	try wsync-push m -e "$url" --round 7
+	expect_status 2
+	err_has "--round is for senders that take turns"
+	for o in --round --weight-version; do
+		try wsync-push --stdin -e "$url" --sender 1/2 --lock turns $o 7
+		expect_status 2
+		err_has "each line has its version, after a tab"
+	done
+	[ ! -e turns ] || explain "the lock was taken"
+	# An ID of the job keeps its rounds apart from those of a job that died at the same version.
+	try wsync-push m -e "$url" --sender 1/2 --lock turns --weight-version 7 --round job1-7
+	expect_status 0
+	try wsync-push m -e "$url" --sender 2/2 --lock turns --weight-version 7 --round job2-7
+	expect_status 0
+	err_has "round job2-7 begins, and round job1-7 of 2 senders"
+	try wsync-push m -e "$url" --sender 1/2 --lock turns --weight-version 7 --round job2-7
+	expect_status 0
+	out_has "weight version 7, ends round job2-7 of 2 senders (begun"
 }
 
 @test "senders without a lock, or of no number, are a usage error" {
@@ -211,7 +315,7 @@ part() {
 	expect_status 2
 	err_has "--lock FILE"
 	for s in 0/2 3/2 2 a/b 1/ /2; do
-		try wsync-push m -e localhost:1 --sender $s --lock l
+		try wsync-push m -e localhost:1 --sender $s --lock l --round 1
 		expect_status 2
 	done
 }
@@ -220,7 +324,7 @@ part() {
 	likely_model qwen3
 	exec 7>turns
 	flock 7
-	try wsync-push m -e localhost:1 --sender 1/2 --lock turns --lock-wait 200ms
+	try wsync-push m -e localhost:1 --sender 1/2 --lock turns --round 1 --lock-wait 200ms
 	expect_status 10
 	err_has "turn of sender 1 of 2: another process is still at work on it after 200 ms"
 	exec 7>&-
@@ -232,7 +336,7 @@ part() {
 	exec 7>turns 8>"$XDG_STATE_HOME/wsync/locks/localhost:1.lock"
 	flock 7
 	flock 8
-	timeout 30 wsync-push m -e localhost:1 --sender 1/2 --lock turns --lock-wait 11s 2>turn.err >turn.out &
+	timeout 30 wsync-push m -e localhost:1 --sender 1/2 --lock turns --round 1 --lock-wait 11s 2>turn.err >turn.out &
 	try timeout 30 wsync-push m -e localhost:1 --lock-wait 11s --json
 	expect_status 10
 	err_has "waiting 10 s: endpoint http://localhost:1: another process is still at work on it"

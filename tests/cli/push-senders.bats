@@ -354,8 +354,15 @@ gateway() {
 	try wsync-ctl version -e "$url"
 	out_has 5
 	try curl -sS "${lock%/turn}/wsync/lock/turn"
-	[ "$out" = '{"holder":null,"held_s":0,"left_s":0,"round":null}' ] || explain "the lock is not free"
+	[ "$out" = '{"holder":null,"held_s":0,"left_s":0,"round":{"id":"5","senders":3,"had":[1,2,3]}}' ] || explain "the lock is not free"
 	[ "$(grep -l 'weight version 5' s?.out | wc -l)" = 1 ] || explain "$(cat s?.out)"
+	try wsync-push m -e "$url" --sender 1/2 --lock "$lock" --weight-version 6
+	expect_status 0
+	try wsync-push m -e "$url" --sender 2/2 --lock "$lock" --weight-version 7
+	expect_status 0
+	err_has "round 7 begins, and round 6 of 2 senders is abandoned: sender 1 had a turn, sender 2 had none"
+	try wsync-ctl version -e "$url"
+	out_has 5
 }
 
 @test "a lock service with a key, a held lock, and none at all" {
@@ -363,16 +370,16 @@ gateway() {
 	echo secret >key
 	chmod 600 key
 	gateway --require-key-file key
-	try wsync-push m -e localhost:1 --sender 1/2 --lock "$lock"
+	try wsync-push m -e localhost:1 --sender 1/2 --lock "$lock" --round 1
 	expect_status 5
 	err_has "--lock-key-file"
 	curl -sS -H "x-api-key: secret" -d '{"holder":"somebody else"}' "${lock%/turn}/wsync/lock/turn" >/dev/null
-	try wsync-push m -e localhost:1 --sender 1/2 --lock "$lock" --lock-key-file key --lock-wait 600ms
+	try wsync-push m -e localhost:1 --sender 1/2 --lock "$lock" --round 1 --lock-key-file key --lock-wait 600ms
 	expect_status 10
 	err_has "turn of sender 1 of 2: somebody else is still at work on it after 600 ms"
-	try wsync-push m -e localhost:1 --sender 1/2 --lock http://127.0.0.1:1/turn
+	try wsync-push m -e localhost:1 --sender 1/2 --lock http://127.0.0.1:1/turn --round 1
 	expect_status 4
-	try wsync-push m -e localhost:1 --sender 1/2 --lock http://127.0.0.1:1
+	try wsync-push m -e localhost:1 --sender 1/2 --lock http://127.0.0.1:1 --round 1
 	expect_status 2
 	err_has "neither a file nor http://HOST:PORT/NAME"
 }
@@ -393,7 +400,7 @@ gateway() {
 	start other /usr/bin/python3 other.py
 	eventually 20 test -s other.out
 	for name in text list token; do
-		try wsync-push m -e localhost:1 --sender 1/2 --lock "http://127.0.0.1:$(<other.out)/$name"
+		try wsync-push m -e localhost:1 --sender 1/2 --lock "http://127.0.0.1:$(<other.out)/$name" --round 1
 		expect_status 5
 		err_has "HTTP 200: no answer of a lock service"
 		err_has "locks are kept by wsync-gateway"
@@ -411,13 +418,13 @@ over_in_time() {
 	gateway
 	curl -sS -d '{"holder":"somebody else"}' "${lock%/turn}/wsync/lock/turn" >/dev/null
 	SECONDS=0
-	try timeout -k 5 40 wsync-push m -e localhost:1 --sender 1/2 --lock "$lock" --timeout 500ms
+	try timeout -k 5 40 wsync-push m -e localhost:1 --sender 1/2 --lock "$lock" --round 1 --timeout 500ms
 	over_in_time 10
 	err_has "turn of sender 1 of 2: somebody else is still at work on it after"
 	exec 8>turns
 	flock 8
 	SECONDS=0
-	try timeout -k 5 40 wsync-push m -e localhost:1 --sender 1/2 --lock turns --timeout 500ms
+	try timeout -k 5 40 wsync-push m -e localhost:1 --sender 1/2 --lock turns --round 1 --timeout 500ms
 	over_in_time 10
 	err_has "is still at work on it after"
 	mkdir -p "$XDG_STATE_HOME/wsync/locks"
@@ -433,7 +440,7 @@ over_in_time() {
 	likely_model qwen3_moe
 	endpoint a --model m --fault slow:update_weights_from_distributed:1
 	gateway
-	start s1 wsync-push m -e "$url" --sender 1/2 --lock "$lock" --lock-lease 1s --bucket-size 64KiB
+	start s1 wsync-push m -e "$url" --sender 1/2 --lock "$lock" --round 3 --lock-lease 1s --bucket-size 64KiB
 	slept=$pid
 	eventually 20 asked_for update_weights_from_distributed
 	kill -STOP "$slept"
@@ -448,11 +455,11 @@ over_in_time() {
 	likely_model qwen3_moe
 	endpoint a --model m --fault slow:update_weights_from_distributed:1
 	gateway
-	start s1 wsync-push m -e "$url" --sender 1/2 --lock "$lock" --lock-lease 2s
+	start s1 wsync-push m -e "$url" --sender 1/2 --lock "$lock" --round 3 --lock-lease 2s
 	dead=$pid
 	eventually 20 asked_for pause
 	kill -KILL "$dead"
-	try wsync-push m -e "$url" --sender 2/2 --lock "$lock" --lock-wait 20s
+	try wsync-push m -e "$url" --sender 2/2 --lock "$lock" --lock-wait 20s --weight-version 3
 	expect_status 0
 	try wsync-push m -e "$url" --sender 1/2 --lock "$lock" --lock-wait 20s --weight-version 3
 	expect_status 0
@@ -512,7 +519,7 @@ print(*[r["path"] for r in json.load(sys.stdin)["requests"] if "_generation" in 
 		out_has 6
 	done
 	endpoint s --lineage session --model m --tp 2
-	try wsync-push r1 -e "$url" --pause none --sender 1/3 --lock turns2
+	try wsync-push r1 -e "$url" --pause none --sender 1/3 --lock turns2 --round 1
 	expect_status 5
 	err_has "it must not run requests then"
 }

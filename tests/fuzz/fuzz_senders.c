@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What another sender says: a list that was believed is sorted and is written as it was read; a share stays
+/* What another sender says, or a file holds: a list that was believed is sorted and is written as it was read; a share stays
  * within the tensors that it was read against. */
+#include "round.h"
 #include "senders.h"
 
 #include <stdlib.h>
@@ -47,9 +48,26 @@ static void try_share(const unsigned char *data, size_t size)
 	ws_share_free(&s);
 }
 
+static void try_round(const unsigned char *data, size_t size)
+{
+	static struct ws_round r;
+	char text[600], *copy = malloc(size + 1);
+	if (!copy)
+		return;
+	memcpy(copy, data, size);
+	copy[size] = 0;
+	ws_round_read(copy, size, &r);
+	if (r.senders > WS_ROUND_SENDERS || ws_round_count(&r) > r.senders)
+		abort();
+	ws_round_describe(&r, text, sizeof text);
+	ws_round_list(&r, text, sizeof text);
+	free(copy);
+}
+
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
 {
 	struct ws_err err = WS_ERR_INIT;
+	try_round(data, size);
 	try_list(data, size);
 	try_share(data, size);
 	(void)ws_senders_read_end(data, size, &err);

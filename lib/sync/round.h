@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* round.h - a round of several senders that take turns: which step it is of, and who has had a turn.
+ *
+ *   {"id":"7","senders":3,"had":[1,3],"begun":1763800000,"pid":4711,"host":"trainer3"}
+ *
+ * It is kept in a file beside the lock file, or by the lock service, and may hold anything. Older releases
+ * wrote "3: 1 3" into the file, without an id. */
+#ifndef WS_SYNC_ROUND_H
+#define WS_SYNC_ROUND_H
+
+#include "json.h"
+#include "wsync/buf.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { WS_ROUND_SENDERS = 1024, WS_ROUND_ID = 1025, WS_ROUND_TEXT = 32 * 1024 };
+
+struct ws_round {
+	unsigned senders;                /* 0: there is none */
+	bool had[WS_ROUND_SENDERS + 1];  /* had a turn: [1..senders] */
+	char id[WS_ROUND_ID];            /* printable; "": not known */
+	int64_t begun;                   /* seconds since 1970, and by whom; 0: not known */
+	int64_t pid;
+	char host[65];
+};
+
+/* What is not understood is no round. The text form reads old files, too; text[n] is NUL. */
+void ws_round_read(const char *text, size_t n, struct ws_round *out);
+void ws_round_read_json(const struct ws_json *node, struct ws_round *out);
+/* As a member of an object; key NULL: as the whole text. */
+void ws_round_write(struct ws_jw *w, const char *key, const struct ws_round *r);
+
+unsigned ws_round_count(const struct ws_round *r); /* senders that had a turn */
+bool ws_round_is_half(const struct ws_round *r);   /* some had a turn, but not all */
+/* The same id and number of senders. An unknown id is the same as none. */
+bool ws_round_is(const struct ws_round *r, const char *id, unsigned senders);
+void ws_round_begin(struct ws_round *r, const char *id, unsigned senders); /* by this process, now */
+
+/* "round 7 of 3 senders (begun 13 min ago by process 4711 on trainer3)" */
+void ws_round_describe(const struct ws_round *r, char *dst, size_t n);
+/* "senders 1 and 3 had a turn, sender 2 had none"; names at most 8 of each. */
+void ws_round_list(const struct ws_round *r, char *dst, size_t n);
+
+#endif
