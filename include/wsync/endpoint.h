@@ -68,6 +68,7 @@ struct ws_endpoint_info {
 	unsigned tp_size, dp_size, pp_size, ep_size;
 	bool dp_attention;
 	bool disable_radix_cache;
+	bool many_tokenizers;     /* several processes answer HTTP: not all of them know the live weight version */
 	bool on_policy;           /* started with --rl-on-policy-target */
 	char version[64];         /* of the server */
 	char dtype[32];           /* as configured: "auto", "bfloat16" */
@@ -78,6 +79,7 @@ struct ws_endpoint_info {
 	bool quant_override;      /* its arguments say a quantization_config of their own */
 	char kv_cache_dtype[32];
 	char weight_version[128];
+	const char *version_path; /* GET of this route tells the live weight version; NULL: none does */
 	char model_path[1024];
 	char served_model[256];
 	char model_type[64];

@@ -52,6 +52,7 @@ const char *ws_serve_tag_name(unsigned i);
 /* The routes. The reply is an empty 200 of JSON when they begin. */
 void ws_serve_route_health(struct ws_serve_call *c);
 void ws_serve_route_health_generate(struct ws_serve_call *c);
+void ws_serve_route_ready(struct ws_serve_call *c);
 void ws_serve_route_model_info(struct ws_serve_call *c);
 void ws_serve_route_server_info(struct ws_serve_call *c);
 void ws_serve_route_models(struct ws_serve_call *c);

@@ -40,6 +40,15 @@ void ws_serve_route_health(struct ws_serve_call *c)
 	c->rp->type = "";
 }
 
+/* As sglang since 0.5.20: 503 while it is paused. */
+void ws_serve_route_ready(struct ws_serve_call *c)
+{
+	pthread_mutex_lock(&c->serve->lock);
+	c->rp->status = c->serve->paused ? 503 : 200;
+	pthread_mutex_unlock(&c->serve->lock);
+	c->rp->type = "";
+}
+
 static void write_version(struct ws_jw *jw, struct ws_serve *s)
 {
 	pthread_mutex_lock(&s->lock);

@@ -26,6 +26,7 @@ static const struct route {
 } routes[] = {
 	{ "health", GET, NO_BODY, ws_serve_route_health, WS_IN_ALL },
 	{ "health_generate", GET, NO_BODY, ws_serve_route_health_generate, WS_IN_ALL },
+	{ "ready", GET, NO_BODY, ws_serve_route_ready, WS_IN_SESSION },
 	{ "model_info", GET, NO_BODY, ws_serve_route_model_info, WS_IN_FROM_2026 },
 	{ "get_model_info", GET, NO_BODY, ws_serve_route_model_info, WS_IN_ALL },
 	{ "server_info", GET, NO_BODY, ws_serve_route_server_info, WS_IN_FROM_2026 },

@@ -116,6 +116,8 @@ static int read_model_info(struct ws_endpoint_call *call, struct ws_endpoint_inf
 	}
 	if (ws_json_type(root) != WS_JSON_OBJECT)
 		return refuse_strange(MODEL, info, err);
+	const bool live = ws_json_get_string(root, "weight_version", NULL) && !info->many_tokenizers;
+	info->version_path = !live ? NULL : !strcmp(call->path, old_paths[MODEL]) ? old_paths[MODEL] : paths[MODEL];
 	ws_endpoint_decode_model_info(root, info);
 	return 0;
 }

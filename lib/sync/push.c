@@ -102,7 +102,7 @@ static int get_ready(struct ws_push *p, const struct ws_push_source *s, struct w
 		push_enter(p, WS_PHASE_DESTROY);
 		push_leave_dead_group(p);
 		push_enter(p, WS_PHASE_CONNECT);
-		if (push_connect(p, err) || push_choose(p, err))
+		if (push_connect(p, err) || push_choose(p, err) || push_others_connect(p, err))
 			return -1;
 	}
 	push_enter(p, WS_PHASE_PLAN);
@@ -142,7 +142,8 @@ static int form_group(struct ws_push *p, const struct ws_push_source *s, struct 
 static int change_weights(struct ws_push *p, struct ws_err *err)
 {
 	push_enter(p, WS_PHASE_PAUSE);
-	if (push_sender_still(p, err) || push_record(p, err) || push_pause(p, err) || push_wake_weights(p, err))
+	if (push_sender_still(p, err) || push_record(p, err) || push_pause(p, err) || push_others_begin(p, err) ||
+	    push_wake_weights(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_FLUSH);
 	if (push_flush(p, err))
@@ -157,7 +158,7 @@ static int change_weights(struct ws_push *p, struct ws_err *err)
 	p->spoilt = false;
 	push_enter(p, WS_PHASE_VERIFY);
 	(void)push_record(p, NULL);
-	if (push_verify(p, err) || push_sender_still(p, err) || push_set_version(p, err))
+	if (push_verify(p, err) || push_sender_still(p, err) || push_others_end(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_RESUME);
 	return push_wake_caches(p, err);
@@ -239,7 +240,7 @@ static void list_endpoints(struct ws_push *p)
 		const struct push_endpoint *e = &p->endpoints[i];
 		p->results[i] = (struct ws_ev_endpoint_result){
 			.url = e->url, .ok = e->state == WS_COMMITTED, .state = e->state,
-			.paused = e->paused || e->found_paused, .message = e->message,
+			.paused = e->paused || e->found_paused || e->left_paused, .message = e->message,
 		};
 	}
 }

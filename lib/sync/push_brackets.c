@@ -115,8 +115,10 @@ int push_brackets_begin(struct ws_push *p, struct ws_err *err)
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		p->endpoints[i].bracket = push_bracket_of(p, i);
 	for (size_t b = 0; b < N_BRACKETS; b++)
-		if (say(p, b, BEGIN, until, p->opts.cancel, err))
+		if (say(p, b, BEGIN, until, p->opts.cancel, err)) {
+			push_others_refused(p, err);
 			return -1;
+		}
 	return 0;
 }
 

@@ -67,7 +67,8 @@ static int check_nccl(const struct ws_push *p, const struct ws_endpoint_info *in
 int push_connect(struct ws_push *p, struct ws_err *err)
 {
 	const size_t n = p->opts.n_endpoints;
-	if (p->known && p->group)
+	p->probed = !p->known || !p->group;
+	if (!p->probed)
 		return 0;
 	p->known = false;
 	push_names_forget(p);

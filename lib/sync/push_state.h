@@ -34,6 +34,9 @@ struct push_endpoint {
 	enum ws_endpoint_state before;     /* when the run began: only success ends a mixture */
 	bool paused;                       /* by us, and not resumed yet */
 	bool found_paused;                 /* perhaps, by a push that died */
+	bool found_stopped;                /* paused when we came, by nobody known */
+	bool left_paused;                  /* and so at the end, for the push of somebody else */
+	bool told_pause;                   /* it said that it is paused, after our pause */
 	bool grouped;                      /* it was asked to join, and has not left since */
 	bool lost;                         /* its connection broke, */
 	bool silent;                       /* or a deadline passed without its answer: hardly waited for */
@@ -61,7 +64,8 @@ struct ws_push {
 	const char **urls;                 /* scratch: the endpoints a call goes to */
 	size_t *index;                     /* scratch: urls[k] is endpoint index[k] */
 	bool *flags;                       /* scratch */
-	bool known;                        /* infos are filled */
+	bool known;                        /* infos are filled, */
+	bool probed;                       /* and that in this run */
 	int64_t *cached;                   /* tokens of the prompt, before and after; NULL: not asked */
 	unsigned asleep;                   /* enum ws_memory: what is still asleep at all of them */
 	struct ws_audit_target *targets;   /* what each of them lists; n_targets 0: not asked yet */
@@ -187,6 +191,14 @@ int push_flush(struct ws_push *p, struct ws_err *err);
 /* Tells every endpoint that is paused to continue; has deadlines of its own and cannot be cancelled. -1:
  * one of them did not agree, and is warned about. */
 int push_resume(struct ws_push *p, struct ws_err *err);
+
+/* push_others.c: is somebody else at work there? -1: yes, or an endpoint did not answer */
+int push_others_connect(struct ws_push *p, struct ws_err *err); /* warns */
+void push_others_refused(struct ws_push *p, struct ws_err *err); /* the begin of an update was: why? */
+int push_others_begin(struct ws_push *p, struct ws_err *err);   /* the endpoints are paused */
+/* ours: our weight version is set. An endpoint at which somebody was at work is partial. */
+int push_others_check(struct ws_push *p, bool ours, struct ws_err *err);
+int push_others_end(struct ws_push *p, struct ws_err *err);     /* sets the weight version, between checks */
 
 /* push_files.c: may this process open what is needed for so many endpoints, and, once they are known, for
  * their ranks? */

@@ -299,7 +299,9 @@ PHASES = {"openapi.json": "connect init", "list_weights": "plan verify", "init_w
           "wire/store": "init", "wire/connect": "init", "pause_generation": "pause", "flush_cache": "flush",
           "weights_checker": "verify", "update_weight_version": "verify",
           "resume_memory_occupation": "pause resume", "continue_generation": "resume",
-          "receive_weights_ep_scatter": "init transfer", **dict.fromkeys(CONNECT, "connect")}
+          "receive_weights_ep_scatter": "init transfer", **dict.fromkeys(CONNECT, "connect"),
+          # Asked again for signs of another push.
+          **dict.fromkeys(("model_info", "get_model_info", "ready"), "connect pause transfer verify")}
 # What the exit status may be, by what happened; and 9 where one has the new weights and another has not.
 BROKEN = {4, 5, 6}
 CODES = {"refuse": {5}, "hang": {10}, "late": {10}, "freeze": {10}, "drop": {4, 5, 6}, "slow": {0},
@@ -308,7 +310,9 @@ EXCEPTIONS = {
     # Asked again, or told otherwise.
     ("flush_cache", "refuse"): {0}, ("flush_cache", "drop"): {0, 4}, ("flush_cache", "garbage"): {0},
     # A question, and so asked once more.
-    **{(step, "drop"): {0, 4, 5} for step in CONNECT},
+    **{(step, "drop"): {0, 4, 5} for step in (*CONNECT, "ready")},
+    # Another status is no answer; an answer that it runs, when it is paused, is a sign of another push.
+    ("ready", "refuse"): {0}, ("ready", "garbage"): {0, 5},
     # A server without a list of its routes is one of those whose names are asked for one by one.
     # What it is not asked to do afterwards it may want: a session, two phases.
     **{("openapi.json", k): {0, 5} for k in ("refuse", "hang", "late", "drop", "garbage", "wrong-length")},

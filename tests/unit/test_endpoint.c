@@ -257,8 +257,9 @@ static void server_info_with_odd_values_keeps_its_defaults(void **state)
 	struct ws_json *root = parse(
 		"{\"tp_size\":\"8\",\"dp_size\":-1,\"pp_size\":0,\"ep_size\":1e30,"
 		"\"quantization\":null,\"dtype\":\"torch.bfloat16\","
-		"\"version\":7,\"served_model_name\":\"a\\u001bb\"}");
+		"\"version\":7,\"served_model_name\":\"a\\u001bb\",\"tokenizer_worker_num\":2}");
 	ws_endpoint_decode_server_info(root, &info);
+	assert_true(info.many_tokenizers);
 	assert_int_equal(info.tp_size, 1);
 	assert_int_equal(info.dp_size, 1);
 	assert_int_equal(info.pp_size, 1);

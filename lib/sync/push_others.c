@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push_others.c - does somebody else push to our endpoints at the same time?
+ *
+ * Locks keep apart pushes that share a state directory. Other pushes, and operators, are seen only by what a
+ * server tells without being changed:
+ *
+ *   GET /model_info   its weight version. Until we set ours, it must stay the one that was there after our
+ *                     pause; afterwards it must be ours.
+ *   GET /ready        200, or 503 while it is paused (sglang since 0.5.20; asked where updates stand in
+ *                     sessions, which came with the next release). Paused before our pause: another push may be
+ *                     at work. Not paused after it: somebody has resumed it.
+ *
+ * Asked after our pause, before the request that sets our version, and after it. An endpoint that changed between
+ * may hold weights of both pushes: it is partial, whatever it answered us. */
+#include "push_protocol.h"
+
+#include "wsync/str.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const int64_t PAUSE_AGAIN_NS = 2 * WS_NS_PER_S;
+
+enum { VERSION, READY, QUESTIONS };
+enum ready { NOT_TOLD, PAUSED, RUNS };
+
+/* What an endpoint tells. */
+struct seen {
+	char version[sizeof ((struct ws_endpoint_info *)0)->weight_version]; /* "": not told */
+	enum ready ready;
+};
+
+static bool tells_ready(const struct ws_push *p, size_t i)
+{
+	return push_can(p, i)->session && p->opts.pause != WS_PAUSE_NONE;
+}
+
+static int read_version(const struct ws_push *p, size_t i, struct ws_endpoint_call *call, struct seen *out,
+                        struct ws_err *err)
+{
+	const struct ws_json *root;
+	struct ws_endpoint_info now = { 0 };
+	if (ws_endpoint_reply(call, &root, NULL, 0, err))
+		return -1;
+	if (ws_json_type(root) != WS_JSON_OBJECT)
+		return ws_err_set(err, WS_EREFUSED, "%s: GET %s: the answer is no JSON object", p->endpoints[i].url,
+		                  p->infos[i].version_path);
+	ws_endpoint_decode_model_info(root, &now);
+	memcpy(out->version, now.weight_version, sizeof out->version);
+	return 0;
+}
+
+static int read_ready(struct ws_endpoint_call *call, struct seen *out, struct ws_err *err)
+{
+	const long status = call->http.status;
+	if (call->http.err.code) {
+		*err = call->http.err;
+		return -1;
+	}
+	out->ready = status == 200 ? RUNS : status == 503 ? PAUSED : NOT_TOLD;
+	return 0;
+}
+
+static int ask(struct ws_push *p, bool version, struct ws_endpoint_call *calls, struct ws_err *err)
+{
+	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.connect_ns));
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		struct ws_endpoint_call *c = &calls[i * QUESTIONS];
+		if (version && p->infos[i].version_path &&
+		    ws_endpoint_prepare(&c[VERSION], p->endpoints[i].url, "GET", p->infos[i].version_path, NULL, until,
+		                        err))
+			return -1;
+		if (tells_ready(p, i) &&
+		    ws_endpoint_prepare(&c[READY], p->endpoints[i].url, "GET", "/ready", NULL, until, err))
+			return -1;
+	}
+	return ws_endpoint_run(p->http, calls, p->opts.n_endpoints * QUESTIONS, p->opts.cancel, err);
+}
+
+static int read_all(struct ws_push *p, struct ws_endpoint_call *calls, struct seen *seen, struct ws_err *err)
+{
+	int rc = 0;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		struct ws_endpoint_call *c = &calls[i * QUESTIONS];
+		struct ws_err why = WS_ERR_INIT;
+		if ((!c[VERSION].http.url || read_version(p, i, &c[VERSION], &seen[i], &why) == 0) &&
+		    (!c[READY].http.url || read_ready(&c[READY], &seen[i], &why) == 0))
+			continue;
+		push_note_silence(p, i, &why);
+		push_note_gone(p, i, &why);
+		ws_err_where(&why, NULL, p->endpoints[i].url);
+		if (rc == 0 && err)
+			*err = why;
+		rc = -1;
+	}
+	return rc;
+}
+
+/* Asks all endpoints at once; version false: only whether they run. *out has one for each and is the
+ * caller's to free, also after an error. */
+static int look(struct ws_push *p, bool version, struct seen **out, struct ws_err *err)
+{
+	const size_t n = p->opts.n_endpoints;
+	struct ws_endpoint_call *calls = calloc(n + 1, QUESTIONS * sizeof *calls);
+	*out = calloc(n + 1, sizeof **out);
+	int rc = calls && *out ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	if (rc == 0)
+		rc = ask(p, version, calls, err) || read_all(p, calls, *out, err) ? -1 : 0;
+	for (size_t i = 0; calls && i < n * QUESTIONS; i++)
+		ws_endpoint_call_free(&calls[i]);
+	free(calls);
+	return rc;
+}
+
+static int accuse(struct ws_err *err, const char *url, const char *what)
+{
+	ws_err_set(err, WS_EREFUSED, "%s: %s: somebody else is at work there", url, what);
+	ws_err_hint(err, "push again when the other has ended; pushes with one --state-dir wait for each other "
+	                 "(--lock-wait)");
+	return ws_err_where(err, NULL, url);
+}
+
+static bool told_version(const struct ws_push *p, size_t i, const struct seen *s)
+{
+	return p->infos[i].version_path && *s->version;
+}
+
+/* ---- before, between and after ------------------------------------------------------------------ */
+
+int push_others_connect(struct ws_push *p, struct ws_err *err)
+{
+	struct seen *seen = NULL;
+	struct ws_err why = WS_ERR_INIT;
+	bool any = false;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		p->endpoints[i].found_stopped = p->endpoints[i].left_paused = false;
+		any = any || tells_ready(p, i);
+	}
+	if (!any || p->opts.dry_run)
+		return 0;
+	const int rc = look(p, false, &seen, &why);
+	for (size_t i = 0; rc == 0 && i < p->opts.n_endpoints; i++) {
+		struct push_endpoint *e = &p->endpoints[i];
+		e->found_stopped = seen[i].ready == PAUSED && !e->found_paused && !e->paused;
+		if (e->found_stopped)
+			push_warn(p, e->url, "it is paused, but no push that is recorded here has paused it: somebody "
+			          "else may be at work there");
+	}
+	free(seen);
+	if (rc && err)
+		*err = why;
+	return rc;
+}
+
+void push_others_refused(struct ws_push *p, struct ws_err *err)
+{
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		struct push_endpoint *e = &p->endpoints[i];
+		if (e->begun || !ws_endpoint_said_no(&p->errs[i]) || !strstr(p->errs[i].msg, "already open"))
+			continue;
+		ws_err_hint(err, "another push has begun an update there: push again when it has ended; if none is at "
+		                 "work, end that update: curl -d '{}' %s/end_weight_update", e->url);
+		if (!e->found_stopped || e->state != WS_UNTOUCHED)
+			continue;
+		/* As it was found: to resume it would let it compute in the middle of the other push. */
+		e->paused = false;
+		e->left_paused = true;
+		push_warn(p, e->url, "stays paused, as it was found");
+	}
+}
+
+int push_others_begin(struct ws_push *p, struct ws_err *err)
+{
+	struct seen *seen = NULL;
+	char what[512];
+	int rc = look(p, true, &seen, err);
+	for (size_t i = 0; rc == 0 && i < p->opts.n_endpoints; i++) {
+		struct ws_endpoint_info *info = &p->infos[i];
+		p->endpoints[i].told_pause = seen[i].ready == PAUSED;
+		if (!told_version(p, i, &seen[i]))
+			continue;
+		/* An info of an earlier run is older than what others did between. */
+		if (p->probed && strcmp(info->weight_version, seen[i].version) != 0) {
+			snprintf(what, sizeof what, "its weight version changed from '%s' to '%s' before this push began to send",
+			         info->weight_version, seen[i].version);
+			rc = accuse(err, info->url, what);
+		}
+		memcpy(info->weight_version, seen[i].version, sizeof info->weight_version);
+	}
+	free(seen);
+	return rc;
+}
+
+/* What another did to endpoint i since our pause; "": nothing that can be seen. */
+static void compare(struct ws_push *p, size_t i, const struct seen *s, bool ours, char *what, size_t n)
+{
+	const char *before = p->infos[i].weight_version, *version = ours ? p->weight_version : before;
+	char expected[sizeof s->version];
+	ws_printable(expected, sizeof expected, version, strlen(version));
+	what[0] = 0;
+	if (told_version(p, i, s) && strcmp(expected, s->version) != 0 && (!ours || strcmp(before, s->version) != 0))
+		snprintf(what, n, "its weight version is '%s', and not '%s'", s->version, expected);
+	else if (p->endpoints[i].told_pause && s->ready == RUNS)
+		snprintf(what, n, "it was resumed in the middle of this push");
+	else if (told_version(p, i, s) && strcmp(expected, s->version) != 0)
+		push_warn(p, p->endpoints[i].url, "it did not take the weight version '%s': it says '%s', as before", expected,
+		          s->version);
+}
+
+/* Whoever is to stay paused with a mixture is perhaps not paused any more. */
+static void pause_again(struct ws_push *p, const bool *which)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		if (which[i] && p->endpoints[i].paused)
+			p->urls[n++] = p->endpoints[i].url;
+	if (n && p->opts.on_partial == WS_PARTIAL_PAUSE)
+		ws_endpoint_pause(p->http, p->urls, n, p->opts.pause, push_patience(p, PAUSE_AGAIN_NS), NULL, p->answers,
+		                  NULL);
+}
+
+int push_others_check(struct ws_push *p, bool ours, struct ws_err *err)
+{
+	struct seen *seen = NULL;
+	int rc = look(p, true, &seen, err);
+	bool none = rc == 0;
+	for (size_t i = 0; rc == 0 && i < p->opts.n_endpoints; i++) {
+		struct push_endpoint *e = &p->endpoints[i];
+		char what[sizeof e->message];
+		compare(p, i, &seen[i], ours, what, sizeof what);
+		p->flags[i] = *what;
+		if (!*what)
+			continue;
+		e->state = WS_PARTIAL;
+		memcpy(e->message, what, sizeof what);
+		if (none)
+			accuse(err, e->url, what);
+		none = false;
+	}
+	free(seen);
+	if (rc == 0 && !none)
+		pause_again(p, p->flags);
+	return none ? 0 : -1;
+}
+
+int push_others_end(struct ws_push *p, struct ws_err *err)
+{
+	if (push_others_check(p, false, err))
+		return -1;
+	return p->weight_version && (push_set_version(p, err) || push_others_check(p, true, err)) ? -1 : 0;
+}

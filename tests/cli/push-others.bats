@@ -1,0 +1,188 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Somebody else at work at the same endpoint, with another state directory or by hand.
+load helpers
+
+prepare() { safetensors small.safetensors {a,b,c,d,e,f}.weight:F32:64,16 >/dev/null; }
+
+buckets=(--bucket-size 4KiB --bucket-timeout 30s)
+
+# times PATH N: the endpoint was asked that at least N times.
+times() { [ "$(curl -sS "$url/wsync/journal" | grep -o "\"path\":\"$1\"" | wc -l)" -ge "$2" ]; }
+
+# held STEP N OPTION...: a push that stands still while it waits for the answer to the N-th request to STEP,
+# which the endpoint gives late. $pid; its output: held.out and held.err.
+held() {
+	local step=$1 n=$2
+	shift 2
+	start held wsync-push small.safetensors -e "$url" "${buckets[@]}" --json "$@"
+	eventually 20 times "/$step" "$n"
+	kill -STOP "$pid"
+}
+
+# goes_on STATUS: the push does, and ends so.
+goes_on() {
+	kill -CONT "$pid"
+	status=0
+	wait "$pid" || status=$?
+	out=$(<held.out) err=$(<held.err) last=held
+	expect_status "$1"
+}
+
+# tell PATH BODY: what somebody else does.
+tell() { curl -sS -m 20 -d "$2" "$url/$1" >/dev/null; }
+relabel() { tell update_weight_version "{\"new_version\":\"$1\",\"abort_all_requests\":false}"; }
+
+# expect_state STATE PAUSED LABEL: as the push says of the endpoint, and as it is.
+expect_state() {
+	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' "[('$1', $2)]"
+	local got
+	got=$(curl -sS "$url/wsync/journal" | /usr/bin/python3 -c 'import json, sys
+s = json.load(sys.stdin)["state"]; print(s["paused"], s["weight_version"])')
+	[ "$got" = "$2 $3" ] || explain "the endpoint: $got, expected $2 $3"
+}
+
+@test "two pushes at once with state directories of their own: one at least says no, and names the other" {
+	# The second within the first, and the first ends within the second; or as it comes.
+	for late in "3" "3 5"; do
+		faults=()
+		for n in $late; do faults+=(--fault "slow:update_weights_from_distributed:$n"); done
+		endpoint e "${faults[@]}" --fault-delay 2s
+		start a wsync-push small.safetensors -e "$url" "${buckets[@]}" --state-dir sa --weight-version A
+		first=$pid
+		eventually 20 times /update_weights_from_distributed 2
+		start b wsync-push small.safetensors -e "$url" "${buckets[@]}" --state-dir sb --weight-version B
+		a=0 b=0
+		wait "$first" || a=$?
+		wait "$pid" || b=$?
+		[ "$a$b" = 05 ] || [ "$a$b" = 50 ] || [ "$a$b" = 55 ] || explain "they ended with $a and $b: $(cat a.err b.err)"
+		[ "$a" = 0 ] || grep -q "its weight version .*'B'.*: somebody else is at work there" a.err || explain "$(cat a.err)"
+		[ "$b" = 0 ] || grep -q "its weight version .*'A'.*: somebody else is at work there" b.err || explain "$(cat b.err)"
+	done
+}
+
+@test "another weight version in the middle of a push is somebody else's, and its own does not follow" {
+	endpoint e --fault slow:update_weights_from_distributed:2 --fault-delay 4s
+	held update_weights_from_distributed 2 --weight-version mine --on-partial pause
+	relabel theirs
+	tell continue_generation '{}' # and the other push ends
+	goes_on 5
+	err_has "$url: its weight version is 'theirs', and not 'default': somebody else is at work there"
+	err_has "--state-dir"
+	expect_state partial True theirs
+}
+
+@test "a push without a weight version sees that of another" {
+	endpoint e --fault slow:update_weights_from_distributed:2 --fault-delay 4s
+	held update_weights_from_distributed 2
+	relabel theirs
+	goes_on 5
+	err_has "its weight version is 'theirs', and not 'default'"
+	expect_state partial False theirs
+}
+
+@test "a version that comes after the verification is not set over that of another" {
+	endpoint e --fault slow:update_weights_from_distributed:6 --fault-delay 4s
+	held update_weights_from_distributed 6 --weight-version mine --verify hash
+	relabel theirs
+	goes_on 5
+	err_has "its weight version is 'theirs', and not 'default'"
+	expect_state partial False theirs
+}
+
+@test "another weight version at the end than ours is somebody else's" {
+	endpoint e --fault slow:update_weight_version:1 --fault-delay 4s
+	held update_weight_version 1 --weight-version mine --verify hash
+	eventually 20 answered update_weight_version
+	relabel theirs
+	goes_on 5
+	err_has "its weight version is 'theirs', and not 'mine'"
+	expect_state partial False theirs
+}
+
+# answered STEP: the endpoint has its new version.
+answered() { curl -sS "$url/wsync/journal" | grep -q '"weight_version":"mine"'; }
+
+@test "somebody who is done before the endpoint was paused: nothing is sent" {
+	endpoint e --fault slow:init_weights_update_group:1 --fault-delay 4s
+	held init_weights_update_group 1 --weight-version mine
+	relabel theirs
+	goes_on 5
+	err_has "its weight version changed from 'default' to 'theirs' before this push began to send"
+	expect_state untouched False theirs
+	! times /update_weights_from_distributed 1 || explain "weights were sent"
+	try wsync-push small.safetensors -e "$url" --weight-version mine
+	expect_status 0
+}
+
+@test "between two lines of --stdin anybody may set a version" {
+	endpoint e
+	mkfifo lines
+	start p bash -c "exec wsync-push --stdin -e $url --json <lines"
+	exec 8>lines
+	echo small.safetensors >&8
+	eventually 20 grep -q '"result"' p.out
+	relabel theirs
+	echo small.safetensors >&8
+	exec 8>&-
+	wait "$pid" || explain "$(cat p.err)"
+}
+
+@test "one of two endpoints was somebody else's: partial" {
+	endpoint one
+	other=$url
+	endpoint two --fault slow:update_weights_from_distributed:6 --fault-delay 4s
+	held update_weights_from_distributed 6 -e "$other"
+	relabel theirs
+	goes_on 9
+	err_has "1 of 2 endpoints updated"
+	expect_json '[e["state"] for e in lines[-1]["endpoints"]]' "['partial', 'committed']"
+}
+
+@test "servers that tell whether they are paused show who resumes them in the middle" {
+	endpoint e --lineage session --fault slow:update_weights_from_distributed:2 --fault-delay 4s
+	held update_weights_from_distributed 2
+	tell continue_generation '{}'
+	goes_on 5
+	err_has "it was resumed in the middle of this push: somebody else is at work there"
+	expect_state partial False default
+	try wsync-push small.safetensors -e "$url" --weight-version 3
+	expect_status 0
+	err_lacks "is paused"
+}
+
+@test "an update that another push has begun is left to it, paused as it was" {
+	endpoint e --lineage session
+	tell pause_generation '{}'
+	tell begin_weight_update '{}'
+	try wsync-push small.safetensors -e "$url" --json
+	expect_status 5
+	err_has "it is paused, but no push that is recorded here has paused it"
+	err_has "already open"
+	err_has "another push has begun an update there"
+	err_has "stays paused, as it was found"
+	expect_state untouched True default
+	! times /continue_generation 1 || explain "it was resumed"
+	# Paused by hand, and nobody at work: a warning.
+	tell end_weight_update '{}'
+	try wsync-push small.safetensors -e "$url" --json
+	expect_status 0
+	err_has "somebody else may be at work there"
+	# One that nobody has paused is resumed.
+	tell begin_weight_update '{}'
+	try wsync-push small.safetensors -e "$url" --json
+	expect_status 5
+	err_lacks "stays paused"
+	expect_state untouched False default
+}
+
+@test "a push that died has paused it: that is known" {
+	endpoint e --lineage session --fault slow:update_weights_from_distributed:2 --fault-delay 2s
+	held update_weights_from_distributed 2
+	kill -KILL "$pid"
+	wait "$pid" || true
+	eventually 20 eval '! times /update_weights_from_distributed 3'
+	try wsync-push small.safetensors -e "$url" --json
+	expect_status 0
+	err_lacks "somebody else"
+}
