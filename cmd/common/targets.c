@@ -23,7 +23,9 @@ static int check_new(const struct targets *t, const char *url, struct ws_err *er
 	for (size_t i = 0; i < t->n; i++)
 		if (!ws_endpoint_host_port(t->urls[i], other, &other_port, err) &&
 		    port == other_port && !strcmp(host, other))
-			return ws_err_set(err, WS_EUSAGE, "endpoint %s: given twice", url);
+			return ws_err_set(err, WS_EUSAGE, "endpoint %s: given twice%s%s", url,
+			                  strcmp(url, t->urls[i]) ? ", also as " : "",
+			                  strcmp(url, t->urls[i]) ? t->urls[i] : "");
 	return 0;
 }
 

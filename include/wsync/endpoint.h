@@ -33,8 +33,8 @@ enum { WS_URL_MAX = 512 }; /* an endpoint's URL with its NUL */
  * brackets. User info, query, fragment, blanks and control characters are WS_EUSAGE. n should be
  * WS_URL_MAX. */
 int ws_endpoint_normalize(const char *text, char *url, size_t n, struct ws_err *err);
-/* Host (without brackets) and port (the scheme's when missing) of a normalized URL: what an
- * endpoint is told apart by. host has room for 256 bytes. */
+/* Host (without brackets; a numeric address in its usual form) and port (the scheme's when missing) of a normalized
+ * URL: what an endpoint is told apart by. host has room for 256 bytes. */
 int ws_endpoint_host_port(const char *url, char *host, uint16_t *port, struct ws_err *err);
 
 /* ---- connections ---- */
@@ -68,6 +68,9 @@ struct ws_endpoint_info {
 	unsigned tp_size, dp_size, pp_size, ep_size;
 	bool dp_attention;
 	bool disable_radix_cache;
+	bool has_seed;            /* it says what its random numbers begin with, */
+	int64_t seed;             /* which is drawn at its start unless somebody has set it, */
+	uint16_t own_port;        /* and the port that it listens on; 0 not told */
 	bool many_tokenizers;     /* several processes answer HTTP: not all of them know the live weight version */
 	bool on_policy;           /* started with --rl-on-policy-target */
 	char version[64];         /* of the server */

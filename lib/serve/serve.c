@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -138,6 +139,9 @@ int ws_serve_new(const struct ws_serve_opts *opts, struct ws_serve **out, struct
 	s->sync = 1;
 	s->started_ns = ws_now_ns();
 	s->created = (int64_t)time(NULL);
+	if (getrandom(&s->seed, sizeof s->seed, 0) != sizeof s->seed)
+		s->seed = (uint32_t)ws_now_ns();
+	s->seed >>= 2; /* servers draw 30 bits */
 	if (ws_serve_parse_listen(opts->listen ? opts->listen : "127.0.0.1:30000", s->host, &s->port, err) ||
 	    open_model(s, opts, err) || copy_texts(s, opts, err) || parse_faults(s, opts, err) ||
 	    read_key(s, opts, err) || ws_serve_gpus_open(s, opts, err)) {
@@ -254,6 +258,8 @@ void ws_serve_stop(struct ws_serve *s)
 	free(s->quantization);
 	ws_serve_prompts_forget(&s->prompts);
 	ws_serve_toys_free(s);
+	for (size_t i = 0; i < WS_SERVE_MAX_CHATS; i++)
+		free(s->chats[i]);
 	free(s->weight_version);
 	free(s->faults);
 	ws_serve_corrupt_free(s->bucket_before);

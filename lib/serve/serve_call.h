@@ -53,6 +53,8 @@ const char *ws_serve_tag_name(unsigned i);
 void ws_serve_route_health(struct ws_serve_call *c);
 void ws_serve_route_health_generate(struct ws_serve_call *c);
 void ws_serve_route_ready(struct ws_serve_call *c);
+void ws_serve_route_open_chat(struct ws_serve_call *c);
+void ws_serve_route_close_chat(struct ws_serve_call *c);
 void ws_serve_route_model_info(struct ws_serve_call *c);
 void ws_serve_route_server_info(struct ws_serve_call *c);
 void ws_serve_route_models(struct ws_serve_call *c);

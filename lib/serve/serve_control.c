@@ -128,6 +128,7 @@ void ws_serve_route_server_info(struct ws_serve_call *c)
 	pthread_mutex_unlock(&s->lock);
 	ws_jw_str(&jw, "host", s->host);
 	ws_jw_uint(&jw, "port", s->port);
+	ws_jw_uint(&jw, "random_seed", s->seed);
 	ws_jw_str(&jw, "device", "cpu");
 	ws_jw_uint(&jw, "tp_size", s->opts.tp);
 	ws_jw_uint(&jw, "dp_size", 1);

@@ -15,6 +15,7 @@
  *   serve_tensor.c   the route whose requests hold the weights
  *   serve_disk.c     the route whose requests name a checkpoint
  *   serve_session.c  what stands around updates
+ *   serve_chat.c     names of chats, which are open or not
  *   serve_memory.c   memory given away and taken back
  *   serve_openapi.c  routes and fields, as a server tells them
  *   serve_intake.c   what becomes of the tensors of a request (serve_intake.h)
@@ -67,7 +68,7 @@ struct ws_serve_snapshot;       /* serve_checker.c */
 struct ws_serve_prepared;       /* serve_two_phase.c */
 struct ws_serve_gpus;           /* serve_gpu.h */
 
-enum { WS_SERVE_MAX_TP = 64, WS_SERVE_MAX_WORLD = 4096 };
+enum { WS_SERVE_MAX_TP = 64, WS_SERVE_MAX_WORLD = 4096, WS_SERVE_MAX_CHATS = 64 };
 
 enum ws_serve_pause { WS_PAUSE_ABORT, WS_PAUSE_RETRACT, WS_PAUSE_IN_PLACE };
 
@@ -84,6 +85,7 @@ struct ws_serve {
 	uint64_t wire_calls[WS_WIRE_STEPS]; /* under the lock */
 	int64_t started_ns;
 	int64_t created;           /* seconds since 1970, for /v1/models */
+	uint32_t seed;             /* drawn at the start, for /server_info */
 	struct ws_serve_http *http; /* NULL: driven through ws_serve_handle */
 	struct ws_serve_gpus *gpus; /* NULL: none are wanted */
 
@@ -94,6 +96,7 @@ struct ws_serve {
 	bool occupied;             /* the scheduler runs an init, a receive, a flush, a checksum */
 	bool receiving;            /* ... of the first two kinds */
 	bool session;              /* is open */
+	char *chats[WS_SERVE_MAX_CHATS]; /* IDs of the open ones; NULL: free */
 	unsigned released;         /* tags of serve_memory.c */
 	bool paused;
 	enum ws_serve_pause mode;

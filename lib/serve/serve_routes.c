@@ -61,6 +61,8 @@ static const struct route {
 	{ "list_weights", GET | POST, NO_BODY, ws_serve_route_list, WS_IN_LENIENT },
 	{ "list_weights", GET, NO_BODY, ws_serve_route_list, WS_IN_XORL_LEGACY },
 	{ "get_weights_by_name", GET | POST, BODY, ws_serve_route_values, WS_IN_ALL },
+	{ "open_session", GET | POST, BODY, ws_serve_route_open_chat, WS_IN_ALL },
+	{ "close_session", GET | POST, BODY, ws_serve_route_close_chat, WS_IN_ALL },
 	{ "generate", POST, BODY, ws_serve_route_generate, WS_IN_ALL },
 	{ "openapi.json", GET, NO_BODY, ws_serve_route_openapi, WS_IN_ALL },
 	{ "wsync/checksums", GET, NO_BODY, ws_serve_route_checksums, WS_IN_ALL },

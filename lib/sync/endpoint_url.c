@@ -140,12 +140,26 @@ int ws_endpoint_normalize(const char *text, char *url, size_t n, struct ws_err *
 	return len < 0 || (size_t)len >= n ? refuse(err, text, "is too long") : 0;
 }
 
+/* 127.1 and ::ffff:127.0.0.1 are 127.0.0.1. */
+static void canonical_address(struct parts *p)
+{
+	struct in_addr v4;
+	struct in6_addr v6;
+	if (!p->v6 && inet_aton(p->host, &v4)) {
+		inet_ntop(AF_INET, &v4, p->host, sizeof p->host);
+	} else if (p->v6 && inet_pton(AF_INET6, p->host, &v6) == 1) {
+		const bool mapped = IN6_IS_ADDR_V4MAPPED(&v6);
+		inet_ntop(mapped ? AF_INET : AF_INET6, v6.s6_addr + (mapped ? 12 : 0), p->host, sizeof p->host);
+	}
+}
+
 int ws_endpoint_host_port(const char *url, char *host, uint16_t *port, struct ws_err *err)
 {
 	struct parts p;
 	const char *why = split(url, &p);
 	if (why)
 		return refuse(err, url, why);
+	canonical_address(&p);
 	memcpy(host, p.host, sizeof p.host);
 	*port = (uint16_t)(p.port ? p.port : p.tls ? 443 : 80);
 	return 0;

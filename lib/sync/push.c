@@ -102,7 +102,7 @@ static int get_ready(struct ws_push *p, const struct ws_push_source *s, struct w
 		push_enter(p, WS_PHASE_DESTROY);
 		push_leave_dead_group(p);
 		push_enter(p, WS_PHASE_CONNECT);
-		if (push_connect(p, err) || push_choose(p, err) || push_others_connect(p, err))
+		if (push_connect(p, err) || push_twins(p, err) || push_choose(p, err) || push_others_connect(p, err))
 			return -1;
 	}
 	push_enter(p, WS_PHASE_PLAN);

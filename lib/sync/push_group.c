@@ -55,6 +55,7 @@ int push_init_group(struct ws_push *p, struct ws_err *err)
 	};
 	if (ws_group_open(&opts, ws_deadline_min(p->until, ws_deadline_in(p->opts.init_ns)), &p->group,
 	                  err)) {
+		push_twins_suspect(p);
 		for (size_t i = 0; i < p->opts.n_endpoints; i++)
 			p->endpoints[i].grouped = false; /* who had joined was asked to leave */
 		return -1;

@@ -5,7 +5,8 @@
  * push_values.c (what tensors are computed from), push_transfer.c (buckets), push_ready.c (buckets made
  * beforehand), push_protocol.h (how they get into servers), push_sender.c (turns of several), push_lead.c
  * and push_follow.c (several at once), push_verify.c (hashes), push_trace.c (when what ran), push_ledger.c
- * (what stays written down, and who else may push), push_files.c (descriptors). */
+ * (what stays written down, and who else may push), push_others.c (who else pushes), push_twins.c (two names of
+ * one server), push_files.c (descriptors). */
 #ifndef WS_SYNC_PUSH_STATE_H
 #define WS_SYNC_PUSH_STATE_H
 
@@ -66,6 +67,7 @@ struct ws_push {
 	bool *flags;                       /* scratch */
 	bool known;                        /* infos are filled, */
 	bool probed;                       /* and that in this run */
+	const char *twin;                  /* may be one server with another one; NULL: none is */
 	int64_t *cached;                   /* tokens of the prompt, before and after; NULL: not asked */
 	unsigned asleep;                   /* enum ws_memory: what is still asleep at all of them */
 	struct ws_audit_target *targets;   /* what each of them lists; n_targets 0: not asked yet */
@@ -191,6 +193,10 @@ int push_flush(struct ws_push *p, struct ws_err *err);
 /* Tells every endpoint that is paused to continue; has deadlines of its own and cannot be cancelled. -1:
  * one of them did not agree, and is warned about. */
 int push_resume(struct ws_push *p, struct ws_err *err);
+
+/* push_twins.c: -1: two URLs lead to one server, or cancelled */
+int push_twins(struct ws_push *p, struct ws_err *err);
+void push_twins_suspect(struct ws_push *p); /* the group did not form: names one that may have come twice */
 
 /* push_others.c: is somebody else at work there? -1: yes, or an endpoint did not answer */
 int push_others_connect(struct ws_push *p, struct ws_err *err); /* warns */

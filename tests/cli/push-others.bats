@@ -186,3 +186,66 @@ answered() { curl -sS "$url/wsync/journal" | grep -q '"weight_version":"mine"'; 
 	expect_status 0
 	err_lacks "somebody else"
 }
+
+# front NAME URL MEMBER...: another address of that server, in $front; its /server_info says MEMBER.
+front() {
+	local name=$1
+	shift
+	start "$name" /usr/bin/python3 "$repo/tests/cli/front.py" "$@"
+	eventually 20 test -s "$name.out"
+	front=$(<"$name.out")
+}
+
+@test "one server by two names is refused before it is asked to join, both are named" {
+	endpoint e --listen 0.0.0.0:0
+	port=${url##*:}
+	front proxy "$url"
+	for names in "127.0.0.1 127.0.0.2" "localhost 127.0.0.3" "127.0.0.1 $(hostname)" "127.1 127.0.0.9"; do
+		set -- $names
+		getent ahostsv4 "$2" | grep -q . || continue
+		try wsync-push small.safetensors -e "$1:$port" -e "$2:$port" --init-timeout 5s
+		expect_status 2
+		err_has "http://$1:$port"
+		err_has "http://$2:$port"
+		err_has "are one server"
+	done
+	try wsync-push small.safetensors -e "$url" -e "$front" --init-timeout 5s
+	expect_status 2
+	err_has "are one server"
+	! times /init_weights_update_group 1 || explain "it was asked to join"
+	# The same address in another spelling needs no question.
+	for other in 127.1 '[::ffff:127.0.0.1]'; do
+		try wsync-push small.safetensors -e "127.0.0.1:$port" -e "$other:$port"
+		expect_status 2
+		err_has "endpoint http://$other:$port: given twice, also as http://127.0.0.1:$port"
+	done
+	try wsync-push small.safetensors -e "$url" -e "127.0.0.2:$port" --dry-run
+	expect_status 0
+}
+
+@test "two servers of one machine are two, also with one seed and one port" {
+	endpoint one
+	a=$url port=${url##*:}
+	endpoint two --listen "127.0.0.2:$port"
+	try wsync-push small.safetensors -e "$a" -e "$url"
+	expect_status 0
+	front fa "$a" random_seed=42 port=30000
+	a=$front
+	front fb "$url" random_seed=42 port=30000
+	try wsync-push small.safetensors -e "$a" -e "$front"
+	expect_status 0
+	eval "$(curl -sS "$url/wsync/journal" | /usr/bin/python3 -c 'import json, sys
+paths = [r["path"] for r in json.load(sys.stdin)["requests"]]
+print("opened=%d closed=%d" % (paths.count("/open_session"), paths.count("/close_session")))')"
+	[ "$opened $closed" = "1 1" ] || explain "$opened sessions were opened and $closed closed"
+}
+
+@test "where it cannot be asked whether two names are one server, the diagnosis says that they may be" {
+	endpoint e --listen 0.0.0.0:0
+	front fa "$url" dp_size=2 enable_dp_attention=true
+	a=$front
+	front fb "$url" dp_size=2 enable_dp_attention=true
+	try wsync-push small.safetensors -e "$a" -e "$front" --init-timeout 2s
+	expect_status 10
+	err_has "$front: it may be one server with another of these endpoints"
+}

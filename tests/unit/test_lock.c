@@ -140,13 +140,17 @@ static void waiting_has_an_end_of_its_own(void **state)
 	kill_holder(holder);
 }
 
-static void two_spellings_of_one_endpoint_have_one_lock(void **state)
+static void two_names_of_one_machine_have_one_lock(void **state)
 {
 	(void)state;
 	static const char *const same[][2] = {
 		{ "http://127.0.0.1:1", "http://localhost:1" },
 		{ "http://[::1]:1", "http://127.3.2.1:1" },
 		{ "http://gpu7", "http://gpu7:80" },
+		{ "http://127.1:1", "http://127.0.0.1:1" },
+		{ "http://10.1:1", "http://10.0.0.1:1" },
+		{ "http://[::ffff:10.0.0.1]:1", "http://10.0.0.1:1" },
+		{ "http://[fe80:0::1]:1", "http://[fe80::1]:1" },
 	};
 	char a[WS_LOCK_NAME], b[WS_LOCK_NAME];
 	for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
@@ -156,8 +160,9 @@ static void two_spellings_of_one_endpoint_have_one_lock(void **state)
 	}
 	struct ws_locks *l = NULL;
 	struct ws_err err = WS_ERR_INIT;
-	assert_int_equal(ws_locks_take("locks", same[0], 2, 0, NULL, &l, &err), -1);
-	assert_int_equal(err.code, WS_EUSAGE);
+	/* They may be two servers: whoever pushes to both has that lock once. */
+	assert_int_equal(ws_locks_take("locks", same[0], 2, 0, NULL, &l, &err), 0);
+	ws_locks_drop(l);
 }
 
 static void a_name_is_a_plain_file_name_however_the_host_is_called(void **state)
@@ -191,7 +196,7 @@ int main(void)
 		IN_SCRATCH(the_dead_hold_nothing),
 		IN_SCRATCH(waiting_ends_when_the_holder_does),
 		IN_SCRATCH(waiting_has_an_end_of_its_own),
-		IN_SCRATCH(two_spellings_of_one_endpoint_have_one_lock),
+		IN_SCRATCH(two_names_of_one_machine_have_one_lock),
 		IN_SCRATCH(a_name_is_a_plain_file_name_however_the_host_is_called),
 		IN_SCRATCH(a_place_that_cannot_be_written_is_a_system_error),
 	};

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* serve_chat.c - /open_session and /close_session: a name under which a server keeps the cache of a chat. Here only
+ * the name is kept; one that is open already is refused, in the words of the servers. */
+#include "serve_call.h"
+#include "serve_fields.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The place of this name, or a free one for NULL; NULL: there is none. With the lock held. */
+static char **find(struct ws_serve *s, const char *id)
+{
+	for (size_t i = 0; i < WS_SERVE_MAX_CHATS; i++)
+		if (id ? s->chats[i] && strcmp(s->chats[i], id) == 0 : !s->chats[i])
+			return &s->chats[i];
+	return NULL;
+}
+
+static bool open_chat(struct ws_serve *s, const char *id)
+{
+	pthread_mutex_lock(&s->lock);
+	char **place = find(s, id) ? NULL : find(s, NULL);
+	if (place)
+		*place = strdup(id);
+	const bool opened = place && *place;
+	pthread_mutex_unlock(&s->lock);
+	return opened;
+}
+
+static void refuse(struct ws_serve_call *c)
+{
+	struct ws_jw jw;
+	c->rp->status = 400;
+	ws_jw_init(&jw, &c->rp->body);
+	ws_jw_object(&jw, NULL);
+	ws_jw_object(&jw, "error");
+	ws_jw_str(&jw, "message", "Failed to open the session. Check if a session with the same id is still open.");
+	ws_jw_end_object(&jw);
+	ws_jw_end_object(&jw);
+}
+
+void ws_serve_route_open_chat(struct ws_serve_call *c)
+{
+	const char *id = NULL;
+	int64_t capacity;
+	char fresh[32];
+	struct ws_err err = WS_ERR_INIT;
+	if (ws_serve_field_int(c->body, "capacity_of_str_len", &capacity, &err) ||
+	    ws_serve_field_str(c->body, "session_id", false, &id, &err)) {
+		ws_serve_answer_invalid(c, err.msg);
+		return;
+	}
+	snprintf(fresh, sizeof fresh, "%016llx", (unsigned long long)ws_now_ns());
+	if (!open_chat(c->serve, id ? id : fresh)) {
+		refuse(c);
+		return;
+	}
+	struct ws_jw jw;
+	ws_jw_init(&jw, &c->rp->body);
+	ws_jw_str(&jw, NULL, id ? id : fresh);
+}
+
+void ws_serve_route_close_chat(struct ws_serve_call *c)
+{
+	const char *id = NULL;
+	struct ws_err err = WS_ERR_INIT;
+	if (ws_serve_field_str(c->body, "session_id", true, &id, &err)) {
+		ws_serve_answer_invalid(c, err.msg);
+		return;
+	}
+	pthread_mutex_lock(&c->serve->lock);
+	char **place = find(c->serve, id);
+	if (place) {
+		free(*place);
+		*place = NULL;
+	}
+	pthread_mutex_unlock(&c->serve->lock);
+	c->rp->type = "";
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push_twins.c - do two of our URLs lead to one server? It would be asked to join the group twice, and the group
+ * would never form.
+ *
+ * Addresses do not tell: one server has several, and a proxy shows several servers at one. So the servers are
+ * asked. Two whose /server_info has another random_seed or port are two: sglang draws the seed at its start. Where
+ * these are the same, because somebody has set the seed, something is done that changes nothing and that shows:
+ *
+ *   POST /open_session {"capacity_of_str_len", "session_id"} -> 200 and the ID, or 400 "... a session with the same
+ *   id is still open"; POST /close_session {"session_id"}
+ *
+ * All suspects open a session with one fresh ID. A server that has it open already was asked before, by its other
+ * name. A session is a name for a chat's cache; this one is closed at once, unused. */
+#include "push_protocol.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const int64_t ANSWER_NS = 5 * WS_NS_PER_S;
+
+enum answer { NOT_TOLD, OPENED, OPEN_ALREADY };
+
+static bool are_alike(const struct ws_endpoint_info *a, const struct ws_endpoint_info *b)
+{
+	return a->has_seed && b->has_seed && a->seed == b->seed && a->own_port == b->own_port &&
+	       a->tp_size == b->tp_size && strcmp(a->version, b->version) == 0 &&
+	       strcmp(a->model_path, b->model_path) == 0;
+}
+
+/* With replicas each would answer for itself. */
+static bool can_ask(const struct ws_endpoint_info *info)
+{
+	return info->dp_size == 1 && !info->many_tokenizers;
+}
+
+/* Marks in p->flags the endpoints that are like another one. false: there are none. */
+static bool find_suspects(struct ws_push *p)
+{
+	bool any = false;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		p->flags[i] = false;
+		for (size_t k = 0; k < p->opts.n_endpoints && !p->flags[i]; k++)
+			p->flags[i] = k != i && are_alike(&p->infos[i], &p->infos[k]);
+		any = any || p->flags[i];
+	}
+	return any;
+}
+
+/* ---- asking ------------------------------------------------------------------------------------- */
+
+/* A request to those that are wanted; answers of the push have one for each of these. */
+static void post(struct ws_push *p, const char *path, const char *id, const bool *wanted)
+{
+	struct ws_buf body;
+	struct ws_jw w;
+	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(ANSWER_NS));
+	size_t n = 0;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		p->answers[i] = (struct ws_endpoint_answer){ .err = WS_ERR_INIT };
+		if (!wanted[i])
+			continue;
+		p->urls[n] = p->endpoints[i].url;
+		p->index[n++] = i;
+	}
+	ws_buf_init(&body, 1024);
+	ws_jw_init(&w, &body);
+	ws_jw_object(&w, NULL);
+	ws_jw_str(&w, "session_id", id);
+	if (strcmp(path, "/open_session") == 0)
+		ws_jw_int(&w, "capacity_of_str_len", 1);
+	ws_jw_end_object(&w);
+	ws_endpoint_tell(p->http, p->urls, n, "connect", "POST", &path, true, &body, until, p->opts.cancel, p->answers,
+	                 NULL);
+	ws_buf_free(&body);
+}
+
+static enum answer read_answer(const struct ws_endpoint_answer *a, const char *id)
+{
+	if (a->err.code == WS_OK)
+		return strcmp(a->message, id) == 0 ? OPENED : NOT_TOLD;
+	return a->err.code == WS_EREFUSED && strstr(a->message, "same id is still open") ? OPEN_ALREADY : NOT_TOLD;
+}
+
+static void open_at(struct ws_push *p, const bool *wanted, enum answer *answers)
+{
+	char id[32];
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		answers[i] = NOT_TOLD;
+	if (ws_group_fresh_name(id, sizeof id, NULL))
+		return;
+	post(p, "/open_session", id, wanted);
+	for (size_t k = 0, i = 0; i < p->opts.n_endpoints; i++)
+		if (wanted[i])
+			answers[i] = read_answer(&p->answers[k++], id);
+	post(p, "/close_session", id, wanted);
+}
+
+static int refuse(const struct ws_push *p, size_t i, size_t k, struct ws_err *err)
+{
+	ws_err_set(err, WS_EUSAGE, "%s and %s are one server", p->endpoints[k].url, p->endpoints[i].url);
+	return ws_err_hint(err, "name it once");
+}
+
+/* i had a session open; which other one is the same server? n_endpoints: that is not told. */
+static size_t find_other(struct ws_push *p, size_t i, enum answer *answers)
+{
+	bool *pair = calloc(p->opts.n_endpoints + 1, sizeof *pair);
+	size_t k = 0;
+	for (; pair && k < p->opts.n_endpoints; k++) {
+		if (k == i || !are_alike(&p->infos[i], &p->infos[k]))
+			continue;
+		pair[i] = pair[k] = true;
+		open_at(p, pair, answers);
+		pair[k] = false;
+		if (answers[i] == OPEN_ALREADY || answers[k] == OPEN_ALREADY)
+			break;
+	}
+	free(pair);
+	return pair ? k : p->opts.n_endpoints;
+}
+
+int push_twins(struct ws_push *p, struct ws_err *err)
+{
+	const size_t n = p->opts.n_endpoints;
+	p->twin = NULL;
+	if (!p->probed || n < 2 || p->opts.dry_run || !find_suspects(p))
+		return 0;
+	enum answer *answers = calloc(n, sizeof *answers);
+	if (!answers)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	bool known = true;
+	size_t i = 0;
+	for (size_t k = 0; k < n; k++) {
+		if (p->flags[k])
+			p->twin = p->endpoints[k].url;
+		known = known && (!p->flags[k] || can_ask(&p->infos[k]));
+		p->flags[k] = p->flags[k] && can_ask(&p->infos[k]);
+	}
+	open_at(p, p->flags, answers);
+	for (size_t k = 0; k < n; k++)
+		known = known && (!p->flags[k] || answers[k] == OPENED);
+	while (i < n && answers[i] != OPEN_ALREADY)
+		i++;
+	const size_t k = i < n ? find_other(p, i, answers) : n;
+	free(answers);
+	if (known)
+		p->twin = NULL;
+	if (ws_cancelled(p->opts.cancel))
+		return ws_err_set(err, WS_ECANCELLED, "cancelled");
+	return k < n ? refuse(p, i, k, err) : 0;
+}
+
+void push_twins_suspect(struct ws_push *p)
+{
+	if (p->twin)
+		push_warn(p, p->twin, "it may be one server with another of these endpoints, whose answers are the same");
+}
