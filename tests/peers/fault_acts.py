@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """fault_acts.py - what happens around a push while it waits for an answer, with servers and wire in order.
 
-Each act has variants, one of which is an option of its point (fault_lib.py): the source changes; the process
-reaches a limit of the system. It is done while the request waits in a proxy, so that the
+Each act has variants, one of which is an option of its point (fault_lib.py): the source changes; another user
+pushes; the process reaches a limit of the system. It is done while the request waits in a proxy, so that the
 moment does not depend on the machine's speed.
 """
 import os
@@ -43,6 +43,21 @@ class Source:
         return self.CODES.get(protocol.name, {0, 3})
 
 
+class Rival:
+    """Somebody else pushes another checkpoint, with records of his own."""
+
+    VARIANTS = ["rival"]
+
+    def __init__(self, point, world):
+        self.world = world
+
+    def act(self, _):
+        self.world.rival().wait(30)
+
+    def codes(self, _):
+        return None
+
+
 class Limit:
     """From now on no file can be opened, no file can grow, no memory can be had."""
 
@@ -65,7 +80,7 @@ class Limit:
         return None
 
 
-KINDS = {"source": Source, "limit": Limit}
+KINDS = {"source": Source, "rival": Rival, "limit": Limit}
 
 
 def run(kind, point, world, number, start):
