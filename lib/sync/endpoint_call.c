@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* endpoint_call.c - from one request to one sentence.
  *
- * What counts as "no": a status that is not 2xx; "success": false; an "error" that is not null; a
- * "status" of error. A pause says {"status":"ok"} without a success key, a flush says it in plain
- * text, a health check says nothing: all of these are "yes". But a route that changes weights, or who may
- * run, always answers with an object: a proxy's page is none of its answers, whatever its status. */
+ * No: a status that is not 2xx; "success" that is not true; an "error"; a "status" of error.
+ * Yes: a 2xx reply in the words of that route, to a request that was sent completely. The routes that change a
+ * server each have an answer that says yes (the table of expected answers below). A proxy's page, {} or a message
+ * alone is not it. Other routes return data, which their callers check. */
 #include "endpoint_call.h"
 
 #include "wsync/str.h"
@@ -152,40 +152,102 @@ static void find_words(const struct ws_endpoint_call *call, char *dst, size_t n)
 
 /* ---- yes or no ---- */
 
+/* An "error" that is null, false or "" reports none. */
+static bool reports_error(const struct ws_json *root)
+{
+	const struct ws_json *error = ws_json_get(root, "error");
+	const char *text = ws_json_string(error);
+	return text ? *text : ws_json_type(error) == WS_JSON_BOOL ? ws_json_bool(error, true) :
+	       ws_json_type(error) != WS_JSON_NULL;
+}
+
 static bool says_no(const struct ws_json *root)
 {
 	if (ws_json_type(root) != WS_JSON_OBJECT)
 		return false;
 	const struct ws_json *success = ws_json_get(root, "success");
-	if (success)
-		return !ws_json_bool(success, false);
 	const char *status = ws_json_get_string(root, "status", "");
-	return ws_json_type(ws_json_get(root, "error")) != WS_JSON_NULL ||
-	       !strcmp(ws_json_get_string(root, "object", ""), "error") ||
-	       !strcmp(status, "error") || !strcmp(status, "failed");
+	return (success && !ws_json_bool(success, false)) || reports_error(root) ||
+	       !strcmp(ws_json_get_string(root, "object", ""), "error") || !strcmp(status, "error") ||
+	       !strcmp(status, "failed");
 }
 
-/* Is this the answer of something else? */
-static bool is_strange(const struct ws_endpoint_call *call)
+/* ---- how servers say yes ---- */
+
+static bool has_success(const struct ws_endpoint_call *call, const char *words)
 {
-	static const char *const changes[] = {
-		"/init_weights", "/destroy_weights", "/update_weight", "/prepare_weights", "/complete_weights",
-		"/receive_weights", "/begin_weight", "/end_weight", "/post_process", "/pause_gen", "/continue_gen",
-	};
-	if (ws_json_type(call->root) == WS_JSON_OBJECT)
-		return false;
-	for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++)
-		if (strncmp(call->path, changes[i], strlen(changes[i])) == 0)
-			return true;
-	return false;
+	(void)words;
+	return ws_json_type(call->root) == WS_JSON_OBJECT && ws_json_get_bool(call->root, "success", false) &&
+	       !ws_json_duplicate(call->root);
 }
 
-static int refuse_strange(const struct ws_endpoint_call *call, struct ws_err *err)
+static bool has_status(const struct ws_endpoint_call *call, const char *word)
 {
-	ws_err_set(err, WS_EREFUSED, "%s %s: HTTP %ld with what no such server answers", call->http.method,
-	           call->path, call->http.status);
-	ws_err_hint(err, "something else answers at this address, a proxy perhaps: nobody knows whether the "
-	            "server was reached");
+	return ws_json_type(call->root) == WS_JSON_OBJECT && !ws_json_duplicate(call->root) &&
+	       !strcmp(ws_json_get_string(call->root, "status", ""), word);
+}
+
+/* SGLang: {"message":"Generation paused successfully.","status":"ok"}, without "success". */
+static bool has_status_ok(const struct ws_endpoint_call *call, const char *words)
+{
+	return has_status(call, "ok") || has_success(call, words);
+}
+
+/* SGLang answers null; vLLM answers nothing up to 0.20, later {"status":"sleeping"} or "awake" (also to a wake-up of
+ * a part). */
+static bool is_quiet(const struct ws_endpoint_call *call, const char *words)
+{
+	const struct ws_buf *reply = &call->http.reply;
+	return !reply->len || (call->root && ws_json_type(call->root) == WS_JSON_NULL) ||
+	       has_status(call, "sleeping") || has_status(call, "awake") || has_status_ok(call, words);
+}
+
+/* Plain text: "Cache flushed.\nPlease check backend logs ...". */
+static bool has_flushed(const struct ws_endpoint_call *call, const char *words)
+{
+	return !strncmp(words, "Cache flushed", strlen("Cache flushed")) || has_success(call, words);
+}
+
+/* What a route answers when it has done what was asked; paths[] are beginnings. */
+static const struct {
+	bool (*agrees)(const struct ws_endpoint_call *call, const char *words);
+	const char *paths[11];
+} answers[] = {
+	{ has_success, { "/init_weights", "/destroy_weights", "/update_weight", "/prepare_weights",
+	                 "/complete_weights", "/receive_weights", "/begin_weight", "/end_weight",
+	                 "/post_process", "/weights_checker" } },
+	{ has_status_ok, { "/pause_generation", "/continue_generation" } },
+	{ is_quiet, { "/release_memory_occupation", "/resume_memory_occupation", "/sleep", "/wake_up" } },
+	{ has_flushed, { "/flush_cache" } },
+};
+
+/* False: this is not the answer of a server that did what was asked. */
+static bool is_expected(const struct ws_endpoint_call *call, const char *words)
+{
+	for (size_t i = 0; i < sizeof answers / sizeof *answers; i++)
+		for (const char *const *p = answers[i].paths; *p; p++)
+			if (strncmp(call->path, *p, strlen(*p)) == 0)
+				return answers[i].agrees(call, words);
+	return true;
+}
+
+static int refuse_unexpected(const struct ws_endpoint_call *call, const char *words, struct ws_err *err)
+{
+	ws_err_set(err, WS_EREFUSED, "%s %s: the reply (HTTP %ld) does not say that it was done%s%s%s",
+	           call->http.method, call->path, call->http.status, *words ? ": \"" : "", words,
+	           *words ? "\"" : "");
+	ws_err_hint(err, "perhaps a proxy answered: it is not known whether the server received the request");
+	if (err)
+		err->native = (int)call->http.status;
+	return -1;
+}
+
+/* A server reads a request before it acts on it: who answers sooner has not acted. */
+static int refuse_early(const struct ws_endpoint_call *call, struct ws_err *err)
+{
+	ws_err_set(err, WS_EREFUSED, "%s %s: HTTP %ld arrived before the request was sent completely",
+	           call->http.method, call->path, call->http.status);
+	ws_err_hint(err, "perhaps a proxy answered: the server did not receive the whole request");
 	if (err)
 		err->native = (int)call->http.status;
 	return -1;
@@ -230,7 +292,9 @@ static int judge(struct ws_endpoint_call *call, const char *words, struct ws_err
 	}
 	if (status < 200 || status > 299 || says_no(call->root))
 		return refuse(call, words, err);
-	return is_strange(call) ? refuse_strange(call, err) : 0;
+	if (call->http.body_len && !call->http.sent)
+		return refuse_early(call, err);
+	return is_expected(call, words) ? 0 : refuse_unexpected(call, words, err);
 }
 
 bool ws_endpoint_said_no(const struct ws_err *err)

@@ -207,7 +207,7 @@ print(q["quant_method"], q["weight_block_size"], q["modules_to_not_convert"], c 
 	grep -F '"load_format":"safetensors","flush_cache":true,"abort_all_requests":false,"recapture_cuda_graph":true}' a.out
 	grep -F '"new_version":"3"' a.out
 	canned b '/server_info=200:{"tp_size":1,"version":"0.5.15"}' '/model_info=200:{"model_path":"x"}' \
-		'/pause_generation=200:{"status":"ok"}' '/flush_cache=200:x' '/continue_generation=200:{"status":"ok"}' \
+		'/pause_generation=200:{"status":"ok"}' '/flush_cache=200:Cache flushed.' '/continue_generation=200:{"status":"ok"}' \
 		'/update_weights_from_disk=400:{"success":false,"message":"Failed to update weights: x.\nRolling back to original weights.","num_paused_requests":0}'
 	try wsync-push m -e "$url" --lineage sglang-2026 --verify none --backend disk
 	expect_status 5

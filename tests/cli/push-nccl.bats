@@ -187,7 +187,7 @@ EOS
 	with_doubles
 	start server /usr/bin/python3 "$repo/tests/cli/canned.py" \
 		'/server_info=200:{"tp_size":1,"dtype":"bfloat16","version":"0.5.9"}' '/model_info=200:{}' \
-		'/flush_cache=200:ok' '/pause_generation=200:{"status":"ok"}' '/continue_generation=200:{"status":"ok"}' \
+		'/flush_cache=200:Cache flushed.' '/pause_generation=200:{"status":"ok"}' '/continue_generation=200:{"status":"ok"}' \
 		'/init_weights_update_group=200:{"success":true,"message":""}' \
 		'/update_weights_from_distributed=400:{"success":false,"message":"no room"}' \
 		'/destroy_weights_update_group=200:{"success":true,"message":""}'

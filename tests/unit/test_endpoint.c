@@ -194,23 +194,68 @@ static void a_no_becomes_one_sentence(void **state)
 	}
 }
 
-/* A proxy's own page, say, with a status of 200. */
-static void what_no_server_answers_is_no_yes(void **state)
+/* What each route answers when it has done what was asked, and what something else might answer. */
+static void a_route_that_changes_something_must_say_that_it_did(void **state)
 {
-	static const char *const paths[] = { "/update_weights_from_distributed", "/init_weights_update_group",
-		                             "/pause_generation", "/complete_weights_update" };
-	static const char *const texts[] = { "", "<html>welcome</html>", "{\"success\":tr", "null", "[true]" };
+	static const struct { const char *path, *yes[4]; } routes[] = {
+		{ "/update_weights_from_distributed", { "{\"success\":true,\"message\":\"Succeeded\"}" } },
+		{ "/update_weights_from_tensor", { "{\"success\":true,\"message\":\"Success\",\"error\":null}" } },
+		{ "/update_weights_from_disk", { "{\"success\":true,\"message\":\"\",\"num_paused_requests\":0}" } },
+		{ "/update_weight_version", { "{\"success\":true,\"message\":\"\",\"new_version\":\"7\"}" } },
+		{ "/init_weights_update_group", { "{\"success\":true,\"message\":\"Succeeded\"}" } },
+		{ "/destroy_weights_update_group", { "{\"success\":true,\"message\":\"Succeeded\"}" } },
+		{ "/prepare_weights_update", { "{\"status\":\"ready\",\"success\":true,\"message\":\"\"}" } },
+		{ "/complete_weights_update", { "{\"success\":true,\"message\":\"\"}" } },
+		{ "/receive_weights_ep_scatter", { "{\"success\":true,\"message\":\"\"}" } },
+		{ "/begin_weight_update", { "{\"success\":true,\"message\":\"Success\"}" } },
+		{ "/end_weight_update", { "{\"success\":true,\"message\":\"Success\"}" } },
+		{ "/post_process_weights", { "{\"success\":true,\"message\":\"\"}" } },
+		{ "/weights_checker", { "{\"success\":true,\"message\":\"\",\"ranks\":[]}" } },
+		{ "/pause_generation", { "{\"message\":\"Generation paused successfully.\",\"status\":\"ok\"}",
+		                         "{\"success\":true}" } },
+		{ "/continue_generation", { "{\"message\":\"\",\"status\":\"ok\"}" } },
+		{ "/release_memory_occupation", { "null", "", "{\"success\":true}" } },
+		{ "/resume_memory_occupation", { "null" } },
+		{ "/sleep", { "", "{\"status\":\"sleeping\",\"level\":1}" } },
+		{ "/wake_up?tags=weights", { "", "{\"status\":\"sleeping\",\"tags\":null}", "{\"status\":\"awake\"}" } },
+		{ "/flush_cache", { "Cache flushed.\nPlease check backend logs for more details.\n" } },
+	};
+	static const char *const no[] = {
+		"<html>Welcome to nginx</html>", "{\"success\":tr", "[true]", "{}", "OK", "true",
+		"{\"detail\":\"Not Found\"}", "{\"message\":\"Failed to update parameter online\"}",
+		"{\"status\":\"unhealthy\"}", "{\"result\":{\"success\":false}}", "{\"ok\":false}", "{\"success\":1}",
+		"{\"success\":true,\"success\":false}", "{\"success\":true,\"error\":\"disk full\"}",
+		"{\"status\":\"ok\",\"status\":\"ok\"}",
+	};
 	(void)state;
-	for (size_t i = 0; i < 4; i++)
-		for (size_t k = 0; k < 5; k++) {
-			struct ws_endpoint_call call;
-			struct ws_err err = WS_ERR_INIT;
-			assert_int_equal(reply_of(paths[i], &call, 200, texts[k], NULL, 0, &err), -1);
-			assert_int_equal(err.code, WS_EREFUSED);
-			assert_non_null(strstr(err.msg, "what no such server answers"));
-			assert_non_null(strstr(err.hint, "proxy"));
+	for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
+		struct ws_endpoint_call call;
+		struct ws_err err = WS_ERR_INIT;
+		for (const char *const *yes = routes[i].yes; *yes; yes++) {
+			if (reply_of(routes[i].path, &call, 200, *yes, NULL, 0, &err))
+				fail_msg("%s: %s", *yes, err.msg);
 			ws_endpoint_call_free(&call);
 		}
+		for (size_t k = 0; k < sizeof no / sizeof *no; k++) {
+			if (!reply_of(routes[i].path, &call, 200, no[k], NULL, 0, &err))
+				fail_msg("%s: %s passes", routes[i].path, no[k]);
+			assert_int_equal(err.code, WS_EREFUSED);
+			assert_false(ws_endpoint_said_no(&err)); /* the request may have been obeyed */
+			ws_endpoint_call_free(&call);
+		}
+	}
+}
+
+static void a_reply_that_does_not_confirm_is_quoted(void **state)
+{
+	(void)state;
+	struct ws_endpoint_call call;
+	struct ws_err err = WS_ERR_INIT;
+	assert_int_equal(reply_of("/pause_generation", &call, 200, "{\"message\":\"hello\"}", NULL, 0, &err), -1);
+	assert_string_equal(err.msg, "POST /pause_generation: the reply (HTTP 200) does not say that it was done: "
+	                             "\"hello\"");
+	assert_non_null(strstr(err.hint, "proxy"));
+	ws_endpoint_call_free(&call);
 }
 
 static void long_words_are_cut(void **state)
@@ -583,6 +628,27 @@ static void lifecycle_calls_reach_every_endpoint(void **state)
 	assert_true(a[0].ns > 0);
 }
 
+/* Where the reply is lost with the connection, the error is that. */
+static void a_yes_to_a_request_that_was_not_sent_completely_is_none(void **state)
+{
+	(void)state;
+	struct ws_endpoint_call call = { 0 };
+	struct ws_err err = WS_ERR_INIT;
+	struct ws_buf body;
+	ws_buf_init(&body, 0);
+	assert_int_equal(ws_buf_reserve(&body, 64 << 20), 0);
+	memset(body.data, ' ', body.len = 64 << 20);
+	assert_int_equal(ws_endpoint_start(http, &call, urls[0], "POST", "/early", &body, soon(), &err), 0);
+	assert_int_equal(ws_http_wait(http, soon(), NULL, -1, &err), 1);
+	assert_int_equal(ws_endpoint_reply(&call, NULL, NULL, 0, &err), -1);
+	assert_true(err.code == WS_EREFUSED || err.code == WS_EREACH);
+	assert_false(ws_endpoint_said_no(&err));
+	if (err.code == WS_EREFUSED)
+		assert_string_equal(err.msg, "POST /early: HTTP 200 arrived before the request was sent completely");
+	ws_endpoint_call_free(&call);
+	ws_buf_free(&body);
+}
+
 static void some_yes_and_some_no_is_partial(void **state)
 {
 	(void)state;
@@ -748,7 +814,8 @@ int main(void)
 		cmocka_unit_test(endpoints_are_told_apart_by_host_and_port),
 		cmocka_unit_test(a_yes_is_a_yes_in_every_shape),
 		cmocka_unit_test(a_no_becomes_one_sentence),
-		cmocka_unit_test(what_no_server_answers_is_no_yes),
+		cmocka_unit_test(a_route_that_changes_something_must_say_that_it_did),
+		cmocka_unit_test(a_reply_that_does_not_confirm_is_quoted),
 		cmocka_unit_test(long_words_are_cut),
 		cmocka_unit_test(a_broken_transport_keeps_its_own_error),
 		cmocka_unit_test(server_info_with_odd_values_keeps_its_defaults),
@@ -762,6 +829,7 @@ int main(void)
 		CALL(a_probe_reads_servers_of_today_and_of_old),
 		CALL(a_probe_tells_which_endpoint_failed),
 		CALL(lifecycle_calls_reach_every_endpoint),
+		CALL(a_yes_to_a_request_that_was_not_sent_completely_is_none),
 		CALL(some_yes_and_some_no_is_partial),
 		CALL(a_flush_waits_for_idleness),
 		CALL(a_list_is_asked_by_post_where_get_is_not_taken),

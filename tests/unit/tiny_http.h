@@ -6,6 +6,7 @@
  *   /slow 200 after 300 ms   /never nothing, connection open    /close, /reset before any reply
  *   /cut body cut short      /garbage not HTTP, /tls an alert   /huge, /endless too long a body
  *   /mute 200 "hello"; the next request on the connection is read whole, then it closes
+ *   /early 200 {"success":true} to a request of which only the head is read
  * A route function, where set, is asked first: the body it returns is the reply. */
 #ifndef TINY_HTTP_H
 #define TINY_HTTP_H
@@ -13,6 +14,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -46,6 +48,16 @@ struct tiny_conn {
 	size_t body_len;
 };
 
+/* The body is left unread, so that a large one cannot be sent completely. */
+static void tiny_answer_early(const struct tiny_conn *c)
+{
+	static const char reply[] = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 16\r\n\r\n{\"success\":true}";
+	struct pollfd gone = { c->fd, POLLRDHUP, 0 };
+	(void)!send(c->fd, reply, sizeof reply - 1, MSG_NOSIGNAL);
+	shutdown(c->fd, SHUT_WR);
+	poll(&gone, 1, 300);
+}
+
 /* false: the peer is gone. */
 static bool tiny_read_request(struct tiny_conn *c)
 {
@@ -58,6 +70,10 @@ static bool tiny_read_request(struct tiny_conn *c)
 		n += (size_t)got;
 		c->head[n] = '\0';
 		end = strstr(c->head, "\r\n\r\n");
+	}
+	if (strstr(c->head, " /early ")) {
+		tiny_answer_early(c);
+		return false;
 	}
 	end += 4;
 	const char *length = strcasestr(c->head, "content-length:");
