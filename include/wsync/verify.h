@@ -23,7 +23,7 @@ enum ws_verify_means {
 	WS_MEANS_CHECKSUMS, /* of everything */
 	WS_MEANS_SAMPLES,   /* some numbers of some parameters */
 	WS_MEANS_TWICE,     /* checksums before and after a push, with each other */
-	WS_MEANS_RESET      /* the server's own comparison around a push onto random weights */
+	WS_MEANS_RESET      /* checksums, or the server's own comparison, around a push onto random weights */
 };
 const char *ws_verify_means_name(enum ws_verify_means means); /* "none", "checksums", ... */
 
@@ -34,6 +34,7 @@ struct ws_verify_result {
 	enum ws_verify_means means;
 	char algorithm[32];       /* of its checksums; "" not told */
 	unsigned ranks;           /* that told something; 0: it is not known how many */
+	unsigned unknown_ranks;   /* of which the answer says nothing, because the server does not tell of them */
 	size_t equal, different;
 	size_t missing;           /* ours, not there */
 	size_t unexpected;        /* there, not ours */
@@ -70,9 +71,10 @@ int ws_verify_weights(const struct ws_verify_opts *opts, struct ws_verify_result
 int ws_verify_twice(const struct ws_push_opts *push, const struct ws_push_source *source,
                     struct ws_verify_result *results, struct ws_err *err);
 
-/* Has the servers remember their weights, overwrite all of them with random numbers, receive the
- * source, and compare: a parameter that no push writes stays random. While it runs the endpoints are
- * paused and hold garbage; if it fails then, push->on_partial says whether they stay paused. */
+/* Has the servers overwrite all weights with random numbers and receive the source: every parameter must be what
+ * it was before. Checksums decide that for all ranks; a server that does not report them compares by itself, and
+ * tells of its first rank alone (unknown_ranks). While it runs the endpoints are paused and hold random weights;
+ * if it fails then, push->on_partial says whether they stay paused. */
 int ws_verify_reset(const struct ws_push_opts *push, const struct ws_push_source *source,
                     struct ws_verify_result *results, struct ws_err *err);
 

@@ -1,36 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verify_again.c - verification by pushing again.
+/* verify_again.c - verification by pushing again: the push, its checksums, and --twice.
  *
- *   twice   checksums, push, checksums: what changes when the same weights come once more was wrong
- *           before or is wrong now (a layout applied a second time, a parameter that is not written
- *           but added to). Says nothing about which of the two.
- *   reset   snapshot, pause, reset_tensors, push, compare, resume: a parameter that is not the one
- *           remembered was not written by the push. What can be known beforehand to fail must fail
- *           before the reset, so a dry run goes first. */
-#include "verify_state.h"
+ * Checksums are taken, the source is pushed, and checksums are taken again. What changes when the same weights
+ * come once more was wrong before or is wrong now: a layout applied a second time, a parameter that is not
+ * written but added to. It does not say which of the two. Every rank must report both times. */
+#include "verify_again.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const int64_t RESUME_NS = 10 * WS_NS_PER_S;
-static const int64_t IDLE_NS = 60 * WS_NS_PER_S; /* for requests in flight to end after an abort */
+void again_fail(struct again *a, size_t i, const struct ws_err *why)
+{
+	a->results[i].err = *why;
+	if (why->code != WS_OK)
+		ws_err_where(&a->results[i].err, NULL, a->opts->endpoints[i]);
+}
 
-struct again {
-	const struct ws_push_opts *opts;
-	const struct ws_push_source *source;
-	struct ws_http *http;
-	struct ws_err *errs;                /* one for each endpoint, as everything below */
-	struct ws_endpoint_answer *answers;
-	struct ws_checksums *before, *after;
-	struct ws_verify_result *results;
-	ws_deadline until;
-	bool paused;                        /* perhaps, by us */
-	bool random;                        /* perhaps: a reset was begun */
-};
+static int probe(struct again *a, struct ws_err *err)
+{
+	const int64_t connect_ns = a->opts->connect_ns > 0 ? a->opts->connect_ns : 10 * WS_NS_PER_S;
+	const ws_deadline until = ws_deadline_min(a->until, ws_deadline_in(connect_ns));
+	const int rc = ws_endpoint_probe_all(a->http, a->opts->endpoints, a->opts->n_endpoints, until, a->opts->cancel,
+	                                     a->infos, a->errs, err);
+	for (size_t i = 0; rc && i < a->opts->n_endpoints; i++)
+		again_fail(a, i, &a->errs[i]);
+	return rc;
+}
 
-static int open_again(struct again *a, struct ws_err *err)
+int again_open(struct again *a, struct ws_err *err)
 {
 	const size_t n = a->opts->n_endpoints;
 	const struct ws_client_opts client = { .api_key = a->opts->api_key, .ca_file = a->opts->ca_file, .log = a->opts->log,
@@ -42,14 +41,15 @@ static int open_again(struct again *a, struct ws_err *err)
 	a->until = a->opts->timeout_ns > 0 ? ws_deadline_in(a->opts->timeout_ns) : WS_FOREVER;
 	a->errs = calloc(n, sizeof *a->errs);
 	a->answers = calloc(n, sizeof *a->answers);
+	a->infos = calloc(n, sizeof *a->infos);
 	a->before = calloc(n, sizeof *a->before);
 	a->after = calloc(n, sizeof *a->after);
-	if (!a->errs || !a->answers || !a->before || !a->after)
+	if (!a->errs || !a->answers || !a->infos || !a->before || !a->after)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	return ws_client_open(&client, &a->http, err);
+	return ws_client_open(&client, &a->http, err) || probe(a, err) ? -1 : 0;
 }
 
-static void close_again(struct again *a)
+void again_close(struct again *a)
 {
 	for (size_t i = 0; i < a->opts->n_endpoints; i++) {
 		if (a->before)
@@ -60,6 +60,7 @@ static void close_again(struct again *a)
 	ws_client_close(a->http);
 	free(a->errs);
 	free(a->answers);
+	free(a->infos);
 	free(a->before);
 	free(a->after);
 }
@@ -70,14 +71,14 @@ static void emit(const struct again *a, const struct ws_event *ev)
 		a->opts->sink.event(a->opts->sink.ctx, ev);
 }
 
-static void warn(const struct again *a, const char *url, const char *message)
+void again_warn(const struct again *a, const char *url, const char *message)
 {
 	const struct ws_event ev = { .type = WS_EV_WARNING, .warning = { .url = url, .message = message } };
 	emit(a, &ev);
 }
 
-/* What is left of the run's time bounds the push. */
-static int push_once(const struct again *a, struct ws_push_opts opts, struct ws_err *err)
+/* The push gets what is left of the run's time. */
+int again_push(const struct again *a, struct ws_push_opts opts, struct ws_err *err)
 {
 	struct ws_push *p = NULL;
 	if (a->until != WS_FOREVER) {
@@ -92,27 +93,20 @@ static int push_once(const struct again *a, struct ws_push_opts opts, struct ws_
 	return rc;
 }
 
-/* ---- twice ---- */
+/* ---- checksums ---- */
 
-static int take_checksums(struct again *a, struct ws_checksums *sums, struct ws_err *err)
+int again_ask(struct again *a, struct ws_checksums *sums, struct ws_err *err)
 {
 	const size_t n = a->opts->n_endpoints;
+	for (size_t i = 0; i < n; i++)
+		ws_checksums_free(&sums[i]);
 	const int rc = ws_endpoint_checksums(a->http, a->opts->endpoints, n, a->until, a->opts->cancel,
 	                                     sums, a->errs, err);
-	for (size_t i = 0; rc && i < n; i++) {
-		a->results[i].err = a->errs[i];
-		if (a->errs[i].code != WS_OK)
-			ws_err_where(&a->results[i].err, NULL, a->opts->endpoints[i]);
-	}
-	if (rc && err->code == WS_EREFUSED && !err->hint[0])
-		ws_err_hint(err, "--twice needs an endpoint that reports checksums of its weights");
+	for (size_t i = 0; i < n; i++)
+		for (size_t r = 0; r < sums[i].n_ranks; r++)
+			qsort(sums[i].ranks[r].items, sums[i].ranks[r].n, sizeof *sums[i].ranks[r].items,
+			      ws_checksum_by_name);
 	return rc;
-}
-
-static void sort_checksums(struct ws_checksums *c)
-{
-	for (size_t r = 0; r < c->n_ranks; r++)
-		qsort(c->ranks[r].items, c->ranks[r].n, sizeof *c->ranks[r].items, ws_checksum_by_name);
 }
 
 static void report_change(const struct again *a, const char *url, int rank,
@@ -153,40 +147,59 @@ static void compare_rank(const struct again *a, struct ws_verify_result *r,
 	}
 }
 
-/* The ranks of both are sorted. */
-static bool same_ranks(const struct ws_checksums *a, const struct ws_checksums *b)
-{
-	bool same = a->n_ranks == b->n_ranks;
-	for (size_t i = 0; same && i < a->n_ranks; i++)
-		same = a->ranks[i].rank == b->ranks[i].rank && a->ranks[i].replica == b->ranks[i].replica;
-	return same;
-}
-
-static void judge_twice(const struct again *a, size_t i)
+int again_compare(struct again *a, size_t i)
 {
 	struct ws_verify_result *r = &a->results[i];
-	struct ws_checksums *before = &a->before[i], *after = &a->after[i];
-	r->means = WS_MEANS_TWICE;
+	const struct ws_checksums *before = &a->before[i], *after = &a->after[i];
 	r->ranks = (unsigned)after->n_ranks;
 	snprintf(r->algorithm, sizeof r->algorithm, "%s", after->algorithm);
-	sort_checksums(before);
-	sort_checksums(after);
-	for (size_t k = 0; k < before->n_ranks && k < after->n_ranks; k++)
+	if (ws_checksums_whole(before, &a->infos[i], &r->err) || ws_checksums_whole(after, &a->infos[i], &r->err))
+		return -1;
+	for (size_t k = 0; k < after->n_ranks; k++) {
+		if (!before->ranks[k].n && !after->ranks[k].n) {
+			ws_err_set(&r->err, WS_EREFUSED, "%s: rank %d reported no checksum of any parameter", r->url,
+			           after->ranks[k].rank);
+			return ws_err_where(&r->err, NULL, r->url);
+		}
 		compare_rank(a, r, &before->ranks[k], &after->ranks[k]);
+	}
+	return 0;
+}
+
+/* ---- twice ---- */
+
+/* The first ones are refused before the push where a rank is missing. */
+static int take_checksums(struct again *a, struct ws_checksums *sums, struct ws_err *err)
+{
+	int rc = again_ask(a, sums, err);
+	for (size_t i = 0; i < a->opts->n_endpoints; i++) {
+		struct ws_err why = a->errs[i];
+		if (why.code == WS_OK && ws_checksums_whole(&sums[i], &a->infos[i], &why) && rc == 0) {
+			*err = why;
+			rc = -1;
+		}
+		again_fail(a, i, &why);
+	}
+	if (rc && err->code == WS_EREFUSED && !err->hint[0])
+		ws_err_hint(err, "--twice needs an endpoint that reports checksums of its weights, of every rank");
+	return rc;
+}
+
+static void judge_twice(struct again *a, size_t i)
+{
+	struct ws_verify_result *r = &a->results[i];
+	r->means = WS_MEANS_TWICE;
+	if (again_compare(a, i))
+		return;
 	const size_t bad = r->different + r->missing + r->unexpected;
-	if (!same_ranks(before, after))
-		ws_err_set(&r->err, WS_EREFUSED, "%s: %zu ranks reported checksums before the push, and %zu ranks, "
-		           "or others, after it", r->url, before->n_ranks, after->n_ranks);
-	else if (bad)
-		ws_err_set(&r->err, WS_EMISMATCH, "%s: a push of the same weights changed %zu of %zu "
-		           "parameters", r->url, bad, bad + r->equal);
-	else if (!r->equal)
-		ws_err_set(&r->err, WS_EREFUSED, "%s: it reported no checksum of any parameter", r->url);
+	if (!bad)
+		return;
+	ws_err_set(&r->err, WS_EMISMATCH, "%s: a push of the same weights changed %zu of %zu "
+	           "parameters", r->url, bad, bad + r->equal);
 	if (bad > r->equal)
 		ws_err_hint(&r->err, "most of it changed: if it held other weights before, run this again "
 		                     "now that it has these");
-	if (r->err.code != WS_OK)
-		ws_err_where(&r->err, NULL, r->url);
+	ws_err_where(&r->err, NULL, r->url);
 }
 
 int ws_verify_twice(const struct ws_push_opts *push, const struct ws_push_source *source,
@@ -194,9 +207,9 @@ int ws_verify_twice(const struct ws_push_opts *push, const struct ws_push_source
 {
 	struct again a = { .opts = push, .source = source, .results = results };
 	struct ws_err why = WS_ERR_INIT;
-	int rc = open_again(&a, &why);
+	int rc = again_open(&a, &why);
 	if (!rc)
-		rc = take_checksums(&a, a.before, &why) || push_once(&a, *push, &why) ||
+		rc = take_checksums(&a, a.before, &why) || again_push(&a, *push, &why) ||
 		     take_checksums(&a, a.after, &why) ? -1 : 0;
 	for (size_t i = 0; !rc && i < push->n_endpoints; i++)
 		judge_twice(&a, i);
@@ -204,138 +217,7 @@ int ws_verify_twice(const struct ws_push_opts *push, const struct ws_push_source
 		verify_give_up(results, push->n_endpoints, &why);
 	else
 		rc = verify_sum_up(results, push->n_endpoints, &why);
-	close_again(&a);
-	if (rc && err)
-		*err = why;
-	return rc;
-}
-
-/* ---- reset ---- */
-
-static int act(struct again *a, enum ws_weights_action action, struct ws_err *err)
-{
-	const size_t n = a->opts->n_endpoints;
-	const int rc = ws_endpoint_weights_action(a->http, a->opts->endpoints, n, action, a->until,
-	                                          a->opts->cancel, a->answers, err);
-	for (size_t i = 0; rc && i < n; i++)
-		if (a->answers[i].err.code != WS_OK)
-			a->results[i].err = a->answers[i].err;
-	return rc;
-}
-
-static int pause(struct again *a, struct ws_err *err)
-{
-	const struct ws_push_opts *o = a->opts;
-	if (o->pause == WS_PAUSE_NONE)
-		return 0;
-	a->paused = true;
-	if (ws_endpoint_pause(a->http, o->endpoints, o->n_endpoints, o->pause, a->until, o->cancel,
-	                      a->answers, err))
-		return -1;
-	const ws_deadline patience = ws_deadline_in(o->pause == WS_PAUSE_ABORT ? IDLE_NS : 0);
-	return o->flush == WS_FLUSH_NEVER ? 0 :
-	       ws_endpoint_flush(a->http, o->endpoints, o->n_endpoints, patience, a->until, o->cancel,
-	                         a->answers, err);
-}
-
-/* A dry run: usage, source and endpoints are looked at, nothing is changed. */
-static int look_first(const struct again *a, struct ws_err *err)
-{
-	struct ws_push_opts opts = *a->opts;
-	opts.dry_run = true;
-	opts.sink = (struct ws_sink){ .event = NULL };
-	return push_once(a, opts, err);
-}
-
-/* The endpoints are paused already, and stay so until what came of it is known. */
-static int push_paused(const struct again *a, struct ws_err *err)
-{
-	struct ws_push_opts opts = *a->opts;
-	opts.pause = WS_PAUSE_NONE;
-	return push_once(a, opts, err);
-}
-
-/* A comparison that cannot be made is refused otherwise than by HTTP 400. */
-static void judge_reset(struct again *a)
-{
-	act(a, WS_WEIGHTS_COMPARE, NULL);
-	for (size_t i = 0; i < a->opts->n_endpoints; i++) {
-		struct ws_verify_result *r = &a->results[i];
-		const struct ws_endpoint_answer *answer = &a->answers[i];
-		r->means = WS_MEANS_RESET;
-		r->err = answer->err;
-		if (answer->err.code != WS_EREFUSED || answer->err.native != 400)
-			continue;
-		ws_err_set(&r->err, WS_EMISMATCH, "%s: after a push onto random weights it is not what it "
-		           "was: %s", r->url, answer->message[0] ? answer->message : "it does not say more");
-		ws_err_where(&r->err, NULL, r->url);
-	}
-}
-
-static int run_reset(struct again *a, struct ws_err *err)
-{
-	if (look_first(a, err))
-		return -1;
-	if (act(a, WS_WEIGHTS_SNAPSHOT, err))
-		return err->code != WS_EREFUSED ? -1 :
-		       ws_err_hint(err, "--reset needs a server whose /weights_checker can snapshot, "
-		                        "reset_tensors and compare");
-	if (pause(a, err))
-		return -1;
-	a->random = true;
-	if (act(a, WS_WEIGHTS_RESET, err) || push_paused(a, err))
-		return -1;
-	judge_reset(a);
-	return 0;
-}
-
-/* Resumes every endpoint but those that hold random weights and shall not answer with them. */
-static int finish(struct again *a, struct ws_err *err)
-{
-	const size_t n = a->opts->n_endpoints;
-	const char **urls = calloc(n, sizeof *urls);
-	size_t n_urls = 0;
-	if (!urls)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	for (size_t i = 0; i < n; i++) {
-		const struct ws_verify_result *r = &a->results[i];
-		const bool spoilt = a->random && r->err.code != WS_OK;
-		const bool stays = a->paused && spoilt && a->opts->on_partial == WS_PARTIAL_PAUSE;
-		if (spoilt)
-			warn(a, r->url, stays ? "left paused: it may hold random weights" :
-			     "may hold random weights: push to it before its answers are used");
-		if (a->paused && !stays)
-			urls[n_urls++] = r->url;
-	}
-	const int rc = ws_endpoint_resume(a->http, urls, n_urls, ws_deadline_in(RESUME_NS), NULL,
-	                                  a->answers, err);
-	if (rc) {
-		ws_err_wrap(err, "an endpoint stays paused");
-		ws_err_hint(err, "tell it to continue: wsync-ctl resume");
-	}
-	free(urls);
-	return rc;
-}
-
-int ws_verify_reset(const struct ws_push_opts *push, const struct ws_push_source *source,
-                    struct ws_verify_result *results, struct ws_err *err)
-{
-	struct again a = { .opts = push, .source = source, .results = results };
-	struct ws_err why = WS_ERR_INIT, stuck = WS_ERR_INIT;
-	int rc = open_again(&a, &why);
-	if (!rc)
-		rc = run_reset(&a, &why);
-	if (rc)
-		verify_give_up(results, push->n_endpoints, &why);
-	else
-		rc = verify_sum_up(results, push->n_endpoints, &why);
-	if ((a.paused || a.random) && finish(&a, &stuck)) {
-		warn(&a, stuck.endpoint, stuck.msg);
-		if (!rc)
-			why = stuck;
-		rc = -1;
-	}
-	close_again(&a);
+	again_close(&a);
 	if (rc && err)
 		*err = why;
 	return rc;

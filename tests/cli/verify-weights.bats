@@ -286,7 +286,7 @@ small() { /usr/bin/python3 "$repo/tests/cli/small_model.py" "$@"; }
 	expect_status 0
 	expect_json '[(l["answer"], l["means"]) for l in lines if l["type"] == "weights"]' "[('yes', 'reset'), ('yes', 'reset')]"
 	expect_journal "$url" '[p for p in paths if p in ("/weights_checker", "/pause_generation", "/update_weights_from_distributed", "/continue_generation")][3:]' \
-		"['/weights_checker', '/pause_generation', '/weights_checker', '/update_weights_from_distributed', '/weights_checker', '/continue_generation']"
+		"['/weights_checker', '/pause_generation', '/weights_checker', '/weights_checker', '/update_weights_from_distributed', '/weights_checker', '/continue_generation']"
 	try wsync-verify weights ck -e "$url"
 	expect_status 0
 	out_has 'are those of the source'
@@ -294,9 +294,14 @@ small() { /usr/bin/python3 "$repo/tests/cli/small_model.py" "$@"; }
 	expect_status 0
 }
 
-@test "a parameter that a push leaves out is named by the server" {
+@test "a parameter that a push leaves out is named, by checksums or by the server" {
 	small qwen3 ck
 	model one
+	try wsync-verify weights ck -e "$url" --reset --yes --exclude '*.1.input_layernorm.*' --json
+	expect_status 1
+	expect_json 'sorted((l["rank"], l["name"], l["kind"]) for l in lines if l["type"] == "mismatch")' \
+		"[(0, 'model.layers.1.input_layernorm.weight', 'changed'), (1, 'model.layers.1.input_layernorm.weight', 'changed')]"
+	model two --lineage xorl-legacy
 	try wsync-verify weights ck -e "$url" --reset --yes --exclude '*.1.input_layernorm.*'
 	expect_status 1
 	err_has 'after a push onto random weights it is not what it was'
@@ -331,8 +336,74 @@ small() { /usr/bin/python3 "$repo/tests/cli/small_model.py" "$@"; }
 	try wsync-verify weights ck -e "$url" --reset --yes
 	expect_status 5
 	err_lacks 'random'
-	err_has 'snapshot'
-	expect_journal "$url" '"/pause_generation" in paths' False
+	err_has 'can reset_tensors'
+	expect_journal "$url" 'j["state"]["paused"]' False
+}
+
+# replies BEFORE [AFTER]: a proxy of $url that changes replies (replies.py); its URL is in $url then.
+replies() {
+	start replies /usr/bin/python3 "$repo/tests/cli/replies.py" "$url" "$@"
+	eventually 20 test -s replies.out
+	url=http://127.0.0.1:$(head -n 1 replies.out)
+}
+
+@test "a reset that was not done is no yes" {
+	local lineage
+	small qwen3 ck
+	for lineage in sglang-2026 xorl-legacy; do
+		model one --lineage "$lineage"
+		server=$url
+		replies 'if action == "reset_tensors": answer = 200, "{\"success\":true,\"message\":\"Success\"}"'
+		try wsync-verify weights ck -e "$url" --reset --yes --on-partial resume
+		expect_status 5
+		err_has 'reset_tensors changed nothing'
+		url=$server
+		replies 'if action in ("snapshot", "reset_tensors", "compare"): answer = 200, "<html>Welcome to nginx</html>"'
+		try wsync-verify weights ck -e "$url" --reset --yes
+		expect_status 5
+		err_has 'does not say that it was done'
+		expect_journal "$server" 'j["state"]["paused"]' False # checksums say that nothing was reset; or it was not asked
+	done
+}
+
+@test "a reset of one rank alone is no yes" {
+	small qwen3 ck
+	model one
+	server=$url
+	replies pass 'ranks[1] = kept.setdefault(1, ranks[1])'
+	try wsync-verify weights ck -e "$url" --reset --yes
+	expect_status 5
+	err_has 'reset_tensors changed nothing on rank 1'
+	expect_journal "$server" 'j["state"]["paused"]' True
+}
+
+@test "a server that compares by itself tells of its first rank alone" {
+	small qwen3 ck
+	model one --lineage xorl-legacy
+	try wsync-verify weights ck -e "$url" --reset --yes
+	expect_status 0
+	out_has 'restored every parameter of the first rank; the other 1 are not known'
+	try wsync-verify weights ck -e "$url" --reset --yes --json
+	expect_json '[(l["ranks"], l["unknown_ranks"]) for l in lines if l["type"] == "weights"]' '[(1, 1)]'
+	model two
+	try wsync-verify weights ck -e "$url" --reset --yes
+	expect_status 0
+	out_has 'a push onto random weights restored every parameter of 2 ranks'
+}
+
+@test "pushed twice: a rank that does not report is no yes" {
+	local edit
+	pushed one --tp 2
+	server=$url
+	for edit in 'del ranks[1]|reports 1 of its 2 ranks: missing: rank 1' \
+		'ranks[1]["checksums"].clear()|rank 1 reported no checksum'; do
+		url=$server
+		replies pass "${edit%|*}"
+		try wsync-verify weights a.safetensors -e "$url" --twice
+		expect_status 5
+		err_has "${edit#*|}"
+	done
+	expect_journal "$server" 'len([p for p in paths if p == "/update_weights_from_distributed"])' 2 # none for the first
 }
 
 @test "options of other commands are refused" {
