@@ -86,6 +86,8 @@ struct ws_endpoint_info {
 	char model_path[1024];
 	char served_model[256];
 	char model_type[64];
+	const char *info_path;    /* GET of this route tells all this; NULL: not reached */
+	uint64_t instance;        /* another number after a restart, and of another server; 0: it does not tell */
 	enum ws_lineage lineage;
 	struct ws_capabilities can; /* of the lineage, corrected by what its routes show */
 	int64_t ns;               /* the slower of the two answers */

@@ -37,7 +37,8 @@ struct waiting {
 struct ws_store {
 	struct ws_store_core core;
 	pthread_mutex_t lock;
-	pthread_cond_t nobody_waits;
+	pthread_cond_t nobody_waits, round_over;
+	uint64_t rounds;           /* of the thread: it has handled events so often */
 	struct waiting *waiting;
 	int listener, epoll, wake, trouble;
 	uint16_t port;
@@ -219,6 +220,8 @@ static void *serve(void *arg)
 		if (timed)
 			ws_store_core_tick(&s->core, now);
 		attend(s);
+		s->rounds++;
+		pthread_cond_broadcast(&s->round_over);
 	}
 	pthread_mutex_unlock(&s->lock);
 	return NULL;
@@ -255,6 +258,7 @@ int ws_store_open(const struct ws_store_opts *opts, struct ws_store **out, struc
 	s->core.ctx = s;
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->nobody_waits, NULL);
+	pthread_cond_init(&s->round_over, NULL);
 	if (open_descriptors(s, opts, err))
 		goto fail;
 	if (ws_thread_start(&s->thread, serve, s, err)) {
@@ -302,6 +306,7 @@ void ws_store_close(struct ws_store *s)
 	close_fd(s->wake);
 	close_fd(s->trouble);
 	pthread_cond_destroy(&s->nobody_waits);
+	pthread_cond_destroy(&s->round_over);
 	pthread_mutex_destroy(&s->lock);
 	free(s);
 }
@@ -445,4 +450,17 @@ int ws_store_trouble(struct ws_store *s, struct ws_err *err)
 		*err = s->core.trouble;
 	pthread_mutex_unlock(&s->lock);
 	return seen ? -1 : 0;
+}
+
+/* The round at hand may have begun before; the one after it begins now. */
+void ws_store_settle(struct ws_store *s)
+{
+	pthread_mutex_lock(&s->lock);
+	for (int i = 0; i < 2; i++) {
+		const uint64_t before = s->rounds;
+		signal_fd(s->wake);
+		while (s->rounds == before)
+			pthread_cond_wait(&s->round_over, &s->lock);
+	}
+	pthread_mutex_unlock(&s->lock);
 }

@@ -100,6 +100,7 @@ static int read_server_info(struct ws_endpoint_call *call, struct ws_endpoint_in
 	if (ws_json_type(root) != WS_JSON_OBJECT)
 		return refuse_strange(SERVER, info, err);
 	ws_endpoint_decode_server_info(root, info);
+	info->info_path = strcmp(call->path, old_paths[SERVER]) ? paths[SERVER] : old_paths[SERVER];
 	return 0;
 }
 

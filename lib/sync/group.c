@@ -389,5 +389,6 @@ struct ws_transport *ws_group_transport(const struct ws_group *g)
 
 bool ws_group_alive(const struct ws_group *g)
 {
+	ws_store_settle(g->store);
 	return ws_store_trouble(g->store, NULL) == 0;
 }

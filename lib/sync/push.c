@@ -315,7 +315,8 @@ static int resume_all(struct ws_push *p, int rc, struct ws_err *err)
 	push_take_over_pauses(p);
 	if (rc)
 		(void)push_record(p, NULL);
-	if (push_resume(p, rc ? NULL : err) == 0 || rc)
+	const int stuck = push_resume(p, rc ? NULL : err);
+	if (rc || (!stuck && push_check_end(p, err) == 0))
 		return rc;
 	ws_err_where(err, ws_phase_name(WS_PHASE_RESUME), NULL);
 	ws_explain_failed(p->explain, err);

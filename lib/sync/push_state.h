@@ -6,7 +6,7 @@
  * beforehand), push_protocol.h (how they get into servers), push_sender.c (turns of several), push_lead.c
  * and push_follow.c (several at once), push_verify.c (hashes), push_trace.c (when what ran), push_ledger.c
  * (what stays written down, and who else may push), push_others.c (who else pushes), push_twins.c (two names of
- * one server), push_files.c (descriptors). */
+ * one server), push_instance.c (are they still the same servers?), push_files.c (descriptors). */
 #ifndef WS_SYNC_PUSH_STATE_H
 #define WS_SYNC_PUSH_STATE_H
 
@@ -205,6 +205,10 @@ int push_others_begin(struct ws_push *p, struct ws_err *err);   /* the endpoints
 /* ours: our weight version is set. An endpoint at which somebody was at work is partial. */
 int push_others_check(struct ws_push *p, bool ours, struct ws_err *err);
 int push_others_end(struct ws_push *p, struct ws_err *err);     /* sets the weight version, between checks */
+/* push_instance.c: are the endpoints still the servers that push_connect asked? -1: *err says which is not, and it
+ * is partial */
+int push_check_instances(struct ws_push *p, struct ws_err *err); /* in the middle: one that changed is paused again */
+int push_check_end(struct ws_push *p, struct ws_err *err); /* after they were resumed; of the group's peers too */
 
 /* push_files.c: may this process open what is needed for so many endpoints, and, once they are known, for
  * their ranks? */

@@ -103,6 +103,8 @@ static int move_all(struct ws_push *p, struct ws_err *err)
 			rc = push_sender_still(p, err);
 		if (rc == 0 && now.last)
 			rc = push_check_sources(p, err);
+		if (rc == 0 && now.last && p->protocol->groupless)
+			rc = push_check_instances(p, err);
 		if (rc == 0)
 			rc = move_bucket(p, &now, err);
 		if (rc == 0)

@@ -187,6 +187,14 @@ meddle() {
 	url=http://127.0.0.1:$(head -n 1 "$scratch/meddler.out")
 }
 
+# replies BEFORE [AFTER]: a proxy of $url that changes replies (replies.py); its URL is in
+# $url then.
+replies() {
+	start replies /usr/bin/python3 "$repo/tests/cli/replies.py" "$url" "$@"
+	eventually 20 test -s replies.out
+	url=http://127.0.0.1:$(head -n 1 replies.out)
+}
+
 # Every program that was built.
 programs() { basename -a "$bin"/wsync-*; }
 

@@ -2,18 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """replies.py URL BEFORE [AFTER] - a proxy of the endpoint at URL that changes replies. Prints its port.
 
-BEFORE is a Python statement that runs for each request. It sees `path` and `action`, the member of that name in the
-request's body or None. If it sets `answer` to (status, text), the request is not passed on.
-AFTER runs for each reply that has "ranks". It sees `ranks` and `kept`, a dict that lives as long as the proxy.
+BEFORE is a Python statement that runs for each request, one at a time. It sees `path`; `action`, the member of that
+name in the request's body or None; `count`, how many requests came, and `nth`, how many to this path, with this one;
+and `kept`, a dict that lives as long as the proxy. If it sets `answer` to (status, text), the request is not passed
+on; if it sets `url`, it goes there.
+AFTER runs for each reply that has "ranks". It sees `ranks` and `kept`.
 """
 import http.server
 import json
 import sys
+import threading
 import urllib.error
 import urllib.request
 
 URL, BEFORE, AFTER = (sys.argv[1:] + [""])[:3]
-kept = {}
+kept, seen = {}, []
+lock = threading.Lock()
 
 
 def action_of(body):
@@ -26,8 +30,8 @@ def action_of(body):
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
-    def ask(self, body):
-        request = urllib.request.Request(URL + self.path, body or None, method=self.command,
+    def ask(self, url, body):
+        request = urllib.request.Request(url + self.path, body or None, method=self.command,
                                          headers={"Content-Type": "application/json"})
         try:
             with urllib.request.urlopen(request, timeout=60) as reply:
@@ -44,9 +48,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def answer(self):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        seen = {"path": self.path, "action": action_of(body), "answer": None}
-        exec(BEFORE, seen)
-        status, text = seen["answer"] or self.edit(*self.ask(body))
+        with lock:
+            seen.append(self.path)
+            rule = {"path": self.path, "action": action_of(body), "count": len(seen), "nth": seen.count(self.path),
+                    "kept": kept, "answer": None, "url": URL}
+            exec(BEFORE, rule)
+        status, text = rule["answer"] or self.edit(*self.ask(rule["url"], body))
         text = text.encode() if isinstance(text, str) else text
         self.send_response(status)
         self.send_header("Content-Length", str(len(text)))

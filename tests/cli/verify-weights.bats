@@ -340,13 +340,6 @@ small() { /usr/bin/python3 "$repo/tests/cli/small_model.py" "$@"; }
 	expect_journal "$url" 'j["state"]["paused"]' False
 }
 
-# replies BEFORE [AFTER]: a proxy of $url that changes replies (replies.py); its URL is in $url then.
-replies() {
-	start replies /usr/bin/python3 "$repo/tests/cli/replies.py" "$url" "$@"
-	eventually 20 test -s replies.out
-	url=http://127.0.0.1:$(head -n 1 replies.out)
-}
-
 @test "a reset that was not done is no yes" {
 	local lineage
 	small qwen3 ck

@@ -299,18 +299,20 @@ PHASES = {"openapi.json": "connect init", "list_weights": "plan verify", "init_w
           "wire/store": "init", "wire/connect": "init", "pause_generation": "pause", "flush_cache": "flush",
           "weights_checker": "verify", "update_weight_version": "verify",
           "resume_memory_occupation": "pause resume", "continue_generation": "resume",
-          "receive_weights_ep_scatter": "init transfer", **dict.fromkeys(CONNECT, "connect"),
+          "receive_weights_ep_scatter": "init transfer", **dict.fromkeys(CONNECT, "connect transfer resume"),
           # Asked again for signs of another push.
-          **dict.fromkeys(("model_info", "get_model_info", "ready"), "connect pause transfer verify")}
+          **dict.fromkeys(("model_info", "get_model_info", "ready"), "connect pause transfer verify resume")}
 # What the exit status may be, by what happened; and 9 where one has the new weights and another has not.
 BROKEN = {4, 5, 6}
 CODES = {"refuse": {5}, "hang": {10}, "late": {10}, "freeze": {10}, "drop": {4, 5, 6}, "slow": {0},
          "garbage": {5, 6}, "wrong-length": {4, 5, 6}, "die": {4, 6}}
 EXCEPTIONS = {
     # Asked again, or told otherwise.
-    ("flush_cache", "refuse"): {0}, ("flush_cache", "drop"): {0, 4}, ("flush_cache", "garbage"): {0},
+    ("flush_cache", "refuse"): {0}, ("flush_cache", "drop"): {0, 4},
     # A question, and so asked once more.
     **{(step, "drop"): {0, 4, 5} for step in (*CONNECT, "ready")},
+    # Asked once more when all has been confirmed: no answer is a warning then.
+    **{(step, k): {0, 10} for step in CONNECT for k in ("hang", "late", "freeze")},
     # Another status is no answer; an answer that it runs, when it is paused, is a sign of another push.
     ("ready", "refuse"): {0}, ("ready", "garbage"): {0, 5},
     # A server without a list of its routes is one of those whose names are asked for one by one.
@@ -325,8 +327,6 @@ EXCEPTIONS = {
     # All has been agreed to, and the weights are there: a warning.
     **{("destroy_weights_update_group", k): {0} for k in ROUTE_KINDS + ["late"]},
     ("destroy_weights_update_group", "freeze"): {0, 10},  # before anybody is resumed, with scatter
-    # Servers answer with nothing, or with null, as they like.
-    ("resume_memory_occupation", "garbage"): {0, 5},
 }
 
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The client of endpoints: addresses, answers of every shape, calls to several servers. */
 #include "endpoint_call.h"
+#include "instance.h"
 #include "tiny_http.h"
 
 #include <setjmp.h>
@@ -314,6 +315,41 @@ static void server_info_with_odd_values_keeps_its_defaults(void **state)
 	assert_string_equal(info.version, "");
 	assert_string_equal(info.served_model, "a?b");
 	ws_json_free(root);
+}
+
+static uint64_t instance_of(const char *text)
+{
+	struct ws_json *root = parse(text);
+	const uint64_t n = ws_instance_of(root);
+	ws_json_free(root);
+	return n;
+}
+
+static void a_restart_and_another_server_have_another_instance(void **state)
+{
+	(void)state;
+	static const char first[] = "{\"random_seed\":1,\"host\":\"a\",\"port\":1,\"startup_time\":{\"e2e\":2.5}}";
+	static const char *const others[] = {
+		"{\"random_seed\":2,\"host\":\"a\",\"port\":1,\"startup_time\":{\"e2e\":2.5}}",
+		"{\"random_seed\":1,\"host\":\"b\",\"port\":1,\"startup_time\":{\"e2e\":2.5}}",
+		"{\"random_seed\":1,\"host\":\"a\",\"port\":2,\"startup_time\":{\"e2e\":2.5}}",
+		"{\"random_seed\":1,\"host\":\"a\",\"port\":1,\"startup_time\":{\"e2e\":2.5000001}}",
+		"{\"random_seed\":1,\"host\":\"a\",\"port\":1,\"startup_time\":null}",
+		"{\"random_seed\":\"1\",\"host\":\"a\",\"port\":1,\"startup_time\":{\"e2e\":2.5}}",
+	};
+	const uint64_t n = instance_of(first);
+	assert_true(n != 0);
+	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+		assert_true(instance_of(others[i]) != n);
+	/* What changes while a server runs is not part of it. */
+	assert_true(instance_of("{\"startup_time\":{\"e2e\":2.5},\"port\":1,\"host\":\"a\",\"random_seed\":1,"
+	                        "\"model_path\":\"x\",\"weight_version\":\"7\",\"internal_states\":[{\"load\":3}]}") == n);
+	static const char *const silent[] = {
+		"{}", "[]", "{\"random_seed\":null}", "{\"version\":\"0.5.9\"}",
+		"{\"random_seed\":1,\"tokenizer_worker_num\":2}",
+	};
+	for (size_t i = 0; i < sizeof silent / sizeof *silent; i++)
+		assert_true(instance_of(silent[i]) == 0);
 }
 
 static void malformed_lists_are_refused(void **state)
@@ -819,6 +855,7 @@ int main(void)
 		cmocka_unit_test(long_words_are_cut),
 		cmocka_unit_test(a_broken_transport_keeps_its_own_error),
 		cmocka_unit_test(server_info_with_odd_values_keeps_its_defaults),
+		cmocka_unit_test(a_restart_and_another_server_have_another_instance),
 		cmocka_unit_test(malformed_lists_are_refused),
 		cmocka_unit_test(malformed_checksums_are_refused),
 		cmocka_unit_test(a_rank_that_is_reported_twice_is_refused),

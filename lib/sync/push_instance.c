@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push_instance.c - are the endpoints still the servers that were asked at first?
+ *
+ * A server that was restarted in the middle of a push, or is one of several behind a load balancer, answers every
+ * request with success and does not hold what was sent before. In a process group its connections break. Without
+ * one only what it tells about itself shows that: GET /server_info is asked before the last bucket, which brings
+ * the weight version, and once more when the server answers requests again. */
+#include "instance.h"
+#include "push_protocol.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const int64_t LATE_NS = WS_NS_PER_S;           /* beyond the deadline of the push */
+static const int64_t PAUSE_AGAIN_NS = 2 * WS_NS_PER_S;
+enum { TIMES = 2 }; /* a balancer that takes turns shows two servers at once */
+
+/* Success is withdrawn: the server that answers now does not have all that was sent. */
+static void take_back(struct ws_push *p, size_t i, const struct ws_err *why)
+{
+	struct push_endpoint *e = &p->endpoints[i];
+	if (e->state != WS_UNTOUCHED)
+		e->state = WS_PARTIAL;
+	snprintf(e->message, sizeof e->message, "%.255s", why->msg);
+}
+
+static int read_instance(struct ws_push *p, size_t i, struct ws_endpoint_call *call, struct ws_err *err)
+{
+	const char *url = p->endpoints[i].url;
+	const struct ws_json *root;
+	if (ws_endpoint_reply(call, &root, NULL, 0, err) == 0) {
+		const uint64_t instance = ws_instance_of(root);
+		if (instance == p->infos[i].instance)
+			return 0;
+		if (instance)
+			ws_err_set(err, WS_EREACH, "%s: another server answers than at the beginning of the push", url);
+		else
+			ws_err_set(err, WS_EREFUSED, "%s: GET %s: the reply does not tell which server this is", url,
+			           p->infos[i].info_path);
+		ws_err_hint(err, "it was restarted, or several servers share this address: give each server its own URL, "
+		                 "and push again");
+	}
+	ws_err_where(err, NULL, url);
+	push_note_silence(p, i, err);
+	if (err->code != WS_ETIMEOUT && err->code != WS_ECANCELLED)
+		take_back(p, i, err);
+	return -1;
+}
+
+static int ask_once(struct ws_push *p, struct ws_endpoint_call *calls, ws_deadline until,
+                    const struct ws_cancel *cancel, bool *changed, struct ws_err *err)
+{
+	const size_t n = p->opts.n_endpoints;
+	struct ws_err first = WS_ERR_INIT;
+	int rc = 0;
+	for (size_t i = 0; i < n; i++)
+		if (p->infos[i].instance && !changed[i] &&
+		    ws_endpoint_prepare(&calls[i], p->endpoints[i].url, "GET", p->infos[i].info_path, NULL, until, err))
+			return -1;
+	if (ws_endpoint_run(p->http, calls, n, cancel, err))
+		return -1;
+	for (size_t i = 0; i < n; i++) {
+		struct ws_err why = WS_ERR_INIT;
+		if (!p->infos[i].instance || changed[i] || read_instance(p, i, &calls[i], &why) == 0)
+			continue;
+		changed[i] = true;
+		if (rc == 0 || first.code == WS_ETIMEOUT) /* another says more */
+			first = why;
+		rc = -1;
+	}
+	if (rc && err)
+		*err = first;
+	return rc;
+}
+
+/* changed[i]: endpoint i is another server now. */
+static int ask(struct ws_push *p, ws_deadline until, const struct ws_cancel *cancel, bool *changed,
+               struct ws_err *err)
+{
+	const size_t n = p->opts.n_endpoints;
+	struct ws_endpoint_call *calls = calloc(n + 1, sizeof *calls);
+	memset(changed, 0, n * sizeof *changed);
+	int rc = calls ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	for (int k = 0; k < TIMES && rc == 0; k++)
+		rc = ask_once(p, calls, until, cancel, changed, err);
+	for (size_t i = 0; calls && i < n; i++)
+		ws_endpoint_call_free(&calls[i]);
+	free(calls);
+	return rc;
+}
+
+/* One that started anew does not know that it is to stay paused with a part of the weights. */
+static void pause_again(struct ws_push *p, const bool *changed)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		if (changed[i] && p->endpoints[i].paused && p->endpoints[i].state == WS_PARTIAL)
+			p->urls[n++] = p->endpoints[i].url;
+	if (n && p->opts.on_partial == WS_PARTIAL_PAUSE)
+		ws_endpoint_pause(p->http, p->urls, n, p->opts.pause, push_patience(p, PAUSE_AGAIN_NS), NULL, p->answers,
+		                  NULL);
+}
+
+int push_check_instances(struct ws_push *p, struct ws_err *err)
+{
+	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.connect_ns));
+	const int rc = ask(p, until, p->opts.cancel, p->flags, err);
+	if (rc)
+		pause_again(p, p->flags);
+	return rc;
+}
+
+/* Which of them left the group may not be known. */
+static int find_leaver(struct ws_push *p, ws_deadline until, struct ws_err *err)
+{
+	struct ws_err which = WS_ERR_INIT;
+	ws_err_set(err, WS_EREACH, "a server left group %s before the end of the push", ws_group_name(p->group));
+	ws_err_hint(err, "it was restarted or failed, and holds what it started with: push again");
+	if (ask(p, until, p->opts.cancel, p->flags, &which) && which.code == WS_EREACH) {
+		*err = which;
+		return -1;
+	}
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		take_back(p, i, err);
+	return -1;
+}
+
+/* All weights were confirmed: a server that does not answer in time now, or that nobody waits for, keeps its yes. */
+int push_check_end(struct ws_push *p, struct ws_err *err)
+{
+	const ws_deadline last = p->until == WS_FOREVER ? WS_FOREVER : p->until + LATE_NS;
+	const ws_deadline until = ws_deadline_min(last, ws_deadline_in(p->opts.connect_ns));
+	struct ws_err why = WS_ERR_INIT;
+	if (!p->known || p->opts.dry_run || (p->group && ws_group_alive(p->group)))
+		return 0;
+	const int rc = p->group ? find_leaver(p, until, &why) : ask(p, until, p->opts.cancel, p->flags, &why);
+	if (rc && why.code == WS_ETIMEOUT)
+		push_warn(p, why.endpoint, "it did not say whether it is still the server that was pushed to: %s", why.msg);
+	if (!rc || why.code == WS_ETIMEOUT || why.code == WS_ECANCELLED)
+		return 0;
+	if (err)
+		*err = why;
+	return -1;
+}

@@ -1,0 +1,93 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# A server that is replaced by another one during a push, or one of several behind one address: every request is
+# answered with success, and no server has everything.
+load helpers
+
+prepare() {
+	llama m
+	endpoint a
+	a=$url
+	a_pid=$pid
+	endpoint b
+	b=$url
+}
+
+# dies: python that kills a, and waits until all its connections are closed.
+dies() {
+	echo "
+    import os, time
+    os.kill($a_pid, 9)
+    while os.path.exists('/proc/$a_pid') and ') Z ' not in open('/proc/$a_pid/stat').read(): time.sleep(.01)"
+}
+
+# replaced RULE: a proxy of a; where RULE (python over path and nth) becomes true, a dies and b takes its place.
+replaced() {
+	url=$a
+	replies "
+if ($1) and not kept:$(dies)
+    kept['url'] = '$b'
+if kept: url = kept['url']"
+}
+
+# state URL EXPRESSION: of the server's journal, j.
+state() {
+	try curl -s "$1/wsync/journal"
+	expect_json "(lambda j: ($2))(lines[0])" "$3"
+}
+
+# refused PHASE: the push failed in that phase, and says why.
+refused() {
+	expect_status 4
+	expect_json 'lines[-1]["error"]["phase"]' "$1"
+	expect_json '"another server answers than at the beginning of the push" in lines[-1]["error"]["message"]' True
+	expect_json 'lines[-1]["endpoints"][0]["state"]' partial
+}
+
+@test "tensor: a server that is replaced between buckets is no success, and does not get the version" {
+	replaced 'path == "/update_weights_from_tensor" and nth == 3'
+	try wsync-push m -e "$url" --backend tensor --bucket-size 16KiB --weight-version new --json
+	refused transfer
+	expect_json 'lines[-1]["endpoints"][0]["paused"]' True
+	state "$b" 'j["state"]["paused"], j["state"]["weight_version"]' "(True, 'default')" # it has a part, and answers nobody
+	try wsync-push m -e "$b" --backend tensor --bucket-size 16KiB --weight-version new
+	expect_status 0
+	state "$b" 'j["state"]["paused"], j["state"]["weight_version"]' "(False, 'new')"
+}
+
+@test "a server that is replaced when it is to be resumed is no success, by any way of sending" {
+	local backend
+	for backend in tensor disk gloo; do
+		endpoint a
+		a=$url
+		a_pid=$pid
+		replaced 'path == "/continue_generation"'
+		try wsync-push m -e "$url" --backend "$backend" --json
+		refused resume
+		expect_json 'lines[-1]["endpoints"][0]["paused"]' False
+	done
+}
+
+@test "... nor over gloo, when the server tells nothing of itself" {
+	url=$a
+	replies "
+if path == '/continue_generation':$(dies)
+    url = '$b'
+if path == '/server_info': answer = 200, '{\"tp_size\":1,\"version\":\"0.5.15\"}'"
+	try wsync-push m -e "$url" --json
+	expect_status 4
+	expect_json '"a server left group" in lines[-1]["error"]["message"]' True
+	expect_json 'lines[-1]["endpoints"][0]["state"]' partial
+}
+
+@test "two servers behind one address are no success" {
+	local backend
+	for backend in tensor disk; do
+		url=$a
+		replies "url = ('$a', '$b')[count % 2]"
+		try wsync-push m -e "$url" --backend "$backend" --bucket-size 16KiB --json
+		expect_status 4
+		expect_json '"another server answers" in lines[-1]["error"]["message"]' True
+		expect_json 'lines[-1]["endpoints"][0]["ok"]' False
+	done
+}
