@@ -100,7 +100,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return generate(json.loads(body))
         if self.path in ("/server_info", "/get_server_info", "/model_info", "/get_model_info"):
             return 200, json.dumps({"model_path": OPTIONS.get("model", "hub/name"), "tp_size": 1})
-        return (200, "flushed") if self.path.startswith("/flush_cache") else (404, "{}")
+        return (200, "Cache flushed.\n") if self.path.startswith("/flush_cache") else (404, "{}")
 
     def do_POST(self):
         global together, most_together
