@@ -63,7 +63,7 @@ needs_scdoc() {
 @test "no page speaks of an option that no program has" {
 	known=$(for p in $(programs); do "$bin/$p" --dump-options | cut -f 1 | sed 's/^/--/'; done)
 	# What servers and other programs understand.
-	known+=$'\n--enable-dp-attention\n--ipc\n--pid\n--'
+	known+=$'\n--enable-dp-attention\n--random-seed\n--ipc\n--pid\n--'
 	for f in "$repo"/man/*.scd; do
 		said=$(grep -oE -e '--(\[no-\])?[a-z][a-z0-9-]+' "$f" | sed 's/\[no-\]//' | sort -u)
 		unknown=$(grep -vxF -e "$known" <<<"$said" || true)
