@@ -3,8 +3,8 @@
  *
  * A server that was restarted in the middle of a push, or is one of several behind a load balancer, answers every
  * request with success and does not hold what was sent before. In a process group its connections break. Without
- * one only what it tells about itself shows that: GET /server_info is asked before the last bucket, which brings
- * the weight version, and once more when the server answers requests again. */
+ * one only what it tells about itself shows that: GET /server_info is asked before the last bucket, and once more
+ * when the server answers requests again. */
 #include "instance.h"
 #include "push_protocol.h"
 
