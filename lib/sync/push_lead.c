@@ -77,10 +77,12 @@ static int read_failure(const struct push_lead *x, unsigned i, struct ws_err *er
 
 int push_lead_watch(void *ctx, struct ws_err *err)
 {
-	const struct ws_push *p = ctx;
+	struct ws_push *p = ctx;
 	for (unsigned i = 2; p->lead && i <= p->opts.senders; i++)
-		if (read_failure(p->lead, i, err))
+		if (read_failure(p->lead, i, err)) {
+			p->torn = true; /* its share may have been wrong, whatever the endpoints confirm */
 			return -1;
+		}
 	return p->lead ? ws_store_lost_sender(ws_group_store(p->group), err) : 0;
 }
 

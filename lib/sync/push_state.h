@@ -97,7 +97,7 @@ struct ws_push {
 	size_t n_made[2];                  /* tensors that the CPU makes, and those that the GPU does */
 	uint64_t posted;                   /* payload bytes that went by requests instead */
 	bool spoilt;                       /* a transfer was begun and not finished */
-	bool torn;                         /* a source changed in use: what was sent may be a mixture */
+	bool torn;                         /* a source changed in use, or a sender failed: commits are withdrawn */
 	size_t bucket;
 	struct push_request *request;      /* one that is in flight for all of the transfer; NULL */
 	struct push_scatter *scatter;      /* ep-scatter: what goes to which rank; NULL */

@@ -233,7 +233,7 @@ changed() {
 	# One that changes a tensor that is sent is none of these.
 	changed "0, 0, 0, 2, 0" "$base" --lora "$saved" --lora "$plain" --include "*q_proj.weight"
 	# Of several senders the others may send it.
-	try wsync-push "$base" -e "$url" --lora "$plain" --include "*norm*" --sender 1/2 --lock lock
+	try wsync-push "$base" -e "$url" --lora "$plain" --include "*norm*" --sender 1/2 --lock lock --round 1
 	expect_status 0
 }
 
