@@ -227,13 +227,13 @@ int push_others_check(struct ws_push *p, bool ours, struct ws_err *err)
 	bool none = rc == 0;
 	for (size_t i = 0; rc == 0 && i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->endpoints[i];
-		char what[sizeof e->message];
+		char what[512];
 		compare(p, i, &seen[i], ours, what, sizeof what);
 		p->flags[i] = *what;
 		if (!*what)
 			continue;
 		e->state = WS_PARTIAL;
-		memcpy(e->message, what, sizeof what);
+		snprintf(e->message, sizeof e->message, "%.255s", what);
 		if (none)
 			accuse(err, e->url, what);
 		none = false;
