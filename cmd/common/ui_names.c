@@ -69,7 +69,7 @@ static void print_verdict(struct ui *ui, const struct ws_ev_names *n)
 {
 	const struct ws_audit *a = n->audit;
 	const struct ws_findings *f = &a->found;
-	ui_head(ui, f->errors ? UI_BAD : UI_GOOD, "names");
+	ui_head(ui, f->errors ? UI_BAD : a->own_config ? UI_WARN : UI_GOOD, "names");
 	if (*n->url)
 		printf("%s: ", ui_text(n->url));
 	printf("%zu tensor%s, ", f->sent, f->sent == 1 ? "" : "s");
@@ -79,6 +79,8 @@ static void print_verdict(struct ui *ui, const struct ws_ev_names *n)
 	print_count(f->warnings, "warning", ", ");
 	print_count(f->notes, "note", ", ");
 	printf(", held against %s", ui_text(a->against));
+	if (a->own_config)
+		printf(", the source's own (%s)", ui_text(a->why));
 	if (n->alike)
 		printf(" (the same at %zu more)", n->alike);
 	putchar('\n');
@@ -88,7 +90,7 @@ void ui_text_names(struct ui *ui, const struct ws_ev_names *n)
 {
 	const struct ws_audit *a = n->audit;
 	const struct ws_findings *f = &a->found;
-	if (!a->checked) { /* servers say success to names they do not know: nobody did look */
+	if (!a->checked && !a->own_config) { /* servers say success to names they do not know: nobody did look */
 		if (ui->notes && !ui->verbose)
 			return; /* the error that follows says it */
 		ui_head(ui, UI_PLAIN, "names");
@@ -133,6 +135,7 @@ void ui_json_audit(struct ws_jw *w, const struct ws_audit *a)
 	const struct ws_findings *f = &a->found;
 	ws_jw_object(w, "names");
 	ws_jw_bool(w, "checked", a->checked);
+	ws_jw_bool(w, "own_config", a->own_config);
 	ui_json_text(w, "why", a->why);
 	ui_json_text(w, "against", a->against);
 	ui_json_text(w, "family", a->family);

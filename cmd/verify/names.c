@@ -33,11 +33,15 @@ static void free_against(struct against *a)
 	targets_free(&a->to);
 }
 
+static int64_t timeout_of(const struct verify_config *cfg)
+{
+	return cfg->timeout_ns == VERIFY_NO_TIMEOUT ? 60 * WS_NS_PER_S : cfg->timeout_ns;
+}
+
 static int ask(struct verify_job *job, struct against *a, struct ws_err *err)
 {
 	const struct verify_config *cfg = job->cfg;
-	const int64_t timeout_ns = cfg->timeout_ns == VERIFY_NO_TIMEOUT ? 60 * WS_NS_PER_S : cfg->timeout_ns;
-	const ws_deadline until = ws_deadline_in(timeout_ns);
+	const ws_deadline until = ws_deadline_in(timeout_of(cfg));
 	const size_t n = a->to.n;
 	outlet_never_wait();
 	if (targets_connect(&a->to, cfg->connect_ns, job->ui, &a->http, err) ||
@@ -96,8 +100,12 @@ static int make_plan(const struct verify_config *cfg, const struct ws_input *in,
 
 static int refuse_unchecked(const struct ws_audit *sum, struct ws_err *err)
 {
-	ws_err_set(err, WS_EINPUT, "nothing to hold the names against: %s", sum->why);
-	return ws_err_hint(err, "--config DIR names a config.json, --map FILE describes a family, --list "
+	if (sum->own_config)
+		ws_err_set(err, WS_EINPUT, "the names were not compared with the server: they fit the source's own "
+		           "config.json; %s", sum->why);
+	else
+		ws_err_set(err, WS_EINPUT, "nothing to compare the names with: %s", sum->why);
+	return ws_err_hint(err, "--config DIR names the server's config.json, --map FILE describes a family, --list "
 	                        "FILE is a saved listing, --endpoint URL asks a server");
 }
 
@@ -105,11 +113,15 @@ static int check(struct verify_job *job, const struct against *a, const struct w
                  const struct ws_plan *plan, struct ws_audit *sum, struct ws_err *err)
 {
 	const struct verify_config *cfg = job->cfg;
+	const ws_deadline until = ws_deadline_in(timeout_of(cfg));
+	const bool whole = !cfg->include.n && !cfg->exclude.n;
 	const struct ws_audit_opts opts = {
 		.input = in, .plan = plan, .scan = cfg->scan, .cancel = &run_cancel,
 		.include = cfg->include.items, .n_include = cfg->include.n,
 		.exclude = cfg->exclude.items, .n_exclude = cfg->exclude.n,
 	};
+	if (a->http && whole && ws_audit_measure(a->http, in, a->targets, a->n, until, &run_cancel, err))
+		return -1;
 	if (ws_audit_all(&opts, a->targets, a->n, &job->ui->sink, sum, err))
 		return -1;
 	return sum->checked ? 0 : refuse_unchecked(sum, err);

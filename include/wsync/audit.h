@@ -24,6 +24,13 @@ struct ws_audit_target {
 	struct ws_weight_list listing;
 	char listed[WS_URL_MAX + 64];  /* where the listing comes from; "": there is none */
 	char unlisted[256];            /* why there is none */
+	char model_type[64], architecture[96]; /* of the server's config.json, as it tells them; "" not told */
+	bool keeps_anything;           /* wsync-endpoint without a model: every name fits */
+	bool askable;                  /* ws_audit_measure asks it: neither config nor listing is known */
+	unsigned replicas;             /* data-parallel: answers of ws_audit_measure have so many parts */
+	int64_t layers, width;         /* of the config that ws_audit_measure compared it with; 0: none */
+	const char *differs_key;       /* what differed: the key, static, */
+	char differs[512];             /* and a sentence; "": nothing did */
 };
 
 /* The directory of the model that an endpoint says it runs, where a config.json can be read there on
@@ -35,6 +42,11 @@ const char *ws_audit_model_dir(const struct ws_endpoint_info *info);
 int ws_audit_ask(struct ws_http *http, const struct ws_endpoint_info *infos, size_t n, bool thorough,
                  ws_deadline until, const struct ws_cancel *cancel, struct ws_audit_target *out,
                  struct ws_err *err);
+/* Asks those of which neither config nor listing is known for a few parameters, and compares number of layers
+ * and hidden size with the source's config. What they do not show is no failure. A server logs each question
+ * for a parameter that it does not have. -1: cancelled, or the system. */
+int ws_audit_measure(struct ws_http *http, const struct ws_input *in, struct ws_audit_target *targets,
+                     size_t n, ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err);
 /* Takes a saved listing (ws_weight_list_read). */
 int ws_audit_read(const char *path, struct ws_audit_target *t, struct ws_err *err);
 void ws_audit_target_free(struct ws_audit_target *t); /* NULL is fine */
@@ -51,8 +63,9 @@ struct ws_audit_opts {
 };
 
 struct ws_audit {
-	bool checked;
-	char why[640];                 /* it was not: "no config.json, and ..." */
+	bool checked;                  /* with something of the server's, or with what the caller named */
+	bool own_config;               /* it was not, but with the config.json of the source itself */
+	char why[640];                 /* it was not checked: "no config.json, and ..." */
 	char against[1536];            /* "qwen3 at tp 2 by ckpt/config.json" */
 	char family[64];               /* "generic" where none is known */
 	struct ws_findings found;

@@ -85,7 +85,8 @@ struct ws_endpoint_info {
 	const char *version_path; /* GET of this route tells the live weight version; NULL: none does */
 	char model_path[1024];
 	char served_model[256];
-	char model_type[64];
+	char model_type[64];      /* of its config.json; SGLang tells both since 0.5.6, "" otherwise */
+	char architecture[96];    /* the first of "architectures" */
 	const char *info_path;    /* GET of this route tells all this; NULL: not reached */
 	uint64_t instance;        /* another number after a restart, and of another server; 0: it does not tell */
 	enum ws_lineage lineage;

@@ -30,7 +30,7 @@ enum ws_verdict {
 	WS_NAME_PAIR,         /* partners that the plan puts into different buckets */
 	WS_NAME_DIVISION,     /* heads, dimensions or FP8 blocks that tp or ep does not divide */
 	WS_NAME_VALUES,       /* --scan: all zero, NaN, infinite */
-	WS_NAME_SERVER,       /* the server's own listing is not what its config gives */
+	WS_NAME_SERVER,       /* what the server shows of itself is not what the config gives */
 	WS_NAME_CONFIG,       /* config.json contradicts itself */
 	WS_NAME_VERDICTS
 };
@@ -86,6 +86,14 @@ struct ws_findings {
 	void *priv;
 };
 
+/* What a server tells or shows of its model, and the config contradicts. */
+struct ws_server_fact {
+	enum ws_severity severity;
+	const char *key;          /* of config.json: "model_type" */
+	const char *reason;       /* one sentence */
+	const char *remedy;
+};
+
 struct ws_namecheck_opts {
 	const struct ws_catalog *items;
 	const struct ws_layout *layout;       /* of the server; NULL: its config is not known */
@@ -93,6 +101,8 @@ struct ws_namecheck_opts {
 	const struct ws_family *family;       /* the layout's; without one: whose skip rules hold; NULL */
 	const struct ws_config *config;       /* the layout's; for contradictions, and with the family to make
 	                                       * a layout of the sizes that a listing turns out to be of; NULL */
+	const struct ws_server_fact *facts;   /* become findings of their own */
+	size_t n_facts;
 	const struct ws_plan *plan;           /* for partners and buckets; NULL */
 	const char *const *include;           /* globs, as of ws_plan_opts: an item that they leave out */
 	size_t n_include;                     /* is not sent, and nothing is said of it */

@@ -30,6 +30,9 @@ void ws_namemap_close(struct ws_namemap *m); /* NULL is fine */
 /* By architecture (of text_config, then of the top), then by model_type. NULL: none of ours; the
  * generic rules then apply (ws_namemap_generic). */
 const struct ws_family *ws_namemap_find(const struct ws_namemap *m, const struct ws_config *c);
+/* The same for a server that tells only these two of its config.json; each may be "". */
+const struct ws_family *ws_namemap_claimed(const struct ws_namemap *m, const char *architecture,
+                                           const char *model_type);
 const struct ws_family *ws_namemap_named(const struct ws_namemap *m, const char *family);
 const struct ws_family *ws_namemap_generic(const struct ws_namemap *m);
 const struct ws_family *ws_namemap_at(const struct ws_namemap *m, size_t i); /* NULL past the end */

@@ -49,9 +49,20 @@ static void check_tie_flag(struct ws_check *c)
 	              "another at the top of config.json: %s", then);
 }
 
+static void report_facts(struct ws_check *c)
+{
+	for (size_t i = 0; i < c->opts->n_facts; i++) {
+		const struct ws_server_fact *f = &c->opts->facts[i];
+		const struct ws_said said = { .verdict = WS_NAME_SERVER, .severity = f->severity, .name = f->key,
+			                      .remedy = f->remedy };
+		ws_report_add(c->report, &said, "%s", f->reason);
+	}
+}
+
 int ws_check_config(struct ws_check *c)
 {
 	const struct ws_config *config = c->opts->config;
+	report_facts(c);
 	if (config && ws_config_disagrees(config, "tie_word_embeddings"))
 		check_tie_flag(c);
 	for (size_t i = 0; c->layout && i < ws_layout_param_count(c->layout); i++) {

@@ -134,6 +134,13 @@ const struct ws_family *ws_namemap_find(const struct ws_namemap *m, const struct
 	return f ? f : claiming(m, ws_config_model_type(c), false);
 }
 
+const struct ws_family *ws_namemap_claimed(const struct ws_namemap *m, const char *architecture,
+                                           const char *model_type)
+{
+	const struct ws_family *f = claiming(m, architecture, true);
+	return f ? f : claiming(m, model_type, false);
+}
+
 const struct ws_family *ws_namemap_named(const struct ws_namemap *m, const char *family)
 {
 	for (size_t i = 0; i < m->families.n; i++)

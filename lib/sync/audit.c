@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* audit.c - what an input is held against, and how that is called. */
-#include "wsync/audit.h"
+/* audit.c - decides what an input is compared with, runs the comparison, and names both. */
+#include "audit_server.h"
 
 #include "wsync/str.h"
 
@@ -20,12 +20,17 @@ static const struct ws_config *config_of(const struct ws_input *in, const struct
 	return in->config && !(in->fallback && t->config) ? in->config : t->config;
 }
 
+/* Where the config is the source's, the server's family may be another: one of the same parameters (mistral
+ * and llama), or one that the source does not fit. */
 static const struct ws_family *family_of(const struct ws_input *in, const struct ws_audit_target *t)
 {
 	const struct ws_config *config = config_of(in, t);
-	if (config == in->config)
-		return ws_input_known(in) ? in->family : NULL;
-	return ws_namemap_find(in->map, config);
+	if (config != in->config)
+		return ws_namemap_find(in->map, config);
+	if (!ws_input_known(in))
+		return NULL;
+	const struct ws_family *other = audit_other_family(in, t);
+	return other ? other : in->family;
 }
 
 static bool has_segment(const char *name, const char *segment)
@@ -62,6 +67,18 @@ void ws_audit_unknown(const struct ws_config *config, char *why, size_t n)
 		         ws_config_path(config));
 }
 
+/* The source's config lacks what the server's family needs. */
+static int refuse_family(const struct ws_input *in, const struct ws_audit_target *t, const struct ws_err *why,
+                         struct ws_err *err)
+{
+	char differs[640];
+	if (!audit_model_differs(in, t, differs, sizeof differs))
+		return -1;
+	ws_err_set(err, WS_EMISMATCH, "%s: %s: %s", t->url, differs, why->msg);
+	ws_err_hint(err, "--config DIR names the server's config.json");
+	return ws_err_where(err, NULL, t->url);
+}
+
 int ws_audit_layout(const struct ws_input *input, const struct ws_audit_target *t,
                     struct ws_layout **out, char *why, size_t n, struct ws_err *err)
 {
@@ -89,7 +106,7 @@ int ws_audit_layout(const struct ws_input *input, const struct ws_audit_target *
 		}
 		if (err)
 			*err = e;
-		return -1;
+		return e.code == WS_EINPUT && family != input->family ? refuse_family(input, t, &e, err) : -1;
 	}
 	if (why)
 		ws_audit_unknown(config, why, n);
@@ -138,6 +155,32 @@ static bool is_listed(const struct ws_audit_target *t, const char **why)
 	return false;
 }
 
+/* The config that the layout is of may be the source's own, which every source fits. */
+static bool is_confirmed(const struct ws_audit_opts *o, const struct ws_audit_target *t, bool listed)
+{
+	return !*t->url || t->keeps_anything || listed || o->input->named || config_of(o->input, t) == t->config;
+}
+
+static const char servers_config[] = "--config DIR names the server's config.json";
+
+/* Room for two facts. model, of n bytes, is for the text of one. */
+static size_t find_facts(const struct ws_audit_opts *o, const struct ws_audit_target *t,
+                         const struct ws_family *family, char *model, size_t n, struct ws_server_fact *facts)
+{
+	size_t found = 0;
+	if (config_of(o->input, t) != o->input->config)
+		return 0;
+	if (*t->differs && !o->n_include && !o->n_exclude)
+		facts[found++] = (struct ws_server_fact){ WS_ERROR, t->differs_key, t->differs, servers_config };
+	if (!audit_model_differs(o->input, t, model, n))
+		return found;
+	const size_t used = strlen(model);
+	if (family)
+		snprintf(model + used, n - used, ": names are compared with %s", ws_family_name(family));
+	facts[found++] = (struct ws_server_fact){ WS_WARN, "model_type", model, servers_config };
+	return found;
+}
+
 int ws_audit_run(const struct ws_audit_opts *o, const struct ws_audit_target *t,
                  struct ws_audit *out, struct ws_err *err)
 {
@@ -150,7 +193,10 @@ int ws_audit_run(const struct ws_audit_opts *o, const struct ws_audit_target *t,
 	const bool listed = is_listed(t, &unlisted);
 	snprintf(out->family, sizeof out->family, "%s",
 	         ws_family_name(family ? family : ws_namemap_generic(o->input->map)));
+	char model[768];
+	struct ws_server_fact facts[2];
 	const struct ws_namecheck_opts check = {
+		.facts = facts, .n_facts = find_facts(o, t, family, model, sizeof model, facts),
 		.items = o->input->catalog, .layout = out->layout, .listing = listed ? &t->listing : NULL,
 		.family = family ? family : o->input->family, .config = config_of(o->input, t),
 		.plan = o->plan, .include = o->include, .n_include = o->n_include,
@@ -171,7 +217,11 @@ int ws_audit_run(const struct ws_audit_opts *o, const struct ws_audit_target *t,
 		ws_audit_free(out);
 		return -1;
 	}
-	out->checked = true;
+	out->checked = is_confirmed(o, t, listed);
+	out->own_config = !out->checked;
+	if (out->own_config)
+		snprintf(out->why, sizeof out->why, "the server's config.json cannot be read here, and %.200s",
+		         unlisted);
 	return 0;
 }
 
@@ -212,6 +262,7 @@ static void add(struct ws_audit *sum, const struct ws_audit *one)
 		memcpy(sum->against, one->against, sizeof sum->against);
 		memcpy(sum->family, one->family, sizeof sum->family);
 	}
+	sum->own_config = sum->own_config || one->own_config;
 	if (sum->checked && !one->checked) { /* the answer covers all or is none */
 		sum->checked = false;
 		memcpy(sum->why, one->why, sizeof sum->why);

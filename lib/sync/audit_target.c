@@ -20,14 +20,19 @@ const char *ws_audit_model_dir(const struct ws_endpoint_info *info)
 
 static void describe(struct ws_audit_target *t, const struct ws_endpoint_info *info)
 {
-	*t = (struct ws_audit_target){ .tp = info->tp_size, .ep = info->ep_size };
+	*t = (struct ws_audit_target){ .tp = info->tp_size, .ep = info->ep_size, .replicas = info->dp_size };
 	memcpy(t->url, info->url, sizeof t->url);
+	memcpy(t->model_type, info->model_type, sizeof t->model_type);
+	memcpy(t->architecture, info->architecture, sizeof t->architecture);
 	if (info->dp_attention && info->dp_size > 1 && info->tp_size % info->dp_size == 0)
 		t->attention_tp = info->tp_size / info->dp_size;
 	/* Malformed, it is none: it is not what the operator named. */
 	const char *dir = ws_audit_model_dir(info);
 	if (dir && ws_config_open(dir, &t->config, NULL))
 		t->config = NULL;
+	t->keeps_anything = info->keeps_anything;
+	/* Later pipeline stages hold the layers that the first one is asked for. */
+	t->askable = !t->config && info->pp_size <= 1 && !info->keeps_anything;
 }
 
 static void take_listing(struct ws_audit_target *t, const char *route, const struct ws_err *e)
@@ -70,6 +75,7 @@ static int ask_lists(struct ws_http *http, size_t n, bool thorough, ws_deadline 
 		take_listing(&out[i], "/list_weights", &errs[i]);
 		if (thorough && !*out[i].listed && ask_checker(http, &out[i], until, cancel, err))
 			return -1;
+		out[i].askable = out[i].askable && (!*out[i].listed || out[i].listing.received);
 	}
 	return 0;
 }
@@ -122,5 +128,7 @@ bool ws_audit_same(const struct ws_audit_target *a, const struct ws_audit_target
 {
 	return a->tp == b->tp && a->ep == b->ep && a->attention_tp == b->attention_tp &&
 	       !*a->listed == !*b->listed && same_config(a->config, b->config) &&
+	       !strcmp(a->model_type, b->model_type) && !strcmp(a->architecture, b->architecture) &&
+	       !strcmp(a->differs, b->differs) &&
 	       ws_weight_list_same(&a->listing, &b->listing);
 }

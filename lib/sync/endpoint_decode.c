@@ -2,7 +2,7 @@
 /* endpoint_decode.c - the replies that carry more than yes or no.
  *
  *   GET  /server_info      flat: every server argument and "version"
- *   GET  /model_info       {"model_path","weight_version","model_type",...}
+ *   GET  /model_info       {"model_path","weight_version","model_type","architectures":[str],...}
  *   GET  /list_weights     {"success","message","received"?,
  *                           "weights":[{"name","shape":[int],"dtype"?}]}
  *   POST /weights_checker  {"success","message","algorithm"?,
@@ -82,6 +82,9 @@ void ws_endpoint_decode_model_info(const struct ws_json *root, struct ws_endpoin
 	/* The live weight version; the server's arguments hold the one it started with. */
 	take_text(root, "weight_version", info->weight_version, sizeof info->weight_version);
 	take_text(root, "model_type", info->model_type, sizeof info->model_type);
+	const char *first = ws_json_string(ws_json_first(ws_json_get(root, "architectures")));
+	if (first)
+		ws_printable(info->architecture, sizeof info->architecture, first, strlen(first));
 	if (!info->model_path[0])
 		take_text(root, "model_path", info->model_path, sizeof info->model_path);
 }

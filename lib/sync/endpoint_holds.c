@@ -5,6 +5,7 @@
  * Endpoints of one model say the same, which may be of a hundred thousand names: it is kept once. */
 #include "endpoint_call.h"
 
+#include "hashes.h"
 #include "listing.h"
 #include "wsync/json.h"
 
@@ -214,7 +215,8 @@ static int by_name(const void *a, const void *b)
 	return strcmp(((const struct ws_weight *)a)->name, ((const struct ws_weight *)b)->name);
 }
 
-/* The names stay in the reply's JSON, which the list takes over. */
+/* The names stay in the reply's JSON, which the list takes over. wsync-endpoint sums what it was sent, by the
+ * names of the checkpoint: that is no list of its parameters. */
 static int collect_names(struct ws_checksums *sums, struct ws_weight_list *out, struct ws_err *err)
 {
 	size_t n = 0, kept = 0;
@@ -235,6 +237,7 @@ static int collect_names(struct ws_checksums *sums, struct ws_weight_list *out, 
 		if (!kept || strcmp(out->items[kept - 1].name, out->items[i].name))
 			out->items[kept++] = out->items[i];
 	out->n = kept;
+	out->received = ws_checksums_are_ours(sums);
 	out->priv = sums->priv;
 	sums->priv = NULL;
 	return 0;

@@ -4,6 +4,7 @@
 
 #include "exposition.h"
 
+#include "wsync/audit.h"
 #include "wsync/clock.h"
 #include "wsync/version.h"
 
@@ -26,6 +27,7 @@ struct told {
 	char backend[16], protocol[32], load_format[32], verify[16];
 	uint64_t warnings, mismatches;
 	bool dry_run;
+	bool names_checked;          /* with something of the servers */
 };
 
 struct ws_metrics {
@@ -126,6 +128,7 @@ static void hear_end(struct ws_metrics *m, const struct ws_ev_end *end)
 	if (end->dry_run || m->now.dry_run)
 		return;
 	snprintf(m->now.verify, sizeof m->now.verify, "%s", end->verify ? end->verify : "none");
+	m->now.names_checked = end->names && end->names->checked;
 	keep_endpoints(m, end);
 	m->end = *end;
 	m->end.source = NULL;
@@ -221,7 +224,7 @@ static const char *verify_outcome(const struct ws_metrics *m)
 		return "none";
 	if (m->last.mismatches || m->code == WS_EMISMATCH)
 		return "failed";
-	return m->ok ? "passed" : "unknown";
+	return m->ok && (m->last.names_checked || strcmp(m->last.verify, "names")) ? "passed" : "unknown";
 }
 
 static void write_verify(const struct ws_metrics *m, struct ws_exposition *x)

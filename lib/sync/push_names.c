@@ -29,6 +29,15 @@ int push_find_targets(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
+/* A server whose weights have no memory dies when it is asked for them. */
+static int measure(struct ws_push *p, struct ws_err *err)
+{
+	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.connect_ns));
+	if (!p->opts.n_endpoints || !p->all_names || p->asleep & WS_MEMORY_WEIGHTS)
+		return 0;
+	return ws_audit_measure(p->http, &p->input, p->targets, p->n_targets, until, p->opts.cancel, err);
+}
+
 int push_names(struct ws_push *p, struct ws_err *err)
 {
 	const struct ws_audit_opts opts = {
@@ -38,6 +47,6 @@ int push_names(struct ws_push *p, struct ws_err *err)
 	};
 	if (p->opts.verify == WS_VERIFY_NONE)
 		return 0;
-	return push_find_targets(p, err) ||
+	return push_find_targets(p, err) || measure(p, err) ||
 	       ws_audit_all(&opts, p->targets, p->n_targets, &p->opts.sink, &p->names, err) ? -1 : 0;
 }

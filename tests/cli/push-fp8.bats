@@ -178,7 +178,7 @@ shows() {
 	grep -q "^/get_weights_by_name model.layers.0.self_attn.o_proj.weight_scale_inv 1$" blocks.out
 	planned "$(m bf16)"
 	expect_status 0
-	[ "$(grep -c get_weights blocks.out)" = 1 ] # nobody wondered
+	[ "$(grep -c scale_inv blocks.out)" = 1 ] # nobody wondered
 	shows dense Qwen/Qwen3-8B '' '[1.0]'
 	planned "$(m bf16)" --quantize fp8 --block-size 16x16
 	expect_status 5

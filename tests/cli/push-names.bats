@@ -194,6 +194,102 @@ asked() { curl -s "$url/wsync/journal" | grep -q "$1"; }
 	out_lacks _orig_mod
 }
 
+# remote DIR OPTION...: an endpoint that runs the model of DIR, which cannot be read here and is not listed.
+remote() {
+	local dir=$1
+	shift
+	endpoint remote --model "$dir" --lineage sglang-2026 --model-path some/model "$@"
+}
+
+# another KEY VALUE: the checkpoint ckpt/ without its second layer, or with another value of its config, in other/.
+another() {
+	rm -rf other && llama other "${3:-}"
+	sed -i -E "s/\"$1\": [^,}]*/\"$1\": $2/" other/config.json
+}
+
+@test "names that fit the source's own config are not called verified" {
+	llama ckpt
+	remote ckpt
+	try wsync-push ckpt -e "$url" --metrics push.prom
+	expect_status 0
+	out_has ", names fit their own config.json (the server's was not read)"
+	out_lacks "names verified"
+	grep -q 'wsync_push_verify{outcome="unknown"} 1' push.prom || explain "the metric"
+	try wsync-push ckpt -e "$url" --json
+	expect_status 0
+	expect_json 'lines[-1]["names"]["checked"], lines[-1]["names"]["own_config"]' "(False, True)"
+	expect_json 'lines[-1]["names"]["why"]' \
+		"the server's config.json cannot be read here, and the endpoint does not list its weights"
+	/usr/bin/python3 "$repo/tests/cli/json_keys.py" "$repo/man/wsync-json.5.scd" wsync-push <<<"$out"
+	try wsync-push ckpt -e "$url" --config ckpt
+	expect_status 0
+	out_has ", names verified"
+	try wsync-verify names ckpt -e "$url"
+	expect_status 3
+	out_has "21 tensors, no errors"
+	err_has "the names were not compared with the server: they fit the source's own config.json"
+	err_has "--config DIR names the server's config.json"
+	try wsync-verify names ckpt -e "$url" --config ckpt
+	expect_status 0
+}
+
+@test "a server with more layers, fewer layers or another width is found before the pause" {
+	llama ckpt
+	remote ckpt
+	another num_hidden_layers 1 /layers.1/d
+	try wsync-push other -e "$url"
+	expect_status 1
+	err_has "num_hidden_layers: the server has a model.layers.1, and other/config.json says num_hidden_layers 1"
+	try wsync-verify names other -e "$url"
+	expect_status 1
+	try wsync-push other -e "$url" --include '*layers.0*' # a part: what else the server has does not matter
+	expect_status 0
+	another num_hidden_layers 3
+	xargs -a <(cat other.names; sed -n 's/layers.1/layers.2/p' other.names) -d '\n' \
+		/usr/bin/python3 "$repo/tests/peers/mkst.py" other/model.safetensors
+	try wsync-push other -e "$url"
+	expect_status 1
+	err_has "the server has model.layers.0 and no model.layers.2, and other/config.json says num_hidden_layers 3"
+	another hidden_size 32 's/:64$/:32/; s/:64,64/:64,32/; s/:(128|32),64/:\1,32/; s/:64,128/:32,128/; s/(o_proj.*):64,32/\1:32,64/'
+	sed -i 's/"num_key/"head_dim": 16, "num_key/' other/config.json
+	try wsync-push other -e "$url"
+	expect_status 1
+	err_has "the server's norms have more than 32 numbers, and other/config.json says hidden_size 32"
+	out_has "untouched $url"
+}
+
+@test "one sender compares each source with what the server showed" {
+	llama ckpt
+	remote ckpt
+	another num_hidden_layers 1 /layers.1/d
+	out=$(printf 'ckpt\nother\nckpt\n' | wsync-push -e "$url" --stdin --json 2>/dev/null) || true
+	expect_json '[l["ok"] for l in lines if l["type"] == "result"]' "[True, False, True]"
+}
+
+@test "a server that tells another model is compared with that one" {
+	llama ckpt
+	remote ckpt
+	another model_type '"mistral"'
+	sed -i 's/LlamaForCausalLM/MistralForCausalLM/' other/config.json
+	try wsync-push other -e "$url" # the parameters are the same
+	expect_status 0
+	out_has "the server runs llama (LlamaForCausalLM), and other/config.json says mistral (MistralForCausalLM): names are compared with llama"
+	another model_type '"qwen3"' '/norm.weight:BF16:64$/p; s/^(model.layers.*)post_attention_layernorm.weight:BF16:64$/\1self_attn.q_norm.weight:BF16:16/; s/^(model.layers.*)input_layernorm.weight:BF16:64$/\1self_attn.k_norm.weight:BF16:16/'
+	sort -u other.names | xargs -d '\n' /usr/bin/python3 "$repo/tests/peers/mkst.py" other/model.safetensors
+	sed -i 's/LlamaForCausalLM/Qwen3ForCausalLM/' other/config.json
+	try wsync-push other -n
+	expect_status 0
+	try wsync-push other -e "$url"
+	expect_status 1
+	out_has "the server runs llama"
+	out_has "model.layers.0.self_attn.q_norm.weight"
+	another model_type '"phi3"' # of a family without rules
+	sed -i 's/LlamaForCausalLM/Phi3ForCausalLM/' other/config.json
+	try wsync-push other -e "$url"
+	expect_status 0
+	out_has "not checked: no family is known for architecture 'Phi3ForCausalLM'"
+}
+
 @test "usage" {
 	try wsync-push x --sharded 2 -e localhost:1
 	expect_status 2

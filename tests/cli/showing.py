@@ -3,7 +3,7 @@
 """showing.py - an endpoint that shows parameters: showing.py MODEL_PATH SCALES NORM
 
 Answers with SCALES whoever asks for block scales by name, with NORM for anything else, "" being a
-refusal. Prints its port, then one line per POST: path, name, rows."""
+refusal. With a NORM it has one layer, whose norms are 64 wide. Prints its port, then one line per POST: path, name, rows."""
 import http.server
 import json
 import sys
@@ -19,6 +19,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         name = ask.get("name", "")
         print(self.path, name, ask.get("truncate_size"), flush=True)
         answer = SCALES if name.endswith("_scale_inv") else NORM
+        if NORM and name.endswith("input_layernorm.weight"):
+            answer = str([1.0] * min(64, ask["truncate_size"])) if ".0." in name else ""
         if self.path != "/get_weights_by_name" or not answer:
             answer = '{"error": {"message": "Get parameter by name failed"}}'
         self.reply(400 if answer[0] == "{" else 200, answer)

@@ -139,7 +139,7 @@ print(json.dumps({"weights": [{"name": r["name"], "shape": r["shape"]} for r in 
 	canned b '/server_info=200:{"tp_size": 2}' '/model_info=200:{}' '/list_weights=404:no' \
 		'/weights_checker=404:no'
 	try wsync-verify names ckpt -e "$first" -e "$url"
-	expect_status 0
+	expect_status 3
 	[ "$(wc -l <<<"$out")" = 1 ] || explain "one line"
 	out_has "the same at 1 more"
 }

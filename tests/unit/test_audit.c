@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "scratch.h"
+#include "tiny_http.h"
 
 static const char config_text[] =
 	"{\"architectures\": [\"LlamaForCausalLM\"], \"hidden_size\": 64, \"intermediate_size\": 128,"
@@ -33,6 +34,12 @@ static void same_answer_for_same_sizes_and_listing(void **state)
 	assert_true(ws_audit_same(&a, &b));
 	snprintf(b.url, sizeof b.url, "http://b:1");
 	assert_true(ws_audit_same(&a, &b));
+	snprintf(b.model_type, sizeof b.model_type, "qwen3");
+	assert_false(ws_audit_same(&a, &b));
+	*b.model_type = '\0';
+	snprintf(b.differs, sizeof b.differs, "the server has a model.layers.2");
+	assert_false(ws_audit_same(&a, &b));
+	*b.differs = '\0';
 	b.tp = 4;
 	assert_false(ws_audit_same(&a, &b));
 	b = target(2);
@@ -158,6 +165,137 @@ static void a_model_path_that_is_not_here_is_no_directory(void **state)
 	assert_string_equal(ws_audit_model_dir(&info), info.model_path);
 }
 
+/* ---- what a server tells of its model ---- */
+
+static const char *family_at(struct ws_input *in, const char *type, const char *architecture, struct ws_err *err)
+{
+	struct ws_layout *l;
+	struct ws_audit_target t = { .tp = 1, .url = "http://a:1" };
+	const char *family = "none";
+	snprintf(t.model_type, sizeof t.model_type, "%s", type);
+	snprintf(t.architecture, sizeof t.architecture, "%s", architecture);
+	*err = (struct ws_err)WS_ERR_INIT;
+	if (ws_audit_layout(in, &t, &l, NULL, 0, err))
+		return "failure";
+	if (l)
+		family = ws_family_name(ws_namemap_named(in->map, ws_layout_family(l)));
+	ws_layout_free(l);
+	return family;
+}
+
+static void a_source_is_compared_with_the_family_that_the_server_tells(void **state)
+{
+	(void)state;
+	struct ws_err err;
+	struct ws_input in;
+	open_config(&in);
+	assert_string_equal(family_at(&in, "qwen3", "Qwen3ForCausalLM", &err), "llama"); /* --config */
+	in.named = false;
+	assert_string_equal(family_at(&in, "", "", &err), "llama");
+	assert_string_equal(family_at(&in, "llama", "LlamaForCausalLM", &err), "llama");
+	assert_string_equal(family_at(&in, "", "LlamaForCausalLM", &err), "llama");
+	assert_string_equal(family_at(&in, "qwen3", "Qwen3ForCausalLM", &err), "qwen3");
+	assert_string_equal(family_at(&in, "mistral", "MistralForCausalLM", &err), "mistral");
+	assert_string_equal(family_at(&in, "qwen3", "MyQwen3", &err), "qwen3");
+	/* Not known: a wrapper may hold the same parameters. */
+	assert_string_equal(family_at(&in, "mllama", "MllamaForConditionalGeneration", &err), "llama");
+	assert_string_equal(family_at(&in, "qwen3_moe", "Qwen3MoeForCausalLM", &err), "failure");
+	assert_int_equal(err.code, WS_EMISMATCH);
+	assert_non_null(strstr(err.msg, "the server runs qwen3_moe (Qwen3MoeForCausalLM), and config.json says "
+	                                "LlamaForCausalLM"));
+	ws_input_close(&in);
+}
+
+/* The server of the next test: so many layers of that width. */
+static struct {
+	int layers, width;
+	bool replicas, refuses;
+	int asked;
+} server;
+
+static const char *show(struct tiny *t, const char *method, const char *path, const char *body, int *status)
+{
+	static char answer[4096];
+	const char *layer = strstr(body, "model.layers."), *rows = strstr(body, "truncate_size");
+	(void)t, (void)method, (void)path;
+	server.asked++;
+	if (!layer || !rows || server.refuses || atoi(layer + 13) >= server.layers) {
+		*status = server.replicas ? 200 : 400;
+		return server.replicas ? "[null, null]" : "{\"error\": {\"message\": \"Get parameter by name failed\"}}";
+	}
+	int n = atoi(rows + 15), used = snprintf(answer, sizeof answer, server.replicas ? "[[" : "[");
+	n = n < server.width ? n : server.width;
+	for (int half = 0; half <= server.replicas; half++) {
+		for (int i = 0; i < n; i++)
+			used += snprintf(answer + used, sizeof answer - (size_t)used, "%s0.5", i ? "," : "");
+		used += snprintf(answer + used, sizeof answer - (size_t)used,
+		                 server.replicas && !half ? "],[" : server.replicas ? "]]" : "]");
+	}
+	return answer;
+}
+
+static void expect_difference(struct ws_http *http, struct ws_input *in, struct ws_audit_target *t,
+                              const char *difference)
+{
+	struct ws_err err = WS_ERR_INIT;
+	t->layers = 0; /* as if never asked */
+	assert_int_equal(ws_audit_measure(http, in, t, 1, ws_deadline_in(20 * WS_NS_PER_S), NULL, &err), 0);
+	if (!*difference)
+		assert_string_equal(t->differs, "");
+	else if (!strstr(t->differs, difference))
+		assert_string_equal(t->differs, difference);
+}
+
+static void layers_and_width_of_a_server_are_compared(void **state)
+{
+	static const char two[] = "{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":8,"
+		"\"intermediate_size\":48,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"vocab_size\":100}";
+	(void)state;
+	struct ws_err err = WS_ERR_INIT;
+	struct ws_input in;
+	struct tiny tiny;
+	struct ws_http *http;
+	struct ws_audit_target t = { .tp = 1, .askable = true };
+	open_config(&in);
+	ws_config_free(in.config);
+	assert_int_equal(ws_config_parse(two, sizeof two - 1, "ours", &in.config, &err), 0);
+	in.named = false;
+	tiny_start(&tiny);
+	tiny.route = show;
+	snprintf(t.url, sizeof t.url, "http://127.0.0.1:%u", (unsigned)tiny.port);
+	assert_int_equal(ws_client_open(&(struct ws_client_opts){ 0 }, &http, &err), 0);
+	for (unsigned replicas = 1; replicas <= 2; replicas++) {
+		t.replicas = replicas;
+		server.replicas = replicas > 1;
+		server.refuses = false;
+		server.layers = 2, server.width = 8;
+		expect_difference(http, &in, &t, "");
+		server.layers = 3;
+		expect_difference(http, &in, &t, "the server has a model.layers.2, and ours says num_hidden_layers 2");
+		assert_string_equal(t.differs_key, "num_hidden_layers");
+		server.layers = 1;
+		expect_difference(http, &in, &t, "the server has model.layers.0 and no model.layers.1, and ours");
+		server.layers = 2, server.width = 4;
+		expect_difference(http, &in, &t, "the server's norms have 4 numbers, and ours says hidden_size 8");
+		assert_string_equal(t.differs_key, "hidden_size");
+		server.width = 99;
+		expect_difference(http, &in, &t, "more than 8 numbers");
+		server.refuses = true; /* one that shows nothing */
+		expect_difference(http, &in, &t, "");
+	}
+	server.refuses = false, server.width = 8, server.asked = 0;
+	expect_difference(http, &in, &t, "");
+	assert_int_equal(server.asked, 3);
+	assert_int_equal(ws_audit_measure(http, &in, &t, 1, ws_deadline_in(20 * WS_NS_PER_S), NULL, &err), 0);
+	assert_int_equal(server.asked, 3); /* of one source once */
+	in.named = true;
+	expect_difference(http, &in, &t, "");
+	assert_int_equal(server.asked, 3);
+	ws_client_close(http);
+	tiny_stop(&tiny);
+	ws_input_close(&in);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -167,6 +305,8 @@ int main(void)
 		cmocka_unit_test(a_servers_own_config_is_used_where_the_source_has_none),
 		IN_SCRATCH(a_servers_own_config_goes_before_the_sources),
 		IN_SCRATCH(a_model_path_that_is_not_here_is_no_directory),
+		IN_SCRATCH(a_source_is_compared_with_the_family_that_the_server_tells),
+		IN_SCRATCH(layers_and_width_of_a_server_are_compared),
 	};
 	return cmocka_run_group_tests_name("audit", tests, NULL, NULL);
 }
