@@ -109,6 +109,11 @@ static void print_result(const struct shown *s, const struct ws_verify_result *r
 	const bool yes = r->err.code == WS_OK, no = r->err.code == WS_EMISMATCH;
 	if (ui->json || ui->quiet)
 		return;
+	if (r->drafts) {
+		ui_head(ui, UI_WARN, "note");
+		printf("%s: %zu checksums of a draft model were not compared: it is not in the source\n",
+		       ui_text(r->url), r->drafts);
+	}
 	ui_head(ui, yes ? UI_GOOD : no ? UI_BAD : UI_WARN, answer_of(r));
 	if (yes)
 		printf("%s: %s\n", ui_text(r->url), describe(r, text, sizeof text));
@@ -123,6 +128,7 @@ static void put_counts(struct ws_jw *w, const struct ws_verify_result *r)
 	ws_jw_uint(w, "different", r->different);
 	ws_jw_uint(w, "missing", r->missing);
 	ws_jw_uint(w, "unexpected", r->unexpected);
+	ws_jw_uint(w, "drafts", r->drafts);
 	ws_jw_uint(w, "unanswered", r->unanswered);
 	ws_jw_uint(w, "incomparable", r->incomparable);
 }
@@ -152,6 +158,7 @@ static void put_end(struct ui *ui, const struct ws_verify_result *results, size_
 		sum.different += results[i].different;
 		sum.missing += results[i].missing;
 		sum.unexpected += results[i].unexpected;
+		sum.drafts += results[i].drafts;
 		sum.unanswered += results[i].unanswered;
 		sum.incomparable += results[i].incomparable;
 	}

@@ -38,6 +38,7 @@ struct ws_verify_result {
 	size_t equal, different;
 	size_t missing;           /* ours, not there */
 	size_t unexpected;        /* there, not ours */
+	size_t drafts;            /* there, of a draft model that is not in the source: not compared */
 	size_t unanswered;        /* samples that it did not show */
 	size_t incomparable;      /* samples that it keeps in a type of its own */
 };

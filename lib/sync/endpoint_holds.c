@@ -227,9 +227,9 @@ static int collect_names(struct ws_checksums *sums, struct ws_weight_list *out, 
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	for (size_t r = 0; r < sums->n_ranks; r++)
 		for (size_t i = 0; i < sums->ranks[r].n; i++) {
-			const char *name = sums->ranks[r].items[i].name;
-			if (strncmp(name, "draft.", 6))
-				out->items[out->n++] = (struct ws_weight){ .name = name, .dtype = "",
+			const struct ws_checksum *sum = &sums->ranks[r].items[i];
+			if (!ws_checksum_is_draft(sum))
+				out->items[out->n++] = (struct ws_weight){ .name = sum->name, .dtype = "",
 					                                   .shapeless = true };
 		}
 	qsort(out->items, out->n, sizeof *out->items, by_name);

@@ -40,18 +40,22 @@ void ws_hashes_end(struct ws_hashes *h); /* drops what is not done */
 
 struct ws_hash_count {
 	size_t equal, different, missing, unexpected; /* several ranks count a tensor several times */
+	size_t drafts;        /* not in the plan, and of a draft model: not compared */
 	bool *wrong;          /* of each tensor of the plan: different or missing at some rank; NULL */
 };
 
 /* Adds the tensors of rank r of sums to *count and emits WS_EV_MISMATCH for each that is not equal, in its
  * bytes or, where the server tells, in the type and shape that it takes them for; those that
- * the plan does not have are looked at only where `whole` is, but for a draft model's and a tied head.
+ * the plan does not have are unexpected only where `whole` is; a draft model's and a tied head are not.
  * Sorts the rank's items. */
 void ws_hashes_compare(const struct ws_hashes *h, const char *url, struct ws_checksums *sums, size_t r,
                        bool whole, const struct ws_sink *sink, struct ws_hash_count *count);
 
 /* "xxh3-64": the server's checksums are what we compute. */
 bool ws_checksums_are_ours(const struct ws_checksums *c);
+
+/* Of a draft model (speculative decoding), which is beside the model in the same reply. */
+bool ws_checksum_is_draft(const struct ws_checksum *c);
 
 /* By name, for qsort and bsearch over struct ws_checksum. */
 int ws_checksum_by_name(const void *a, const void *b);

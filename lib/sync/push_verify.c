@@ -30,20 +30,49 @@ void push_hash_end(struct ws_push *p)
 	ws_hashes_end(&p->hashes);
 }
 
-/* Tensors that are not what was sent, each once, however many ranks say so. */
-static int count_wrong(struct ws_push *p, const char *url, struct ws_checksums *c, size_t *wrong,
-                       struct ws_err *err)
+/* Does this push send everything that a server has? */
+static bool sends_all(const struct ws_push *p)
 {
+	return p->all_names && p->opts.senders < 2;
+}
+
+/* Counts the tensors that are not what was sent, each once, however many ranks report it, and those that were
+ * not sent, at the rank that has most of them. wsync-endpoint without a model keeps what earlier pushes brought,
+ * also of another model. */
+static int count_wrong(struct ws_push *p, size_t e, struct ws_checksums *c, size_t *wrong,
+                       size_t *unsent, struct ws_err *err)
+{
+	const char *url = p->endpoints[e].url;
+	const bool whole = sends_all(p) && !p->infos[e].keeps_anything;
 	struct ws_hash_count count = { .wrong = calloc(p->plan->n_tensors + 1, sizeof *count.wrong) };
-	*wrong = 0;
+	*wrong = *unsent = 0;
 	if (!count.wrong)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	for (size_t r = 0; r < c->n_ranks; r++)
-		ws_hashes_compare(&p->hashes, url, c, r, false, &p->opts.sink, &count);
+	for (size_t r = 0; r < c->n_ranks; r++) {
+		const size_t before = count.unexpected;
+		ws_hashes_compare(&p->hashes, url, c, r, whole, &p->opts.sink, &count);
+		if (count.unexpected - before > *unsent)
+			*unsent = count.unexpected - before;
+	}
 	for (size_t i = 0; i < p->plan->n_tensors; i++)
 		*wrong += count.wrong[i];
+	if (count.drafts && sends_all(p))
+		push_warn(p, url, "%zu checksums of a draft model were not compared: it is not in the source",
+		          count.drafts);
 	free(count.wrong);
 	return 0;
+}
+
+static void describe_wrong(char *dst, size_t n, size_t wrong, size_t unsent)
+{
+	size_t used = 0;
+	dst[0] = '\0';
+	if (wrong)
+		used = (size_t)snprintf(dst, n, wrong == 1 ? "%zu tensor differs from what was sent" :
+		                                             "%zu tensors differ from what was sent", wrong);
+	if (unsent)
+		snprintf(dst + used, n - used, "%sit holds %zu tensor%s that this push did not send", used ? ", and " : "",
+		         unsent, unsent == 1 ? "" : "s");
 }
 
 static int refuse_kind(const char *url, const struct ws_checksums *c, const char *sent, struct ws_err *err)
@@ -87,14 +116,13 @@ static int judge(struct ws_push *p, size_t i, struct ws_checksums *c, struct ws_
 		return ws_err_hint(err, "the weights were sent; --verify hash needs an endpoint whose "
 		                        "/weights_checker says \"algorithm\": \"xxh3-64\"");
 	}
-	size_t bad;
-	if (count_wrong(p, e->url, c, &bad, err))
+	size_t bad, unsent;
+	if (count_wrong(p, i, c, &bad, &unsent, err))
 		return -1;
-	if (!bad)
+	if (!bad && !unsent)
 		return ws_checksums_whole(c, &p->infos[i], err);
 	e->state = WS_PARTIAL;
-	snprintf(e->message, sizeof e->message, bad == 1 ? "%zu tensor differs from what was sent" :
-	                                                  "%zu tensors differ from what was sent", bad);
+	describe_wrong(e->message, sizeof e->message, bad, unsent);
 	return ws_err_set(err, WS_EMISMATCH, "%s: %s", e->url, e->message);
 }
 

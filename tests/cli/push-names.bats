@@ -290,6 +290,27 @@ another() {
 	out_has "not checked: no family is known for architecture 'Phi3ForCausalLM'"
 }
 
+@test "tensors that only the endpoint holds are a no of --verify hash, as of wsync-verify weights" {
+	llama ckpt
+	remote ckpt --tp 2
+	try wsync-push ckpt -e "$url" --verify hash
+	expect_status 0
+	another tie_word_embeddings true /lm_head/d
+	try wsync-push other -e "$url" --verify hash
+	expect_status 1
+	err_has "$url: it holds 1 tensor that this push did not send"
+	out_has "rank 1: lm_head.weight: unexpected"
+	out_has "partial   $url, left paused: it holds 1 tensor"
+	try wsync-verify weights other -e "$url"
+	expect_status 1
+	# Who sends a part does not know what the others send.
+	for part in "--include *norm*" "--exclude *mlp*" "--sender 1/2 --lock l"; do
+		# shellcheck disable=SC2086 # words
+		try wsync-push other -e "$url" --verify hash $part
+		expect_status 0
+	done
+}
+
 @test "usage" {
 	try wsync-push x --sharded 2 -e localhost:1
 	expect_status 2

@@ -419,3 +419,22 @@ small() { /usr/bin/python3 "$repo/tests/cli/small_model.py" "$@"; }
 		documented <<<"$out"
 	done
 }
+
+@test "parameters of a draft model that are not in the source are counted and not compared" {
+	safetensors both.safetensors c:U8:7 draft.a:U8:5 draft_step_0.b:U8:3 >/dev/null
+	safetensors c.safetensors c:U8:7 >/dev/null
+	endpoint one --tp 2
+	try wsync-push both.safetensors -e "$url"
+	try wsync-push c.safetensors -e "$url" --verify hash
+	expect_status 0
+	err_has "$url: 4 checksums of a draft model were not compared: it is not in the source"
+	try wsync-verify weights c.safetensors -e "$url"
+	expect_status 0
+	out_has "note      $url: 4 checksums of a draft model were not compared"
+	try wsync-verify weights c.safetensors -e "$url" --json
+	expect_json 'lines[-1]["drafts"], lines[-1]["unexpected"]' '(4, 0)'
+	try wsync-push both.safetensors -e "$url"
+	try wsync-verify weights both.safetensors -e "$url"
+	expect_status 0
+	out_lacks draft
+}
