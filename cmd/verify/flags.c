@@ -81,6 +81,7 @@ static int conclude(struct ui *ui, const char *url, const struct ws_flags_report
 	print_sum(ui, url, r);
 	sum->n += r->n;
 	sum->errors += r->errors;
+	sum->compared += r->compared;
 	for (unsigned v = 0; v < WS_FLAG_VERDICTS; v++)
 		sum->count[v] += r->count[v];
 	if (!bad)
@@ -158,6 +159,19 @@ static int compare(const struct verify_job *job, struct sides *s, struct ws_err 
 	return rc;
 }
 
+/* Names that no server knows are mostly misspelled: then nothing was compared. */
+static int check_compared(const struct sides *s, const struct opt_args *args, struct ws_err *err)
+{
+	if (s->sum.compared)
+		return 0;
+	if (!s->want.n)
+		return ws_err_set(err, WS_EREFUSED, "nothing was compared: the endpoints show none of the known "
+		                  "settings");
+	ws_err_set(err, WS_EINPUT, "%s: nothing was compared: no endpoint shows any of its %zu settings, like "
+	           "'%.60s'", args->n ? args->v[0] : "--expect", s->want.n, s->want.items[0].key);
+	return ws_err_hint(err, "settings have the names of /server_info: attention_backend, dtype, tp_size");
+}
+
 static void free_sides(struct sides *s)
 {
 	for (size_t i = 0; s->have && i < s->to.n; i++)
@@ -184,6 +198,8 @@ int verify_flags(void *ctx, const struct opt_args *args, struct ws_err *err)
 		rc = ask(job, &s, err);
 		if (s.asked && err->code != WS_ECANCELLED && compare(job, &s, err))
 			rc = -1;
+		if (!rc)
+			rc = check_compared(&s, args, err);
 	}
 	put_end(job->ui, &s, ws_now_ns() - since, err);
 	free_sides(&s);

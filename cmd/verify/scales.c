@@ -184,7 +184,21 @@ static void add_to(struct ws_scales_report *sum, const struct ws_scales_report *
 		sum->count[v] += r->count[v];
 }
 
-/* Tells it, adds it up; the first error found is the answer. */
+/* Without scales and without a source to compare with, nothing was checked. */
+static int check_compared(const char *url, const struct ws_scales_report *r, struct ws_err *err)
+{
+	if (r->quantized || r->scales || r->n_compared)
+		return 0;
+	if (err->code != WS_OK)
+		return -1;
+	if (url)
+		return ws_err_set(err, WS_EREFUSED, "%s: nothing was checked: the endpoint shows no scales and no "
+		                  "quantized parameter", url);
+	ws_err_set(err, WS_EINPUT, "nothing was checked: none of %zu tensors is quantized", r->tensors);
+	return ws_err_hint(err, "--against SOURCE compares weights that are not quantized, too");
+}
+
+/* Reports it and adds it up; the first error found is the answer. */
 static int conclude(const struct verify_job *job, const char *url, const struct ws_scales_report *r,
                     int64_t since, struct ws_scales_report *sum, struct ws_err *err)
 {
@@ -192,8 +206,10 @@ static int conclude(const struct verify_job *job, const char *url, const struct 
 	tell_compared(job->ui, r);
 	print_sum(job, url, r, ws_now_ns() - since);
 	add_to(sum, r);
-	if (!r->errors || err->code != WS_OK)
-		return r->errors ? -1 : 0;
+	if (!r->errors)
+		return check_compared(url, r, err);
+	if (err->code != WS_OK)
+		return -1;
 	return ws_err_set(err, WS_EMISMATCH, "%s%s%zu error%s, the first: %s: %s", url ? url : "",
 	                  url ? ": " : "", r->errors, r->errors == 1 ? "" : "s", r->findings[0].name,
 	                  r->findings[0].reason);

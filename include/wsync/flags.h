@@ -70,7 +70,8 @@ struct ws_flags_report {
 	struct ws_flag *items;          /* owned; in the order of what is wanted */
 	size_t n;
 	size_t count[WS_FLAG_VERDICTS];
-	size_t errors;                  /* 0: the answer is yes */
+	size_t compared;                /* that the server shows, or is known to have off */
+	size_t errors;                  /* 0: the answer is yes, where anything was compared */
 };
 
 /* Borrows from both, which have to outlive it. */

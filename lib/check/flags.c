@@ -118,6 +118,7 @@ static void compare_one(const struct ws_setting *want, const struct ws_setting *
 	f->verdict = judge(k, f->expected, f->found);
 	f->severity = weigh(f, k, want && want->asked);
 	explain(f, k);
+	r->compared += f->verdict != WS_FLAG_UNSHOWN && (f->verdict != WS_FLAG_ABSENT || k);
 	r->count[f->verdict]++;
 	r->errors += f->severity == WS_ERROR;
 }

@@ -238,8 +238,6 @@ static void tell(const struct ws_ask *ask, const struct ws_asked *a)
 		ws_ask_warn(ask->opts, a->url, "%lld tokens of %lld prompt%s came from the cache: what is said after them "
 		            "is of the weights that filled it; --flush-first drops it", (long long)a->cached_tokens,
 		            (long long)a->cached_prompts, a->cached_prompts == 1 ? "" : "s");
-	if (!a->cached_prompts && a->as == WS_ASKED_CACHED)
-		ws_ask_warn(ask->opts, a->url, "none of these prompts' tokens are in its cache, neither old ones nor new");
 	if (ask->opts->asked)
 		ask->opts->asked(ask->opts->ctx, a);
 }

@@ -91,6 +91,29 @@ static int compare(struct verify_logprobs *v, const struct logprobs_side *s, str
 	return rc;
 }
 
+/* An answer without tokens from the cache tests nothing of the cache. */
+static int check_cached(const struct verify_logprobs *v, struct ws_err *err)
+{
+	for (size_t i = 0; v->opts->how == WS_HOW_CACHED && i < v->n_sides; i++) {
+		const struct logprobs_side *s = &v->sides[i];
+		bool cached = false, told = false;
+		for (size_t k = 0; k < s->other.n; k++) {
+			cached = cached || s->other.items[k].cached_tokens > 0;
+			told = told || s->other.items[k].cached_tokens >= 0;
+		}
+		if (cached)
+			continue;
+		ws_err_set(err, WS_EREFUSED, "%s: nothing was tested: %s", s->name,
+		           told ? "no token of the prompts came from its cache"
+		                : "it does not report how many tokens came from its cache");
+		ws_err_hint(err, told ? "run it again: the prompts are in its cache now, unless it was started "
+		                        "with --disable-radix-cache"
+		                      : "\"meta_info\" of its answers has no \"cached_tokens\"");
+		return ws_err_where(err, NULL, s->name);
+	}
+	return 0;
+}
+
 int verify_logprobs_compare(struct verify_logprobs *v, struct ws_err *err)
 {
 	const struct logprobs_side *s = v->sides;
@@ -101,7 +124,7 @@ int verify_logprobs_compare(struct verify_logprobs *v, struct ws_err *err)
 	if (!rc && !v->tokens && (v->n_sides > 1 || verify_logprobs_alone(v->opts->how)))
 		rc = ws_err_set(err, v->ask->n_endpoints ? WS_EREFUSED : WS_EINPUT, "%s, %s: no token has a number in "
 		                "both", s[0].name, s[v->n_sides > 1].name);
-	return rc;
+	return rc ? rc : check_cached(v, err);
 }
 
 static const char stale_hint[] =

@@ -73,3 +73,24 @@ answers() { json '[l["key"] + " " + l["answer"] for l in lines if l["type"] == "
 	try wsync-verify flags --expect tp_size=1 -e "$url"
 	expect_status 1
 }
+
+@test "settings of which none can be compared are no yes" {
+	canned one "/server_info=200:$info"
+	echo '{"attention_backand": "fa3", "tp_sise": 4, "rmsnorm_mode": "native"}' >t.json
+	try wsync-verify flags t.json -e "$url" --json
+	expect_status 3
+	keys
+	err_has "t.json: nothing was compared: no endpoint shows any of its 3 settings, like 'attention_backand'"
+	[ "$(json 'lines[-1]["exit"], lines[-1]["error"]["code"]')" = "(3, 'input')" ] || explain "end"
+	try wsync-verify flags t.json --expect tp_size=2 -e "$url"
+	expect_status 0
+	echo '{"lr": 1, "enable_fp32_router": false}' >t.json # off, as where it is not shown
+	try wsync-verify flags t.json -e "$url"
+	expect_status 0
+	canned two '/server_info=200:{"version": "0.5"}'
+	one=$url
+	canned three '/server_info=200:{"version": "0.5"}'
+	try wsync-verify flags -e "$one" -e "$url"
+	expect_status 5
+	err_has "the endpoints show none of the known settings"
+}
