@@ -122,6 +122,7 @@ struct ws_push_opts {
 	enum ws_push_transform_on transform_on;    /* and where; the same bits */
 	const char *weight_version; /* NULL: not touched */
 	struct ws_push_ready *ready; /* NULL: bytes are made while they are sent */
+	bool label_stays;           /* no warning where endpoints have a weight version and get no other */
 	bool dry_run;               /* plan, ask the endpoints who they are, stop */
 	bool list_tensors;          /* emit WS_EV_TENSOR for each planned tensor */
 	const char *api_key;        /* NULL: none */

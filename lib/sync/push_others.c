@@ -246,7 +246,7 @@ int push_others_check(struct ws_push *p, bool ours, struct ws_err *err)
 
 int push_others_end(struct ws_push *p, struct ws_err *err)
 {
-	if (push_others_check(p, false, err))
+	if (push_others_check(p, false, err) || push_set_version(p, err))
 		return -1;
-	return p->weight_version && (push_set_version(p, err) || push_others_check(p, true, err)) ? -1 : 0;
+	return p->weight_version ? push_others_check(p, true, err) : 0;
 }

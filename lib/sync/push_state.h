@@ -103,6 +103,7 @@ struct ws_push {
 	struct push_scatter *scatter;      /* ep-scatter: what goes to which rank; NULL */
 	struct push_lead *lead;            /* of several senders of one group, when we are the first; NULL */
 	size_t n_shared, n_batches;        /* tensors and batches that another sender asked us for */
+	bool label_told;                   /* which weight versions stay */
 	bool all_names;                    /* nothing was included or excluded */
 	struct push_disk *disk;            /* of --backend disk: what the servers load; NULL */
 	struct ws_lend *lend;              /* of --backend ipc: memory that the servers read; NULL: none yet */

@@ -156,10 +156,26 @@ int push_verify(struct ws_push *p, struct ws_err *err)
 	return rc;
 }
 
+/* Without a version from us the servers keep theirs, and go on reporting it for other weights. "default" is what
+ * SGLang reports for weights that were never named. */
+static void warn_of_labels(struct ws_push *p)
+{
+	for (size_t i = 0; !p->label_told && !p->opts.label_stays && i < p->opts.n_endpoints; i++) {
+		const char *label = p->infos[i].weight_version;
+		if (*label && strcmp(label, "default"))
+			push_warn(p, p->endpoints[i].url, "its weight version stays '%s': --weight-version gives "
+			          "the new weights another", label);
+	}
+	p->label_told = true;
+}
+
 int push_set_version(struct ws_push *p, struct ws_err *err)
 {
-	if (!p->weight_version)
+	if (!p->weight_version) {
+		if (p->opts.senders < 2)
+			warn_of_labels(p);
 		return 0;
+	}
 	const size_t n = push_select(p, NULL);
 	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.connect_ns));
 	if (ws_endpoint_set_version(p->http, p->urls, n, p->weight_version, until, p->opts.cancel,

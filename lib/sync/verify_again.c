@@ -81,6 +81,7 @@ void again_warn(const struct again *a, const char *url, const char *message)
 int again_push(const struct again *a, struct ws_push_opts opts, struct ws_err *err)
 {
 	struct ws_push *p = NULL;
+	opts.label_stays = true; /* the weights are the same */
 	if (a->until != WS_FOREVER) {
 		opts.timeout_ns = ws_deadline_left(a->until);
 		if (!opts.timeout_ns)

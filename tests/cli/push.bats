@@ -625,3 +625,22 @@ expect_journal() {
 	try prlimit --nofile=32: wsync-push small.safetensors -e "$url"
 	expect_status 0
 }
+
+@test "a push without a weight version warns that the old label stays" {
+	safetensors a.safetensors a:U8:7 >/dev/null
+	endpoint one
+	try wsync-push a.safetensors -e "$url"
+	expect_status 0
+	err_lacks "weight version"
+	try wsync-push a.safetensors -e "$url" --weight-version 7
+	expect_status 0
+	err_lacks "weight version"
+	printf 'a.safetensors\na.safetensors\n' >lines
+	status=0
+	wsync-push -e "$url" --stdin <lines >.out 2>.err || status=$?
+	out=$(<.out) err=$(<.err) last=--stdin
+	expect_status 0
+	[ "$(grep -c "$url: its weight version stays '7'" .err)" = 1 ] || explain "one warning"
+	try wsync-verify weights a.safetensors -e "$url" --twice
+	err_lacks "weight version stays"
+}
