@@ -272,7 +272,7 @@ def nan(fix):
 @suite.case("a NaN that is found while sending ends the push, and the server goes on")
 def late_nan(fix):
     with Embedded() as e:
-        result = push_checked(fix, "nan", e.url, *FP8, "--trust-values")
+        result = push_checked(fix, "nan", e.url, *FP8, "--trust-values", "--on-partial", "resume")
         assert result.rc == 3 and "NaN at row 3, column 7" in result.stderr, result
         steps = [r["path"] for r in e.get("/wsync/journal")["requests"]]
         assert steps.count("/pause_generation") == steps.count("/continue_generation") == 1, steps
