@@ -75,6 +75,17 @@ static const struct opt_program program = {
 	.opts = opts,
 };
 
+/* Syncs wait for each other, so one that hangs holds up all that follow: a supervisor starts the gateway anew. */
+static void quit_hung(void *ctx, const struct ws_ev_end *end, const struct ws_err *err)
+{
+	struct ui *ui = ctx;
+	const struct ws_event ev = { .type = WS_EV_RESULT, .end = *end };
+	if (ui->json)
+		ui->sink.event(ui->sink.ctx, &ev);
+	ui_end(ui, err);
+	run_quit(err);
+}
+
 static void say_warning(void *ctx, const char *text)
 {
 	ui_warn(ctx, NULL, "%s", text);
@@ -139,7 +150,7 @@ static void run(const struct opt_args *args, struct ui *ui, struct ws_err *err)
 		          .sharded_tp = cfg.naming.sharded_tp, .sharded_ep = cfg.naming.sharded_ep,
 		          .transform = &transform, .connect_ns = cfg.connect_ns,
 		          .timeout_ns = cfg.timeout_ns == WS_FOREVER ? 0 : cfg.timeout_ns,
-		          .sink = ui->sink, .log = &ui->log },
+		          .sink = ui->sink, .log = &ui->log, .hung = quit_hung, .hung_ctx = ui },
 		.log = &ui->log, .warn = say_warning, .ctx = ui,
 	};
 	struct targets t = { 0 };

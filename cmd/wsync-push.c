@@ -121,9 +121,14 @@ static void emit_start(struct ui *ui, size_t n_endpoints)
 	ui->sink.event(ui->sink.ctx, &ev);
 }
 
+/* Of all lines of --stdin. */
+static struct ws_ev_end sum = { .ok = true };
+static bool has_ended; /* the end was emitted */
+
 static void emit_end(enum ws_event_type type, const struct ws_ev_end *end)
 {
 	const struct ws_event ev = { .type = type, .end = *end };
+	has_ended = type == WS_EV_END;
 	cfg.measuring.sink.event(cfg.measuring.sink.ctx, &ev);
 }
 
@@ -138,6 +143,40 @@ static int push_once(struct ws_push *p, const struct opt_args *args, struct ui *
 	tracing_write(&cfg.tracing, ui);
 	emit_end(WS_EV_END, &end);
 	return rc;
+}
+
+static void add_result(const struct ws_ev_end *end)
+{
+	sum.n_results++;
+	sum.bytes += end->bytes;
+	sum.wire_bytes += end->wire_bytes;
+	sum.tensors += end->tensors;
+	sum.buckets += end->buckets;
+	sum.total_ns += end->total_ns; /* not the waiting for the next line */
+	for (int i = 0; i < WS_PHASE_COUNT; i++)
+		sum.ns[i] += end->ns[i];
+}
+
+/* A write to --trace or --metrics could hang as well, so neither is written. */
+static void quit_hung(void *ctx, const struct ws_ev_end *end, const struct ws_err *err)
+{
+	const struct ui *ui = ctx;
+	struct ws_event ev = { .type = WS_EV_RESULT, .end = *end };
+	if (!has_ended && cfg.from_stdin) {
+		ui->sink.event(ui->sink.ctx, &ev);
+		add_result(end);
+		ev.end = sum;
+		ev.end.ok = false;
+		ev.end.err = err;
+		ev.end.n_endpoints = end->n_endpoints;
+		ev.end.endpoints = end->endpoints;
+		ev.end.verify = end->verify;
+	}
+	ev.type = WS_EV_END;
+	ev.end.source = NULL;
+	if (!has_ended)
+		ui->sink.event(ui->sink.ctx, &ev);
+	run_quit(err);
 }
 
 /* Strips the newline, splits at the tab. false: nothing on this line. */
@@ -158,7 +197,7 @@ static int push_lines(struct ws_push *p, struct ui *ui, struct ws_err *err)
 {
 	char *line = NULL;
 	size_t cap = 0;
-	struct ws_ev_end end = { .ok = true }, sum = { .ok = true };
+	struct ws_ev_end end = { .ok = true };
 	size_t failed = 0;
 	enum ws_code code = WS_OK;
 	while (!ws_cancelled(&run_cancel) && getline(&line, &cap, stdin) >= 0) {
@@ -174,14 +213,7 @@ static int push_lines(struct ws_push *p, struct ui *ui, struct ws_err *err)
 			code = e.code;
 		}
 		emit_end(WS_EV_RESULT, &end);
-		sum.n_results++;
-		sum.bytes += end.bytes;
-		sum.wire_bytes += end.wire_bytes;
-		sum.tensors += end.tensors;
-		sum.buckets += end.buckets;
-		sum.total_ns += end.total_ns; /* not the waiting for the next line */
-		for (int i = 0; i < WS_PHASE_COUNT; i++)
-			sum.ns[i] += end.ns[i];
+		add_result(&end);
 	}
 	free(line);
 	ws_push_finish(p, &sum);
@@ -259,6 +291,7 @@ static int push(const struct opt_args *args, const struct targets *targets, stru
 		.connect_ns = cfg.connect_ns,
 		.timeout_ns = cfg.timeout_ns == WS_FOREVER ? 0 : cfg.timeout_ns,
 		.sink = cfg.measuring.sink, .log = &ui->log, .trace = cfg.tracing.trace, .cancel = &run_cancel,
+		.hung = quit_hung, .hung_ctx = ui,
 	};
 	struct ws_push *p = NULL;
 	struct again again = { 0 };

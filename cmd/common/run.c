@@ -188,6 +188,14 @@ int run_finish(const struct ws_err *err)
 	return run_exit((int)err->code);
 }
 
+void run_quit(const struct ws_err *err)
+{
+	sigset_t none;
+	sigemptyset(&none);
+	pthread_sigmask(SIG_SETMASK, &none, NULL); /* where a signal was received, this thread dies by it */
+	_exit(run_finish(err));
+}
+
 /* wsync's directory under $XDG_STATE_HOME or ~/.local/state; nothing where there is no place for it. */
 static void put_state_dir(struct ws_buf *path)
 {

@@ -23,6 +23,9 @@ int run_exit(int status);
 /* Says the error and its hint on stderr, then run_exit with its code. NULL or WS_OK: success. */
 int run_finish(const struct ws_err *err);
 
+/* The same from another thread, while the first one hangs: ends the process at once. */
+void run_quit(const struct ws_err *err) __attribute__((noreturn));
+
 /* "wsync-push: <message>" and "hint: ..." on stderr, as run_finish does. */
 void run_print_error(const struct ws_err *err);
 /* Lines that stand below the next error's; they hold `hint`, which is then not said again. Copied. */

@@ -152,6 +152,12 @@ struct ws_push_opts {
 	const struct ws_log *log;
 	struct ws_trace *trace;     /* what ran when is recorded there; NULL: nowhere */
 	const struct ws_cancel *cancel;
+	/* Called by a thread of the push when the one that runs it hangs in a file system, three seconds after a
+	 * deadline has passed or the push was cancelled. By then the group is destroyed and the endpoints that are
+	 * whole are resumed. *end is the result of the run and *err its error. The function must end the process,
+	 * because the thread of the push comes back late or never. NULL: such a push waits. */
+	void (*hung)(void *ctx, const struct ws_ev_end *end, const struct ws_err *err);
+	void *hung_ctx;
 };
 
 struct ws_push; /* opaque; one thread */

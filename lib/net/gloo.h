@@ -46,6 +46,7 @@ struct ws_gloo_sight {
 enum ws_gloo_stage { WS_GLOO_UNSEEN, WS_GLOO_PUBLISHED, WS_GLOO_CONNECTED, WS_GLOO_LOST };
 struct ws_gloo_watch {
 	struct ws_gloo_sight *ranks; /* `size` of them; ours stays unused */
+	_Atomic int64_t serving_since; /* the thread of that send is handing bytes to sockets; 0: it waits for them */
 	_Atomic int64_t starved_ns;  /* of that send: how long a rank was ready and no bytes were there for it */
 };
 

@@ -20,7 +20,8 @@ enum {
 	SMALL = 16 * 1024,          /* a piece to gather rather than to send by itself */
 	QUEUE_FULL = 128 * 1024,
 	PIECE_MAX = 1024 * 1024,
-	TURN_MAX = 8 * 1024 * 1024, /* sent before others get their turn */
+	TURN_MAX = 8 * 1024 * 1024, /* sent before others get their turn, */
+	TURN_MS = 100,              /* which a slow disk may not keep for long: nothing else is looked at */
 };
 
 static uint8_t zeros[QUEUE_FULL]; /* not const: takes no room in the program's file */
@@ -228,6 +229,7 @@ int ws_gloo_out_pump(struct ws_gloo *g, struct ws_gloo_out *o, struct ws_gloo_so
                      struct ws_err *err)
 {
 	const uint64_t before = o->sent;
+	const ws_deadline turn = ws_deadline_in(TURN_MS * WS_NS_PER_MS);
 	while (o->peer->fd >= 0 && !o->peer->full) {
 		struct ws_gloo_piece piece;
 		if (fill_queue(o, s, &piece, err))
@@ -239,7 +241,7 @@ int ws_gloo_out_pump(struct ws_gloo *g, struct ws_gloo_out *o, struct ws_gloo_so
 			ws_gloo_flush(g, o->peer, piece.n > 0);
 		if (piece.n && o->peer->fd >= 0 && !o->peer->full && send_large(g, o, s, &piece, err))
 			return -1;
-		if (o->sent - before > TURN_MAX)
+		if (o->sent - before > TURN_MAX || ws_deadline_passed(turn))
 			o->peer->full = true; /* the loop comes back to it at once */
 	}
 	return 0;

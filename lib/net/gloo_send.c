@@ -228,7 +228,14 @@ static void trace_starved(struct sending *s, const char *name, int64_t since, in
 		                                                           .since = since }), NULL);
 }
 
-/* began: when the children were served. A socket never holds that up, only a file that is not in memory. */
+/* A socket never holds up serving the children, only a file that is not in memory. */
+static void mark_serving(struct sending *s, int64_t since)
+{
+	if (s->g->watch)
+		atomic_store_explicit(&s->g->watch->serving_since, since, memory_order_relaxed);
+}
+
+/* began: when the children were served. */
 static void time_the_source(struct sending *s, int64_t began)
 {
 	const int64_t now = ws_now_ns();
@@ -268,6 +275,7 @@ static int step(struct ws_gloo_call *call, bool *done, struct ws_err *err)
 	struct sending *s = (struct sending *)call;
 	const int64_t began = s->g->watch ? ws_now_ns() : 0;
 	*done = true;
+	mark_serving(s, began);
 	if (s->call.flow && ws_flow_failed(s->call.flow, err))
 		return -1;
 	for (unsigned i = 0; i < s->n_out; i++) {
@@ -279,6 +287,7 @@ static int step(struct ws_gloo_call *call, bool *done, struct ws_err *err)
 	keep_books(s);
 	if (s->g->watch)
 		time_the_source(s, began);
+	mark_serving(s, 0);
 	return 0;
 }
 
@@ -315,6 +324,7 @@ static void finish_begun(struct sending *s)
 		s->call.until = ws_deadline_in(FINISH_SLICE_MS * WS_NS_PER_MS);
 		if (ws_gloo_turn(s->g, &s->call, &ignored) && ignored.code != WS_ETIMEOUT)
 			return;
+		keep_books(s);
 	}
 }
 

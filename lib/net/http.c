@@ -248,6 +248,8 @@ int ws_http_wait(struct ws_http *h, ws_deadline until, const struct ws_cancel *c
 {
 	for (;;) {
 		int running;
+		if (h->watch.turn)
+			h->watch.turn(h->watch.ctx);
 		CURLMcode m = curl_multi_perform(h->multi, &running);
 		const int n = collect_done(h);
 		if (n)
@@ -257,8 +259,6 @@ int ws_http_wait(struct ws_http *h, ws_deadline until, const struct ws_cancel *c
 		if (ws_deadline_passed(until) ||
 		    (!h->flights && wake_fd < 0 && until == WS_FOREVER))
 			return 0;
-		if (h->watch.turn)
-			h->watch.turn(h->watch.ctx);
 		struct curl_waitfd fds[2];
 		unsigned n_fds = 0;
 		if (wake_fd >= 0)

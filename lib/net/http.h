@@ -73,7 +73,7 @@ int ws_http_run(struct ws_http *h, struct ws_http_call *const *calls, size_t n,
 /* For who wants to say what is waited for. The functions are called from within ws_http_wait, and start
  * and drop nothing. */
 struct ws_http_watch {
-	void (*turn)(void *ctx); /* now and then, at least once a second */
+	void (*turn)(void *ctx); /* before anything leaves, and at least once a second */
 	void (*ended)(void *ctx, const struct ws_http_call *call); /* done, or dropped on the way */
 	void *ctx;
 };

@@ -85,11 +85,18 @@ static void tell_waiting(struct ws_explain *x)
 	ws_hang_fini(&h);
 }
 
+void ws_explain_alive(struct ws_explain *x, ws_deadline due)
+{
+	if (x && x->opts.alive)
+		x->opts.alive(x->opts.ctx, due);
+}
+
 /* Said again after twice the time, and at least once a minute. */
 static void turn(void *ctx)
 {
 	struct ws_explain *x = ctx;
 	const int64_t now = ws_now_ns();
+	ws_explain_alive(x, 0);
 	if (now < x->tell_at || x->caught || !x->opts.sink.event)
 		return;
 	x->tell_at = now + x->pace_ns;

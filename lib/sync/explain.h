@@ -20,6 +20,10 @@ struct ws_explain_opts {
 	size_t n;
 	struct ws_sink sink;
 	int64_t patience_ns;     /* silence before the first line; 0: 10 s */
+	/* Called before every request that leaves and at least once a second of each wait; due: the deadline of
+	 * what begins now, 0: as before. May be NULL. */
+	void (*alive)(void *ctx, ws_deadline due);
+	void *ctx;
 };
 
 int ws_explain_open(const struct ws_explain_opts *opts, struct ws_explain **out, struct ws_err *err);
@@ -43,6 +47,7 @@ void ws_explain_heard(struct ws_explain *x);
 void ws_explain_begin(struct ws_explain *x, const struct ws_together *w);
 void ws_explain_moved(struct ws_explain *x); /* a byte did */
 void ws_explain_end(struct ws_explain *x);
+void ws_explain_alive(struct ws_explain *x, ws_deadline due); /* calls that function */
 
 /* The wait has ended badly: keeps what is to be seen at this moment, of the first time since the last
  * ws_explain_finish, and begins to ask those that are waited for whether they live. */

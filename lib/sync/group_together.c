@@ -27,7 +27,7 @@ static const int64_t CANCELLED_GRACE_NS = 3 * WS_NS_PER_S;
  * without it: that is given up at once, and so is a lazy server's that was never in it.) */
 static const int64_t STALL_NS = 5 * WS_NS_PER_S;
 
-enum { SAYING_MS = 100 };
+enum { SAYING_MS = 100, TICK_MS = 100 };
 
 struct duo {
 	struct ws_together *w;
@@ -228,6 +228,22 @@ static void see_in(struct duo *d)
 	}
 }
 
+/* After an abort the data plane's thread ends soon, unless it hangs in a file. The push's guard sees that by the
+ * silence (push_guard.c). */
+static void await_wire(const struct duo *d)
+{
+	struct ws_explain *explain = d->w->group->opts.explain;
+	struct pollfd over = { .fd = d->t->ops->fd(d->t), .events = POLLIN };
+	uint64_t sent = d->t->ops->sent(d->t, NULL);
+	ws_explain_alive(explain, ws_now_ns());
+	while (poll(&over, 1, TICK_MS) <= 0) {
+		const uint64_t now = d->t->ops->sent(d->t, NULL);
+		if (now != sent)
+			ws_explain_alive(explain, ws_now_ns());
+		sent = now;
+	}
+}
+
 static void stop_all(struct duo *d, int64_t start)
 {
 	struct ws_together *w = d->w;
@@ -236,6 +252,7 @@ static void stop_all(struct duo *d, int64_t start)
 		struct pollfd soon = { .fd = d->t->ops->fd(d->t), .events = POLLIN };
 		if (!d->late || poll(&soon, 1, SAYING_MS) != 1)
 			d->t->ops->abort(d->t);
+		await_wire(d);
 		collect_wire(d, start);
 	}
 	for (size_t i = 0; i < w->n; i++) {

@@ -15,6 +15,7 @@ int ws_ledger_open(const char *state_dir, const char *const *urls, size_t n, str
                    struct ws_err *err);
 /* What the next save writes: the caller changes it, its strings are the caller's. */
 struct ws_ledger_record *ws_ledger_record(struct ws_ledger *l);
+const char *ws_ledger_path(const struct ws_ledger *l);
 /* What is pushed: copied, because it may change while the push goes on. version NULL: none. */
 int ws_ledger_source(struct ws_ledger *l, const char *const *paths, size_t n, const char *version,
                      struct ws_err *err);

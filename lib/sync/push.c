@@ -14,6 +14,18 @@
  * and no less than this: of ending its update, of leaving the group, of resuming. All three together stay
  * below the two seconds that a push takes at most beyond a short deadline. */
 static const int64_t SILENT_NS = 400 * WS_NS_PER_MS;
+static const int64_t CLEAN_UP_NS = 10 * WS_NS_PER_S;
+
+/* When the step at hand should be over. Before the first pause only the run's deadline counts. */
+static ws_deadline step_limit(const struct ws_push *p)
+{
+	bool begun = p->phase == WS_PHASE_PAUSE || p->spoilt;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		begun = begun || p->endpoints[i].paused;
+	if (p->phase == WS_PHASE_RESUME || p->phase == WS_PHASE_DESTROY)
+		return ws_deadline_in(CLEAN_UP_NS);
+	return begun ? ws_deadline_in(p->opts.bucket_ns) : WS_FOREVER;
+}
 
 /* ---- books and events --------------------------------------------------------------------------- */
 
@@ -25,6 +37,7 @@ void push_enter(struct ws_push *p, enum ws_phase phase)
 	p->phase_since = now;
 	push_trace_phase(p);
 	push_hang_phase(p);
+	push_alive_until(p, step_limit(p));
 }
 
 void push_note_silence(struct ws_push *p, size_t i, const struct ws_err *said)
@@ -45,6 +58,7 @@ ws_deadline push_patience(const struct ws_push *p, int64_t most)
 
 void push_emit(struct ws_push *p, const struct ws_event *ev)
 {
+	push_alive(p);
 	if (ev->type != WS_EV_PROGRESS)
 		ws_explain_heard(p->explain);
 	if (p->opts.sink.event)
@@ -245,9 +259,9 @@ static void list_endpoints(struct ws_push *p)
 	}
 }
 
-static const char *verify_name(enum ws_push_verify verify)
+const char *push_verify_name(const struct ws_push *p)
 {
-	return verify == WS_VERIFY_HASH ? "hash" : verify == WS_VERIFY_NAMES ? "names" : "none";
+	return p->opts.verify == WS_VERIFY_HASH ? "hash" : p->opts.verify == WS_VERIFY_NAMES ? "names" : "none";
 }
 
 /* All but how it ended, and how long that took. */
@@ -264,7 +278,7 @@ static void fill_result(struct ws_push *p, struct ws_ev_end *r)
 		.first_byte_ns = p->group ? push_first_byte(p) : 0,
 		.weight_version = p->weight_version,
 		.round = p->has_turn ? &p->round_event : NULL,
-		.verify = verify_name(p->opts.verify),
+		.verify = push_verify_name(p),
 		.names = *p->names.family ? &p->names : NULL,
 		.dry_run = p->opts.dry_run,
 	};
@@ -368,6 +382,7 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 	struct ws_err local = WS_ERR_INIT;
 	struct ws_ev_end r;
 	reset_run(p, source);
+	push_guard_watch(p, true);
 	int rc = push_follows(p) ? push_follow(p, source, &local) : run_phases(p, source, &local);
 	if (rc)
 		note_failure(p, &local);
@@ -382,6 +397,7 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 		rc = -1;
 	}
 	push_enter(p, WS_PHASE_PLAN);
+	push_guard_watch(p, false);
 	p->failure = local;
 	r.ok = rc == 0;
 	r.err = rc ? &p->failure : NULL;

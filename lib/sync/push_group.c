@@ -7,14 +7,22 @@
 
 static const int64_t DESTROY_NS = 10 * WS_NS_PER_S;
 
+/* The group is about to be freed, so the guard may no longer touch it. */
+static struct ws_group *take_group(struct ws_push *p)
+{
+	struct ws_group *group = p->group;
+	p->group = NULL;
+	push_alive(p);
+	return group;
+}
+
 void push_leave_dead_group(struct ws_push *p)
 {
 	if (!p->group || ws_group_alive(p->group))
 		return;
 	push_warn(p, NULL, "a peer left group %s since the last push: making a new one",
 	          ws_group_name(p->group));
-	ws_group_close(p->group, NULL, ws_deadline_in(DESTROY_NS));
-	p->group = NULL;
+	ws_group_close(take_group(p), NULL, ws_deadline_in(DESTROY_NS));
 	p->sent_base = 0; /* the new one counts from there */
 }
 
@@ -84,9 +92,8 @@ void push_drop_group(struct ws_push *p)
 	for (size_t i = 0; lost && i < p->opts.n_endpoints; i++)
 		lost[i] = p->endpoints[i].lost;
 	/* To leave takes no longer than to join may. */
-	ws_group_close(p->group, lost,
+	ws_group_close(take_group(p), lost,
 	               push_patience(p, p->opts.init_ns < DESTROY_NS ? p->opts.init_ns : DESTROY_NS));
-	p->group = NULL;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		p->endpoints[i].grouped = lost && lost[i];
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)

@@ -2,10 +2,19 @@
 /* push_hang.c - what the push tells to who watches it (explain.h). */
 #include "push_state.h"
 
+static void alive(void *ctx, ws_deadline due)
+{
+	if (due)
+		push_alive_until(ctx, due);
+	else
+		push_alive(ctx);
+}
+
 int push_hang_open(struct ws_push *p, struct ws_err *err)
 {
 	const struct ws_explain_opts o = { .http = p->http, .urls = p->opts.endpoints,
-		                           .n = p->opts.n_endpoints, .sink = p->opts.sink };
+		                           .n = p->opts.n_endpoints, .sink = p->opts.sink,
+		                           .alive = alive, .ctx = p };
 	return ws_explain_open(&o, &p->explain, err);
 }
 

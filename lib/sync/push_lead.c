@@ -219,6 +219,7 @@ static int wait_for_sent(struct ws_push *p, unsigned i, ws_deadline until, struc
 		why = (struct ws_err)WS_ERR_INIT;
 		if (ws_senders_get(&p->lead->kv, key, slice, p->opts.cancel, text, &why) == 0)
 			return 0;
+		push_alive(p);
 		if (push_lead_watch(p, err))
 			return -1;
 	} while (why.code == WS_ETIMEOUT && !ws_deadline_passed(until));

@@ -236,7 +236,7 @@ static enum ws_ledger_middle middle_of(const struct ws_push *p, size_t i)
 	return p->format == WS_FORMAT_FLATTENED ? WS_MIDDLE_TWO_PHASE_FLAT : WS_MIDDLE_TWO_PHASE;
 }
 
-static void describe(const struct ws_push *p, size_t i, struct ws_ledger_endpoint *out)
+void push_describe(const struct ws_push *p, size_t i, struct ws_ledger_endpoint *out)
 {
 	const struct push_endpoint *e = &p->endpoints[i];
 	const bool pausing = p->phase == WS_PHASE_PAUSE && p->opts.pause != WS_PAUSE_NONE;
@@ -255,7 +255,7 @@ static void describe_all(struct ws_push *p)
 	r->group = p->group_name;
 	r->digest = p->plan ? p->plan->digest : r->digest;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		describe(p, i, &r->endpoints[i]);
+		push_describe(p, i, &r->endpoints[i]);
 }
 
 static int save(struct ws_push *p, struct ws_err *err)
@@ -269,6 +269,7 @@ static int save(struct ws_push *p, struct ws_err *err)
 int push_record(struct ws_push *p, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
+	push_alive(p);
 	if (!keeps_ledger(p) || save(p, &why) == 0)
 		return 0;
 	/* A record that stands still while the push goes on would be acted upon. */

@@ -31,6 +31,7 @@ int push_move(struct ws_push *p, struct push_request *r, const struct push_bucke
 	snprintf(what, sizeof what, "bucket %zu of %zu", k->b + 1, p->plan->n_buckets);
 	*m = (struct push_moved){ 0 };
 	ws_explain_bucket(p->explain, k->b, p->plan->n_buckets, p->plan->buckets[k->b].bytes, k->flush);
+	push_alive(p); /* before the first byte leaves */
 	if (t->ops->send_bucket(t, k->payloads, k->n_payloads, until, err))
 		return -1;
 	struct ws_together w = { .group = p->group, .calls = r ? r->calls : NULL,

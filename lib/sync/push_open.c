@@ -255,7 +255,7 @@ int ws_push_open(const struct ws_push_opts *opts, struct ws_push **out, struct w
 		                              .connect_ns = opts->connect_ns,
 		                              .log = opts->log, .trace = opts->trace };
 	if (take_opts(p, opts, err) || check_transport(p, err) || ws_client_open(&copts, &p->http, err) ||
-	    push_hang_open(p, err)) {
+	    push_hang_open(p, err) || push_guard_open(p, err)) {
 		ws_push_close(p);
 		return -1;
 	}
@@ -268,9 +268,13 @@ void ws_push_finish(struct ws_push *p, struct ws_ev_end *result)
 	if (!p->group)
 		return;
 	const int64_t start = ws_now_ns();
+	p->phase = WS_PHASE_DESTROY;
+	p->phase_since = start;
+	push_guard_watch(p, true);
 	push_trace_leave(p);
 	push_drop_group(p);
 	push_trace_left(p);
+	push_guard_watch(p, false);
 	if (!result)
 		return;
 	result->ns[WS_PHASE_DESTROY] += ws_now_ns() - start;
@@ -283,7 +287,9 @@ void ws_push_close(struct ws_push *p)
 		return;
 	push_forget_run(p);
 	ws_push_finish(p, NULL);
+	push_guard_watch(p, true);
 	push_record_end(p);
+	push_guard_close(p);
 	ws_explain_close(p->explain);
 	ws_client_close(p->http);
 	ws_lend_close(p->lend);

@@ -6,7 +6,8 @@
  * beforehand), push_protocol.h (how they get into servers), push_sender.c (turns of several), push_lead.c
  * and push_follow.c (several at once), push_verify.c (hashes), push_trace.c (when what ran), push_ledger.c
  * (what stays written down, and who else may push), push_others.c (who else pushes), push_twins.c (two names of
- * one server), push_instance.c (are they still the same servers?), push_files.c (descriptors). */
+ * one server), push_instance.c (are they still the same servers?), push_guard.c (ends a push that hangs in a file
+ * system), push_files.c (descriptors). */
 #ifndef WS_SYNC_PUSH_STATE_H
 #define WS_SYNC_PUSH_STATE_H
 
@@ -24,6 +25,7 @@
 enum push_bracket { PUSH_BRACKET_NONE, PUSH_BRACKET_SESSION, PUSH_BRACKET_PROCESS };
 
 struct push_disk;
+struct push_guard;
 struct push_request;
 struct push_scatter;
 struct push_lead;
@@ -51,6 +53,7 @@ struct ws_push {
 	struct ws_push_opts opts;
 	struct ws_http *http;
 	struct ws_explain *explain;        /* what is waited for, and why it does not come */
+	struct push_guard *guard;          /* watches the thread of the push; NULL: nothing does */
 	const struct ws_transport_ops *transport;
 	struct ws_transport_gpu gpu;
 	char *nccl_path;                   /* of the Python that was asked; NULL: none was */
@@ -155,6 +158,7 @@ int64_t push_first_byte(const struct ws_push *p); /* from the start of the run; 
 
 /* push.c */
 void push_forget_run(struct ws_push *p); /* what belongs to a run */
+const char *push_verify_name(const struct ws_push *p); /* of the option */
 void push_note_silence(struct ws_push *p, size_t i, const struct ws_err *said);
 /* After an error on the way to an endpoint that has everything: where it is not there any more, its weights
  * are not either, and what comes back in its place has others. */
@@ -180,6 +184,18 @@ void push_trace_bucket_end(struct ws_push *p, uint64_t span, uint64_t bytes, int
 /* What is over now and began then: servers loaded what they got; bytes left that no data plane sent. */
 void push_trace_apply(struct ws_push *p, size_t b, int64_t since);
 void push_trace_posted(struct ws_push *p, const char *of, size_t b, int64_t since, uint64_t bytes);
+
+/* push_guard.c: without a guard these do nothing */
+int push_guard_open(struct ws_push *p, struct ws_err *err);
+void push_guard_close(struct ws_push *p);
+/* The guard watches the calling thread from now on, or no longer. */
+void push_guard_watch(struct ws_push *p, bool on);
+/* The thread is not hung, and the guard copies the state of the push. To be called before a request or a byte
+ * leaves and before anything that may block, once the state says what that may change. Does not return once
+ * the guard has taken over. */
+void push_alive(struct ws_push *p);
+/* Likewise; and `due` is the deadline of what begins now, until the next such call. */
+void push_alive_until(struct ws_push *p, ws_deadline due);
 
 /* push_hang.c */
 int push_hang_open(struct ws_push *p, struct ws_err *err);
@@ -216,7 +232,10 @@ int push_check_end(struct ws_push *p, struct ws_err *err); /* after they were re
 int push_check_files(const struct ws_push *p, struct ws_err *err);
 int push_check_ranks_files(const struct ws_push *p, struct ws_err *err);
 
-/* push_ledger.c: all of them do nothing where no state directory is given */
+/* push_ledger.c: without a state directory all but push_describe do nothing */
+/* What a record would say of this endpoint now, but for the URL. */
+struct ws_ledger_endpoint;
+void push_describe(const struct ws_push *p, size_t i, struct ws_ledger_endpoint *out);
 /* Takes the endpoints for ourselves, and their troubles with them: what dead pushes left there. */
 int push_claim(struct ws_push *p, struct ws_err *err);
 /* Nobody else pushes to the endpoints now. false: another push has locked one of them. */

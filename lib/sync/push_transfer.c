@@ -93,6 +93,7 @@ static int move_all(struct ws_push *p, struct ws_err *err)
 	int rc = open_bucket(p, 0, &next, err);
 	for (size_t b = 0; rc == 0 && b < p->plan->n_buckets; b++) {
 		p->bucket = b;
+		push_alive_until(p, ws_deadline_in(p->opts.bucket_ns));
 		now = next;
 		next = (struct push_bucket){ 0 };
 		if (b + 1 < p->plan->n_buckets)

@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const int64_t FILE_SLOW_NS = 20 * WS_NS_PER_MS;
+
 struct gloo {
 	struct ws_transport base;
 	struct ws_transport_opts opts;
@@ -217,7 +219,10 @@ static void gloo_look(const struct ws_transport *t, unsigned rank, struct ws_tra
 	out->link = links[atomic_load(&g->watch.ranks[rank].stage)];
 	out->due = due_to(g, rank);
 	out->sent = atomic_load(&g->watch.ranks[rank].sent);
+	const int64_t since = atomic_load(&g->watch.serving_since), now = ws_now_ns();
 	*starved_ns = atomic_load(&g->watch.starved_ns);
+	if (since && now - since > FILE_SLOW_NS)
+		*starved_ns += now - since;
 }
 
 static bool is_one_of(const char *name, const char *const *names)
@@ -247,6 +252,14 @@ static const char *gloo_refuses(const struct ws_transport *t, const char *torch_
 		return "the gloo of torch before 2.1, which these servers run, broadcasts no tensor of "
 		       "this dtype (\"Invalid scalar type\")";
 	return "torch's gloo broadcasts no tensor of this dtype (\"Invalid scalar type\")";
+}
+
+static void gloo_cut(struct ws_transport *t)
+{
+	struct gloo *g = (struct gloo *)t;
+	ws_cancel_set(&g->stop);
+	if (g->joined)
+		ws_gloo_abort(g->mesh);
 }
 
 static void gloo_abort(struct ws_transport *t)
@@ -286,6 +299,7 @@ const struct ws_transport_ops ws_transport_gloo = {
 	.sent = gloo_sent,
 	.look = gloo_look,
 	.refuses = gloo_refuses,
+	.cut = gloo_cut,
 	.abort = gloo_abort,
 	.close = gloo_close,
 };

@@ -208,6 +208,12 @@ static void nccl_look(const struct ws_transport *t, unsigned rank, struct ws_tra
 	*starved_ns = 0;
 }
 
+/* Only the thread of the communicator may abort it; it does so unless it hangs itself. */
+static void nccl_cut(struct ws_transport *t)
+{
+	ws_cancel_set(&of(t)->stop);
+}
+
 static void nccl_abort(struct ws_transport *t)
 {
 	struct nccl *n = of(t);
@@ -284,6 +290,7 @@ const struct ws_transport_ops ws_transport_nccl = {
 	.sent = nccl_sent,
 	.look = nccl_look,
 	.refuses = nccl_refuses,
+	.cut = nccl_cut,
 	.abort = nccl_abort,
 	.close = nccl_close,
 };

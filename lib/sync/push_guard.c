@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push_guard.c - ends a push whose thread hangs in a file system, where no deadline and no signal reaches it.
+ *
+ * A read from a dead NFS server or a disk that fails may last forever, in the thread of the push or in a
+ * worker that it joins. The endpoints would stay paused for as long. So a second thread, the guard, watches
+ * the first one:
+ *
+ * - The thread of the push calls push_alive before and after whatever may block, ten times a second while it
+ *   waits for HTTP and the data plane. Each call copies what the guard must know: which endpoints are paused,
+ *   partial or in the group.
+ * - Once a deadline has passed or the push was cancelled, three seconds without such a call mean that it
+ *   hangs. So does a thread that uses no processor at all for --bucket-timeout.
+ * - The guard then takes the lock and never gives it back: a thread that wakes up later stops at its next
+ *   push_alive and changes nothing. From there on the guard owns the endpoints. It shuts the connections of
+ *   the data plane, destroys the group, resumes the endpoints that are whole, writes the record, and hands the
+ *   result to the caller, who ends the process.
+ *
+ * Silence is counted in turns of the guard and not in time: a process that was stopped is not hung. */
+#include "push_protocol.h"
+
+#include "ledger.h"
+#include "thread.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const int64_t TURN_NS = 100 * WS_NS_PER_MS;
+static const int64_t SILENCE_NS = 3 * WS_NS_PER_S;
+static const int64_t SIGNALS_NS = WS_NS_PER_S; /* of silence, before the guard takes the process's signals */
+static const int64_t STEP_NS = 3 * WS_NS_PER_S; /* for each step of the clean-up */
+enum { RESUME_TRIES = 3, RECORD_MS = 2000 };
+
+struct push_guard {
+	struct ws_push *push;      /* for what does not change during a run */
+	pthread_t thread;
+	pthread_mutex_t lock;      /* of everything below; the guard keeps it once it has taken over */
+	pthread_cond_t changed;
+	bool watching, stop;
+	sigset_t signals;          /* as the thread of the push has them */
+	clockid_t cpu;             /* of that thread */
+	uint64_t calls;            /* of push_alive */
+	ws_deadline until;         /* of the run */
+	ws_deadline due;           /* of the step at hand */
+
+	/* what push_alive copied last */
+	enum ws_phase phase;
+	struct ws_transport *transport; /* NULL: no data plane is open */
+	struct ws_ledger_endpoint *endpoints;
+	char group[128];
+	char *record;              /* path; NULL: none is written */
+	struct ws_ev_end end;
+
+	/* the guard's own */
+	uint64_t seen_calls;
+	int64_t seen_cpu;
+	int64_t late_ns, still_ns, silent_ns;
+	struct ws_http *http;
+	struct ws_job job;
+	const char **urls;         /* scratch, as the next two */
+	size_t *index;
+	struct ws_endpoint_answer *answers;
+	struct ws_ev_endpoint_result *results;
+};
+
+/* ---- the thread of the push ---------------------------------------------------------------------- */
+
+static void copy_endpoint(const struct ws_push *p, size_t i, struct ws_ledger_endpoint *out)
+{
+	const struct push_endpoint *e = &p->endpoints[i];
+	/* What has all bytes of a source that was not compared yet may be a mixture of two sources. */
+	const bool unsure = e->state == WS_COMMITTED && (p->spoilt || p->torn);
+	push_describe(p, i, out);
+	out->url = e->url;
+	out->state = unsure ? WS_PARTIAL : e->state;
+	if (!e->begun && !p->spoilt)
+		out->middle = WS_MIDDLE_NONE;
+	out->paused = out->paused && !(e->found_paused && !e->paused); /* that is in the record of another push */
+}
+
+static void copy_end(const struct ws_push *p, struct ws_ev_end *end)
+{
+	*end = (struct ws_ev_end){ .weight_version = p->weight_version, .dry_run = p->opts.dry_run,
+		                   .source = p->source_name, .verify = push_verify_name(p) };
+	end->bytes = p->plan ? p->plan->bytes : 0;
+	end->tensors = p->plan ? p->plan->n_tensors : 0;
+	end->buckets = p->plan ? p->plan->n_buckets : 0;
+	end->digest = p->plan ? p->plan->digest : 0;
+	end->wire_bytes = p->group ? push_sent(p) - p->sent_base : p->posted;
+	end->first_byte_ns = p->group ? push_first_byte(p) : 0;
+	memcpy(end->ns, p->ns, sizeof end->ns);
+	end->ns[p->phase] += ws_now_ns() - p->phase_since;
+}
+
+static void copy_record(struct push_guard *g, const struct ws_ledger *ledger)
+{
+	const char *path = ledger ? ws_ledger_path(ledger) : NULL;
+	if (path && g->record && strcmp(path, g->record) == 0)
+		return;
+	free(g->record);
+	g->record = path ? strdup(path) : NULL;
+}
+
+static void copy(struct push_guard *g, const struct ws_push *p)
+{
+	g->phase = p->phase;
+	g->until = p->until;
+	g->transport = p->group ? ws_group_transport(p->group) : NULL;
+	snprintf(g->group, sizeof g->group, "%s", p->group_name);
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		copy_endpoint(p, i, &g->endpoints[i]);
+	copy_record(g, p->ledger);
+	copy_end(p, &g->end);
+}
+
+void push_alive(struct ws_push *p)
+{
+	struct push_guard *g = p->guard;
+	if (!g)
+		return;
+	pthread_mutex_lock(&g->lock);
+	g->calls++;
+	copy(g, p);
+	pthread_mutex_unlock(&g->lock);
+}
+
+void push_alive_until(struct ws_push *p, ws_deadline due)
+{
+	struct push_guard *g = p->guard;
+	if (!g)
+		return;
+	pthread_mutex_lock(&g->lock);
+	g->due = due;
+	pthread_mutex_unlock(&g->lock);
+	push_alive(p);
+}
+
+void push_guard_watch(struct ws_push *p, bool on)
+{
+	struct push_guard *g = p->guard;
+	if (!g)
+		return;
+	push_alive(p);
+	pthread_mutex_lock(&g->lock);
+	g->watching = on && pthread_getcpuclockid(pthread_self(), &g->cpu) == 0 &&
+	              pthread_sigmask(SIG_SETMASK, NULL, &g->signals) == 0;
+	g->late_ns = g->still_ns = g->silent_ns = 0;
+	pthread_cond_signal(&g->changed);
+	pthread_mutex_unlock(&g->lock);
+}
+
+/* ---- the clean-up -------------------------------------------------------------------------------- */
+
+typedef bool wanted_fn(const struct push_guard *g, const struct ws_ledger_endpoint *e);
+
+static size_t choose(struct push_guard *g, wanted_fn *wanted)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < g->push->opts.n_endpoints; i++)
+		if (wanted(g, &g->endpoints[i])) {
+			g->urls[n] = g->endpoints[i].url;
+			g->index[n++] = i;
+		}
+	return n;
+}
+
+static bool is_grouped(const struct push_guard *g, const struct ws_ledger_endpoint *e)
+{
+	return e->grouped && g->group[0];
+}
+
+static bool is_to_resume(const struct push_guard *g, const struct ws_ledger_endpoint *e)
+{
+	return e->paused && (e->state != WS_PARTIAL || g->push->opts.on_partial == WS_PARTIAL_RESUME);
+}
+
+static void leave_group(struct push_guard *g)
+{
+	const size_t n = choose(g, is_grouped);
+	if (!n)
+		return;
+	ws_endpoint_destroy_group(g->http, g->urls, n, g->group, ws_deadline_in(STEP_NS), NULL, g->answers, NULL);
+	for (size_t k = 0; k < n; k++) {
+		const struct ws_err *said = &g->answers[k].err;
+		g->endpoints[g->index[k]].grouped = said->code != WS_OK && !ws_endpoint_said_no(said);
+	}
+}
+
+static void end_middles(struct push_guard *g)
+{
+	struct ws_ledger_endpoint **those = calloc(g->push->opts.n_endpoints + 1, sizeof *those);
+	size_t n = 0;
+	for (size_t i = 0; those && i < g->push->opts.n_endpoints; i++)
+		if (g->endpoints[i].middle)
+			those[n++] = &g->endpoints[i];
+	if (n)
+		ws_ledger_end_middles(g->http, those, n, g->group, ws_deadline_in(STEP_NS), NULL, NULL);
+	free(those);
+}
+
+static void resume(struct push_guard *g)
+{
+	size_t n;
+	for (int try = 0; try < RESUME_TRIES && (n = choose(g, is_to_resume)) > 0; try++) {
+		ws_endpoint_resume(g->http, g->urls, n, ws_deadline_in(STEP_NS), NULL, g->answers, NULL);
+		for (size_t k = 0; k < n; k++)
+			g->endpoints[g->index[k]].paused = g->answers[k].err.code != WS_OK;
+	}
+}
+
+static void clean_up(struct push_guard *g, struct ws_err *why)
+{
+	const struct ws_push_opts *o = &g->push->opts;
+	const struct ws_client_opts client = { .api_key = o->api_key, .ca_file = o->ca_file,
+		                               .connect_ns = o->connect_ns };
+	if (g->transport && g->transport->ops->cut)
+		g->transport->ops->cut(g->transport);
+	if (o->n_endpoints == 0)
+		return;
+	if (ws_client_open(&client, &g->http, why)) {
+		ws_err_wrap(why, "the endpoints were not cleaned up");
+		return;
+	}
+	leave_group(g);
+	end_middles(g);
+	resume(g);
+	ws_client_close(g->http);
+}
+
+static int amend(void *guard, struct ws_err *err)
+{
+	struct push_guard *g = guard;
+	return ws_ledger_amend(g->record, g->endpoints, g->push->opts.n_endpoints, err);
+}
+
+/* The file system that hangs may be that of the state directory. The record then claims too much. */
+static void write_record(struct push_guard *g)
+{
+	if (!g->record || ws_job_init(&g->job, NULL))
+		return;
+	/* Not joined: it may hang, and the process is about to end. */
+	if (ws_job_start(&g->job, amend, g, NULL) == 0)
+		poll(&(struct pollfd){ .fd = g->job.fd, .events = POLLIN }, 1, RECORD_MS);
+}
+
+/* ---- the result ---------------------------------------------------------------------------------- */
+
+static void explain(const struct push_guard *g, struct ws_err *why)
+{
+	const struct ws_push_opts *o = &g->push->opts;
+	if (ws_cancelled(o->cancel))
+		ws_err_set(why, WS_ECANCELLED, "cancelled while this process hangs in a file system");
+	else
+		ws_err_set(why, WS_ETIMEOUT, "the deadline passed while this process hangs in a file system");
+	ws_err_hint(why, "check the disk or the network file system of %s%s%s", g->end.source,
+	            o->state_dir ? " and of " : "", o->state_dir ? o->state_dir : "");
+	ws_err_where(why, ws_phase_name(g->phase), NULL);
+}
+
+static void fill_result(struct push_guard *g, struct ws_err *why)
+{
+	const size_t n = g->push->opts.n_endpoints;
+	size_t committed = 0, left = 0;
+	for (size_t i = 0; i < n; i++) {
+		const struct ws_ledger_endpoint *e = &g->endpoints[i];
+		committed += e->state == WS_COMMITTED;
+		left += e->paused;
+		g->results[i] = (struct ws_ev_endpoint_result){
+			.url = e->url, .ok = e->state == WS_COMMITTED, .state = e->state, .paused = e->paused,
+			.message = "",
+		};
+	}
+	if (committed && committed < n && why->code != WS_ECANCELLED) {
+		ws_err_wrap(why, "%zu of %zu endpoints updated", committed, n);
+		why->code = WS_EPARTIAL;
+	}
+	if (left)
+		ws_err_wrap(why, "%zu of %zu endpoints stay paused", left, n);
+	g->end.err = why;
+	g->end.n_endpoints = n;
+	g->end.endpoints = g->results;
+	g->end.total_ns = ws_now_ns() - g->push->run_since;
+}
+
+/* The lock is held, and stays so. */
+static void take_over(struct push_guard *g)
+{
+	struct ws_err why = WS_ERR_INIT;
+	const int64_t since = ws_now_ns();
+	explain(g, &why);
+	clean_up(g, &why);
+	g->end.ns[WS_PHASE_RESUME] += ws_now_ns() - since;
+	write_record(g);
+	fill_result(g, &why);
+	g->push->opts.hung(g->push->opts.hung_ctx, &g->end, &why);
+	for (;;)
+		pause();
+}
+
+/* ---- watching ------------------------------------------------------------------------------------ */
+
+/* A thread that cannot be interrupted handles no signal either, and the kernel gives it those of the process
+ * first. Whoever unblocks them gets what is still pending. */
+static void take_signals(const struct push_guard *g)
+{
+	sigset_t mine;
+	if (pthread_sigmask(SIG_SETMASK, &g->signals, &mine) == 0)
+		pthread_sigmask(SIG_SETMASK, &mine, NULL);
+}
+
+static int64_t cpu_ns(const struct push_guard *g)
+{
+	struct timespec used = { 0, 0 };
+	clock_gettime(g->cpu, &used);
+	return (int64_t)used.tv_sec * WS_NS_PER_S + used.tv_nsec;
+}
+
+static bool hangs(struct push_guard *g)
+{
+	const struct ws_push_opts *o = &g->push->opts;
+	const int64_t cpu = cpu_ns(g);
+	const bool idle = cpu == g->seen_cpu;
+	g->seen_cpu = cpu;
+	if (g->calls != g->seen_calls) {
+		g->seen_calls = g->calls;
+		g->late_ns = g->still_ns = g->silent_ns = 0;
+		return false;
+	}
+	g->silent_ns += TURN_NS;
+	if (g->silent_ns >= SIGNALS_NS)
+		take_signals(g);
+	const bool late = ws_deadline_passed(g->until) || ws_deadline_passed(g->due) || ws_cancelled(o->cancel);
+	g->late_ns = late ? g->late_ns + TURN_NS : 0;
+	g->still_ns = idle ? g->still_ns + TURN_NS : 0;
+	return g->late_ns >= SILENCE_NS || g->still_ns - SILENCE_NS >= o->bucket_ns;
+}
+
+static void await_turn(struct push_guard *g)
+{
+	struct timespec at;
+	clock_gettime(CLOCK_MONOTONIC, &at);
+	at.tv_nsec += TURN_NS;
+	at.tv_sec += at.tv_nsec / WS_NS_PER_S;
+	at.tv_nsec %= WS_NS_PER_S;
+	pthread_cond_timedwait(&g->changed, &g->lock, &at);
+}
+
+static void *watch(void *arg)
+{
+	struct push_guard *g = arg;
+	pthread_mutex_lock(&g->lock);
+	while (!g->stop) {
+		if (!g->watching)
+			pthread_cond_wait(&g->changed, &g->lock);
+		else
+			await_turn(g);
+		if (g->watching && !g->stop && hangs(g))
+			take_over(g);
+	}
+	pthread_mutex_unlock(&g->lock);
+	return NULL;
+}
+
+/* ---- opening and closing ------------------------------------------------------------------------- */
+
+static void free_guard(struct push_guard *g)
+{
+	free(g->endpoints);
+	free(g->urls);
+	free(g->index);
+	free(g->answers);
+	free(g->results);
+	free(g->record);
+	free(g);
+}
+
+static struct push_guard *new_guard(size_t n)
+{
+	struct push_guard *g = calloc(1, sizeof *g);
+	if (!g)
+		return NULL;
+	g->until = g->due = WS_FOREVER;
+	g->endpoints = calloc(n + 1, sizeof *g->endpoints);
+	g->urls = calloc(n + 1, sizeof *g->urls);
+	g->index = calloc(n + 1, sizeof *g->index);
+	g->answers = calloc(n + 1, sizeof *g->answers);
+	g->results = calloc(n + 1, sizeof *g->results);
+	if (g->endpoints && g->urls && g->index && g->answers && g->results)
+		return g;
+	free_guard(g);
+	return NULL;
+}
+
+int push_guard_open(struct ws_push *p, struct ws_err *err)
+{
+	if (!p->opts.hung)
+		return 0;
+	struct push_guard *g = new_guard(p->opts.n_endpoints);
+	if (!g)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	pthread_condattr_t attr;
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&g->changed, &attr);
+	pthread_condattr_destroy(&attr);
+	pthread_mutex_init(&g->lock, NULL);
+	g->push = p;
+	if (ws_thread_start(&g->thread, watch, g, err)) {
+		free_guard(g);
+		return -1;
+	}
+	p->guard = g;
+	return 0;
+}
+
+void push_guard_close(struct ws_push *p)
+{
+	struct push_guard *g = p->guard;
+	if (!g)
+		return;
+	pthread_mutex_lock(&g->lock);
+	g->stop = true;
+	pthread_cond_signal(&g->changed);
+	pthread_mutex_unlock(&g->lock);
+	pthread_join(g->thread, NULL);
+	pthread_cond_destroy(&g->changed);
+	pthread_mutex_destroy(&g->lock);
+	free_guard(g);
+	p->guard = NULL;
+}

@@ -1,0 +1,166 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# A file system that stops answering (tests/tools/hang_io.c): deadlines and signals end the push all the same, and
+# the endpoints that are whole are resumed.
+load helpers
+
+prepare() {
+	local i names=()
+	for i in 0 1 2 3 4 5 6 7; do names+=("w$i:U8:1048576"); done
+	safetensors source.safetensors "${names[@]}"
+	mkfifo fifo
+	export HANG_FIFO=$scratch/fifo
+}
+
+# hung WHAT OPTION...: a push whose file system hangs as WHAT says, into $url.
+hung() {
+	local what=$1
+	shift
+	rm -f fifo.reached
+	try env HANG="$what" LD_PRELOAD="$tools/hang_io.so" ASAN_OPTIONS=verify_asan_link_order=0 \
+		wsync-push source.safetensors -e "$url" --bucket-size 2MiB --json "$@"
+	[ -e fifo.reached ] || explain "nothing hung"
+}
+
+# ends STATE PAUSED: the end line of $out says so of the endpoint, and the endpoint itself of its pause.
+ends() {
+	expect_json '[(l["error"]["code"], [(e["state"], e["paused"]) for e in l["endpoints"]]) for l in lines
+		if l["type"] == "end"]' "[('timeout', [('$1', $2)])]"
+	err_has "hangs in a file system"
+	paused "$2"
+}
+
+journal() { curl -s "$url/wsync/journal"; }
+paused() { [ "$(journal | /usr/bin/python3 -c 'import json, sys; print(json.load(sys.stdin)["state"]["paused"])')" = "$1" ] ||
+	explain "expected of the endpoint: paused $1"; }
+groups() { journal | /usr/bin/python3 -c 'import json, sys; print(json.load(sys.stdin)["state"]["groups"])'; }
+nothing_to_repair() {
+	try wsync-ctl repair
+	expect_status 0
+	out_has "nothing to repair"
+}
+
+@test "the sender hangs in the middle: the push ends, and the partial endpoint stays paused" {
+	endpoint one
+	hung "sendfile source 5000000" -t 2
+	expect_status 10
+	ends partial True
+	[ "$(groups)" = "[]" ] || explain "the group was not destroyed"
+	unset HANG
+	try wsync-push source.safetensors -e "$url"
+	expect_status 0
+	paused False
+	nothing_to_repair
+}
+
+@test "a bucket's deadline is enough" {
+	endpoint one
+	hung "sendfile source 5000000" --bucket-timeout 1 --on-partial resume
+	expect_status 10
+	ends partial False
+}
+
+@test "the thread of the push hangs before the first byte: the endpoint is resumed" {
+	endpoint one
+	hung "fadvise source 3000000" -t 2
+	expect_status 10
+	ends untouched False
+	nothing_to_repair
+}
+
+@test "the thread that reads for --backend tensor hangs" {
+	endpoint one
+	hung "pread source 5000000" --bucket-timeout 1 --backend tensor
+	expect_status 10
+	ends partial True
+}
+
+@test "the record of the push cannot be written: the endpoint is resumed" {
+	endpoint one
+	hung "fsync state/wsync/pushes 2" -t 2
+	expect_status 10
+	ends untouched False
+}
+
+@test "a source that hangs before anything is asked: the deadlines hold, and the locks are free" {
+	endpoint one
+	hung "any source 0" -t 1
+	expect_status 10
+	ends untouched False
+	hung "any source 0" --bucket-timeout 1
+	expect_status 10
+	try wsync-push source.safetensors -e "$url"
+	expect_status 0
+}
+
+@test "a signal ends a push whose thread takes none" {
+	endpoint one
+	HANG="fadvise source 3000000" LD_PRELOAD=$tools/hang_io.so ASAN_OPTIONS=verify_asan_link_order=0 \
+		start push wsync-push source.safetensors -e "$url" --bucket-size 2MiB --json
+	eventually 30 test -e fifo.reached
+	kill -TERM "$pid"
+	status=0
+	wait "$pid" || status=$?
+	expect_status 143
+	out=$(<push.out) err=$(<push.err)
+	expect_json 'lines[-1]["error"]["code"], lines[-1]["endpoints"][0]["state"]' "('cancelled', 'untouched')"
+	paused False
+	nothing_to_repair
+}
+
+@test "a thread that wakes up during the clean-up changes nothing any more" {
+	endpoint one --fault slow:destroy_weights_update_group:1 --fault-delay 2s
+	HANG="fadvise source 3000000" LD_PRELOAD=$tools/hang_io.so ASAN_OPTIONS=verify_asan_link_order=0 \
+		start push wsync-push source.safetensors -e "$url" --bucket-size 2MiB --json -t 1
+	leaving() { journal | grep -q destroy_weights_update_group; }
+	eventually 30 test -e fifo.reached
+	eventually 30 leaving
+	: >fifo
+	status=0
+	wait "$pid" || status=$?
+	expect_status 10
+	out=$(<push.out) err=$(<push.err)
+	ends untouched False
+	journal >journal
+	run ! grep -q update_weights_from_distributed journal
+}
+
+@test "with --stdin the line and the end are told" {
+	endpoint one
+	echo source.safetensors >lines
+	status=0
+	HANG="sendfile source 5000000" LD_PRELOAD=$tools/hang_io.so ASAN_OPTIONS=verify_asan_link_order=0 \
+		timeout 60 wsync-push --stdin -e "$url" --bucket-size 2MiB --json -t 2 <lines >out 2>err || status=$?
+	out=$(<out) err=$(<err)
+	expect_status 10
+	expect_json '[(l["type"], l["exit"], l.get("results")) for l in lines if l["type"] in ("result", "end")]' \
+		"[('result', 10, None), ('end', 10, 1)]"
+}
+
+@test "a gateway ends, since no other push could begin" {
+	endpoint one
+	local server=$url port=${url##*:}
+	HANG="fadvise source 3000000" LD_PRELOAD=$tools/hang_io.so ASAN_OPTIONS=verify_asan_link_order=0 \
+		start gateway wsync-gateway --listen 127.0.0.1:0 --json --bucket-size 2MiB -t 2
+	local gateway=$pid
+	eventually 20 grep -q '"ready"' gateway.out
+	local at
+	at=$(sed -n 's/.*"type":"ready".*"url":"\([^"]*\)".*/\1/p' gateway.out)
+	curl -s -d "{\"host\":\"127.0.0.1\",\"port\":$port}" "$at/add_inference_endpoint" >/dev/null
+	run ! curl -s -d "{\"source\":\"$scratch/source.safetensors\"}" "$at/sync_inference_weights"
+	status=0
+	wait "$gateway" || status=$?
+	out=$(<gateway.out) err=$(<gateway.err)
+	expect_status 10
+	err_has "hangs in a file system"
+	url=$server
+	paused False
+}
+
+@test "a slow disk is not blamed on the server" {
+	endpoint one
+	try env SLOW="sendfile source 700" LD_PRELOAD="$tools/hang_io.so" ASAN_OPTIONS=verify_asan_link_order=0 \
+		wsync-push source.safetensors -e "$url" --bucket-size 8MiB --bucket-timeout 2 --json
+	expect_status 10
+	expect_json '[l["cause"] for l in lines if l["type"] == "hang"]' "['source-slow']"
+}
