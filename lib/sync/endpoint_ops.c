@@ -141,10 +141,14 @@ static int tell_all_with(struct ws_http *http, const char *const *urls, size_t n
 	if (!strcmp(what, "version"))
 		ws_jw_bool(&w, "abort_all_requests", false); /* servers default to true */
 	ws_jw_end_object(&w);
-	int rc = ws_buf_check(&body, what, err);
-	if (!rc)
-		rc = tell_all(http, urls, n, what, "POST", path, &body, until, cancel, answers,
-		              err);
+	struct ws_err why = WS_ERR_INIT;
+	int rc = ws_buf_check(&body, what, &why);
+	if (rc)
+		read_cut_off(NULL, n, what, &why, answers);
+	else
+		rc = tell_all(http, urls, n, what, "POST", path, &body, until, cancel, answers, &why);
+	if (rc && err)
+		*err = why;
 	ws_buf_free(&body);
 	return rc;
 }

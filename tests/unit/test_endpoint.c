@@ -702,6 +702,26 @@ static void some_yes_and_some_no_is_partial(void **state)
 	assert_int_equal(err.code, WS_EREFUSED);
 }
 
+/* As with no memory for the body: what an earlier call left in the answers is not this one's. */
+static void a_request_that_cannot_be_made_is_an_answer_of_each(void **state)
+{
+	(void)state;
+	struct ws_endpoint_answer a[2];
+	struct ws_err err;
+	char *version = malloc(100001);
+	memset(version, 'v', 100000);
+	version[100000] = 0;
+	assert_int_equal(ws_endpoint_resume(http, urls, 2, soon(), NULL, a, NULL), 0);
+	assert_int_equal(ws_endpoint_set_version(http, urls, 2, version, soon(), NULL, a, NULL), -1);
+	for (int i = 0; i < 2; i++) {
+		assert_int_not_equal(a[i].err.code, WS_OK);
+		assert_false(a[i].sent);
+	}
+	assert_int_equal(ws_endpoint_set_version(http, urls, 2, version, soon(), NULL, a, &err), -1);
+	assert_int_equal(err.code, a[0].err.code);
+	free(version);
+}
+
 static void a_flush_waits_for_idleness(void **state)
 {
 	(void)state;
@@ -868,6 +888,7 @@ int main(void)
 		CALL(lifecycle_calls_reach_every_endpoint),
 		CALL(a_yes_to_a_request_that_was_not_sent_completely_is_none),
 		CALL(some_yes_and_some_no_is_partial),
+		CALL(a_request_that_cannot_be_made_is_an_answer_of_each),
 		CALL(a_flush_waits_for_idleness),
 		CALL(a_list_is_asked_by_post_where_get_is_not_taken),
 		CALL(what_endpoints_say_alike_is_kept_once),
