@@ -12,6 +12,8 @@
 
 #include <curl/curl.h>
 
+enum { WS_HTTP_HEAD_MAX = 256 * 1024 }; /* bytes of an answer's headers and trailers together */
+
 struct ws_http {
 	CURLM *multi;
 	struct curl_slist *headers; /* of every request with a body */
@@ -34,6 +36,7 @@ struct ws_http_flight {
 	size_t body_at;             /* bytes of the body that libcurl took */
 	uint8_t stray[32];          /* what the answer begins with, where that is not HTTP */
 	size_t n_stray;
+	size_t head_bytes;          /* of the answer's headers and trailers */
 	int64_t start_ns;
 	uint64_t span;              /* of the trace */
 	struct ws_http_flight *prev, *next;

@@ -173,12 +173,20 @@ static int explain_bad_trust(const struct ws_http_flight *f, CURLcode code, stru
 	return ws_err_set(err, WS_EINPUT, "%s: its certificates cannot be read", f->http->ca_file);
 }
 
+static int explain_length(const struct ws_http_flight *f, struct ws_err *err)
+{
+	const bool head = f->head_bytes > WS_HTTP_HEAD_MAX;
+	char limit[32];
+	ws_format_size(limit, sizeof limit, head ? WS_HTTP_HEAD_MAX : f->http->max_reply);
+	return ws_err_set(err, WS_EREACH, "%s %s: the answer%s longer than %s", f->call->method, f->call->url,
+	                  head ? "'s headers are" : " is", limit);
+}
+
 /* ---- all of it ---- */
 
 int ws_http_explain(const struct ws_http_flight *f, CURLcode code, struct ws_err *err)
 {
 	const struct ws_http_call *call = f->call;
-	char limit[32];
 	if (f->n_stray)
 		return explain_stray(f, err);
 	switch (code) {
@@ -194,9 +202,7 @@ int ws_http_explain(const struct ws_http_flight *f, CURLcode code, struct ws_err
 		return explain_connect(f, err);
 	case CURLE_WRITE_ERROR:
 	case CURLE_FILESIZE_EXCEEDED:
-		return ws_err_set(err, WS_EREACH, "%s %s: the answer is longer than %s",
-		                  call->method, call->url,
-		                  ws_format_size(limit, sizeof limit, f->http->max_reply));
+		return explain_length(f, err);
 	case CURLE_GOT_NOTHING:
 		return explain_lost(f, "connection closed without an answer", err);
 	case CURLE_RECV_ERROR:

@@ -110,6 +110,15 @@ static size_t take_reply(char *bytes, size_t size, size_t n, void *user)
 	return ws_buf_add(&f->call->reply, bytes, size * n) ? 0 : size * n;
 }
 
+/* Trailers come here too, of which there may be any number after the last chunk. */
+static size_t take_header(char *bytes, size_t size, size_t n, void *user)
+{
+	struct ws_http_flight *f = user;
+	(void)bytes;
+	f->head_bytes += size * n;
+	return f->head_bytes > WS_HTTP_HEAD_MAX ? 0 : size * n;
+}
+
 static size_t give_body(char *dst, size_t size, size_t n, void *user)
 {
 	struct ws_http_flight *f = user;
@@ -203,6 +212,8 @@ static void set_request(const struct ws_http *h, CURL *easy, struct ws_http_flig
 	curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, f->reason);
 	curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take_reply);
 	curl_easy_setopt(easy, CURLOPT_WRITEDATA, (void *)f);
+	curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_header);
+	curl_easy_setopt(easy, CURLOPT_HEADERDATA, (void *)f);
 	curl_easy_setopt(easy, CURLOPT_HTTP09_ALLOWED, 1L); /* to see it; it is refused */
 	curl_easy_setopt(easy, CURLOPT_USERAGENT, "wsync/" WSYNC_VERSION);
 	if (strcmp(call->method, "POST")) {

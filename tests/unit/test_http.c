@@ -172,6 +172,8 @@ static void broken_answers_say_what_broke(void **state)
 		{ "/cut", "closed before the answer was complete" }, { "/garbage", "is not HTTP" },
 		{ "/garbage", "begins with \"SSH-2.0-OpenSSH_9.2" }, { "/tls", "is not HTTP, but TLS" },
 		{ "/huge", "longer than 1.00 MiB" }, { "/endless", "longer than 1.00 MiB" },
+		{ "/headers", "headers are longer than 256.0 KiB" },
+		{ "/trailers", "headers are longer than 256.0 KiB" },
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		struct one o = { 0 };

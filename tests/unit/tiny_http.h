@@ -5,6 +5,7 @@
  *   /ok 200 "hello"          /echo 200, the request's body      /status/N status N, body "said no"
  *   /slow 200 after 300 ms   /never nothing, connection open    /close, /reset before any reply
  *   /cut body cut short      /garbage not HTTP, /tls an alert   /huge, /endless too long a body
+ *   /headers, /trailers too many of them
  *   /mute 200 "hello"; the next request on the connection is read whole, then it closes
  *   /early 200 {"success":true} to a request of which only the head is read
  * A route function, where set, is asked first: the body it returns is the reply. */
@@ -106,12 +107,15 @@ static void tiny_reply(const struct tiny_conn *c, int status, const char *body, 
 	tiny_send(c, body, n);
 }
 
-static void tiny_stream_for_ever(const struct tiny_conn *c)
+static void tiny_stream_for_ever(const struct tiny_conn *c, const char *head, const char *again)
 {
-	static const char block[4096] = "x";
-	const char *head = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n";
+	char block[4096];
+	const size_t n = strlen(again);
+	size_t len = 0;
+	for (; len + n <= sizeof block; len += n)
+		memcpy(block + len, again, n);
 	tiny_send(c, head, strlen(head));
-	while (send(c->fd, block, sizeof block, MSG_NOSIGNAL) > 0)
+	while (send(c->fd, block, len, MSG_NOSIGNAL) > 0)
 		;
 }
 
@@ -150,7 +154,12 @@ static bool tiny_serve(struct tiny_conn *c)
 	else if (!strcmp(path, "/huge"))
 		tiny_send(c, "HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\nx", 49);
 	else if (!strcmp(path, "/endless"))
-		tiny_stream_for_ever(c);
+		tiny_stream_for_ever(c, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", "x");
+	else if (!strcmp(path, "/headers"))
+		tiny_stream_for_ever(c, "HTTP/1.1 200 OK\r\n", "X-More: and more\r\n");
+	else if (!strcmp(path, "/trailers"))
+		tiny_stream_for_ever(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n",
+		                     "X-More: and more\r\n");
 	else
 		tiny_reply(c, 200, "hello", 5);
 	c->mute = !strcmp(path, "/mute");
