@@ -56,9 +56,9 @@ static const struct opt opts[] = {
 	OPT_PUSHING(&cfg.pushing),
 	OPT_CHOICE(0, "verify", verifies, &cfg.verify, "hold the names against the servers first (names), and their checksums against what was sent afterwards (hash)"),
 	OPT_GROUP("How long"),
-	OPT_DURATION(0, "connect-timeout", &cfg.connect_ns, "to reach the servers (10s)"),
+	OPT_LIMIT(0, "connect-timeout", &cfg.connect_ns, "to reach the servers (10s)"),
 	OPT_PUSHING_TIMES(&cfg.pushing),
-	OPT_DURATION('t', "timeout", &cfg.timeout_ns, "for a whole push (none)"),
+	OPT_LIMIT('t', "timeout", &cfg.timeout_ns, "for a whole push (none)"),
 	OPT_COMMON(&cfg.common),
 	OPT_END,
 };

@@ -50,8 +50,8 @@ static const struct opt opts[] = {
 	OPT_REGISTRY(&cfg.common),
 	OPT_API_KEY_FILE(&cfg.common),
 	OPT_CA_FILE(&cfg.common),
-	OPT_DURATION(0, "connect-timeout", &cfg.connect_ns, "to connect (10s)"),
-	OPT_DURATION('t', "timeout", &cfg.timeout_ns, "for one endpoint's answer (60s)"),
+	OPT_LIMIT(0, "connect-timeout", &cfg.connect_ns, "to connect (10s)"),
+	OPT_LIMIT('t', "timeout", &cfg.timeout_ns, "for one endpoint's answer (60s)"),
 	OPT_COMMON(&cfg.common),
 	OPT_END,
 };

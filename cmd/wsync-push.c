@@ -86,12 +86,12 @@ static const struct opt opts[] = {
 	OPT_STRING(0, "lock", "FILE|URL", &cfg.lock, "by which the senders take turns, the same for all: a file, or http://HOST:PORT/NAME of a wsync-gateway"),
 	OPT_STRING(0, "round", "ID", &cfg.round, "step that this turn is of (default: the weight version)"),
 	OPT_STRING(0, "lock-key-file", "FILE", &cfg.lock_key_file, "what that gateway asks for"),
-	OPT_DURATION(0, "lock-lease", &cfg.lease_ns, "after which a silent sender has lost its turn there (30s)"),
+	OPT_LIMIT(0, "lock-lease", &cfg.lease_ns, "after which a silent sender has lost its turn there (30s)"),
 	OPT_CHOICE(0, "verify", verifies, &cfg.verify, "hold the names against the servers first (names), and their checksums against what was sent afterwards (hash)"),
 	OPT_GROUP("How long"),
-	OPT_DURATION(0, "connect-timeout", &cfg.connect_ns, "to reach the servers (10s)"),
+	OPT_LIMIT(0, "connect-timeout", &cfg.connect_ns, "to reach the servers (10s)"),
 	OPT_PUSHING_TIMES(&cfg.pushing),
-	OPT_DURATION('t', "timeout", &cfg.timeout_ns, "for the whole push (none)"),
+	OPT_LIMIT('t', "timeout", &cfg.timeout_ns, "for the whole push (none)"),
 	OPT_GROUP("What it leaves behind"),
 	OPT_STRING(0, "trace", "FILE", &cfg.tracing.file, "write what ran when: Chrome trace events, for Perfetto and chrome://tracing"),
 	OPT_STRING(0, "metrics", "FILE", &cfg.measuring.file, "write how it went, as Prometheus reads it from a textfile collector"),
@@ -179,10 +179,36 @@ static void quit_hung(void *ctx, const struct ws_ev_end *end, const struct ws_er
 	run_quit(err);
 }
 
-/* Strips the newline, splits at the tab. false: nothing on this line. */
-static bool split_line(char *line, char **path, char **version)
+enum { LINE_MOST = 1 << 20 };
+static char line[LINE_MOST + 1];
+
+/* The next line of stdin, without its newline. false: there is none. A line that is too long or has a NUL byte is
+ * read to its end, and *err says so. */
+static bool read_line(struct ws_err *err)
 {
-	line[strcspn(line, "\r\n")] = 0;
+	size_t n = 0;
+	bool too_long = false, has_nul = false;
+	int c = getchar();
+	if (c == EOF)
+		return false;
+	for (; c != '\n' && c != EOF; c = getchar()) {
+		too_long = too_long || n == LINE_MOST;
+		has_nul = has_nul || c == 0;
+		if (!too_long)
+			line[n++] = (char)c;
+	}
+	line[n] = 0;
+	if (too_long)
+		ws_err_set(err, WS_EINPUT, "the line is longer than 1 MiB");
+	else if (has_nul)
+		ws_err_set(err, WS_EINPUT, "the line has a NUL byte");
+	return !ferror(stdin);
+}
+
+/* Strips the carriage return, splits at the tab. false: nothing on this line. */
+static bool split_line(char **path, char **version)
+{
+	line[strcspn(line, "\r")] = 0;
 	char *tab = strchr(line, '\t');
 	if (tab)
 		*tab = 0;
@@ -191,31 +217,42 @@ static bool split_line(char *line, char **path, char **version)
 	return line[0] != 0;
 }
 
+/* An empty line is no source, and has no result. */
+static int push_line(struct ws_push *p, struct ws_ev_end *end, struct ws_err *err)
+{
+	char *path, *version;
+	end->source = NULL;
+	if (!split_line(&path, &version))
+		return 0;
+	const char *const paths[] = { path };
+	const struct ws_push_source source = { .paths = paths, .n_paths = 1, .weight_version = version };
+	return ws_push_run(p, &source, end, err);
+}
+
 /* A line that fails does not end the loop: its result says so, and the next line gets a new group. The
  * exit code is the last failure's. */
 static int push_lines(struct ws_push *p, struct ui *ui, struct ws_err *err)
 {
-	char *line = NULL;
-	size_t cap = 0;
 	struct ws_ev_end end = { .ok = true };
 	size_t failed = 0;
 	enum ws_code code = WS_OK;
-	while (!ws_cancelled(&run_cancel) && getline(&line, &cap, stdin) >= 0) {
-		char *path, *version;
-		if (!split_line(line, &path, &version))
-			continue;
-		const char *const paths[] = { path };
-		const struct ws_push_source source = { .paths = paths, .n_paths = 1,
-			                               .weight_version = version };
+	for (unsigned long long n = 1; !ws_cancelled(&run_cancel); n++) {
 		struct ws_err e = WS_ERR_INIT;
-		if (ws_push_run(p, &source, &end, &e)) {
+		char where[40];
+		snprintf(where, sizeof where, "line %llu of stdin", n);
+		const struct ws_ev_end refused = { .source = where, .err = &e, .verify = verifies[cfg.verify] };
+		if (!read_line(&e))
+			break;
+		const struct ws_ev_end *result = e.code ? &refused : &end;
+		if (e.code || push_line(p, &end, &e)) {
 			failed++;
 			code = e.code;
+		} else if (!end.source) {
+			continue;
 		}
-		emit_end(WS_EV_RESULT, &end);
-		add_result(&end);
+		emit_end(WS_EV_RESULT, result);
+		add_result(result);
 	}
-	free(line);
 	ws_push_finish(p, &sum);
 	sum.n_endpoints = end.n_endpoints;
 	sum.endpoints = end.endpoints;

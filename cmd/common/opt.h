@@ -42,7 +42,7 @@ struct opt {
 	const char *arg;         /* "FILE"; NULL: no argument, or for a choice all of them */
 	const char *help;        /* lower case, no full stop; of a group: commands it belongs to */
 	const char *const *choices; /* NULL-terminated */
-	uint64_t lo, hi;         /* of an uint */
+	uint64_t lo, hi;         /* of an uint; lo, in ns, of a duration too */
 	void *ctx;               /* of a call */
 	union {
 		bool *flag;
@@ -70,6 +70,9 @@ struct opt {
 /* ns; "none" is INT64_MAX, which ws_deadline_in understands. */
 #define OPT_DURATION(l, n, p, h) \
 	{ OPT_ROW(OPT_KIND_DURATION, l, n, "DURATION", h), .out.ns = (p) }
+/* A deadline: a duration of more than 0. */
+#define OPT_LIMIT(l, n, p, h) \
+	{ OPT_ROW(OPT_KIND_DURATION, l, n, "DURATION", h), .lo = 1, .out.ns = (p) }
 #define OPT_UINT(l, n, a, low, high, p, h) \
 	{ OPT_ROW(OPT_KIND_UINT, l, n, a, h), .lo = (low), .hi = (high), .out.uint = (p) }
 #define OPT_CHOICE(l, n, names, p, h) \

@@ -45,6 +45,18 @@ static int number(const struct opt *o, const char *value, struct ws_err *err)
 	                  (unsigned long long)o->lo, (unsigned long long)o->hi);
 }
 
+/* A script that computes the time that is left may come to 0, and does not mean no limit by it. */
+static int duration(const struct opt *o, const char *value, struct ws_err *err)
+{
+	int64_t ns;
+	if (ws_parse_duration(value, &ns, err))
+		return -1;
+	if ((uint64_t)ns < o->lo)
+		return ws_err_set(err, WS_EUSAGE, "invalid DURATION '%s', must be more than 0; none means no limit", value);
+	*o->out.ns = ns;
+	return 0;
+}
+
 int opt_store(const struct opt *o, const char *value, bool on, struct ws_err *err)
 {
 	switch (o->kind) {
@@ -63,7 +75,7 @@ int opt_store(const struct opt *o, const char *value, bool on, struct ws_err *er
 	case OPT_KIND_SIZE:
 		return ws_parse_size(value, o->out.uint, err);
 	case OPT_KIND_DURATION:
-		return ws_parse_duration(value, o->out.ns, err);
+		return duration(o, value, err);
 	case OPT_KIND_UINT:
 		return number(o, value, err);
 	case OPT_KIND_CHOICE:

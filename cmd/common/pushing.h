@@ -73,8 +73,8 @@ extern const char *const pushing_flushes[], *const pushing_pauses[], *const push
 	OPT_LINEAGE(&(p)->lineage), \
 	OPT_STATE_DIR(&(p)->state_dir)
 #define OPT_PUSHING_TIMES(p) \
-	OPT_DURATION(0, "init-timeout", &(p)->init_ns, "to form the group (10m)"), \
-	OPT_DURATION(0, "bucket-timeout", &(p)->bucket_ns, "for one bucket, pause or flush (10m)"), \
+	OPT_LIMIT(0, "init-timeout", &(p)->init_ns, "to form the group (10m)"), \
+	OPT_LIMIT(0, "bucket-timeout", &(p)->bucket_ns, "for one bucket, pause or flush (10m)"), \
 	OPT_DURATION(0, "lock-wait", &(p)->lock_wait_ns, "for another push at the same server to end (0: refuse at once)")
 
 int pushing_ipc_device(void *pushing, const char *value, struct ws_err *err); /* an opt_call */

@@ -70,6 +70,19 @@ Try '$p --help'."
 	done
 }
 
+@test "a limit of 0 is refused, and none is the word for no limit" {
+	for p in $(programs); do
+		try "$p" --dump-options
+		for o in $(awk -F '\t' '$4 == "duration" { print $1 }' <<<"$out" | grep -E 'timeout$|^lock-lease$'); do
+			try "$p" "--$o" 0
+			expect_status 2
+			err_has "--$o: invalid DURATION '0', must be more than 0; none means no limit"
+			try "$p" "--$o" none --version
+			expect_status 0
+		done
+	done
+}
+
 @test "control characters of an argument do not reach the terminal" {
 	for p in $(programs); do
 		try "$p" $'--\e[31mred'

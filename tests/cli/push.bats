@@ -201,6 +201,20 @@ expect_journal() {
 	expect_journal "$url" 'paths.count("/init_weights_update_group"), j["state"]["weight_version"], j["state"]["groups"]' "(1, 'v3', [])"
 }
 
+@test "a line of stdin that is too long or has a NUL byte fails by itself" {
+	endpoint one
+	/usr/bin/python3 -c 'import sys
+sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + b"b" * (1 << 20) + b"\n\nsmall.safetensors")' >list
+	status=0
+	wsync-push --stdin -e "$url" --json <list >"$scratch/.out" 2>"$scratch/.err" || status=$?
+	out=$(<"$scratch/.out") err=$(<"$scratch/.err") last=stdin
+	expect_status 3
+	expect_json '[(l["source"][:15], l["error"]["message"][:29] if "error" in l else "") for l in lines if l["type"] == "result"]' \
+		"[('line 1 of stdin', 'the line has a NUL byte'), ('line 2 of stdin', 'the line is longer than 1 MiB'), $(:
+		)('bbbbbbbbbbbbbbb', 'open bbbbbbbbbbbbbbbbbbbbbbbb'), ('small.safetenso', '')]"
+	expect_json 'lines[-1]["results"], lines[-1]["exit"]' "(4, 3)"
+}
+
 @test "verification finds a flipped byte and names the tensor" {
 	endpoint one --tp 2 --fault flip:update_weights_from_distributed:1
 	try wsync-push small.safetensors -e "$url" --verify hash --weight-version 9 --json

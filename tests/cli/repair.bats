@@ -102,7 +102,7 @@ leave() { # NAME OPTIONS...
 	((SECONDS - began < 12)) || explain "it took $((SECONDS - began)) s"
 	expect_json '[(l["ok"], l["exit"]) for l in lines if l["type"] == "again"]' "[(False, 10)]"
 	compgen -G "state/wsync/pushes/*.json"
-	try wsync-ctl repair --again --timeout 0
+	try wsync-ctl repair --again --timeout 1ms
 	[ "$status" = 10 ] || expect_status 9 # as far as it came
 	compgen -G "state/wsync/pushes/*.json"
 	TRY_SECONDS=30 try wsync-ctl repair --again --timeout 30s
