@@ -96,7 +96,8 @@ CMD_SRCS := $(wildcard cmd/wsync-*.c)
 COMMON_SRCS := $(wildcard cmd/common/*.c)
 UNIT_SRCS := $(wildcard tests/unit/test_*.c)
 GPU_SRCS := $(wildcard tests/gpu/test_*.c)
-TOOL_SRCS := $(filter-out tests/tools/hang_io.c,$(wildcard tests/tools/*.c))
+SHIM_SRCS := $(addprefix tests/tools/,hang_io.c lose_names.c)
+TOOL_SRCS := $(filter-out $(SHIM_SRCS),$(wildcard tests/tools/*.c))
 FUZZ_SRCS := $(wildcard tests/fuzz/fuzz_*.c)
 MAN_SRCS := $(wildcard man/*.scd)
 HEADERS := $(wildcard include/wsync/*.h)
@@ -122,7 +123,7 @@ FAMILIES := $(sort $(wildcard lib/names/families/*.map))
 LIB = $(BUILD)/libwsync.a
 BINS := $(patsubst cmd/%.c,$(BUILD)/bin/%,$(CMD_SRCS))
 UNITS := $(patsubst tests/unit/%.c,$(BUILD)/tests/unit/%,$(UNIT_SRCS))
-TOOLS := $(patsubst tests/tools/%.c,$(BUILD)/tests/tools/%,$(TOOL_SRCS)) $(BUILD)/tests/tools/hang_io.so
+TOOLS := $(patsubst tests/tools/%.c,$(BUILD)/tests/tools/%,$(TOOL_SRCS)) $(patsubst %.c,$(BUILD)/%.so,$(SHIM_SRCS))
 KERNELS := $(wildcard lib/gpu/kernels/*.cu)
 FATBINS := $(patsubst lib/gpu/kernels/%.cu,$(BUILD)/gen/lib/gpu/%.fatbin,$(KERNELS))
 GPU_TESTS := $(patsubst tests/gpu/%.c,$(BUILD)/tests/gpu/%,$(GPU_SRCS))
@@ -288,7 +289,7 @@ $(BUILD)/tests/gpu/%: $(BUILD)/obj/tests/gpu/%.o $(BUILD)/obj/tests/gpu/on_gpu.o
 
 # Some of these run inside another root, which has no libasan; clang links its runtime statically anyway.
 # For LD_PRELOAD: no sanitizer is linked into it.
-$(BUILD)/tests/tools/hang_io.so: tests/tools/hang_io.c
+$(BUILD)/tests/tools/%.so: tests/tools/%.c
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(CC) -std=c11 -O1 -Wall -Wextra -fPIC -shared -o $@ $< -ldl -pthread

@@ -167,6 +167,11 @@ void ws_http_drop(struct ws_http *h, struct ws_http_call *call)
 	tell_ended(h, call);
 }
 
+void ws_http_keep_names(struct ws_http *h, bool keep)
+{
+	h->keeps_names = keep;
+}
+
 void ws_http_watch(struct ws_http *h, const struct ws_http_watch *watch)
 {
 	h->watch = watch ? *watch : (struct ws_http_watch){ 0 };

@@ -21,6 +21,7 @@ struct ws_http {
 	char *ca_file;              /* NULL: the system's */
 	int64_t connect_ns;
 	size_t max_reply;
+	bool keeps_names;
 	uint64_t answered;          /* whose answers have been HTTP: a bit each, by the hash of host and port */
 	const struct ws_log *log;
 	struct ws_trace *trace;

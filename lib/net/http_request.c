@@ -196,6 +196,8 @@ static void set_limits(const struct ws_http *h, CURL *easy, const struct ws_http
 	/* A name that is being looked up in a thread must not hold up a deadline or a cancel. */
 	curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
 #endif
+	if (h->keeps_names)
+		curl_easy_setopt(easy, CURLOPT_DNS_CACHE_TIMEOUT, -1L);
 	if (h->ca_file) {
 		curl_easy_setopt(easy, CURLOPT_CAINFO, h->ca_file);
 		curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);

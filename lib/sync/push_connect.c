@@ -74,8 +74,12 @@ int push_connect(struct ws_push *p, struct ws_err *err)
 	push_names_forget(p);
 	push_select(p, NULL);
 	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.connect_ns));
+	/* An endpoint that was restarted may have another address. One that is paused must be reached although its
+	 * name cannot be looked up any more. */
+	ws_http_keep_names(p->http, false);
 	const int rc = ws_endpoint_probe_all(p->http, p->urls, n, until, p->opts.cancel, p->infos,
 	                                     p->errs, err);
+	ws_http_keep_names(p->http, true);
 	unsigned offset = 1;
 	for (size_t i = 0; i < n; i++) {
 		const unsigned tp = p->infos[i].tp_size ? p->infos[i].tp_size : 1;

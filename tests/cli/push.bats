@@ -336,6 +336,22 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 	done
 }
 
+@test "an endpoint is resumed although its name cannot be looked up any more" {
+	endpoint one --fault hang:update_weights_from_distributed:2
+	LOST_NAMES=$scratch/lost LD_PRELOAD=$tools/lose_names.so ASAN_OPTIONS=verify_asan_link_order=0 \
+		start push wsync-push small.safetensors -e "http://server.test:${url##*:}" --bucket-size 4KiB \
+		--bucket-timeout 5s --on-partial resume --json
+	twice() { [ "$(curl -sS "$url/wsync/journal" | grep -o '"/update_weights_from_distributed"' | wc -l)" -ge 2 ]; }
+	eventually 30 twice
+	touch lost # connections that are idle are not used for longer than 3 s
+	status=0
+	wait "$pid" || status=$?
+	out=$(<push.out) err=$(<push.err)
+	expect_status 10
+	expect_json 'lines[-1]["endpoints"][0]["paused"]' False
+	expect_journal "$url" 'j["state"]["paused"], j["state"]["groups"]' '(False, [])'
+}
+
 @test "a request to continue that is not answered is made again" {
 	endpoint one --fault hang:continue_generation:1
 	try wsync-push small.safetensors -e "$url" --json
