@@ -133,6 +133,7 @@ static void show_answers(struct repairs *r, const struct ws_ledger_entry *e,
 		          a->err.code ? a->err.msg :
 		          r->job->cfg->dry_run ? "" :
 		          !a->left_group ? "did not leave the group" :
+		          a->may_join ? "may still take up the request to join: repair again if it stops answering" :
 		          a->in_middle ? "did not end its update" : "");
 	}
 	table_print(&t, r->job->ui);

@@ -47,6 +47,9 @@ struct ws_ledger_record {
 	bool ended;               /* the push itself is over, whatever its process does now */
 	int64_t began, updated;   /* seconds since 1970 */
 	const char *group;        /* "" none */
+	/* Where its ranks were told to come, of endpoints that did not answer. "" and 0: all did. */
+	const char *master_host;
+	uint16_t master_port;
 	uint64_t digest;          /* of the plan */
 	const char *weight_version; /* that the push would set; "" none */
 	const char *const *sources;
@@ -98,6 +101,7 @@ struct ws_repair_answer {
 	bool resumed;
 	bool paused;              /* it stays so, as far as can be known */
 	bool left_group;          /* it is no longer in the group */
+	bool may_join;            /* it never answered the request to join, may still take that up, and stays recorded */
 	bool in_middle;           /* of a protocol, and did not answer the request to end it */
 	bool settled;             /* nothing is left to repair: the record forgets it */
 };

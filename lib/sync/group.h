@@ -15,6 +15,12 @@ struct ws_member {
 	unsigned ranks;
 	int64_t ns;            /* out: how long its init took */
 	bool stays;            /* out: it refused to leave */
+	bool late;             /* out: it was asked to join and has not answered; it may still take that up */
+};
+
+struct ws_group_place {
+	char host[64];  /* an address literal */
+	uint16_t port;  /* 0: they were told of none */
 };
 
 struct ws_group_opts {
@@ -32,6 +38,7 @@ struct ws_group_opts {
 	const struct ws_log *log;
 	const struct ws_cancel *cancel;
 	struct ws_trace *trace;             /* borrowed; NULL: none */
+	struct ws_group_place *place;       /* out: where members were told to come; NULL: not wanted */
 	struct ws_explain *explain;         /* told of what ws_group_together waits for; NULL: nobody is */
 };
 
@@ -56,6 +63,12 @@ void ws_group_close(struct ws_group *g, bool *lost, ws_deadline until); /* NULL 
 
 /* What follows closes our side only: the members are not asked. */
 void ws_group_forget(struct ws_group *g);
+
+/* For ranks that come when their group is gone, and would try to reach it for torch's half hour, in which their
+ * server answers nobody: listens there again until some have come, or until `until`, and lets them go. Returns how
+ * many came; 0 where nobody can listen there. */
+unsigned ws_group_release_late(const struct ws_group_place *place, const char *group, ws_deadline until,
+                               const struct ws_cancel *cancel);
 
 const char *ws_group_name(const struct ws_group *g);
 struct ws_store *ws_group_store(const struct ws_group *g);

@@ -92,7 +92,7 @@ int ws_ledger_open(const char *state_dir, const char *const *urls, size_t n, str
 	}
 	ws_process_self(&l->record.process);
 	l->record.began = time(NULL);
-	l->record.group = l->record.weight_version = "";
+	l->record.group = l->record.weight_version = l->record.master_host = "";
 	l->record.n_endpoints = n;
 	for (size_t i = 0; i < n; i++)
 		l->record.endpoints[i] = (struct ws_ledger_endpoint){ .url = urls[i], .version = "" };

@@ -33,6 +33,10 @@ int ws_ledger_end_middles(struct ws_http *http, struct ws_ledger_endpoint *const
                           const char *group, ws_deadline until, const struct ws_cancel *cancel,
                           struct ws_err *err);
 
+/* Ranks of those that did not answer may come to the group of this record only now: they are let go. Returns
+ * how many came; at once where all had answered. */
+unsigned ws_ledger_release_late(const struct ws_ledger_record *r, ws_deadline until, const struct ws_cancel *cancel);
+
 /* Is there anything to repair at this endpoint? */
 bool ws_ledger_owes(const struct ws_ledger_endpoint *e);
 

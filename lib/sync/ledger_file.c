@@ -6,6 +6,7 @@
  *   ended             the push is over
  *   began, updated    seconds since 1970
  *   group             name of the process group, null none
+ *   master            {host, port}, where endpoints were told to join it and did not answer; absent: all did
  *   plan_digest       16 hex digits
  *   weight_version    that the push would set, null none
  *   sources           [path, synthetic:... or cuda-ipc:...]
@@ -84,6 +85,12 @@ void ws_ledger_print(const struct ws_ledger_record *r, struct ws_buf *text)
 	ws_jw_int(&w, "began", r->began);
 	ws_jw_int(&w, "updated", r->updated);
 	ws_jw_str(&w, "group", *r->group ? r->group : NULL);
+	if (r->master_port) {
+		ws_jw_object(&w, "master");
+		ws_jw_str(&w, "host", r->master_host);
+		ws_jw_uint(&w, "port", r->master_port);
+		ws_jw_end_object(&w);
+	}
 	ws_jw_hex64(&w, "plan_digest", r->digest);
 	ws_jw_str(&w, "weight_version", *r->weight_version ? r->weight_version : NULL);
 	ws_jw_strs(&w, "sources", r->sources, r->n_sources);
@@ -268,6 +275,22 @@ static void parse_again(struct reader *r, struct ws_ledger_record *out)
 		r->bad = in.bad;
 }
 
+/* Absent where all endpoints answered, and in records of before. */
+static void parse_master(struct reader *r, struct ws_ledger_record *out)
+{
+	out->master_host = "";
+	if (!ws_json_get(r->object, "master"))
+		return;
+	struct reader in = { .object = member(r, "master", WS_JSON_OBJECT, false) };
+	out->master_host = text_of(&in, "host", false);
+	const int64_t port = number_of(&in, "port");
+	if ((port < 1 || port > UINT16_MAX) && !in.bad)
+		in.bad = "port";
+	out->master_port = (uint16_t)port;
+	if (!r->bad)
+		r->bad = in.bad;
+}
+
 static void parse_record(struct reader *r, struct ws_ledger_record *out)
 {
 	parse_process(r, &out->process);
@@ -275,6 +298,7 @@ static void parse_record(struct reader *r, struct ws_ledger_record *out)
 	out->began = number_of(r, "began");
 	out->updated = number_of(r, "updated");
 	out->group = text_of(r, "group", true);
+	parse_master(r, out);
 	out->digest = digest_of(r, "plan_digest");
 	out->weight_version = text_of(r, "weight_version", true);
 	out->sources = strings_of(r, "sources", &out->n_sources);

@@ -8,10 +8,17 @@
 #include "endpoint_call.h"
 #include "ledger.h"
 
+#include "group.h"
 #include "lock.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+/* Ranks try to reach their group about once a second. */
+static const int64_t LATE_NS = 4 * WS_NS_PER_S;
+enum { JOIN_MOST_S = 30 * 60 }; /* torch's limit for joining, after which nobody waits any more */
 
 struct repair {
 	const struct ws_repair_opts *opts;
@@ -129,20 +136,31 @@ static bool is_to_go_on(const struct repair *r, size_t i)
 	       (a->state != WS_PARTIAL || r->opts->resume_partial);
 }
 
+unsigned ws_ledger_release_late(const struct ws_ledger_record *r, ws_deadline until, const struct ws_cancel *cancel)
+{
+	struct ws_group_place place = { .port = r->master_port };
+	snprintf(place.host, sizeof place.host, "%s", r->master_host);
+	return ws_group_release_late(&place, r->group, ws_deadline_min(until, ws_deadline_in(LATE_NS)), cancel);
+}
+
 /* Before it resumes: a rank that still waits for bytes of the dead hears nothing else on some servers.
  * Whoever does not answer is resumed all the same. */
 static int leave_group(struct repair *r, struct ws_err *err)
 {
+	const struct ws_ledger_record *rec = &r->entry->record;
 	struct ws_err why = WS_ERR_INIT;
 	const size_t n = choose(r, is_grouped);
 	if (n == 0)
 		return 0;
-	ws_endpoint_destroy_group(r->opts->http, r->urls, n, r->entry->record.group, patience(r),
-	                          r->opts->cancel, r->replies, &why);
+	const bool came = ws_ledger_release_late(rec, patience(r), r->opts->cancel) > 0;
+	const bool pending = rec->master_port && !came && time(NULL) - rec->updated < JOIN_MOST_S;
+	ws_endpoint_destroy_group(r->opts->http, r->urls, n, rec->group, patience(r), r->opts->cancel, r->replies, &why);
 	for (size_t k = 0; k < n; k++) {
 		const struct ws_err *said = &r->replies[k].err;
+		struct ws_repair_answer *a = &r->answers[r->index[k]];
 		/* A server that answered and could not is one that will not do it later either. */
-		r->answers[r->index[k]].left_group = said->code == WS_OK || ws_endpoint_said_no(said);
+		a->left_group = said->code == WS_OK || ws_endpoint_said_no(said);
+		a->may_join = a->left_group && pending;
 	}
 	if (why.code != WS_ECANCELLED)
 		return 0;
@@ -199,7 +217,7 @@ static int write_down(struct repair *r, struct ws_err *err)
 		*e = rec->endpoints[i];
 		e->state = a->state;
 		e->paused = a->paused;
-		e->grouped = !a->left_group;
+		e->grouped = !a->left_group || a->may_join;
 		if (!a->in_middle)
 			e->middle = WS_MIDDLE_NONE;
 		a->settled = !ws_ledger_owes(e);

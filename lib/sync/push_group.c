@@ -40,6 +40,23 @@ int push_name_group(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
+/* Those that had joined were asked to leave. */
+static void note_late(struct ws_push *p)
+{
+	bool any = false;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		struct push_endpoint *e = &p->endpoints[i];
+		e->grouped = p->members[i].late;
+		any = any || e->grouped;
+		if (e->grouped)
+			push_warn(p, e->url, "did not answer the request to join group %s; if it takes that up later, it "
+			          "waits for the group and answers nobody: then run wsync-ctl repair, or push again",
+			          p->group_name);
+	}
+	if (!any)
+		p->place.port = 0;
+}
+
 int push_init_group(struct ws_push *p, struct ws_err *err)
 {
 	if (p->group || p->protocol->groupless)
@@ -58,16 +75,17 @@ int push_init_group(struct ws_push *p, struct ws_err *err)
 		.own_requests = p->protocol->transfer != NULL,
 		.log = p->opts.log,
 		.cancel = p->opts.cancel,
+		.place = &p->place,
 		.explain = p->explain,
 		.trace = p->opts.trace,
 	};
 	if (ws_group_open(&opts, ws_deadline_min(p->until, ws_deadline_in(p->opts.init_ns)), &p->group,
 	                  err)) {
 		push_twins_suspect(p);
-		for (size_t i = 0; i < p->opts.n_endpoints; i++)
-			p->endpoints[i].grouped = false; /* who had joined was asked to leave */
+		note_late(p);
 		return -1;
 	}
+	p->place.port = 0;
 	if (opts.own_requests)
 		return 0; /* nobody has joined it yet */
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {

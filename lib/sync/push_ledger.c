@@ -91,6 +91,7 @@ static void clean_up(struct ws_push *p, const struct ws_ledger_entry *entry)
 		    find(p, r->endpoints[k].url) < p->opts.n_endpoints)
 			now[n++] = r->endpoints[k];
 	if (n) {
+		ws_ledger_release_late(r, p->until, p->opts.cancel);
 		leave_stale_group(p, r->group, now, n);
 		end_stale_middles(p, r->group, now, n);
 		ws_ledger_amend(entry->path, now, n, NULL);
@@ -253,6 +254,8 @@ static void describe_all(struct ws_push *p)
 {
 	struct ws_ledger_record *r = ws_ledger_record(p->ledger);
 	r->group = p->group_name;
+	r->master_host = p->place.host;
+	r->master_port = p->place.port;
 	r->digest = p->plan ? p->plan->digest : r->digest;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		push_describe(p, i, &r->endpoints[i]);

@@ -77,6 +77,7 @@ struct ws_push {
 	size_t n_targets;
 	struct ws_group *group;            /* NULL: not initialised, or given up after a failure */
 	char group_name[128];              /* of it, or of the last one */
+	struct ws_group_place place;       /* of the last one; port 0: all endpoints have answered */
 	struct ws_ledger *ledger;          /* NULL: none is kept, or nothing is written yet */
 	bool unrecorded;                   /* a ledger was to be kept and cannot be */
 

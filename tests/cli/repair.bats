@@ -45,6 +45,41 @@ leave() { # NAME OPTIONS...
 	expect_out "nothing to repair"
 }
 
+# An endpoint that takes up the request to join after the push has ended: it waits for a group that is gone.
+late() { # OPTIONS...
+	endpoint one --fault slow:init_weights_update_group:1 --fault-delay 12s "$@"
+	try wsync-push small.safetensors -e "$url" --init-timeout 300ms
+	expect_status 10
+	err_has "did not answer the request to join group"
+	records=(state/wsync/pushes/*.json)
+	[ -e "${records[0]}" ] || explain "no record"
+}
+joins() { curl -sS "$url/wsync/journal" | grep -q '"groups":\["'; }
+
+@test "an endpoint that joins when the push is over is freed by the next push" {
+	late --tp 2
+	eventually 40 joins
+	try wsync-push small.safetensors -e "$url" --init-timeout 30s
+	expect_status 0
+	[ -z "$(ls state/wsync/pushes)" ]
+}
+
+@test "an endpoint that joins when the push is over is freed by repair" {
+	late
+	try wsync-ctl repair
+	expect_status 0
+	out_has "may still take up the request to join"
+	eventually 40 joins
+	try wsync-ctl repair
+	expect_status 0
+	out_has "in order"
+	out_lacks "may still"
+	try wsync-ctl repair
+	expect_out "nothing to repair"
+	try wsync-push small.safetensors -e "$url" --init-timeout 30s
+	expect_status 0
+}
+
 @test "info says who has paused an endpoint, as far as it was written down" {
 	endpoint fresh
 	try wsync-ctl info -e "$url"

@@ -448,7 +448,7 @@ def check_left(point, world, done):
     kept = {e["url"] for r in records for e in r["endpoints"]
             if e["state"] == "partial" or e["paused"] or e["grouped"] or e["middle"]}
     check({e["url"] for e in left} <= kept, "%s are left, %s are recorded" % (left, records))
-    silent = "to leave group" in done.stderr or "may still wait" in done.stderr or "could not be" in done.stderr
+    silent = "to leave group" in done.stderr or "to join group" in done.stderr or "may still wait" in done.stderr or "could not be" in done.stderr
     check(left or silent or point.kind == "die" or not records, "a record of nothing: %s, %s" % (records, done))
     where = os.path.join(world.state, "wsync/locks")
     for name in os.listdir(where) if os.path.isdir(where) else []:
