@@ -173,6 +173,30 @@ static int repair_one(struct repairs *r, struct ws_ledger_entry *e, struct ws_re
 	return rc;
 }
 
+/* Whether its process lives cannot be seen, so nothing is done about what it may have left. That is a failure,
+ * unless a later push has seen to the endpoint and only the group is left. */
+static void leave_alone(struct repairs *r, const struct ws_ledger_record *rec)
+{
+	static const char remedy[] = "repair it there; if that process is dead: wsync-ctl repair --assume-dead";
+	const struct ws_ledger_endpoint *owes = NULL;
+	struct ws_err err = WS_ERR_INIT;
+	ui_warn(r->job->ui, NULL, "process %lld runs, or ran, on %s or in another container: %s",
+	        (long long)rec->process.pid, ui_text(rec->process.host), remedy);
+	for (size_t i = 0; i < rec->n_endpoints; i++) {
+		const struct ws_ledger_endpoint *e = &rec->endpoints[i];
+		if (ws_ledger_owes(e) && e->phase != WS_PHASE_DESTROY && (!owes || e->state == WS_PARTIAL))
+			owes = e;
+	}
+	if (!owes)
+		return;
+	ws_err_set(&err, owes->state == WS_PARTIAL ? WS_EPARTIAL : WS_EREACH,
+	           "%s was left alone: process %lld, which may have paused it, cannot be seen from here",
+	           owes->url, (long long)rec->process.pid);
+	ws_err_hint(&err, "%s", remedy);
+	ws_err_where(&err, NULL, owes->url);
+	note_failure(r, &err);
+}
+
 static int take_one(struct repairs *r, size_t i)
 {
 	struct ws_ledger_entry *e = &r->list.items[i];
@@ -191,9 +215,7 @@ static int take_one(struct repairs *r, size_t i)
 	say_transaction(r, e);
 	if (!is_over(r, e)) {
 		if (e->fate == WS_PROCESS_ELSEWHERE)
-			ui_warn(r->job->ui, NULL, "process %lld runs on %s or in another container, or did: "
-			        "repair it there, or say --assume-dead", (long long)e->record.process.pid,
-			        ui_text(e->record.process.host));
+			leave_alone(r, &e->record);
 		return 0;
 	}
 	if (cfg->forget) {
@@ -222,9 +244,12 @@ static void put_again(struct ui *ui, const struct ws_ledger_entry *e, int status
 	ui_line_end(ui);
 }
 
-/* A label that is missing where the bytes have come: they were not verified yet. */
-static bool lacks(const struct ws_ledger_record *rec, const struct ws_repair_answer *a)
+/* Does endpoint k still need what this record pushed? Not where a later push has brought other weights, and only
+ * the group is left. A label that is missing where the bytes have arrived means that they were not verified. */
+static bool lacks(const struct ws_ledger_record *rec, size_t k, const struct ws_repair_answer *a)
 {
+	if (rec->endpoints[k].phase == WS_PHASE_DESTROY)
+		return false;
 	return a->state != WS_COMMITTED || (*rec->weight_version && *a->weight_version &&
 	                                    strcmp(a->weight_version, rec->weight_version) != 0);
 }
@@ -235,7 +260,7 @@ static int check_missed(const struct ws_ledger_record *rec, const struct ws_repa
 {
 	for (size_t k = 0; k < rec->n_endpoints; k++) {
 		const struct ws_repair_answer *a = &answers[k];
-		if (!a->err.code || !lacks(rec, a))
+		if (!a->err.code || !lacks(rec, k, a))
 			continue;
 		*err = a->err;
 		if (a->state == WS_PARTIAL && !a->busy) {
@@ -258,7 +283,7 @@ static bool overtaken(const struct repairs *r, size_t i, const char *url)
 			continue;
 		for (size_t k = 0; k < later->n_endpoints; k++) {
 			const struct ws_repair_answer *a = &r->answers[j][k];
-			if (strcmp(later->endpoints[k].url, url) == 0 && lacks(later, a) && !a->err.code)
+			if (strcmp(later->endpoints[k].url, url) == 0 && lacks(later, k, a) && !a->err.code)
 				return true;
 		}
 	}
@@ -276,7 +301,7 @@ static int push_again(struct repairs *r, size_t i, struct ws_err *err)
 	if (!urls)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	for (size_t k = 0; k < rec->n_endpoints; k++)
-		if (lacks(rec, &r->answers[i][k]) && !r->answers[i][k].err.code &&
+		if (lacks(rec, k, &r->answers[i][k]) && !r->answers[i][k].err.code &&
 		    !overtaken(r, i, rec->endpoints[k].url))
 			urls[n++] = rec->endpoints[k].url;
 	int rc = 0;

@@ -118,6 +118,9 @@ int ws_ledger_repair(struct ws_ledger_entry *entry, const struct ws_repair_opts 
 int ws_ledger_forget(struct ws_ledger_entry *entry, const char *const *urls, size_t n,
                      struct ws_err *err);
 
+/* Is there anything to repair at this endpoint? */
+bool ws_ledger_owes(const struct ws_ledger_endpoint *e);
+
 #ifdef __cplusplus
 }
 #endif

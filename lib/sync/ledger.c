@@ -9,6 +9,7 @@
 #include "file.h"
 #include "process.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,6 +139,40 @@ int ws_ledger_source(struct ws_ledger *l, const char *const *paths, size_t n, co
 	r->sources = (const char *const *)l->sources;
 	r->weight_version = l->version;
 	return 0;
+}
+
+const char *ws_ledger_path(const struct ws_ledger *l)
+{
+	return l->path;
+}
+
+static const struct ws_ledger_endpoint *find(const struct ws_ledger_record *r, const char *url)
+{
+	for (size_t i = 0; i < r->n_endpoints; i++)
+		if (strcmp(r->endpoints[i].url, url) == 0)
+			return &r->endpoints[i];
+	return NULL;
+}
+
+void ws_ledger_reread(struct ws_ledger *l)
+{
+	static const struct ws_ledger_endpoint settled;
+	struct ws_ledger_entry now = { .path = l->path, .err = WS_ERR_INIT };
+	if (!l->written)
+		return;
+	const bool gone = access(l->path, F_OK) && errno == ENOENT;
+	if (!gone)
+		ws_ledger_read(&now);
+	for (size_t i = 0; !now.err.code && i < l->record.n_endpoints; i++) {
+		struct ws_ledger_endpoint *e = &l->record.endpoints[i];
+		const struct ws_ledger_endpoint *is = find(&now.record, e->url);
+		if (!is)
+			is = &settled;
+		if (is->state != WS_PARTIAL && e->state == WS_PARTIAL)
+			e->state = WS_UNTOUCHED;
+		e->paused = e->paused && is->paused;
+	}
+	ws_ledger_drop(&now.record, now.priv);
 }
 
 static int write_record(const char *path, struct ws_ledger_record *r, struct ws_err *err)

@@ -21,6 +21,9 @@ int ws_ledger_source(struct ws_ledger *l, const char *const *paths, size_t n, co
                      struct ws_err *err);
 /* Replaces the file, and returns when that has reached the disk. */
 int ws_ledger_save(struct ws_ledger *l, struct ws_err *err);
+const char *ws_ledger_path(const struct ws_ledger *l);
+/* Drops from the record what a push has settled in the file since it was saved. */
+void ws_ledger_reread(struct ws_ledger *l);
 /* The push is over: the file goes where all is well, else it is written a last time and stays. */
 void ws_ledger_close(struct ws_ledger *l); /* NULL is fine */
 /* As if it had never been: what could not be kept up to date must not be believed. */
@@ -37,9 +40,6 @@ int ws_ledger_end_middles(struct ws_http *http, struct ws_ledger_endpoint *const
  * how many came; at once where all had answered. */
 unsigned ws_ledger_release_late(const struct ws_ledger_record *r, ws_deadline until, const struct ws_cancel *cancel);
 
-/* Is there anything to repair at this endpoint? */
-bool ws_ledger_owes(const struct ws_ledger_endpoint *e);
-
 /* ---- files ---- */
 
 /* STATE_DIR/pushes and STATE_DIR/locks, to be freed; NULL: out of memory. */
@@ -48,13 +48,16 @@ char *ws_ledger_locks(const char *state_dir);
 int ws_ledger_check_dir(const char *pushes, struct ws_err *err);
 /* Reads entry->path into the rest of it: entry->err says why it is not believed. */
 void ws_ledger_read(struct ws_ledger_entry *entry);
-/* Writes the state, paused, grouped and middle of these endpoints into a file of the dead; those that
- * owe nothing leave it, and it goes with the last of them. A file that has gone is fine. */
+/* Writes all of these endpoints but url and version into the file of another push. An endpoint that owes
+ * nothing is removed, and the file with the last one. A file that no longer exists is fine. */
 int ws_ledger_amend(const char *path, const struct ws_ledger_endpoint *now, size_t n,
                     struct ws_err *err);
-/* What pushes that ended have left at these endpoints, but for their groups, is another's to tell now. plan
- * (or NULL): only those who pushed just that. */
-void ws_ledger_settle(const char *state_dir, const char *const *urls, size_t n, const uint64_t *plan);
+/* Strikes these endpoints out of all records but `own` (a path): a later push has written down their state.
+ * The caller holds their locks, so no other push is at work there. An endpoint with a group that was not left
+ * yet stays in its record, in the phase destroy, and is not pushed to again. plan (or NULL): only records of
+ * just this plan. */
+void ws_ledger_settle(const char *state_dir, const char *own, const char *const *urls, size_t n,
+                      const uint64_t *plan);
 
 /* ---- text ---- */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ledger_amend.c - changing the records of the dead: under one lock for all of them, and as they are by now,
- * because a repair and a push may both have something to say about one. */
+/* ledger_amend.c - changes the records of other pushes. One lock serializes the changes to all of them, and each
+ * file is read again under it: a repair and a push may change the same one. */
 #include "ledger.h"
 
 #include "file.h"
@@ -57,10 +57,9 @@ static int amend_locked(const char *path, const struct ws_ledger_endpoint *now, 
 		const struct ws_ledger_endpoint *news = find(r->endpoints[i].url, now, n);
 		struct ws_ledger_endpoint is = r->endpoints[i];
 		if (news) {
-			is.state = news->state;
-			is.paused = news->paused;
-			is.grouped = news->grouped;
-			is.middle = news->middle;
+			is = *news;
+			is.url = r->endpoints[i].url;
+			is.version = r->endpoints[i].version;
 		}
 		if (!news || ws_ledger_owes(&is))
 			r->endpoints[kept++] = is;
@@ -107,7 +106,7 @@ static int forget(struct ws_ledger_entry *e, const char *const *urls, size_t n, 
 	for (size_t i = 0; i < r->n_endpoints; i++)
 		if (n == 0 || is_among(r->endpoints[i].url, urls, n))
 			gone[k++] = (struct ws_ledger_endpoint){
-				.url = r->endpoints[i].url,
+				.url = r->endpoints[i].url, .phase = WS_PHASE_DESTROY,
 				.grouped = r->endpoints[i].grouped && !groups,
 				.middle = groups ? WS_MIDDLE_NONE : r->endpoints[i].middle,
 			};
@@ -121,13 +120,14 @@ int ws_ledger_forget(struct ws_ledger_entry *e, const char *const *urls, size_t 
 	return forget(e, urls, n, true, err);
 }
 
-void ws_ledger_settle(const char *state_dir, const char *const *urls, size_t n, const uint64_t *plan)
+void ws_ledger_settle(const char *state_dir, const char *own, const char *const *urls, size_t n,
+                      const uint64_t *plan)
 {
 	struct ws_ledger_list list;
 	if (n == 0 || ws_ledger_list(state_dir, &list, NULL))
 		return;
 	for (size_t i = 0; i < list.n; i++)
-		if (!list.items[i].err.code && list.items[i].fate == WS_PROCESS_DEAD &&
+		if (!list.items[i].err.code && strcmp(list.items[i].path, own) != 0 &&
 		    (!plan || list.items[i].record.digest == *plan))
 			forget(&list.items[i], urls, n, false, NULL);
 	ws_ledger_list_free(&list);

@@ -327,7 +327,7 @@ static int resume_all(struct ws_push *p, int rc, struct ws_err *err)
 	if (!push_owns_endpoints(p))
 		return rc;
 	push_take_over_pauses(p);
-	if (rc)
+	if (rc && push_is_recorded(p))
 		(void)push_record(p, NULL);
 	const int stuck = push_resume(p, rc ? NULL : err);
 	if (rc || (!stuck && push_check_end(p, err) == 0))

@@ -99,8 +99,15 @@ static void clean_up(struct ws_push *p, const struct ws_ledger_entry *entry)
 	free(now);
 }
 
-/* A mixture is one until a push succeeds, whoever made it; and what the dead paused and left whole is
- * resumed with our own. */
+/* The records of a live process that is between two of its sources still claim the pause of the last one. */
+static bool left_paused(const struct ws_ledger_entry *entry, const struct ws_ledger_endpoint *was)
+{
+	return was->paused && (entry->fate != WS_PROCESS_ALIVE || was->state == WS_PARTIAL);
+}
+
+/* A partially updated endpoint stays partial until a push succeeds. An endpoint that an earlier push paused and
+ * left whole is resumed with ours. We hold the locks, so no other push is at work at these endpoints, dead or
+ * alive. */
 static void inherit(struct ws_push *p, const struct ws_ledger_entry *entry)
 {
 	const struct ws_ledger_record *r = &entry->record;
@@ -111,23 +118,44 @@ static void inherit(struct ws_push *p, const struct ws_ledger_entry *entry)
 			continue;
 		struct push_endpoint *e = &p->endpoints[i];
 		p->heir = true;
-		e->found_paused = e->found_paused || was->paused;
+		e->found_paused = e->found_paused || left_paused(entry, was);
 		if (was->state != WS_PARTIAL || e->state == WS_PARTIAL)
 			continue;
 		e->state = e->before = WS_PARTIAL;
 		push_warn(p, e->url, "process %lld left it with some old and some new weights",
 		          (long long)r->process.pid);
 	}
-	clean_up(p, entry);
+	if (entry->fate == WS_PROCESS_DEAD)
+		clean_up(p, entry);
 }
 
-static void look_for_the_dead(struct ws_push *p)
+static void describe_all(struct ws_push *p);
+
+/* Since our last run another push may have settled what that left. */
+static void catch_up(struct ws_push *p)
+{
+	if (!p->ledger)
+		return;
+	describe_all(p);
+	ws_ledger_reread(p->ledger);
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		const struct ws_ledger_endpoint *is = &ws_ledger_record(p->ledger)->endpoints[i];
+		struct push_endpoint *e = &p->endpoints[i];
+		if (e->state == WS_PARTIAL && is->state != WS_PARTIAL)
+			e->state = e->before = WS_UNTOUCHED;
+		e->paused = e->paused && is->paused;
+	}
+}
+
+static void read_records(struct ws_push *p)
 {
 	struct ws_ledger_list list;
+	catch_up(p);
 	if (ws_ledger_list(p->opts.state_dir, &list, NULL))
 		return; /* the record of our own will say why */
 	for (size_t i = 0; i < list.n; i++)
-		if (!list.items[i].err.code && list.items[i].fate == WS_PROCESS_DEAD)
+		if (!list.items[i].err.code &&
+		    (!p->ledger || strcmp(list.items[i].path, ws_ledger_path(p->ledger)) != 0))
 			inherit(p, &list.items[i]);
 	ws_ledger_list_free(&list);
 }
@@ -161,7 +189,7 @@ int push_claim(struct ws_push *p, struct ws_err *err)
 		if (err)
 			*err = why;
 	} else {
-		look_for_the_dead(p);
+		read_records(p);
 	}
 	return rc;
 }
@@ -193,11 +221,11 @@ void push_release(struct ws_push *p, bool ok)
 	 * continue does no harm. */
 	if (p->ledger && !ok)
 		(void)push_record(p, NULL);
-	/* Our record says all that those of the dead said; but a part of the weights, as one of several
-	 * senders has it, does not undo the mixture that another part has left. */
+	/* Our record has all that the earlier ones said. But a push of a part of the weights, as one of several
+	 * senders makes it, does not complete what a push of another part has left. */
 	if (p->ledger && p->heir && p->plan)
-		ws_ledger_settle(p->opts.state_dir, p->opts.endpoints, p->opts.n_endpoints,
-		                 sends_a_part(p) ? &p->plan->digest : NULL);
+		ws_ledger_settle(p->opts.state_dir, ws_ledger_path(p->ledger), p->opts.endpoints,
+		                 p->opts.n_endpoints, sends_a_part(p) ? &p->plan->digest : NULL);
 	p->heir = false;
 	ws_locks_drop(p->locks);
 	p->locks = NULL;
@@ -295,10 +323,17 @@ int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct 
 	return p->group ? 0 : push_record(p, err);
 }
 
+bool push_is_recorded(const struct ws_push *p)
+{
+	return p->ledger || !keeps_ledger(p);
+}
+
 void push_record_end(struct ws_push *p)
 {
-	if (p->ledger)
+	if (p->ledger) {
 		describe_all(p);
+		ws_ledger_reread(p->ledger);
+	}
 	ws_ledger_close(p->ledger);
 	p->ledger = NULL;
 }

@@ -239,11 +239,72 @@ joins() { curl -sS "$url/wsync/journal" | grep -q '"groups":\["'; }
 	leave one
 	sed -i -e 's/"ended":true/"ended":false/' -e 's/"host":"[^"]*"/"host":"elsewhere"/' \
 		-e 's/"boot_id":"[^"]*"/"boot_id":"another"/' "${records[0]}"
+	try wsync-ctl repair --json
+	expect_status 9
+	expect_json 'lines[-1]["ok"], lines[-1]["error"]["code"], lines[-1]["error"]["endpoint"]' "(False, 'partial', '$url')"
+	err_has "hint: repair it there; if that process is dead: wsync-ctl repair --assume-dead"
+	sed -i 's/"state":"partial"/"state":"untouched"/' "${records[0]}"
 	try wsync-ctl repair
-	expect_status 0
-	err_has "say --assume-dead"
+	expect_status 4
+	err_has "$url was left alone: process"
+	sed -i 's/"state":"untouched"/"state":"partial"/' "${records[0]}"
 	try wsync-ctl repair --assume-dead
 	expect_status 9
+}
+
+@test "a push that succeeds settles older records of its endpoints, also of processes that cannot be seen" {
+	leave one
+	sed -i -e 's/"ended":true/"ended":false/' -e 's/"host":"[^"]*"/"host":"elsewhere"/' \
+		-e 's/"boot_id":"[^"]*"/"boot_id":"another"/' "${records[0]}"
+	cp -p "${records[0]}" grouped.json
+	safetensors two.safetensors --seed 2 a:F32:64,32 b:F32:64,32 c:F32:64,32
+	try wsync-push two.safetensors -e "$url" --weight-version 8
+	expect_status 0
+	err_has "left it with some old and some new weights"
+	try wsync-ctl repair
+	expect_out "nothing to repair"
+	# Where its group is still to be left, that is all that is done.
+	sed 's/"grouped":false/"grouped":true/' grouped.json >"${records[0]}"
+	chmod 600 "${records[0]}"
+	try wsync-push two.safetensors -e "$url" --weight-version 9
+	expect_status 0
+	try wsync-ctl repair
+	expect_status 0
+	err_has "in another container"
+	try wsync-ctl repair --again --assume-dead
+	expect_status 0
+	try wsync-verify weights two.safetensors -e "$url"
+	expect_status 0
+	try wsync-ctl version -e "$url"
+	expect_out 9
+	try wsync-ctl repair
+	expect_out "nothing to repair"
+}
+
+@test "a push that is refused before it begins leaves the record of an earlier one, to be repeated" {
+	leave one
+	try wsync-push small.safetensors -e "$url" --protocol two-phase
+	expect_status 5
+	try wsync-ctl repair --again
+	expect_status 0
+	try wsync-ctl version -e "$url"
+	expect_out 7
+}
+
+@test "a push that failed and goes on does not claim what another has settled" {
+	endpoint one --fault refuse:update_weights_from_distributed:2
+	mkfifo sources
+	start push bash -c "exec wsync-push --stdin -e $url --bucket-size 8KiB --json <sources"
+	local push=$pid
+	exec 7>sources
+	printf 'small.safetensors\n' >&7
+	eventually 20 grep -q '"type":"result"' push.out
+	try wsync-push small.safetensors -e "$url" --weight-version 8
+	expect_status 0
+	exec 7>&-
+	wait "$push" || true
+	try wsync-ctl repair
+	expect_out "nothing to repair"
 }
 
 @test "a state directory that cannot be made is a warning, and an error where it was named" {

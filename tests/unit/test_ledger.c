@@ -133,15 +133,59 @@ static void settling_leaves_groups_to_be_left(void **state)
 	assert_int_equal(ws_ledger_save(l, NULL), 0);
 	ws_ledger_close(l);
 	const uint64_t another = 1;
-	ws_ledger_settle("state", URLS, 3, &another);
+	ws_ledger_settle("state", "", URLS, 3, &another);
+	assert_int_equal(only(&list)->record.n_endpoints, 2);
+	char *path = strdup(list.items[0].path);
+	ws_ledger_list_free(&list);
+	ws_ledger_settle("state", path, URLS, 3, NULL); /* its own */
 	assert_int_equal(only(&list)->record.n_endpoints, 2);
 	ws_ledger_list_free(&list);
-	ws_ledger_settle("state", URLS, 3, NULL);
+	free(path);
+	ws_ledger_settle("state", "", URLS, 3, NULL);
 	const struct ws_ledger_record *r = &only(&list)->record;
 	assert_int_equal(r->n_endpoints, 1);
 	assert_true(r->endpoints[0].grouped && !r->endpoints[0].paused);
 	assert_int_equal(r->endpoints[0].state, WS_UNTOUCHED);
+	assert_int_equal(r->endpoints[0].phase, WS_PHASE_DESTROY);
+	assert_string_equal(r->endpoints[0].version, "v6");
 	ws_ledger_list_free(&list);
+}
+
+/* A push that succeeds holds the locks of its endpoints, so no other is at work there. */
+static void records_are_settled_whatever_became_of_their_process(void **state)
+{
+	(void)state;
+	struct ws_ledger_list list;
+	struct ws_ledger *l = begin();
+	strcpy(ws_ledger_record(l)->process.pid_namespace, "pid:[1]");
+	assert_int_equal(ws_ledger_save(l, NULL), 0);
+	assert_int_equal(only(&list)->fate, WS_PROCESS_ELSEWHERE);
+	ws_ledger_list_free(&list);
+	ws_ledger_settle("state", "", URLS, 1, NULL);
+	const struct ws_ledger_record *r = &only(&list)->record;
+	assert_int_equal(r->n_endpoints, 3); /* the first has its group to leave, the others are not ours */
+	assert_int_equal(r->endpoints[0].state, WS_UNTOUCHED);
+	assert_true(!r->endpoints[0].paused && r->endpoints[1].paused);
+	ws_ledger_list_free(&list);
+	ws_ledger_abandon(l);
+}
+
+/* The push goes on, and must not claim again what another has settled. */
+static void a_push_hears_that_its_record_was_settled(void **state)
+{
+	(void)state;
+	struct ws_ledger *l = begin();
+	struct ws_ledger_record *r = ws_ledger_record(l);
+	ws_ledger_reread(l); /* nothing is written yet */
+	assert_int_equal(r->endpoints[0].state, WS_PARTIAL);
+	assert_int_equal(ws_ledger_save(l, NULL), 0);
+	ws_ledger_reread(l);
+	assert_true(r->endpoints[0].state == WS_PARTIAL && r->endpoints[0].paused);
+	ws_ledger_settle("state", "", URLS, 3, NULL);
+	ws_ledger_reread(l);
+	for (size_t i = 0; i < 3; i++)
+		assert_true(r->endpoints[i].state == WS_UNTOUCHED && !r->endpoints[i].paused);
+	ws_ledger_abandon(l);
 }
 
 static void a_killed_process_is_dead_and_its_id_is_not_enough(void **state)
@@ -216,6 +260,21 @@ static void a_file_that_is_no_record_is_said_and_left(void **state)
 	assert_int_equal(count_files(), 1);
 }
 
+/* Text with the first `from` replaced; parsed. */
+static int parse_twisted(const char *text, const char *from, const char *to, struct ws_ledger_record *out, void **priv)
+{
+	struct ws_buf bad;
+	const char *at = strstr(text, from);
+	assert_non_null(at);
+	ws_buf_init(&bad, 1 << 16);
+	ws_buf_add(&bad, text, (size_t)(at - text));
+	ws_buf_puts(&bad, to);
+	ws_buf_puts(&bad, at + strlen(from));
+	const int rc = ws_ledger_parse("f", bad.data, bad.len, out, priv, NULL);
+	ws_buf_free(&bad);
+	return rc;
+}
+
 /* Every prefix of a record, and a record with each of its values replaced in turn. */
 static void a_cut_or_twisted_record_is_refused_or_whole(void **state)
 {
@@ -239,17 +298,9 @@ static void a_cut_or_twisted_record_is_refused_or_whole(void **state)
 		{ "\"sources\":[", "\"sources\":[null," },
 	};
 	for (size_t i = 0; i < sizeof twists / sizeof *twists; i++) {
-		const char *at = strstr(text.data, twists[i][0]);
-		assert_non_null(at);
-		struct ws_buf bad;
 		struct ws_ledger_record r;
 		void *priv;
-		ws_buf_init(&bad, 1 << 16);
-		ws_buf_add(&bad, text.data, (size_t)(at - text.data));
-		ws_buf_puts(&bad, twists[i][1]);
-		ws_buf_puts(&bad, at + strlen(twists[i][0]));
-		assert_int_equal(ws_ledger_parse("f", bad.data, bad.len, &r, &priv, NULL), -1);
-		ws_buf_free(&bad);
+		assert_int_equal(parse_twisted(text.data, twists[i][0], twists[i][1], &r, &priv), -1);
 	}
 	ws_buf_free(&text);
 	ws_ledger_abandon(l);
@@ -339,6 +390,8 @@ int main(void)
 		IN_SCRATCH(a_push_that_leaves_nothing_leaves_no_file),
 		IN_SCRATCH(what_is_left_stays_and_the_push_has_ended),
 		IN_SCRATCH(settling_leaves_groups_to_be_left),
+		IN_SCRATCH(records_are_settled_whatever_became_of_their_process),
+		IN_SCRATCH(a_push_hears_that_its_record_was_settled),
 		IN_SCRATCH(a_killed_process_is_dead_and_its_id_is_not_enough),
 		IN_SCRATCH(the_name_of_a_process_cannot_forge_its_start),
 		IN_SCRATCH(a_file_that_is_no_record_is_said_and_left),
