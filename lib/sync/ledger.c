@@ -106,11 +106,6 @@ struct ws_ledger_record *ws_ledger_record(struct ws_ledger *l)
 	return &l->record;
 }
 
-const char *ws_ledger_path(const struct ws_ledger *l)
-{
-	return l->path;
-}
-
 static void forget_source(struct ws_ledger *l)
 {
 	for (size_t i = 0; i < l->record.n_sources; i++)

@@ -21,7 +21,6 @@ int ws_ledger_source(struct ws_ledger *l, const char *const *paths, size_t n, co
                      struct ws_err *err);
 /* Replaces the file, and returns when that has reached the disk. */
 int ws_ledger_save(struct ws_ledger *l, struct ws_err *err);
-const char *ws_ledger_path(const struct ws_ledger *l);
 /* Drops from the record what a push has settled in the file since it was saved. */
 void ws_ledger_reread(struct ws_ledger *l);
 /* The push is over: the file goes where all is well, else it is written a last time and stays. */
