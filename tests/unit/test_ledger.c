@@ -32,6 +32,8 @@ static struct ws_ledger *begin(void)
 	struct ws_ledger_record *r = ws_ledger_record(l);
 	assert_int_equal(ws_ledger_source(l, SOURCE, 2, "v7", NULL), 0);
 	r->group = "wsync-01234567";
+	r->master_host = "10.0.0.7";
+	r->master_port = 30123;
 	r->digest = UINT64_C(0x123456789abcdef0);
 	r->directory = "/work";
 	r->args = ARGS;
@@ -73,6 +75,8 @@ static void what_is_written_is_read(void **state)
 	const struct ws_ledger_record *r = &e->record;
 	assert_int_equal(r->process.pid, getpid());
 	assert_string_equal(r->group, "wsync-01234567");
+	assert_string_equal(r->master_host, "10.0.0.7");
+	assert_int_equal(r->master_port, 30123);
 	assert_true(r->digest == UINT64_C(0x123456789abcdef0));
 	assert_string_equal(r->weight_version, "v7");
 	assert_int_equal(r->n_sources, 2);
@@ -295,6 +299,7 @@ static void a_cut_or_twisted_record_is_refused_or_whole(void **state)
 		{ "123456789abcdef0", "123456789abcdefg" }, { "\"ended\":false", "\"ended\":0" },
 		{ "\"paused\":true", "\"paused\":1" }, { "\"pid\":", "\"pid\":-" }, { "\"pid\":", "\"pid\":1.5e" },
 		{ "\"boot_id\":\"", "\"boot_id\":\"0123456789012345678901234567890123456789" },
+		{ "30123", "0" }, { "30123", "70000" }, { "\"10.0.0.7\"", "17" }, { "\"port\"", "\"prot\"" },
 		{ "\"sources\":[", "\"sources\":[null," },
 	};
 	for (size_t i = 0; i < sizeof twists / sizeof *twists; i++) {
