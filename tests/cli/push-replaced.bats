@@ -18,7 +18,9 @@ dies() {
 	echo "
     import os, time
     os.kill($a_pid, 9)
-    while os.path.exists('/proc/$a_pid') and ') Z ' not in open('/proc/$a_pid/stat').read(): time.sleep(.01)"
+    try:
+        while ') Z ' not in open('/proc/$a_pid/stat').read(): time.sleep(.01)
+    except OSError: pass # it is gone"
 }
 
 # replaced RULE: a proxy of a; where RULE (python over path and nth) becomes true, a dies and b takes its place.
