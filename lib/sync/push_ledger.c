@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* For a server to leave the group of a dead push; one that does not may still take part in a new one. */
 static const int64_t STALE_NS = 5 * WS_NS_PER_S;
@@ -118,6 +119,7 @@ static void inherit(struct ws_push *p, const struct ws_ledger_entry *entry)
 			continue;
 		struct push_endpoint *e = &p->endpoints[i];
 		p->heir = true;
+		p->heir_began = r->began > p->heir_began ? r->began : p->heir_began;
 		e->found_paused = e->found_paused || left_paused(entry, was);
 		if (was->state != WS_PARTIAL || e->state == WS_PARTIAL)
 			continue;
@@ -153,6 +155,7 @@ static void read_records(struct ws_push *p)
 	catch_up(p);
 	if (ws_ledger_list(p->opts.state_dir, &list, NULL))
 		return; /* the record of our own will say why */
+	p->heir_began = 0;
 	for (size_t i = 0; i < list.n; i++)
 		if (!list.items[i].err.code &&
 		    (!p->ledger || strcmp(list.items[i].path, ws_ledger_path(p->ledger)) != 0))
@@ -309,6 +312,14 @@ int push_record(struct ws_push *p, struct ws_err *err)
 	return go_without(p, NOBODY_KNOWS, &why, err);
 }
 
+/* Repair goes by this order, in which a push comes behind those that died before it, although clocks are put
+ * back. */
+static int64_t begins_now(const struct ws_push *p)
+{
+	const int64_t now = time(NULL);
+	return p->heir_began < now || p->heir_began == INT64_MAX ? now : p->heir_began + 1;
+}
+
 int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
@@ -319,6 +330,7 @@ int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct 
 	if (open_ledger(p, &why) ||
 	    ws_ledger_source(p->ledger, s->paths, s->n_paths, p->weight_version, &why))
 		return go_without(p, NOBODY_KNOWS, &why, err);
+	ws_ledger_record(p->ledger)->began = begins_now(p);
 	/* Who is in the group already is only heard of again with the pause. */
 	return p->group ? 0 : push_record(p, err);
 }

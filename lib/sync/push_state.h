@@ -84,6 +84,7 @@ struct ws_push {
 	/* one run */
 	struct ws_locks *locks;            /* of the endpoints */
 	bool heir;                         /* pushes that died had begun something at our endpoints */
+	int64_t heir_began;                /* when the last of these began, by its clock; 0: none */
 	struct ws_input input;
 	struct ws_plan *plan;
 	enum ws_load_format format;        /* that the plan is made for */

@@ -113,6 +113,20 @@ joins() { curl -sS "$url/wsync/journal" | grep -q '"groups":\["'; }
 	expect_json '[(l["ok"], l["paused_by"]["process"]) for l in lines if l["type"] == "endpoint"]' "[(True, 'ended')]"
 }
 
+@test "the later push is made again also where the clock was put back between them" {
+	leave one --fault hang:update_weights_from_distributed:4
+	sed -i -E 's/"began":[0-9]+/"began":99999999999/' "${records[0]}"
+	start push wsync-push small.safetensors -e "$url" --bucket-size 8KiB --weight-version 8 --json
+	eventually 20 grep -q '"type":"bucket"' push.out
+	kill -KILL "$pid"
+	wait "$pid" || status=$?
+	try wsync-ctl repair --again --json
+	expect_status 0
+	expect_json '[l["weight_version"] for l in lines if l["type"] == "transaction"]' "['7', '8']"
+	try wsync-ctl version -e "$url"
+	expect_out 8
+}
+
 @test "of two pushes that died with the same plan only the later is made again" {
 	leave one
 	later=${records[0]}

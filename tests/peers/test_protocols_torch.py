@@ -14,7 +14,7 @@ import lib
 import mkst
 
 suite = lib.Suite(300)
-BUCKET = 64 << 20
+BUCKET = 4 << 20  # numbers: more bytes than the buffers of sockets hold
 TENSORS = [("model.layers.%d.%s.weight" % (i, n), "F32", (300 + i, 511))
            for i in range(6) for n in ("a", "b")] + [("odd", "F32", (13,)), ("one", "F32", (1,))]
 BYTES = TENSORS + [("codes", "U8", (3, 100003))]
@@ -27,7 +27,7 @@ class Fixture:
         self.hold = lib.scratch("hold")
         held = ["--hold", self.hold, "--lineage"]
         self.legacy = lib.Receivers(VERSION, [1, 2, 1, 1], options=[*held, "xorl-legacy"])
-        self.xorl = lib.Receivers(VERSION, [1, 2, 1, 1], options=[*held, "xorl", "--join", "2"])
+        self.xorl = lib.Receivers(VERSION, [1, 2, 1, 1], options=[*held, "xorl", "--join", "30"])
         self.session = lib.Receivers(VERSION, [1, 2], options=[*held, "session"])
         self.plain = lib.Receivers(VERSION, [1])
         self.floats, self.bytes = lib.scratch("floats.safetensors"), lib.scratch("bytes.safetensors")
@@ -123,7 +123,7 @@ def check_undone(fix, name):
     before = {e: len(e.journal()) for e in (victim, other)}
     with nothing_received(fix):
         running = lib.Running([victim, other], [fix.big], "--protocol", "two-phase", "--bucket-size",
-                              "256MiB")
+                              "16MiB")
         lib.await_true(lambda: is_prepared(victim) and is_prepared(other), 60, "first bucket")
         os.kill(victim.pid, signal.SIGKILL)
         lib.await_true(lambda: is_gone(victim.ranks[0]), 60, "end of its rank")
@@ -207,7 +207,7 @@ def session_cancelled(fix):
     endpoint, = fix.session.choose(1)
     before = len(endpoint.journal())
     with nothing_received(fix):
-        running = lib.Running([endpoint], [fix.big], "--bucket-size", "256MiB", "--on-partial", "resume")
+        running = lib.Running([endpoint], [fix.big], "--bucket-size", "16MiB", "--on-partial", "resume")
         lib.await_true(lambda: "/update_weights_from_distributed" in endpoint.steps(before), 60, "bucket")
         running.child.send_signal(signal.SIGINT)
         lib.await_true(lambda: "/end_weight_update" in endpoint.steps(before), 60, "end of the session")
