@@ -1,20 +1,24 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The main job, shown: a checkpoint with Qwen3-0.6B's names and shapes goes into two running endpoints of
-# two tensor-parallel ranks each. Everything lives under build/demo and ends with this script.
+# two tensor-parallel ranks each. Everything lives under build/demo; endpoints, their logs and the registry end
+# with this script, and are its own, so that several can run at once.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${BUILD:-build}
 bin=$build/bin
 dir=$build/demo
 model=synthetic:qwen3-0.6b
-export WSYNC_REGISTRY=$dir/registry.json
+mkdir -p "$dir"
+run=$(mktemp -d "$dir/run.XXXXXX")
+export WSYNC_REGISTRY=$run/registry.json
 unset WSYNC_API_KEY_FILE http_proxy https_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY all_proxy
 
 pids=()
 finish() {
     for p in "${pids[@]}"; do kill "$p" 2>/dev/null || true; done
     for p in "${pids[@]}"; do wait "$p" 2>/dev/null || true; done
+    rm -rf "$run"
 }
 trap finish EXIT
 
@@ -29,23 +33,26 @@ show() {
     "$@"
 }
 
-start_endpoint() { # prints nothing; the URL lands in $dir/endpoint$1.url
-    "$bin/wsync-endpoint" --listen 127.0.0.1:0 --tp 2 --keep memory --json >"$dir/endpoint$1.log" 2>&1 &
+start_endpoint() { # sets $url
+    local log=$run/endpoint$1.log
+    : >"$log" # the process below makes it some time later
+    "$bin/wsync-endpoint" --listen 127.0.0.1:0 --tp 2 --keep memory --json >"$log" 2>&1 &
     pids+=($!)
     for _ in $(seq 100); do
-        url=$(sed -n 's/.*"type":"ready".*"url":"\([^"]*\)".*/\1/p' "$dir/endpoint$1.log")
+        url=$(sed -n 's/.*"type":"ready".*"url":"\([^"]*\)".*/\1/p' "$log")
         [ -n "$url" ] && break
         sleep 0.1
     done
-    [ -n "$url" ] || { echo "endpoint $1 did not start:" >&2; cat "$dir/endpoint$1.log" >&2; exit 1; }
+    [ -n "$url" ] || { echo "endpoint $1 did not start:" >&2; cat "$log" >&2; exit 1; }
 }
 
-mkdir -p "$dir"
-rm -f "$WSYNC_REGISTRY"
+exec 9>"$dir/lock"
+flock 9
 if [ ! -f "$dir/ckpt/model.safetensors" ]; then
     echo "writing a checkpoint with Qwen3-0.6B's names and shapes to $dir/ckpt (1.2 GB) ..."
     "$build/tests/tools/mkcheckpoint" "$model" "$dir/ckpt"
 fi
+exec 9>&-
 
 urls=()
 for i in 1 2; do
