@@ -255,6 +255,24 @@ paused_by() { curl -sS "$1/wsync/journal" | grep -c pause_generation; }
 	grep -q continue_generation journal || explain "$(<journal)"
 }
 
+@test "a client that leaves does not end its push, and the next one is served" {
+	start_up slow wsync-endpoint --listen 127.0.0.1:0 --fault slow:update_weights_from_distributed:1
+	register "$slow"
+	curl -sS -d "{\"source\":\"$scratch/ckpt\",\"weight_version\":\"left\"}" "$gateway/sync_inference_weights" \
+		>left.out 2>&1 3>&- &
+	local client=$!
+	is_paused() { [ "$(paused_by "$slow")" != 0 ]; }
+	eventually 60 is_paused
+	kill "$client"
+	wait "$client" || true
+	was_left() { version_of "$slow" | grep -q '"left"'; }
+	eventually 60 was_left
+	call /sync_inference_weights "{\"source\":\"$scratch/ckpt\",\"weight_version\":\"next\"}"
+	expect_code 200
+	out_has '"success":true'
+	[ "$(curl -sS "$slow/wsync/journal" | grep -o continue_generation | wc -l)" = 2 ]
+}
+
 lock() { call "/wsync/lock/$1" "$2"; }
 number() { grep -o "\"$1\":[0-9]*" <<<"$out" | head -n 1 | cut -d: -f2; }
 
