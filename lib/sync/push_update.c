@@ -19,15 +19,16 @@ static void write_body(const struct ws_push *p, struct ws_jw *w, const struct pu
 		ws_jw_str(w, "load_format", "flattened_bucket");
 }
 
-/* After the last bucket an endpoint that agreed has everything; before, whoever was sent something has a
- * mixture, unless it refused the very first request before a byte had left. */
+/* After the last bucket an endpoint that agreed has everything. Before, an endpoint that was sent a request may
+ * have some of it, unless the first bucket ended before a byte had left. */
 static void judge(struct ws_push *p, const struct push_bucket *k, const struct push_moved *m)
 {
 	const struct ws_transport *t = ws_group_transport(p->group);
+	const bool unsent = k->b == 0 && p->plan->buckets[0].bytes && t->ops->sent(t, NULL) == p->sent_base;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->endpoints[i];
 		const enum ws_code code = p->errs[i].code;
-		if (ws_endpoint_said_no(&p->errs[i]) && k->b == 0 && t->ops->sent(t, NULL) == p->sent_base)
+		if (unsent)
 			e->state = e->before;
 		if (code != WS_OK || !k->last || !push_moved_ours(m))
 			continue;

@@ -189,7 +189,9 @@ changed []" ] || explain "$(grep ^changed <<<"$out")"
 # ---- wsync-push ----
 
 # push OPTION...: in small buckets.
-push() { try wsync-push "${source:-small.safetensors}" -e "$url" --backend ipc --bucket-size 4KiB "$@"; }
+push() {
+	try wsync-push "${source:-small.safetensors}" -e "$url" --backend ipc --bucket-size 4KiB --on-partial resume "$@"
+}
 
 small() {
 	safetensors small.safetensors a.weight:BF16:64,32 b.weight:F32:1000 c.weight:BF16:1000,33 d.weight:U8:13 \

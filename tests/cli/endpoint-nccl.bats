@@ -28,7 +28,7 @@ gpu_endpoint() {
 push() {
 	local from=${EPOCHREALTIME/./}
 	try wsync-push "${source:-small.safetensors}" "${urls[@]}" --backend nccl --bucket-size 4KiB \
-		--init-timeout "${limit}s" --bucket-timeout "${limit}s" "$@"
+		--init-timeout "${limit}s" --bucket-timeout "${limit}s" --on-partial resume "$@"
 	took=$(((${EPOCHREALTIME/./} - from) / 1000))
 }
 

@@ -31,18 +31,18 @@ each() {
 }
 
 @test "a push whose output is stuck ends at its deadline and resumes" {
-	each $'10\nresumed []' wsync-push ../small.safetensors --bucket-size 4KiB --bucket-timeout 1s -e URL -vv
+	each $'10\nresumed []' wsync-push ../small.safetensors --bucket-size 4KiB --bucket-timeout 1s --on-partial resume -e URL -vv
 }
 
 @test "a push with a progress line on a stopped terminal ends at its deadline and resumes" {
 	endpoint one --fault hang:update_weights_from_distributed:2
-	stalled --tty --endpoint "$url" wsync-push small.safetensors --bucket-size 4KiB -t 1s -e "$url"
+	stalled --tty --endpoint "$url" wsync-push small.safetensors --bucket-size 4KiB -t 1s --on-partial resume -e "$url"
 	expect_out $'10\nresumed []'
 }
 
 @test "a signal resumes the endpoint whatever is stuck" {
 	each $'-15\nresumed []' --at URL update_weights_from_distributed --signal TERM \
-		wsync-push ../small.safetensors --bucket-size 4KiB -e URL -vv
+		wsync-push ../small.safetensors --bucket-size 4KiB --on-partial resume -e URL -vv
 }
 
 @test "a second signal kills at once, whatever is stuck" {
@@ -123,8 +123,8 @@ each() {
 		    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 		    signal.signal(signal.SIGINT, signal.SIG_DFL)
 		for i, number in enumerate(signals):
-		    p = subprocess.Popen(["wsync-push", "small.safetensors", "-e", url, "--json"], preexec_fn=prepare,
-		                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+		    p = subprocess.Popen(["wsync-push", "small.safetensors", "-e", url, "--on-partial", "resume", "--json"],
+		                         preexec_fn=prepare, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 		    end = time.monotonic() + 20
 		    while calls() <= i and time.monotonic() < end:
 		        time.sleep(0.02)
