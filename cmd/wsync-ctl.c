@@ -52,7 +52,7 @@ static const struct opt opts[] = {
 	           "this machine as the servers reach it (default: found)"),
 	OPT_UINT(0, "master-port", "PORT", 0, 65535, &cfg.master_port, "port of the rendezvous (0: any)"),
 	OPT_FLAG(0, "keep", &cfg.keep, "hold the group until Ctrl-C, then have them leave it"),
-	OPT_GROUP_FOR("What pushes have left", "info repair"),
+	OPT_GROUP_FOR("What pushes have left", "info repair sleep wake"),
 	OPT_STATE_DIR(&cfg.state_dir),
 	OPT_GROUP_FOR("Repairing", "repair"),
 	OPT_FLAG(0, "again", &cfg.again, "push again what was pushed, with the same options"),

@@ -27,7 +27,8 @@ static struct {
 	struct transforming transforming;
 	struct opt_list endpoints, include, exclude;
 	struct pushing pushing;
-	const char *pool, *weight_version, *asleep, *prove_flush, *lock, *round, *lock_key_file;
+	const char *pool, *weight_version, *prove_flush, *lock, *round, *lock_key_file;
+	unsigned asleep;
 	struct tracing tracing;
 	struct measuring measuring;
 	unsigned sender, senders;
@@ -62,6 +63,19 @@ static int take_sender(void *ctx, const char *value, struct ws_err *err)
 	return 0;
 }
 
+/* "weights,kv_cache" or "recorded" */
+static int parse_asleep(const char *text, unsigned *out, struct ws_err *err)
+{
+	*out = WS_MEMORY_RECORDED;
+	return strcmp(text, "recorded") == 0 ? 0 : ws_memory_parse(text, out, err);
+}
+
+static int take_asleep(void *ctx, const char *value, struct ws_err *err)
+{
+	(void)ctx;
+	return parse_asleep(value, &cfg.asleep, err);
+}
+
 static const struct opt opts[] = {
 	OPT_GROUP("Where"),
 	OPT_LIST('e', "endpoint", "URL", &cfg.endpoints, "push to this server; repeatable (default: the registry's)"),
@@ -74,14 +88,14 @@ static const struct opt opts[] = {
 	OPT_LIST(0, "include", "GLOB", &cfg.include, "only tensors whose name matches; repeatable"),
 	OPT_LIST(0, "exclude", "GLOB", &cfg.exclude, "no tensor whose name matches; repeatable"),
 	OPT_STRING(0, "weight-version", "V", &cfg.weight_version, "what the servers call these weights from then on"),
-	OPT_FLAG(0, "stdin", &cfg.from_stdin, "read sources from stdin, one a line (with a tab: its weight version); the group is kept"),
+	OPT_FLAG(0, "stdin", &cfg.from_stdin, "read lines from stdin: source, weight version, released memory, with tabs; keep the group"),
 	OPT_FLAG('n', "dry-run", &cfg.dry_run, "print the plan that the real run executes, change nothing"),
 	OPT_GROUP("Changed on their way"),
 	OPT_TRANSFORMING(&cfg.transforming),
 	OPT_GROUP("How"),
 	OPT_PUSHING(&cfg.pushing),
 	OPT_STRING(0, "prove-flush", "PROMPT", &cfg.prove_flush, "send this prompt before and after: nothing of it may come from the cache then"),
-	OPT_STRING(0, "asleep", "LIST", &cfg.asleep, "the servers have given away weights, kv_cache, cuda_graph (joined by commas) and get them back, the weights first"),
+	OPT_CALL(0, "asleep", "LIST", take_asleep, NULL, "memory to wake: weights, kv_cache, cuda_graph with commas, or recorded"),
 	OPT_CALL(0, "sender", "I/N", take_sender, NULL, "one of N that push a part each; the last of a round says flush and version"),
 	OPT_STRING(0, "lock", "FILE|URL", &cfg.lock, "by which the senders take turns, the same for all: a file, or http://HOST:PORT/NAME of a wsync-gateway"),
 	OPT_STRING(0, "round", "ID", &cfg.round, "step that this turn is of (default: the weight version)"),
@@ -135,7 +149,7 @@ static void emit_end(enum ws_event_type type, const struct ws_ev_end *end)
 static int push_once(struct ws_push *p, const struct opt_args *args, struct ui *ui,
                      struct ws_err *err)
 {
-	const struct ws_push_source source = { .paths = args->v, .n_paths = args->n };
+	const struct ws_push_source source = { .paths = args->v, .n_paths = args->n, .asleep = cfg.asleep };
 	struct ws_ev_end end;
 	const int rc = ws_push_run(p, &source, &end, err);
 	ws_push_finish(p, &end);
@@ -205,28 +219,34 @@ static bool read_line(struct ws_err *err)
 	return !ferror(stdin);
 }
 
-/* Strips the carriage return, splits at the tab. false: nothing on this line. */
-static bool split_line(char **path, char **version)
+/* Strips the carriage return, splits at the tabs. false: nothing on this line. */
+static bool split_line(char **path, char **version, char **asleep)
 {
 	line[strcspn(line, "\r")] = 0;
-	char *tab = strchr(line, '\t');
+	char *tab = strchr(line, '\t'), *next = tab ? strchr(tab + 1, '\t') : NULL;
 	if (tab)
 		*tab = 0;
-	*version = tab ? tab + 1 : NULL;
+	if (next)
+		*next = 0;
 	*path = line;
+	*version = tab && (tab[1] || !next) ? tab + 1 : NULL;
+	*asleep = next && next[1] ? next + 1 : NULL;
 	return line[0] != 0;
 }
 
 /* An empty line is no source, and has no result. */
-static int push_line(struct ws_push *p, struct ws_ev_end *end, struct ws_err *err)
+static int push_line(struct ws_push *p, unsigned asleep, struct ws_ev_end *end, struct ws_err *err)
 {
-	char *path, *version;
+	char *path, *version, *list;
 	end->source = NULL;
-	if (!split_line(&path, &version))
+	if (!split_line(&path, &version, &list))
 		return 0;
 	const char *const paths[] = { path };
-	const struct ws_push_source source = { .paths = paths, .n_paths = 1, .weight_version = version };
-	return ws_push_run(p, &source, end, err);
+	struct ws_push_source source = { .paths = paths, .n_paths = 1, .weight_version = version, .asleep = asleep };
+	if (!list || parse_asleep(list, &source.asleep, err) == 0)
+		return ws_push_run(p, &source, end, err);
+	*end = (struct ws_ev_end){ .err = err, .source = path, .verify = verifies[cfg.verify] };
+	return -1;
 }
 
 /* A line that fails does not end the loop: its result says so, and the next line gets a new group. The
@@ -244,7 +264,7 @@ static int push_lines(struct ws_push *p, struct ui *ui, struct ws_err *err)
 		if (!read_line(&e))
 			break;
 		const struct ws_ev_end *result = e.code ? &refused : &end;
-		if (e.code || push_line(p, &end, &e)) {
+		if (e.code || push_line(p, sum.n_results ? (unsigned)WS_MEMORY_RECORDED : cfg.asleep, &end, &e)) {
 			failed++;
 			code = e.code;
 		} else if (!end.source) {
@@ -279,7 +299,7 @@ static int find_again(struct again *a, struct ws_push_opts *o, struct ws_err *er
 {
 	/* The record has the weight version, but not of a turn that does not set it; there it names the round. */
 	const char *const but[] = { "endpoint", "pool", "registry", "stdin", "dry-run", "group-name", "state-dir",
-		                    "json", "quiet", "verbose", "color", "progress", "trace",
+		                    "asleep", "json", "quiet", "verbose", "color", "progress", "trace",
 		                    cfg.lock ? NULL : "weight-version", NULL };
 	if (opt_repeat(&program, command_line.argc, command_line.argv, but, &a->words, &a->n, err))
 		return -1;
@@ -334,8 +354,6 @@ static int push(const struct opt_args *args, const struct targets *targets, stru
 	struct again again = { 0 };
 	char state[PUSHING_PATH], *lock_key = NULL;
 	pushing_apply(&cfg.pushing, &o);
-	if (cfg.asleep && ws_memory_parse(cfg.asleep, &o.asleep, err))
-		return -1;
 	int rc = read_lock_key(&lock_key, ui, err);
 	o.lock_key = lock_key;
 	o.lock_lease_ns = cfg.lease_ns;

@@ -76,6 +76,7 @@ static int make_line(struct line *l, const struct ctl_job *job, const struct ws_
 		add(l, rec->args[i], "");
 	for (size_t i = 0; i < n; i++)
 		add(l, "--endpoint=", urls[i]);
+	add(l, "--asleep=", "recorded"); /* endpoint by endpoint, as it is by now */
 	if (*rec->weight_version)
 		add(l, "--weight-version=", rec->weight_version);
 	char *state = cfg->state_dir ? realpath(cfg->state_dir, NULL) : NULL;
@@ -146,6 +147,11 @@ int again_run(const struct ctl_job *job, const struct ws_ledger_record *rec, con
 	if (!rec->directory || !rec->n_sources)
 		return ws_err_set(err, WS_EINPUT, "process %lld was no wsync-push: it cannot be repeated from "
 		                  "here", (long long)rec->process.pid);
+	for (size_t i = 0; i < rec->n_args; i++)
+		if (strncmp(rec->args[i], "--asleep", 8) == 0)
+			return ws_err_set(err, WS_EINPUT, "process %lld wrote %s and not what is still released: "
+			                  "it cannot be repeated from here", (long long)rec->process.pid,
+			                  rec->args[i]);
 	outlet_settle(1000); /* it prints to the same terminal */
 	int rc = make_line(&l, job, rec, urls, n, err);
 	if (!rc)

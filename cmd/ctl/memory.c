@@ -3,7 +3,23 @@
 #include "ctl.h"
 #include "run.h"
 
+#include "wsync/ledger.h"
+
 #include <stdlib.h>
+
+/* Records of pushes that have left something at these endpoints must not be outdated by it. */
+static void note(const struct ctl_job *job, bool sleep, unsigned memory,
+                 const struct ws_endpoint_answer *answers)
+{
+	struct ws_buf dir;
+	struct ws_err none = WS_ERR_INIT;
+	ws_buf_init(&dir, 4095);
+	if (run_state_dir(job->cfg->state_dir, &dir, &none) == 0)
+		for (size_t i = 0; i < job->to.n; i++)
+			if (answers[i].err.code == WS_OK)
+				ws_ledger_note_memory(ws_buf_str(&dir), job->to.urls[i], memory, sleep);
+	ws_buf_free(&dir);
+}
 
 static int tell(struct ctl_job *job, bool sleep, unsigned memory,
                 const struct ws_endpoint_info *infos, struct ws_err *err)
@@ -19,6 +35,7 @@ static int tell(struct ctl_job *job, bool sleep, unsigned memory,
 	                                        until, &run_cancel, answers, err);
 	if (err->code != WS_ECANCELLED && err->code != WS_ESYSTEM)
 		ctl_show_answers(job, sleep ? "asleep" : "awake", answers);
+	note(job, sleep, memory, answers);
 	free(answers);
 	return rc;
 }

@@ -88,7 +88,7 @@ static const char *verdict(const struct repairs *r, const struct ws_repair_answe
 		return "in use";
 	if (a->err.code)
 		return "failed";
-	if (a->state == WS_PARTIAL)
+	if (a->state == WS_PARTIAL || a->asleep & WS_MEMORY_WEIGHTS)
 		return a->paused ? "left paused" : a->resumed ? "resumed" : "left as it is";
 	if (a->resumed)
 		return "resumed";
@@ -108,7 +108,7 @@ static void put_endpoint(struct repairs *r, const struct ws_ledger_entry *e, siz
 		return;
 	ws_jw_str(w, "url", e->record.endpoints[i].url);
 	ws_jw_str(w, "file", e->path);
-	ws_jw_bool(w, "ok", !a->err.code && a->state != WS_PARTIAL);
+	ws_jw_bool(w, "ok", !a->err.code && a->state != WS_PARTIAL && !(a->paused && a->asleep));
 	ws_jw_str(w, "state", ws_endpoint_state_name(a->state));
 	ws_jw_str(w, "weight_version", *a->weight_version ? a->weight_version : NULL);
 	ws_jw_bool(w, "in_use", a->busy);
@@ -116,6 +116,7 @@ static void put_endpoint(struct repairs *r, const struct ws_ledger_entry *e, siz
 	ws_jw_bool(w, "paused", a->paused);
 	ws_jw_bool(w, "left_group", a->left_group);
 	ws_jw_bool(w, "in_protocol", a->in_middle);
+	ws_jw_str(w, "asleep", a->asleep ? ws_memory_text(a->asleep) : NULL);
 	if (a->err.code)
 		ctl_put_failure(w, &a->err);
 	ui_line_end(r->job->ui);
@@ -128,13 +129,16 @@ static void show_answers(struct repairs *r, const struct ws_ledger_entry *e,
 	for (size_t i = 0; i < e->record.n_endpoints; i++) {
 		const struct ws_repair_answer *a = &answers[i];
 		put_endpoint(r, e, i, a);
+		char released[64] = "";
+		if (a->asleep)
+			snprintf(released, sizeof released, "still released: %s", ws_memory_text(a->asleep));
 		table_add(&t, shade(a), e->record.endpoints[i].url, verdict(r, a),
 		          ws_endpoint_state_name(a->state),
 		          a->err.code ? a->err.msg :
-		          r->job->cfg->dry_run ? "" :
+		          r->job->cfg->dry_run ? released :
 		          !a->left_group ? "did not leave the group" :
 		          a->may_join ? "may still take up the request to join: repair again if it stops answering" :
-		          a->in_middle ? "did not end its update" : "");
+		          a->in_middle ? "did not end its update" : released);
 	}
 	table_print(&t, r->job->ui);
 	table_free(&t);

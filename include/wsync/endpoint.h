@@ -148,11 +148,13 @@ int ws_endpoint_destroy_group(struct ws_http *http, const char *const *urls, siz
                               const struct ws_cancel *cancel, struct ws_endpoint_answer *answers,
                               struct ws_err *err);
 
-/* What a server can give away and take back, so that a trainer on the same GPU may have it. */
+/* Memory that a server can release and take back, so that a trainer on the same GPU may use it. */
 enum ws_memory { WS_MEMORY_WEIGHTS = 1, WS_MEMORY_KV_CACHE = 2, WS_MEMORY_CUDA_GRAPH = 4,
-	         WS_MEMORY_ALL = 7 };
+	         WS_MEMORY_ALL = 7,
+	         WS_MEMORY_RECORDED = 8 /* for a push: what the records of earlier pushes say */ };
 /* "weights,kv_cache" in any order; another word is WS_EUSAGE. */
 int ws_memory_parse(const char *text, unsigned *out, struct ws_err *err);
+const char *ws_memory_text(unsigned memory); /* the reverse; "" for none */
 
 /* Sends them to sleep: memory is released, and with the weights their content, unless the server keeps
  * a copy. infos[i] is urls[i]'s. A server that runs requests dies of it, so each is asked to flush
@@ -167,6 +169,19 @@ int ws_endpoint_wake(struct ws_http *http, const struct ws_endpoint_info *infos,
                      const char *const *urls, size_t n, unsigned memory, ws_deadline until,
                      const struct ws_cancel *cancel, struct ws_endpoint_answer *answers,
                      struct ws_err *err);
+
+struct ws_waking {
+	const char *url;
+	const struct ws_endpoint_info *info;
+	unsigned memory;          /* enum ws_memory: to be taken back, not 0 */
+	struct ws_endpoint_answer answer;
+};
+/* Wakes endpoints that released different memory. -1 and the first failure where one did not confirm it. */
+int ws_endpoint_wake_each(struct ws_http *http, struct ws_waking *items, size_t n, ws_deadline until,
+                          const struct ws_cancel *cancel, struct ws_err *err);
+/* The server refused, or the request never left: the memory is still released. Without an answer it counts as
+ * taken back, because a server that received the request obeys it, and one that is asked twice dies. */
+bool ws_waking_failed(const struct ws_waking *w);
 
 /* ---- what an endpoint holds ---- */
 

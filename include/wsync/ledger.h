@@ -40,6 +40,9 @@ struct ws_ledger_endpoint {
 	bool grouped;             /* perhaps it is in the group */
 	enum ws_ledger_middle middle;
 	const char *version;      /* weight version before, "" unknown */
+	bool slept;               /* it had released memory, and the push has to put that right */
+	unsigned asleep;          /* enum ws_memory: what is still released. A server may die of being woken
+	                           * twice, so it is cleared before the request that wakes leaves */
 };
 
 struct ws_ledger_record {
@@ -100,6 +103,7 @@ struct ws_repair_answer {
 	bool busy;                /* another push is at work on it: it was left alone */
 	bool resumed;
 	bool paused;              /* it stays so, as far as can be known */
+	unsigned asleep;          /* enum ws_memory: still released, so it stays paused */
 	bool left_group;          /* it is no longer in the group */
 	bool may_join;            /* it never answered the request to join, may still take that up, and stays recorded */
 	bool in_middle;           /* of a protocol, and did not answer the request to end it */
@@ -107,10 +111,10 @@ struct ws_repair_answer {
 };
 
 /* Puts the endpoints of one record in order, all at once: has them leave the group and the middle of a
- * protocol, resumes those that are
- * whole, and writes down what is left; the file goes with the last of them. answers has one for each
- * endpoint of the record, in its order, which stays. 0: nothing is left. Otherwise -1 and *err is
- * WS_EPARTIAL where an endpoint holds a mixture, else the first failure. May be repeated. */
+ * protocol, wakes the caches of those whose weights are whole, resumes these, and writes down what is left.
+ * The file is removed with the last endpoint. answers has one for each endpoint of the record, in its order,
+ * which stays. 0: nothing is left. Otherwise -1, and *err is WS_EPARTIAL where an endpoint has a mixture or
+ * its weights are still released, else the first failure. May be repeated. */
 int ws_ledger_repair(struct ws_ledger_entry *entry, const struct ws_repair_opts *opts,
                      struct ws_repair_answer *answers, struct ws_err *err);
 
@@ -120,6 +124,10 @@ int ws_ledger_forget(struct ws_ledger_entry *entry, const char *const *urls, siz
 
 /* Is there anything to repair at this endpoint? */
 bool ws_ledger_owes(const struct ws_ledger_endpoint *e);
+
+/* This endpoint has released memory or taken it back by a request outside of pushes: corrects the records that
+ * are affected, unless a push is at work there. */
+void ws_ledger_note_memory(const char *state_dir, const char *url, unsigned memory, bool released);
 
 #ifdef __cplusplus
 }

@@ -99,7 +99,6 @@ struct ws_push_opts {
 	enum ws_push_verify verify;
 	enum ws_lineage lineage;    /* of the endpoints; unknown: they are asked */
 	const char *prove_flush;    /* a prompt that must not be in the cache afterwards; NULL: none */
-	unsigned asleep;            /* enum ws_memory: what they have given away and get back on the way */
 	enum ws_push_partial on_partial; /* stay paused, or resume */
 	const char *nccl_library;   /* libnccl.so.2: a path, or a name for the loader; NULL: where it usually is */
 	const char *nccl_from;      /* or that of this Python, a program or a virtual environment; NULL: none */
@@ -169,6 +168,10 @@ struct ws_push_source {
 	const char *const *paths;   /* several paths are one checkpoint (ws_source_open) */
 	size_t n_paths;
 	const char *weight_version; /* NULL: the one of the options */
+	/* enum ws_memory: what the endpoints have released. Their weights are woken after the pause, the rest
+	 * when all weights are there. WS_MEMORY_RECORDED: at each endpoint what earlier runs, or the records of
+	 * earlier pushes, have left released. Anything else must agree with these, else nothing is done. */
+	unsigned asleep;
 };
 
 /* Emits WS_EV_PLAN, _ENDPOINT, _BUCKET ...; the outcome is in *result, whose strings and arrays live

@@ -42,6 +42,15 @@ int ws_memory_parse(const char *text, unsigned *out, struct ws_err *err)
 	return 0;
 }
 
+const char *ws_memory_text(unsigned memory)
+{
+	static const char *const texts[WS_MEMORY_ALL + 1] = {
+		"", "weights", "kv_cache", "weights,kv_cache", "cuda_graph", "weights,cuda_graph",
+		"kv_cache,cuda_graph", "weights,kv_cache,cuda_graph",
+	};
+	return texts[memory & WS_MEMORY_ALL];
+}
+
 static void write_tags(struct ws_buf *body, unsigned memory)
 {
 	struct ws_jw w;
@@ -135,4 +144,57 @@ int ws_endpoint_wake(struct ws_http *http, const struct ws_endpoint_info *infos,
                      struct ws_err *err)
 {
 	return tell(http, infos, urls, n, false, memory, until, until, cancel, answers, err);
+}
+
+bool ws_waking_failed(const struct ws_waking *w)
+{
+	return w->answer.err.code != WS_OK && (!w->answer.sent || ws_endpoint_said_no(&w->answer.err));
+}
+
+/* Those of one set of memory, all at once. Arrays with room for n. */
+static void wake_alike(struct ws_http *http, struct ws_waking *items, size_t n, unsigned memory,
+                       ws_deadline until, const struct ws_cancel *cancel, struct ws_endpoint_info *infos,
+                       const char **urls, struct ws_endpoint_answer *answers)
+{
+	struct ws_err err = WS_ERR_INIT; /* also in the answers */
+	size_t k = 0;
+	for (size_t i = 0; i < n; i++)
+		if (items[i].memory == memory) {
+			infos[k] = *items[i].info;
+			urls[k++] = items[i].url;
+		}
+	if (k == 0)
+		return;
+	(void)ws_endpoint_wake(http, infos, urls, k, memory, until, cancel, answers, &err);
+	k = 0;
+	for (size_t i = 0; i < n; i++)
+		if (items[i].memory == memory)
+			items[i].answer = answers[k++];
+}
+
+int ws_endpoint_wake_each(struct ws_http *http, struct ws_waking *items, size_t n, ws_deadline until,
+                          const struct ws_cancel *cancel, struct ws_err *err)
+{
+	struct ws_endpoint_info *infos = calloc(n + 1, sizeof *infos);
+	const char **urls = calloc(n + 1, sizeof *urls);
+	struct ws_endpoint_answer *answers = calloc(n + 1, sizeof *answers);
+	struct ws_err none = WS_ERR_INIT;
+	const struct ws_err *first = NULL;
+	if (!infos || !urls || !answers)
+		ws_err_set(&none, WS_ESYSTEM, "out of memory");
+	for (size_t i = 0; i < n; i++)
+		items[i].answer = (struct ws_endpoint_answer){ .err = none };
+	for (unsigned memory = 1; none.code == WS_OK && memory <= WS_MEMORY_ALL; memory++)
+		wake_alike(http, items, n, memory, until, cancel, infos, urls, answers);
+	for (size_t i = 0; i < n && !first; i++)
+		if (items[i].answer.err.code != WS_OK)
+			first = &items[i].answer.err;
+	if (first && err) {
+		*err = *first;
+		err->phase[0] = 0; /* the caller's */
+	}
+	free(infos);
+	free(urls);
+	free(answers);
+	return first ? -1 : 0;
 }

@@ -166,6 +166,8 @@ void ws_ledger_reread(struct ws_ledger *l)
 		if (is->state != WS_PARTIAL && e->state == WS_PARTIAL)
 			e->state = WS_UNTOUCHED;
 		e->paused = e->paused && is->paused;
+		e->slept = is->slept;
+		e->asleep = is->asleep;
 	}
 	ws_ledger_drop(&now.record, now.priv);
 }
@@ -192,7 +194,9 @@ int ws_ledger_save(struct ws_ledger *l, struct ws_err *err)
 
 bool ws_ledger_owes(const struct ws_ledger_endpoint *e)
 {
-	return e->paused || e->grouped || e->middle || e->state == WS_PARTIAL;
+	/* One that was asleep when the push began, and was not paused, is as it was. */
+	return e->paused || e->grouped || e->middle || e->state == WS_PARTIAL ||
+	       (e->state == WS_COMMITTED && e->asleep);
 }
 
 /* Those that owe nothing leave the record; returns how many stay. */

@@ -21,7 +21,8 @@ int ws_ledger_source(struct ws_ledger *l, const char *const *paths, size_t n, co
                      struct ws_err *err);
 /* Replaces the file, and returns when that has reached the disk. */
 int ws_ledger_save(struct ws_ledger *l, struct ws_err *err);
-/* Drops from the record what a push has settled in the file since it was saved. */
+/* Takes over what others have changed in the file since it was saved: a push that settled it, and wsync-ctl sleep
+ * and wake. */
 void ws_ledger_reread(struct ws_ledger *l);
 /* The push is over: the file goes where all is well, else it is written a last time and stays. */
 void ws_ledger_close(struct ws_ledger *l); /* NULL is fine */
@@ -54,7 +55,7 @@ int ws_ledger_amend(const char *path, const struct ws_ledger_endpoint *now, size
 /* Strikes these endpoints out of all records but `own` (a path): a later push has written down their state.
  * The caller holds their locks, so no other push is at work there. An endpoint with a group that was not left
  * yet stays in its record, in the phase destroy, and is not pushed to again. plan (or NULL): only records of
- * just this plan. */
+ * just this plan; the others keep all but the memory, which only one record may say is to be woken. */
 void ws_ledger_settle(const char *state_dir, const char *own, const char *const *urls, size_t n,
                       const uint64_t *plan);
 

@@ -120,6 +120,18 @@ int ws_ledger_forget(struct ws_ledger_entry *e, const char *const *urls, size_t 
 	return forget(e, urls, n, true, err);
 }
 
+static void forget_memory(struct ws_ledger_entry *e, const char *const *urls, size_t n)
+{
+	for (size_t i = 0; i < e->record.n_endpoints; i++) {
+		struct ws_ledger_endpoint now = e->record.endpoints[i];
+		if (!now.slept || !is_among(now.url, urls, n))
+			continue;
+		now.slept = false;
+		now.asleep = 0;
+		ws_ledger_amend(e->path, &now, 1, NULL);
+	}
+}
+
 void ws_ledger_settle(const char *state_dir, const char *own, const char *const *urls, size_t n,
                       const uint64_t *plan)
 {
@@ -127,8 +139,43 @@ void ws_ledger_settle(const char *state_dir, const char *own, const char *const 
 	if (n == 0 || ws_ledger_list(state_dir, &list, NULL))
 		return;
 	for (size_t i = 0; i < list.n; i++)
-		if (!list.items[i].err.code && strcmp(list.items[i].path, own) != 0 &&
-		    (!plan || list.items[i].record.digest == *plan))
+		if (list.items[i].err.code || strcmp(list.items[i].path, own) == 0)
+			continue;
+		else if (!plan || list.items[i].record.digest == *plan)
 			forget(&list.items[i], urls, n, false, NULL);
+		else
+			forget_memory(&list.items[i], urls, n);
 	ws_ledger_list_free(&list);
+}
+
+/* ---- memory ---- */
+
+static void note_memory(struct ws_ledger_entry *e, const char *url, unsigned memory, bool released)
+{
+	for (size_t i = 0; i < e->record.n_endpoints; i++) {
+		struct ws_ledger_endpoint now = e->record.endpoints[i];
+		if (!is_among(now.url, &url, 1) || (!released && !now.slept))
+			continue;
+		if (!released && now.asleep & memory & WS_MEMORY_WEIGHTS)
+			now.state = WS_PARTIAL; /* they come back as garbage */
+		now.asleep = released ? now.asleep | memory : now.asleep & ~memory;
+		now.slept = true;
+		ws_ledger_amend(e->path, &now, 1, NULL);
+	}
+}
+
+void ws_ledger_note_memory(const char *state_dir, const char *url, unsigned memory, bool released)
+{
+	struct ws_ledger_list list;
+	struct ws_locks *locks = NULL;
+	char *dir = ws_ledger_locks(state_dir);
+	if (dir && ws_ledger_list(state_dir, &list, NULL) == 0) {
+		if (list.n && ws_locks_take(dir, &url, 1, 0, NULL, &locks, NULL) == 0)
+			for (size_t i = 0; i < list.n; i++)
+				if (!list.items[i].err.code)
+					note_memory(&list.items[i], url, memory, released);
+		ws_locks_drop(locks);
+		ws_ledger_list_free(&list);
+	}
+	free(dir);
 }

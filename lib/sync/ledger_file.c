@@ -11,11 +11,12 @@
  *   weight_version    that the push would set, null none
  *   sources           [path, synthetic:... or cuda-ipc:...]
  *   again             {directory, args: [--option=value]}, null: cannot be repeated
- *   endpoints         [{url, phase, state, paused, grouped, middle, version}]; paused, grouped and middle
- *                     (ledger_middle.c, "" none) mean perhaps
+ *   endpoints         [{url, phase, state, paused, grouped, middle, version, asleep}]; paused, grouped and
+ *                     middle (ledger_middle.c, "" none) mean perhaps. asleep: the memory that is still released,
+ *                     "kv_cache,cuda_graph", "" none; null where none was when the push began
  *
- * Every key must be there and have its type: a file that somebody wrote by hand is a file to look at, not
- * to act upon. */
+ * Every key must be there and have its type, because a file that was written by hand must not be acted upon.
+ * Only asleep may be missing, which means null: the first version did not write it. */
 #include "ledger.h"
 
 #include "json.h"
@@ -69,6 +70,7 @@ static void print_endpoints(struct ws_jw *w, const struct ws_ledger_record *r)
 		ws_jw_bool(w, "grouped", e->grouped);
 		ws_jw_str(w, "middle", ws_ledger_middle_name(e->middle));
 		ws_jw_str(w, "version", e->version);
+		ws_jw_str(w, "asleep", e->slept ? ws_memory_text(e->asleep) : NULL);
 		ws_jw_end_object(w);
 	}
 	ws_jw_end_array(w);
@@ -195,6 +197,11 @@ static const char *middle_name(int i)
 	return ws_ledger_middle_name((enum ws_ledger_middle)i);
 }
 
+static const char *memory_name(int i)
+{
+	return ws_memory_text((unsigned)i);
+}
+
 static const char *const *strings_of(struct reader *r, const char *key, size_t *n)
 {
 	const struct ws_json *array = member(r, key, WS_JSON_ARRAY, false);
@@ -234,6 +241,10 @@ static void parse_endpoint(struct reader *in, struct ws_ledger_endpoint *e)
 		.middle = (enum ws_ledger_middle)choice_of(in, "middle", WS_N_MIDDLES, middle_name),
 		.version = text_of(in, "version", false),
 	};
+	const struct ws_json *asleep = ws_json_get(in->object, "asleep");
+	e->slept = asleep && ws_json_type(asleep) != WS_JSON_NULL;
+	if (e->slept)
+		e->asleep = (unsigned)choice_of(in, "asleep", WS_MEMORY_ALL + 1, memory_name);
 	/* Requests go there: as good as one from the command line, or none. */
 	if (!in->bad && (ws_endpoint_normalize(e->url, url, sizeof url, NULL) || strcmp(url, e->url) != 0))
 		in->bad = "url";

@@ -3,7 +3,8 @@
  *
  * What a record says is the worst that may have happened, and an endpoint is asked before it is believed:
  * where it reports the weight version that the push would have set and did not have it before, everything
- * was loaded. No server tells whether it is paused; to continue is harmless where it is not.
+ * was loaded. No server tells whether it is paused; to continue is harmless where it is not. What a server has
+ * released is only known from the record: caches are woken once, and weights are left to a push.
  * An endpoint is left alone while another push holds its lock. */
 #include "endpoint_call.h"
 #include "ledger.h"
@@ -110,13 +111,14 @@ static int probe(struct repair *r, struct ws_err *err)
 			*err = why;
 		return -1;
 	}
-	for (size_t k = 0; k < n; k++) {
-		const size_t i = r->index[k];
+	for (size_t k = n; k-- > 0;) {
+		const size_t i = r->index[k]; /* k or more */
 		struct ws_repair_answer *a = &r->answers[i];
 		a->err = r->errs[k];
 		if (a->err.code)
 			continue;
-		memcpy(a->weight_version, r->infos[k].weight_version, sizeof a->weight_version);
+		r->infos[i] = r->infos[k];
+		memcpy(a->weight_version, r->infos[i].weight_version, sizeof a->weight_version);
 		a->state = judge(rec, &rec->endpoints[i], a->weight_version);
 	}
 	return 0;
@@ -129,11 +131,23 @@ static bool is_grouped(const struct repair *r, size_t i)
 	return is_free(r, i) && !r->answers[i].err.code && !r->answers[i].left_group;
 }
 
-static bool is_to_go_on(const struct repair *r, size_t i)
+static bool is_whole(const struct repair *r, size_t i)
 {
 	const struct ws_repair_answer *a = &r->answers[i];
-	return is_free(r, i) && !a->err.code && a->paused &&
-	       (a->state != WS_PARTIAL || r->opts->resume_partial);
+	return is_free(r, i) && !a->err.code && (a->state != WS_PARTIAL || r->opts->resume_partial) &&
+	       !(a->asleep & WS_MEMORY_WEIGHTS);
+}
+
+static bool misses_caches(const struct repair *r, size_t i)
+{
+	const struct ws_repair_answer *a = &r->answers[i];
+	return is_whole(r, i) && a->asleep && (a->paused || a->state == WS_COMMITTED);
+}
+
+/* A server would die of the first prompt while some of its memory is released. */
+static bool is_to_go_on(const struct repair *r, size_t i)
+{
+	return is_whole(r, i) && r->answers[i].paused && !r->answers[i].asleep;
 }
 
 unsigned ws_ledger_release_late(const struct ws_ledger_record *r, ws_deadline until, const struct ws_cancel *cancel)
@@ -185,6 +199,47 @@ static int end_middles(struct repair *r, struct ws_err *err)
 	return rc;
 }
 
+/* Collects the endpoints to wake, and writes down that they are awake before the request leaves. */
+static int note_woken(struct repair *r, struct ws_waking *items, size_t *n, struct ws_err *err)
+{
+	const struct ws_ledger_record *rec = &r->entry->record;
+	*n = 0;
+	for (size_t i = 0; i < rec->n_endpoints; i++) {
+		if (!misses_caches(r, i))
+			continue;
+		r->now[*n] = rec->endpoints[i];
+		r->now[*n].state = r->answers[i].state;
+		r->now[*n].paused = true; /* so that it stays in the record until it has answered */
+		r->now[*n].asleep = 0;
+		items[*n] = (struct ws_waking){ .url = rec->endpoints[i].url, .info = &r->infos[i],
+			                        .memory = r->answers[i].asleep };
+		r->index[(*n)++] = i;
+	}
+	return *n ? ws_ledger_amend(r->entry->path, r->now, *n, err) : 0;
+}
+
+static int wake_caches(struct repair *r, struct ws_err *err)
+{
+	struct ws_err why = WS_ERR_INIT;
+	struct ws_waking *items = calloc(r->entry->record.n_endpoints + 1, sizeof *items);
+	size_t n = 0;
+	int rc = items ? note_woken(r, items, &n, err) : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	if (n && rc == 0)
+		ws_endpoint_wake_each(r->opts->http, items, n, patience(r), r->opts->cancel, &why);
+	for (size_t k = 0; rc == 0 && k < n; k++) {
+		struct ws_repair_answer *a = &r->answers[r->index[k]];
+		a->err = items[k].answer.err;
+		if (!ws_waking_failed(&items[k]))
+			a->asleep = 0;
+	}
+	free(items);
+	if (rc || why.code != WS_ECANCELLED)
+		return rc;
+	if (err)
+		*err = why;
+	return -1;
+}
+
 static int resume(struct repair *r, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
@@ -218,6 +273,7 @@ static int write_down(struct repair *r, struct ws_err *err)
 		e->state = a->state;
 		e->paused = a->paused;
 		e->grouped = !a->left_group || a->may_join;
+		e->asleep = a->asleep;
 		if (!a->in_middle)
 			e->middle = WS_MIDDLE_NONE;
 		a->settled = !ws_ledger_owes(e);
@@ -227,25 +283,37 @@ static int write_down(struct repair *r, struct ws_err *err)
 
 /* ---- all together ------------------------------------------------------------------------------- */
 
+/* Only a push can make it whole. */
+static bool is_torn(const struct ws_repair_answer *a)
+{
+	return !a->busy && (a->state == WS_PARTIAL || (a->paused && a->asleep & WS_MEMORY_WEIGHTS));
+}
+
 static int sum_up(const struct repair *r, struct ws_err *err)
 {
 	const struct ws_ledger_record *rec = &r->entry->record;
 	const struct ws_err *first = NULL;
 	const char *where = NULL, *stuck = NULL;
-	size_t partial = 0;
+	size_t torn = 0;
+	bool slept = false;
 	for (size_t i = 0; i < rec->n_endpoints; i++) {
 		const struct ws_repair_answer *a = &r->answers[i];
-		if (!a->busy && a->state == WS_PARTIAL && partial++ == 0)
+		if (is_torn(a) && torn++ == 0) {
 			where = rec->endpoints[i].url;
+			slept = rec->endpoints[i].slept;
+		}
 		if (a->err.code && !first)
 			first = &a->err;
 		if (!a->busy && !a->err.code && (!a->left_group || a->in_middle) && !stuck)
 			stuck = rec->endpoints[i].url;
 	}
-	if (partial) {
-		ws_err_set(err, WS_EPARTIAL, partial == 1 ? "%s: has some old and some new weights" :
-		           "%s and %zu more: have some old and some new weights", where, partial - 1);
-		ws_err_hint(err, "push again: wsync-ctl repair --again, or any push to it");
+	if (torn) {
+		const char *what = slept ? "its weights were released and are not complete" :
+		                           "has some old and some new weights";
+		ws_err_set(err, WS_EPARTIAL, torn == 1 ? "%s: %s" : "%s: %s (and %zu more)", where, what,
+		           torn - 1);
+		ws_err_hint(err, "push again: wsync-ctl repair --again, or %s",
+		            slept ? "wsync-push --asleep recorded" : "any push to it");
 		return ws_err_where(err, NULL, where);
 	}
 	if (first) {
@@ -268,6 +336,7 @@ static void take_from_record(struct repair *r)
 			.paused = rec->endpoints[i].paused,
 			.left_group = !rec->endpoints[i].grouped || !*rec->group,
 			.in_middle = rec->endpoints[i].middle != WS_MIDDLE_NONE,
+			.asleep = rec->endpoints[i].asleep,
 		};
 }
 
@@ -292,7 +361,8 @@ int ws_ledger_repair(struct ws_ledger_entry *entry, const struct ws_repair_opts 
 	if (take_locks(&r, err) || probe(&r, err))
 		goto out;
 	if (!opts->dry_run) {
-		rc = leave_group(&r, err) || end_middles(&r, err) || resume(&r, err) ? -1 : 0;
+		rc = leave_group(&r, err) || end_middles(&r, err) || wake_caches(&r, err) || resume(&r, err) ?
+		     -1 : 0;
 		/* What was done is written down, also when it was cut short. */
 		if (write_down(&r, rc ? NULL : err) || rc) {
 			rc = -1;

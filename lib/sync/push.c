@@ -106,7 +106,7 @@ static int get_ready(struct ws_push *p, const struct ws_push_source *s, struct w
 {
 	push_enter(p, WS_PHASE_CONNECT);
 	if (ws_endpoint_check_version(p->weight_version, err) || push_check_files(p, err) ||
-	    push_sender_enter(p, err) || push_claim(p, err))
+	    push_sender_enter(p, err) || push_claim(p, err) || push_note_asleep(p, s->asleep, err))
 		return -1;
 	push_enter(p, WS_PHASE_PLAN);
 	p->format = push_choose_format(p);
@@ -172,10 +172,7 @@ static int change_weights(struct ws_push *p, struct ws_err *err)
 	p->spoilt = false;
 	push_enter(p, WS_PHASE_VERIFY);
 	(void)push_record(p, NULL);
-	if (push_verify(p, err) || push_sender_still(p, err) || push_others_end(p, err))
-		return -1;
-	push_enter(p, WS_PHASE_RESUME);
-	return push_wake_caches(p, err);
+	return push_verify(p, err) || push_sender_still(p, err) || push_others_end(p, err) ? -1 : 0;
 }
 
 static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
@@ -202,6 +199,7 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 		if (p->endpoints[i].state != WS_PARTIAL)
 			p->endpoints[i].state = WS_UNTOUCHED;
 		p->endpoints[i].before = p->endpoints[i].state;
+		p->endpoints[i].slept = push_is_asleep(&p->endpoints[i]);
 		p->endpoints[i].lost = p->endpoints[i].silent = false;
 		p->endpoints[i].begun = p->endpoints[i].arrived = false;
 		p->endpoints[i].message[0] = 0;
@@ -301,7 +299,7 @@ static void note_failure(struct ws_push *p, struct ws_err *err)
 	ws_explain_failed(p->explain, err);
 	push_hash_end(p);
 	push_values_end(p);
-	push_warn_asleep(p, err);
+	push_hint_asleep(p, err);
 }
 
 /* After a failure nobody knows how far each rank has come, so the next run forms a new group. Call this before
@@ -318,10 +316,19 @@ static void end_transfer(struct ws_push *p)
 		p->protocol->undo(p);
 }
 
-/* rc: how the run went, and goes from here: an endpoint that answers nobody is no success, whatever weights
- * it has. */
+static int note_resume_failure(struct ws_push *p, const struct ws_err *why, struct ws_err *err)
+{
+	*err = *why;
+	ws_err_where(err, ws_phase_name(WS_PHASE_RESUME), NULL);
+	ws_explain_failed(p->explain, err);
+	return -1;
+}
+
+/* rc: how the run went so far. Returns how it goes from here: a push is no success while an endpoint answers
+ * nobody, whatever weights it has. */
 static int resume_all(struct ws_push *p, int rc, struct ws_err *err)
 {
+	struct ws_err why = WS_ERR_INIT;
 	push_enter(p, WS_PHASE_RESUME);
 	/* An endpoint that an earlier line of --stdin could not resume may be in the middle of another push now. */
 	if (!push_owns_endpoints(p))
@@ -329,12 +336,13 @@ static int resume_all(struct ws_push *p, int rc, struct ws_err *err)
 	push_take_over_pauses(p);
 	if (rc && push_is_recorded(p))
 		(void)push_record(p, NULL);
-	const int stuck = push_resume(p, rc ? NULL : err);
-	if (rc || (!stuck && push_check_end(p, err) == 0))
-		return rc;
-	ws_err_where(err, ws_phase_name(WS_PHASE_RESUME), NULL);
-	ws_explain_failed(p->explain, err);
-	return -1;
+	if (push_wake_caches(p, rc == 0, &why) && rc == 0)
+		rc = note_resume_failure(p, &why, err);
+	if (push_resume(p, rc ? NULL : &why) && rc == 0)
+		rc = note_resume_failure(p, &why, err);
+	if (rc == 0 && push_check_end(p, &why))
+		rc = note_resume_failure(p, &why, err);
+	return rc;
 }
 
 /* The other senders end as this push does, so they are told last. */

@@ -209,14 +209,14 @@ static void sleep_ns(int64_t ns)
 	nanosleep(&ts, NULL);
 }
 
-/* The endpoints to resume into urls/index, of those that answered to the last or of the others; returns
- * how many. */
+/* Collects the endpoints to resume into urls/index: those that answered the last request, or the others. Returns
+ * how many. A server that has released memory stays paused: it would die of the first prompt. */
 static size_t select_paused(struct ws_push *p, bool silent)
 {
 	size_t n = 0;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		const struct push_endpoint *e = &p->endpoints[i];
-		if (!e->paused || e->silent != silent ||
+		if (!e->paused || e->asleep || e->silent != silent ||
 		    (holds_mixture(e) && p->opts.on_partial == WS_PARTIAL_PAUSE))
 			continue;
 		p->urls[n] = e->url;
@@ -276,19 +276,30 @@ static void resume_those(struct ws_push *p, bool silent, struct ws_err *err)
 	}
 }
 
+static void say_left(struct ws_push *p, const struct push_endpoint *e)
+{
+	const char *why = e->state != WS_PARTIAL ? "" :
+	                  e->slept ? "its weights were released and are not complete" :
+	                  "it has some old and some new weights";
+	if (e->paused && e->asleep)
+		push_warn(p, e->url, "left paused: %s%sstill released: %s", why, *why ? "; " : "",
+		          ws_memory_text(e->asleep));
+	else if (holds_mixture(e) && p->opts.on_partial == WS_PARTIAL_PAUSE)
+		push_warn(p, e->url, "left paused: %s", why);
+}
+
 int push_resume(struct ws_push *p, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		if (holds_mixture(&p->endpoints[i]) && p->opts.on_partial == WS_PARTIAL_PAUSE)
-			push_warn(p, p->endpoints[i].url, "left paused: it has some old and some new weights");
+		say_left(p, &p->endpoints[i]);
 	resume_those(p, false, &why);
 	resume_those(p, true, &why);
 	if (why.code == WS_OK)
 		return 0;
 	bool stays = false;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		stays = stays || p->endpoints[i].paused;
+		stays = stays || (p->endpoints[i].paused && !p->endpoints[i].asleep);
 	ws_err_wrap(&why, stays ? "an endpoint stays paused" : "an endpoint went away before it was resumed");
 	if (stays)
 		ws_err_hint(&why, "tell it to continue: wsync-ctl resume");

@@ -103,7 +103,7 @@ static void clean_up(struct ws_push *p, const struct ws_ledger_entry *entry)
 /* The records of a live process that is between two of its sources still claim the pause of the last one. */
 static bool left_paused(const struct ws_ledger_entry *entry, const struct ws_ledger_endpoint *was)
 {
-	return was->paused && (entry->fate != WS_PROCESS_ALIVE || was->state == WS_PARTIAL);
+	return was->paused && (entry->fate != WS_PROCESS_ALIVE || was->state == WS_PARTIAL || was->asleep);
 }
 
 /* A partially updated endpoint stays partial until a push succeeds. An endpoint that an earlier push paused and
@@ -121,11 +121,15 @@ static void inherit(struct ws_push *p, const struct ws_ledger_entry *entry)
 		p->heir = true;
 		p->heir_began = r->began > p->heir_began ? r->began : p->heir_began;
 		e->found_paused = e->found_paused || left_paused(entry, was);
+		if (was->slept) {
+			e->slept = true;
+			e->asleep = was->asleep;
+		}
 		if (was->state != WS_PARTIAL || e->state == WS_PARTIAL)
 			continue;
 		e->state = e->before = WS_PARTIAL;
-		push_warn(p, e->url, "process %lld left it with some old and some new weights",
-		          (long long)r->process.pid);
+		push_warn(p, e->url, was->slept ? "process %lld woke its weights and did not complete them" :
+		          "process %lld left it with some old and some new weights", (long long)r->process.pid);
 	}
 	if (entry->fate == WS_PROCESS_DEAD)
 		clean_up(p, entry);
@@ -133,7 +137,8 @@ static void inherit(struct ws_push *p, const struct ws_ledger_entry *entry)
 
 static void describe_all(struct ws_push *p);
 
-/* Since our last run another push may have settled what that left. */
+/* Since our last run another push may have settled what that left, and wsync-ctl may have put an endpoint to
+ * sleep or woken it. */
 static void catch_up(struct ws_push *p)
 {
 	if (!p->ledger)
@@ -146,6 +151,8 @@ static void catch_up(struct ws_push *p)
 		if (e->state == WS_PARTIAL && is->state != WS_PARTIAL)
 			e->state = e->before = WS_UNTOUCHED;
 		e->paused = e->paused && is->paused;
+		e->slept = is->slept;
+		e->asleep = is->asleep;
 	}
 }
 
@@ -279,6 +286,8 @@ void push_describe(const struct ws_push *p, size_t i, struct ws_ledger_endpoint 
 	out->grouped = e->grouped;
 	out->middle = middle_of(p, i);
 	out->version = p->infos[i].weight_version;
+	out->slept = push_is_asleep(e);
+	out->asleep = out->slept ? e->asleep : 0;
 }
 
 static void describe_all(struct ws_push *p)
@@ -352,9 +361,18 @@ void push_record_end(struct ws_push *p)
 
 void push_name_remedy(const struct ws_push *p, struct ws_err *err)
 {
-	if (!p->ledger || err->hint[0])
+	bool partial = false, asleep = false;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		const struct push_endpoint *e = &p->endpoints[i];
+		partial |= e->state == WS_PARTIAL;
+		asleep |= push_is_asleep(e) && (e->paused || e->state == WS_PARTIAL);
+	}
+	if (err->hint[0] || (!partial && !asleep))
 		return;
-	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		if (p->endpoints[i].state == WS_PARTIAL)
-			ws_err_hint(err, "when the cause is gone: wsync-ctl repair --again, or push again");
+	if (!p->ledger && asleep)
+		ws_err_hint(err, "when the cause is gone, push again; --asleep must list what is still released");
+	if (!p->ledger)
+		return;
+	ws_err_hint(err, "when the cause is gone: wsync-ctl repair --again, or push again%s",
+	            asleep ? " with --asleep recorded" : "");
 }

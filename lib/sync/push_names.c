@@ -33,7 +33,10 @@ int push_find_targets(struct ws_push *p, struct ws_err *err)
 static int measure(struct ws_push *p, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.connect_ns));
-	if (!p->opts.n_endpoints || !p->all_names || p->asleep & WS_MEMORY_WEIGHTS)
+	bool asleep = false;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		asleep = asleep || p->endpoints[i].asleep & WS_MEMORY_WEIGHTS;
+	if (!p->opts.n_endpoints || !p->all_names || asleep)
 		return 0;
 	return ws_audit_measure(p->http, &p->input, p->targets, p->n_targets, until, p->opts.cancel, err);
 }

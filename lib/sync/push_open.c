@@ -72,7 +72,6 @@ static int take_opts(struct ws_push *p, const struct ws_push_opts *opts, struct 
 		p->opts.include = everything;
 		p->opts.n_include = 1;
 	}
-	p->asleep = opts->asleep;
 	p->opts.connect_ns = opts->connect_ns > 0 ? opts->connect_ns : 10 * WS_NS_PER_S;
 	p->opts.init_ns = opts->init_ns > 0 ? opts->init_ns : 600 * WS_NS_PER_S;
 	p->opts.bucket_ns = opts->bucket_ns > 0 ? opts->bucket_ns : 600 * WS_NS_PER_S;
@@ -180,9 +179,8 @@ static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 			if (strcmp(o->endpoints[i], o->endpoints[k]) == 0)
 				return ws_err_set(err, WS_EUSAGE, "endpoint %s is given twice",
 				                  o->endpoints[i]);
-	if (o->prove_flush && (!o->prove_flush[0] || o->asleep))
-		return ws_err_set(err, WS_EUSAGE, o->asleep ? "--prove-flush: endpoints that sleep answer "
-		                  "no prompt" : "--prove-flush: the prompt is empty");
+	if (o->prove_flush && !o->prove_flush[0])
+		return ws_err_set(err, WS_EUSAGE, "--prove-flush: the prompt is empty");
 	if (check_senders(o, err))
 		return -1;
 	if (o->group_name && (!o->group_name[0] || strlen(o->group_name) > 100))

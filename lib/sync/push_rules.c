@@ -73,10 +73,18 @@ const char *ws_push_refuses(const struct ws_capabilities *can, enum ws_pause_mod
 
 /* ---- at these endpoints ---- */
 
-/* A cache that was given away is empty. */
+/* A cache whose memory is released is empty. */
+static bool caches_are_released(const struct ws_push *p)
+{
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		if (!(p->endpoints[i].asleep & WS_MEMORY_KV_CACHE))
+			return false;
+	return p->opts.n_endpoints > 0;
+}
+
 enum ws_push_flush push_flush_when(const struct ws_push *p)
 {
-	if (p->asleep & WS_MEMORY_KV_CACHE)
+	if (caches_are_released(p))
 		return WS_FLUSH_NEVER;
 	if (p->not_last && !p->flush_too && p->opts.flush == WS_FLUSH_LAST)
 		return WS_FLUSH_NEVER; /* the last of several senders does it */
@@ -89,7 +97,7 @@ enum ws_push_flush push_flush_when(const struct ws_push *p)
 bool push_flushes(const struct ws_push *p)
 {
 	bool forced = false;
-	if (p->asleep & WS_MEMORY_KV_CACHE)
+	if (caches_are_released(p))
 		return false;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		forced |= push_can(p, i)->forces_flush;

@@ -46,6 +46,8 @@ struct push_endpoint {
 	enum push_bracket bracket;
 	bool begun;                        /* it is in the middle of a protocol, which is to be ended */
 	bool arrived;                      /* it has everything, and only that end is missing */
+	bool slept;                        /* it had released memory when a run began, and is not whole since */
+	unsigned asleep;                   /* enum ws_memory: and this is still released */
 	char message[256];                 /* the last words worth reporting */
 };
 
@@ -72,7 +74,6 @@ struct ws_push {
 	bool probed;                       /* and that in this run */
 	const char *twin;                  /* may be one server with another one; NULL: none is */
 	int64_t *cached;                   /* tokens of the prompt, before and after; NULL: not asked */
-	unsigned asleep;                   /* enum ws_memory: what is still asleep at all of them */
 	struct ws_audit_target *targets;   /* what each of them lists; n_targets 0: not asked yet */
 	size_t n_targets;
 	struct ws_group *group;            /* NULL: not initialised, or given up after a failure */
@@ -267,10 +268,13 @@ int push_prove_before(struct ws_push *p, struct ws_err *err);
 int push_prove_after(struct ws_push *p, struct ws_err *err); /* into results */
 
 /* push_wake.c */
+bool push_is_asleep(const struct push_endpoint *e); /* it has released memory, or its weights are not back */
+/* said: ws_push_source.asleep. -1: it contradicts what is known of an endpoint. */
+int push_note_asleep(struct ws_push *p, unsigned said, struct ws_err *err);
 int push_wake_weights(struct ws_push *p, struct ws_err *err);
-int push_wake_caches(struct ws_push *p, struct ws_err *err);
-/* Of a failed run: one was woken and not the other, or the failure looks like sleep. */
-void push_warn_asleep(struct ws_push *p, struct ws_err *err);
+/* The rest, of those that are to be resumed. ok: the run has not failed, and *err says why this did. */
+int push_wake_caches(struct ws_push *p, bool ok, struct ws_err *err);
+void push_hint_asleep(struct ws_push *p, struct ws_err *err); /* where a failure looks like sleep */
 
 /* push_lock.c: waits for a lock of somebody else, in pieces: after each a line says who has it */
 struct push_wait {

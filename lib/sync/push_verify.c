@@ -82,19 +82,18 @@ static int refuse_kind(const char *url, const struct ws_checksums *c, const char
 	return ws_err_where(err, NULL, url);
 }
 
-/* Servers of sglang hash in their own ways: told before anything is sent. wsync-endpoint, whose version
- * says who it is, need not be asked; who has given the weights' memory away must not be: it would read there,
- * and die. */
+/* SGLang's own checksums cannot be compared, which is reported before anything is sent. A wsync-endpoint, by its
+ * version, need not be asked. A server whose weights are released must not be asked: it would read them and die. */
 int push_verify_can(struct ws_push *p, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
-	const bool ask = p->opts.verify == WS_VERIFY_HASH && !(p->asleep & WS_MEMORY_WEIGHTS);
+	const bool ask = p->opts.verify == WS_VERIFY_HASH;
 	int rc = 0;
 	for (size_t i = 0; ask && i < p->opts.n_endpoints && rc == 0; i++) {
 		const char *url = p->endpoints[i].url;
 		struct ws_checksums sums = { 0 };
 		struct ws_err said = WS_ERR_INIT;
-		if (strstr(p->infos[i].version, "+wsync."))
+		if (strstr(p->infos[i].version, "+wsync.") || p->endpoints[i].asleep & WS_MEMORY_WEIGHTS)
 			continue;
 		rc = ws_endpoint_checksums(p->http, &url, 1, until, p->opts.cancel, &sums, &said, err);
 		if (rc == 0 && !ws_checksums_are_ours(&sums)) {

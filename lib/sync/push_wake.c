@@ -1,68 +1,177 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_wake.c - endpoints that sleep: their weights are woken before anything is sent, their caches when
- * all has arrived and was verified.
+/* push_wake.c - endpoints that have released memory: their weights are woken after the pause, before anything is
+ * sent, and the rest when the weights are whole again.
  *
- * No server tells that it sleeps, and one that is asked for memory that it did not give away dies, so the
- * user says what sleeps. Where the push fails in between, the caches stay where they are: weights that came
- * back empty, or half of them new, are no weights to answer with. */
+ * No server reports what it has released, and SGLang's scheduler dies of being asked for memory that it did not
+ * release. So the caller says what is released, and from then on each endpoint's state is followed here and in the
+ * ledger. Woken weights are garbage until a push succeeds: the endpoint is partial. An endpoint that still misses
+ * some of its memory stays paused, because it would die of the first prompt. */
 #include "push_state.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-static int wake(struct ws_push *p, unsigned memory, struct ws_err *err)
+/* To wake caches after a failure. */
+static const int64_t CACHES_NS = 10 * WS_NS_PER_S;
+
+bool push_is_asleep(const struct push_endpoint *e)
 {
-	const size_t n = push_select(p, NULL);
-	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
-	const int rc = ws_endpoint_wake(p->http, p->infos, p->urls, n, memory, until, p->opts.cancel,
-	                                p->answers, err);
-	for (size_t i = 0; i < n; i++) {
-		push_note_silence(p, i, &p->answers[i].err);
-		push_note_gone(p, i, &p->answers[i].err);
+	return e->slept && (e->asleep || e->state == WS_PARTIAL);
+}
+
+/* The same command again, or one that does not know of the earlier push. */
+static int contradict(const struct push_endpoint *e, unsigned said, struct ws_err *err)
+{
+	ws_err_set(err, WS_EUSAGE, "%s: an earlier push left %s released%s, and --asleep %s%s", e->url,
+	           e->asleep ? ws_memory_text(e->asleep) : "nothing",
+	           e->state == WS_PARTIAL ? ", with incomplete weights" : "", said ? "says " : "is missing",
+	           ws_memory_text(said));
+	ws_err_hint(err, "give --asleep recorded; if the server was restarted since, or others changed its memory: "
+	                 "wsync-ctl repair --forget --endpoint %s", e->url);
+	return ws_err_where(err, NULL, e->url);
+}
+
+int push_note_asleep(struct ws_push *p, unsigned said, struct ws_err *err)
+{
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		struct push_endpoint *e = &p->endpoints[i];
+		if (push_is_asleep(e)) {
+			if (said != WS_MEMORY_RECORDED && said != e->asleep)
+				return contradict(e, said, err);
+		} else {
+			e->asleep = said & WS_MEMORY_ALL;
+			e->slept = e->asleep != 0;
+		}
+		if (e->asleep && p->opts.prove_flush)
+			return ws_err_set(err, WS_EUSAGE, "--prove-flush: %s has released memory (--asleep) and "
+			                  "answers no prompt", e->url);
 	}
-	for (size_t i = 0; i < n; i++)
-		if (p->answers[i].err.code != WS_OK)
-			snprintf(p->endpoints[i].message, sizeof p->endpoints[i].message, "%.255s",
-			         p->answers[i].err.msg);
-	if (rc == 0)
-		p->asleep &= ~memory;
-	/* Weights are the same everywhere, so it is the first failure and not "some and some not". */
-	for (size_t i = 0; rc && err && i < n; i++) {
-		if (p->answers[i].err.code == WS_OK)
+	return 0;
+}
+
+/* ---- waking ------------------------------------------------------------------------------------- */
+
+/* It counts as woken before the request leaves, in the record too. */
+static void expect(struct push_endpoint *e, unsigned memory)
+{
+	e->asleep &= ~memory;
+	if (memory & WS_MEMORY_WEIGHTS)
+		e->state = WS_PARTIAL;
+}
+
+static void settle(struct push_endpoint *e, const struct ws_waking *w, bool failed)
+{
+	if (failed)
+		e->asleep |= w->memory;
+	if (w->memory & WS_MEMORY_WEIGHTS && failed)
+		e->state = e->before;
+	else if (w->memory & WS_MEMORY_WEIGHTS)
+		e->before = WS_PARTIAL;
+}
+
+static void take_answers(struct ws_push *p, const struct ws_waking *items, size_t n)
+{
+	for (size_t k = 0; k < n; k++) {
+		const struct ws_err *said = &items[k].answer.err;
+		const size_t i = p->index[k];
+		settle(&p->endpoints[i], &items[k], ws_waking_failed(&items[k]));
+		push_note_silence(p, i, said);
+		push_note_gone(p, i, said);
+		if (said->code != WS_OK)
+			snprintf(p->endpoints[i].message, sizeof p->endpoints[i].message, "%.255s", said->msg);
+	}
+}
+
+/* Of `memory`, what each of those that are wanted has released. */
+static int wake(struct ws_push *p, bool (*wanted)(const struct ws_push *, const struct push_endpoint *),
+                unsigned memory, ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err)
+{
+	struct ws_waking *items = calloc(p->opts.n_endpoints + 1, sizeof *items);
+	size_t n = 0;
+	int rc = items ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	for (size_t i = 0; rc == 0 && i < p->opts.n_endpoints; i++) {
+		struct push_endpoint *e = &p->endpoints[i];
+		if (!(e->asleep & memory) || !wanted(p, e))
 			continue;
-		*err = p->answers[i].err;
-		err->phase[0] = 0; /* part of ours */
-		break;
+		items[n] = (struct ws_waking){ .url = e->url, .info = &p->infos[i], .memory = e->asleep & memory };
+		expect(e, items[n].memory);
+		p->index[n++] = i;
 	}
+	if (n && (rc = push_record(p, err)))
+		for (size_t k = 0; k < n; k++)
+			settle(&p->endpoints[p->index[k]], &items[k], true);
+	if (n && rc == 0) {
+		rc = ws_endpoint_wake_each(p->http, items, n, until, cancel, err);
+		take_answers(p, items, n);
+	}
+	free(items);
 	return rc;
+}
+
+static bool any(const struct ws_push *p, const struct push_endpoint *e)
+{
+	(void)p;
+	(void)e;
+	return true;
 }
 
 int push_wake_weights(struct ws_push *p, struct ws_err *err)
 {
-	return p->asleep & WS_MEMORY_WEIGHTS ? wake(p, WS_MEMORY_WEIGHTS, err) : 0;
-}
-
-int push_wake_caches(struct ws_push *p, struct ws_err *err)
-{
-	const unsigned rest = p->asleep & ~(unsigned)WS_MEMORY_WEIGHTS;
-	if (!rest || wake(p, rest, err) == 0)
+	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
+	if (wake(p, any, WS_MEMORY_WEIGHTS, until, p->opts.cancel, err) == 0)
 		return 0;
-	return ws_err_hint(err, "the weights have arrived; wake the caches: wsync-ctl wake --tags");
+	err->hint[0] = 0; /* push_name_remedy */
+	return -1;
 }
 
-/* What servers say when they are told to write into memory that they have given away. */
+static bool is_to_go_on(const struct ws_push *p, const struct push_endpoint *e)
+{
+	if (e->asleep & WS_MEMORY_WEIGHTS)
+		return false;
+	if (e->state == WS_PARTIAL)
+		return e->paused && p->opts.on_partial == WS_PARTIAL_RESUME;
+	return e->paused || e->state == WS_COMMITTED;
+}
+
+static int hint_at_caches(const struct ws_push *p, unsigned memory, struct ws_err *err)
+{
+	err->hint[0] = 0;
+	if (p->ledger)
+		return ws_err_hint(err, "the weights have arrived; to wake the rest and resume: wsync-ctl repair");
+	return ws_err_hint(err, "the weights have arrived; to wake the rest and resume: wsync-ctl wake --tags %s; "
+	                        "wsync-ctl resume", ws_memory_text(memory));
+}
+
+int push_wake_caches(struct ws_push *p, bool ok, struct ws_err *err)
+{
+	const ws_deadline until = ok ? ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns)) :
+	                               push_patience(p, CACHES_NS);
+	if (!p->known || !push_is_recorded(p))
+		return 0;
+	if (wake(p, is_to_go_on, WS_MEMORY_ALL & ~(unsigned)WS_MEMORY_WEIGHTS, until,
+	         ok ? p->opts.cancel : NULL, err) == 0)
+		return 0;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		if (p->endpoints[i].asleep)
+			return hint_at_caches(p, p->endpoints[i].asleep, err);
+	return -1;
+}
+
+/* ---- telling ------------------------------------------------------------------------------------ */
+
+/* What servers say when they are told to write into memory that they have released. */
 static bool speaks_of_memory(const char *text)
 {
 	return strstr(text, "illegal memory access") || strstr(text, "released") || strstr(text, "asleep") ||
 	       strstr(text, "sleeping");
 }
 
-void push_warn_asleep(struct ws_push *p, struct ws_err *err)
+void push_hint_asleep(struct ws_push *p, struct ws_err *err)
 {
-	if (!p->opts.asleep && err->code == WS_EREFUSED && !err->hint[0] && speaks_of_memory(err->msg))
-		ws_err_hint(err, "if the endpoint sleeps, say what it has given away: --asleep "
-		                 "weights,kv_cache");
-	if (p->asleep && p->opts.n_endpoints && p->asleep != p->opts.asleep)
-		push_warn(p, NULL, "the weights of the endpoints were woken and their caches were not: "
-		          "push again, without \"weights\" in --asleep");
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		if (p->endpoints[i].slept)
+			return;
+	if (err->code == WS_EREFUSED && !err->hint[0] && speaks_of_memory(err->msg))
+		ws_err_hint(err, "if the endpoint has released memory, list it: --asleep weights,kv_cache");
 }

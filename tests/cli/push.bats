@@ -573,18 +573,12 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 	expect_journal "$url" "$asked" "['/resume_memory_occupation', '/weights_checker', '/weights_checker', '/weights_checker']"
 }
 
-@test "a push to a sleeping endpoint that fails leaves its caches asleep and says so" {
-	endpoint one --lineage lenient --memory-saver drop --fault refuse:update_weights_from_distributed:1
-	try wsync-ctl sleep --tags weights,kv_cache -e "$url"
-	try wsync-push small.safetensors -e "$url" --asleep weights,kv_cache --verify none
-	expect_status 5
-	err_has "were woken and their caches were not"
-	try wsync-push small.safetensors -e "$url" --asleep kv_cache --verify none
-	expect_status 0
+@test "an update that is refused because of released weights has a hint" {
+	endpoint one --lineage lenient --memory-saver drop
 	try wsync-ctl sleep --tags weights -e "$url"
 	try wsync-push small.safetensors -e "$url" --verify none
 	expect_status 5
-	err_has "hint: if the endpoint sleeps, say what it has given away: --asleep weights,kv_cache"
+	err_has "hint: if the endpoint has released memory, list it: --asleep weights,kv_cache"
 }
 
 @test "a prompt that was cached before a flushed push is not cached after it" {

@@ -39,7 +39,8 @@ static struct ws_ledger *begin(void)
 	r->args = ARGS;
 	r->n_args = 2;
 	r->endpoints[0] = (struct ws_ledger_endpoint){ URLS[0], WS_PHASE_TRANSFER, WS_PARTIAL, true, true,
-	                                                 WS_MIDDLE_SESSION, "v6" };
+	                                                 WS_MIDDLE_SESSION, "v6", true,
+	                                                 WS_MEMORY_KV_CACHE | WS_MEMORY_CUDA_GRAPH };
 	r->endpoints[1].paused = true;
 	return l;
 }
@@ -89,6 +90,8 @@ static void what_is_written_is_read(void **state)
 	assert_int_equal(r->endpoints[0].state, WS_PARTIAL);
 	assert_string_equal(r->endpoints[0].version, "v6");
 	assert_true(r->endpoints[1].paused && !r->endpoints[2].paused);
+	assert_true(r->endpoints[0].slept && !r->endpoints[1].slept);
+	assert_int_equal(r->endpoints[0].asleep, WS_MEMORY_KV_CACHE | WS_MEMORY_CUDA_GRAPH);
 	ws_ledger_list_free(&list);
 	ws_ledger_abandon(l);
 	assert_int_equal(count_files(), 0);
@@ -103,6 +106,7 @@ static void a_push_that_leaves_nothing_leaves_no_file(void **state)
 	r->endpoints[0].state = WS_COMMITTED;
 	r->endpoints[0].paused = r->endpoints[0].grouped = r->endpoints[1].paused = false;
 	r->endpoints[0].middle = WS_MIDDLE_NONE;
+	r->endpoints[0].asleep = 0;
 	ws_ledger_close(l);
 	assert_int_equal(count_files(), 0);
 }
@@ -139,6 +143,8 @@ static void settling_leaves_groups_to_be_left(void **state)
 	const uint64_t another = 1;
 	ws_ledger_settle("state", "", URLS, 3, &another);
 	assert_int_equal(only(&list)->record.n_endpoints, 2);
+	assert_int_equal(list.items[0].record.endpoints[0].state, WS_PARTIAL);
+	assert_false(list.items[0].record.endpoints[0].slept); /* the other push sees to that */
 	char *path = strdup(list.items[0].path);
 	ws_ledger_list_free(&list);
 	ws_ledger_settle("state", path, URLS, 3, NULL); /* its own */
@@ -151,6 +157,7 @@ static void settling_leaves_groups_to_be_left(void **state)
 	assert_true(r->endpoints[0].grouped && !r->endpoints[0].paused);
 	assert_int_equal(r->endpoints[0].state, WS_UNTOUCHED);
 	assert_int_equal(r->endpoints[0].phase, WS_PHASE_DESTROY);
+	assert_true(!r->endpoints[0].slept && !r->endpoints[0].asleep);
 	assert_string_equal(r->endpoints[0].version, "v6");
 	ws_ledger_list_free(&list);
 }
@@ -184,12 +191,65 @@ static void a_push_hears_that_its_record_was_settled(void **state)
 	assert_int_equal(r->endpoints[0].state, WS_PARTIAL);
 	assert_int_equal(ws_ledger_save(l, NULL), 0);
 	ws_ledger_reread(l);
-	assert_true(r->endpoints[0].state == WS_PARTIAL && r->endpoints[0].paused);
+	assert_true(r->endpoints[0].state == WS_PARTIAL && r->endpoints[0].paused && r->endpoints[0].slept);
 	ws_ledger_settle("state", "", URLS, 3, NULL);
 	ws_ledger_reread(l);
 	for (size_t i = 0; i < 3; i++)
-		assert_true(r->endpoints[i].state == WS_UNTOUCHED && !r->endpoints[i].paused);
+		assert_true(r->endpoints[i].state == WS_UNTOUCHED && !r->endpoints[i].paused &&
+		            !r->endpoints[i].slept && !r->endpoints[i].asleep);
 	ws_ledger_abandon(l);
+}
+
+static unsigned asleep_now(void)
+{
+	struct ws_ledger_list list;
+	const struct ws_ledger_record *r = &only(&list)->record;
+	const unsigned asleep = r->endpoints[0].slept ? r->endpoints[0].asleep : 99;
+	ws_ledger_list_free(&list);
+	return asleep;
+}
+
+static void memory_that_others_release_or_take_back_is_noted(void **state)
+{
+	(void)state;
+	struct ws_ledger *l = begin();
+	ws_ledger_note_memory("state", URLS[0], WS_MEMORY_ALL, true); /* no record: nothing to note */
+	assert_int_equal(ws_ledger_save(l, NULL), 0);
+	ws_ledger_note_memory("state", URLS[0], WS_MEMORY_KV_CACHE, false);
+	assert_int_equal(asleep_now(), WS_MEMORY_CUDA_GRAPH);
+	ws_ledger_note_memory("state", URLS[0], WS_MEMORY_WEIGHTS, true);
+	assert_int_equal(asleep_now(), WS_MEMORY_CUDA_GRAPH | WS_MEMORY_WEIGHTS);
+	ws_ledger_note_memory("state", "http://gpu9:1", WS_MEMORY_ALL, false); /* another endpoint */
+	assert_int_equal(asleep_now(), WS_MEMORY_CUDA_GRAPH | WS_MEMORY_WEIGHTS);
+	ws_ledger_reread(l);
+	assert_int_equal(ws_ledger_record(l)->endpoints[0].asleep, WS_MEMORY_CUDA_GRAPH | WS_MEMORY_WEIGHTS);
+	ws_ledger_abandon(l);
+}
+
+static void woken_weights_are_none_until_a_push_brings_them(void **state)
+{
+	(void)state;
+	struct ws_ledger_list list;
+	struct ws_ledger *l = begin();
+	ws_ledger_record(l)->endpoints[0].state = WS_UNTOUCHED;
+	ws_ledger_record(l)->endpoints[0].asleep = WS_MEMORY_WEIGHTS;
+	assert_int_equal(ws_ledger_save(l, NULL), 0);
+	ws_ledger_note_memory("state", URLS[0], WS_MEMORY_WEIGHTS, false);
+	assert_int_equal(only(&list)->record.endpoints[0].state, WS_PARTIAL);
+	ws_ledger_list_free(&list);
+	assert_int_equal(asleep_now(), 0);
+	ws_ledger_abandon(l);
+}
+
+static void only_caches_that_a_push_left_released_are_owed(void **state)
+{
+	(void)state;
+	struct ws_ledger_endpoint e = { .url = URLS[0], .slept = true, .asleep = WS_MEMORY_KV_CACHE };
+	assert_false(ws_ledger_owes(&e)); /* as the push found it */
+	e.state = WS_COMMITTED;
+	assert_true(ws_ledger_owes(&e));
+	e.asleep = 0;
+	assert_false(ws_ledger_owes(&e));
 }
 
 static void a_killed_process_is_dead_and_its_id_is_not_enough(void **state)
@@ -279,6 +339,26 @@ static int parse_twisted(const char *text, const char *from, const char *to, str
 	return rc;
 }
 
+static void a_record_of_the_first_version_knows_no_sleep(void **state)
+{
+	(void)state;
+	static const char *const older[][2] = { { ",\"asleep\":\"kv_cache,cuda_graph\"", "" },
+		{ "\"kv_cache,cuda_graph\"", "null" } };
+	struct ws_buf text;
+	struct ws_ledger *l = begin();
+	ws_buf_init(&text, 1 << 16);
+	ws_ledger_print(ws_ledger_record(l), &text);
+	for (size_t i = 0; i < 2; i++) {
+		struct ws_ledger_record r;
+		void *priv;
+		assert_int_equal(parse_twisted(text.data, older[i][0], older[i][1], &r, &priv), 0);
+		assert_true(!r.endpoints[0].slept && !r.endpoints[0].asleep);
+		ws_ledger_drop(&r, priv);
+	}
+	ws_buf_free(&text);
+	ws_ledger_abandon(l);
+}
+
 /* Every prefix of a record, and a record with each of its values replaced in turn. */
 static void a_cut_or_twisted_record_is_refused_or_whole(void **state)
 {
@@ -300,7 +380,9 @@ static void a_cut_or_twisted_record_is_refused_or_whole(void **state)
 		{ "\"paused\":true", "\"paused\":1" }, { "\"pid\":", "\"pid\":-" }, { "\"pid\":", "\"pid\":1.5e" },
 		{ "\"boot_id\":\"", "\"boot_id\":\"0123456789012345678901234567890123456789" },
 		{ "30123", "0" }, { "30123", "70000" }, { "\"10.0.0.7\"", "17" }, { "\"port\"", "\"prot\"" },
-		{ "\"sources\":[", "\"sources\":[null," },
+		{ "\"sources\":[", "\"sources\":[null," }, { "\"kv_cache,cuda_graph\"", "\"cuda_graph,kv_cache\"" },
+		{ "\"kv_cache,cuda_graph\"", "\"kv\"" }, { "\"kv_cache,cuda_graph\"", "6" },
+		{ "\"kv_cache,cuda_graph\"", "[]" },
 	};
 	for (size_t i = 0; i < sizeof twists / sizeof *twists; i++) {
 		struct ws_ledger_record r;
@@ -397,6 +479,10 @@ int main(void)
 		IN_SCRATCH(settling_leaves_groups_to_be_left),
 		IN_SCRATCH(records_are_settled_whatever_became_of_their_process),
 		IN_SCRATCH(a_push_hears_that_its_record_was_settled),
+		IN_SCRATCH(memory_that_others_release_or_take_back_is_noted),
+		IN_SCRATCH(woken_weights_are_none_until_a_push_brings_them),
+		IN_SCRATCH(only_caches_that_a_push_left_released_are_owed),
+		IN_SCRATCH(a_record_of_the_first_version_knows_no_sleep),
 		IN_SCRATCH(a_killed_process_is_dead_and_its_id_is_not_enough),
 		IN_SCRATCH(the_name_of_a_process_cannot_forge_its_start),
 		IN_SCRATCH(a_file_that_is_no_record_is_said_and_left),

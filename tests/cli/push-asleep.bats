@@ -1,0 +1,271 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Pushes to endpoints that have released memory. A server dies of being asked for memory twice, and of weights that
+# come while theirs are released; wsync-endpoint --lineage sglang-2026 does that too.
+load helpers
+
+prepare() {
+	safetensors one.safetensors a:F32:64,32 b:F32:64,32 c:F32:64,32
+	safetensors two.safetensors --seed 2 a:F32:64,32 b:F32:64,32 c:F32:64,32
+}
+
+# state URL FILTER: an expression over the state s in the endpoint's journal, and the paths of its requests.
+state() {
+	/usr/bin/python3 -c 'import json, sys, urllib.request
+j = json.load(urllib.request.urlopen(sys.argv[1] + "/wsync/journal", timeout=10))
+s, paths = j["state"], [r["path"] for r in j["requests"]]
+print(eval(sys.argv[2]))' "$1" "$2"
+}
+
+expect_state() { # URL RELEASED PAUSED
+	local got
+	got=$(state "$1" 's["released"], s["paused"]')
+	[ "$got" = "($2, $3)" ] || explain "expected of $1: ($2, $3), got $got"
+}
+
+is_asked() { [ "$(state "$1" "paths.count('$2')")" = "$3" ]; }
+
+# asleep NAME MEMORY OPTION...: an endpoint that has the weights of one.safetensors, version 7, and released MEMORY.
+asleep() {
+	endpoint "$1" --lineage sglang-2026 --memory-saver drop --checksums "${@:3}"
+	try wsync-push one.safetensors -e "$url" --weight-version 7
+	expect_status 0
+	try wsync-ctl sleep --tags "$2" -e "$url"
+	expect_status 0
+}
+
+# killed ROUTE N OPTION...: a push of two.safetensors to $url, killed when the endpoint has got that request N times.
+killed() {
+	start push wsync-push two.safetensors -e "$url" --bucket-size 8KiB --weight-version 8 "${@:3}"
+	eventually 20 is_asked "$url" "$1" "$2"
+	kill -KILL "$pid"
+	wait "$pid" || true
+}
+
+expect_two() { # URL
+	expect_state "$1" '[]' False
+	try wsync-verify weights two.safetensors -e "$1"
+	expect_status 0
+	try wsync-ctl repair
+	expect_out "nothing to repair"
+}
+
+# What a failed push to $url with both kinds of memory has left must be.
+expect_left() {
+	expect_status "$1"
+	err_has "$url: left paused: its weights were released and are not complete; still released: kv_cache"
+	err_has "hint: when the cause is gone: wsync-ctl repair --again, or push again with --asleep recorded"
+	expect_state "$url" "['kv_cache']" True
+}
+
+@test "weights that were woken and not sent are no weights to answer with" {
+	asleep one weights --fault hang:flush_cache:3
+	try wsync-push two.safetensors -e "$url" --asleep weights --bucket-timeout 2s --weight-version 8
+	expect_status 10
+	err_has "left paused: its weights were released and are not complete"
+	expect_state "$url" '[]' True
+	try wsync-ctl repair
+	expect_status 9
+	err_has "its weights were released and are not complete"
+	expect_state "$url" '[]' True
+	try wsync-ctl repair --again
+	expect_status 0
+	expect_two "$url"
+}
+
+@test "nor are they when the push was killed before it sent anything" {
+	asleep one weights --fault hang:flush_cache:3
+	killed /flush_cache 3 --asleep weights
+	try wsync-ctl repair --json
+	expect_status 9
+	expect_json '[(l["ok"], l["state"], l["paused"], l["asleep"]) for l in lines if l["type"] == "endpoint"]' \
+		"[(False, 'partial', True, None)]"
+	try wsync-ctl repair --again
+	expect_status 0
+	expect_two "$url"
+}
+
+@test "a push that failed after the weights were woken is repeated by its hint, and nothing is woken twice" {
+	asleep one weights,kv_cache --fault refuse:update_weights_from_distributed:3
+	try wsync-push two.safetensors -e "$url" --bucket-size 8KiB --asleep weights,kv_cache
+	expect_left 5
+	# The same command again would wake the weights again, and without --asleep the caches would stay released.
+	try wsync-push two.safetensors -e "$url" --asleep weights,kv_cache
+	expect_status 2
+	err_has "an earlier push left kv_cache released, with incomplete weights, and --asleep says weights,kv_cache"
+	err_has "hint: give --asleep recorded; if the server was restarted since, or others changed its memory: wsync-ctl repair --forget --endpoint $url"
+	try wsync-push two.safetensors -e "$url"
+	expect_status 2
+	err_has "--asleep is missing"
+	expect_state "$url" "['kv_cache']" True
+	try wsync-ctl repair --again
+	expect_status 0
+	expect_two "$url"
+	is_asked "$url" /resume_memory_occupation 2
+}
+
+@test "--asleep recorded wakes what is still released, and nothing where nothing is" {
+	asleep one weights,kv_cache --fault refuse:update_weights_from_distributed:3
+	try wsync-push two.safetensors -e "$url" --bucket-size 8KiB --asleep weights,kv_cache
+	expect_left 5
+	try wsync-push two.safetensors -e "$url" --asleep recorded
+	expect_status 0
+	expect_two "$url"
+	try wsync-push two.safetensors -e "$url" --asleep recorded
+	expect_status 0
+	is_asked "$url" /resume_memory_occupation 2
+}
+
+@test "a push that was killed in its transfer is repeated with what is still released" {
+	asleep one weights,kv_cache --fault hang:update_weights_from_distributed:3
+	killed /update_weights_from_distributed 3 --asleep weights,kv_cache
+	try wsync-ctl repair
+	expect_status 9
+	out_has "still released: kv_cache"
+	expect_state "$url" "['kv_cache']" True
+	try wsync-ctl repair --again
+	expect_status 0
+	expect_two "$url"
+}
+
+@test "a push that was killed while it verified: repair wakes the caches, then resumes" {
+	asleep one weights,kv_cache --fault hang:weights_checker:1
+	killed /weights_checker 1 --asleep weights,kv_cache --verify hash
+	try wsync-ctl repair --dry-run
+	out_has "still released: kv_cache"
+	expect_state "$url" "['kv_cache']" True
+	try wsync-ctl repair
+	expect_status 0
+	out_has "resumed  committed"
+	expect_two "$url"
+	[ "$(state "$url" "[p for p in paths if p in ('/resume_memory_occupation', '/continue_generation')][-2:]")" = \
+		"['/resume_memory_occupation', '/continue_generation']" ] || explain "$(state "$url" paths)"
+}
+
+@test "a push that fails when the weights are whole wakes the caches, then resumes" {
+	asleep one weights,kv_cache --fault refuse:update_weight_version:2
+	try wsync-push two.safetensors -e "$url" --asleep weights,kv_cache --weight-version 8
+	expect_status 5
+	expect_two "$url"
+}
+
+@test "what is written down before a wake says that it was woken" {
+	asleep one weights,kv_cache --fault hang:resume_memory_occupation:1
+	killed /resume_memory_occupation 1 --asleep weights,kv_cache
+	try wsync-ctl repair --json
+	expect_status 9
+	expect_json '[(l["state"], l["paused"], l["asleep"]) for l in lines if l["type"] == "endpoint"]' \
+		"[('partial', True, 'kv_cache')]"
+}
+
+@test "an endpoint whose weights are still released stays paused, and repair says so" {
+	asleep one weights,kv_cache --fault refuse:resume_memory_occupation:1
+	try wsync-push two.safetensors -e "$url" --asleep weights,kv_cache
+	expect_status 5
+	err_has "left paused: still released: weights,kv_cache"
+	expect_state "$url" "['weights', 'kv_cache']" True
+	try wsync-ctl repair
+	expect_status 9
+	expect_state "$url" "['weights', 'kv_cache']" True
+	try wsync-ctl repair --again
+	expect_status 0
+	expect_two "$url"
+}
+
+@test "caches that could not be woken are woken by repair" {
+	asleep one weights,kv_cache --fault refuse:resume_memory_occupation:2
+	try wsync-push two.safetensors -e "$url" --asleep weights,kv_cache
+	expect_status 5
+	err_has "hint: the weights have arrived; to wake the rest and resume: wsync-ctl repair"
+	expect_state "$url" "['kv_cache']" True
+	try wsync-ctl repair
+	expect_status 0
+	expect_two "$url"
+}
+
+@test "of several endpoints each is woken as it needs, from one source of --stdin to the next" {
+	asleep one weights,kv_cache
+	local first=$url
+	asleep two weights,kv_cache --fault refuse:resume_memory_occupation:1
+	printf '%s\n' two.safetensors two.safetensors >lines
+	status=0
+	timeout 60 wsync-push --stdin -e "$first" -e "$url" --asleep weights,kv_cache --json <lines >.out 2>.err || status=$?
+	out=$(<.out) err=$(<.err)
+	expect_status 5
+	expect_json '[l["ok"] for l in lines if l["type"] == "result"]' "[False, True]"
+	expect_two "$first"
+	expect_two "$url"
+}
+
+@test "several endpoints that a failed push left differently are repeated in one push" {
+	asleep one weights,kv_cache
+	local first=$url
+	asleep two weights,kv_cache --fault refuse:resume_memory_occupation:1
+	try wsync-push two.safetensors -e "$first" -e "$url" --asleep weights,kv_cache
+	expect_status 5
+	expect_state "$first" "['kv_cache']" True
+	expect_state "$url" "['weights', 'kv_cache']" True
+	try wsync-ctl repair --again
+	expect_status 0
+	expect_two "$first"
+	expect_two "$url"
+}
+
+@test "a line of --stdin says what was released since the one before" {
+	asleep one weights,kv_cache
+	mkfifo sources
+	start push bash -c "exec wsync-push --stdin -e $url --asleep weights,kv_cache --json --state-dir own <sources"
+	local push=$pid
+	exec 7>sources
+	printf 'one.safetensors\t8\n' >&7
+	eventually 20 grep -q '"type":"result"' push.out
+	try wsync-ctl sleep --tags weights,kv_cache -e "$url"
+	expect_status 0
+	printf 'two.safetensors\t9\tweights,kv_cache\none.safetensors\t\tdisk\ntwo.safetensors\t\n' >&7
+	exec 7>&-
+	status=0
+	wait "$push" || status=$?
+	out=$(<push.out) err=$(<push.err)
+	expect_status 2
+	expect_json '[(l["ok"], l["source"]) for l in lines if l["type"] == "result"]' \
+		"[(True, 'one.safetensors'), (True, 'two.safetensors'), (False, 'one.safetensors'), (True, 'two.safetensors')]"
+	err_has "'disk' is none of weights, kv_cache and cuda_graph"
+	expect_two "$url"
+	try wsync-ctl version -e "$url"
+	expect_out 9
+}
+
+@test "wsync-ctl sleep and wake correct the records of pushes" {
+	asleep one weights,kv_cache --fault refuse:update_weights_from_distributed:3
+	try wsync-push two.safetensors -e "$url" --bucket-size 8KiB --asleep weights,kv_cache
+	expect_left 5
+	try wsync-ctl wake --tags kv_cache -e "$url" --state-dir state/wsync
+	expect_status 0
+	try wsync-ctl sleep --tags weights -e "$url"
+	expect_status 0
+	try wsync-ctl repair
+	expect_status 9
+	out_has "still released: weights"
+	try wsync-push two.safetensors -e "$url" --asleep weights
+	expect_status 0
+	expect_two "$url"
+}
+
+@test "a record that does not say what is still released is not repeated" {
+	asleep one weights,kv_cache --fault refuse:update_weights_from_distributed:3
+	try wsync-push two.safetensors -e "$url" --bucket-size 8KiB --asleep weights,kv_cache
+	expect_left 5
+	sed -i -e 's/,"asleep":"kv_cache"//' -e 's/"args":\[/"args":["--asleep=weights,kv_cache",/' state/wsync/pushes/*.json
+	try wsync-ctl repair --again
+	expect_status 3
+	err_has "wrote --asleep=weights,kv_cache and not what is still released: it cannot be repeated from here"
+	expect_state "$url" "['kv_cache']" True
+}
+
+@test "--prove-flush asks no endpoint that has released memory" {
+	asleep one weights
+	try wsync-push two.safetensors -e "$url" --asleep weights --prove-flush "the quick brown fox"
+	expect_status 2
+	err_has "has released memory (--asleep) and answers no prompt"
+	expect_state "$url" "['weights']" False
+}
