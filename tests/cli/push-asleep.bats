@@ -221,7 +221,7 @@ expect_left() {
 	eventually 20 grep -q '"type":"result"' push.out
 	try wsync-ctl sleep --tags weights,kv_cache -e "$url"
 	expect_status 0
-	printf 'two.safetensors\t9\tweights,kv_cache\none.safetensors\t\tdisk\ntwo.safetensors\t\n' >&7
+	printf 'two.safetensors\t9\tweights,kv_cache\none.safetensors\t\tdisk\ntwo.safetensors\n' >&7
 	exec 7>&-
 	status=0
 	wait "$push" || status=$?

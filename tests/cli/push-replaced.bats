@@ -13,13 +13,13 @@ prepare() {
 	b=$url
 }
 
-# dies: python that kills a, and waits until all its connections are closed.
+# dies: python that kills a, and waits until all its threads have ended, which hold its connections.
 dies() {
 	echo "
     import os, time
     os.kill($a_pid, 9)
     try:
-        while ') Z ' not in open('/proc/$a_pid/stat').read(): time.sleep(.01)
+        while ') Z ' not in open('/proc/$a_pid/stat').read() or len(os.listdir('/proc/$a_pid/task')) > 1: time.sleep(.01)
     except OSError: pass # it is gone"
 }
 
