@@ -92,7 +92,7 @@ class Served(lib.Endpoint):
 
 
 def push(endpoints, paths, *options, seconds=120):
-    return lib.push(endpoints, paths, "--backend", "ipc", *options, seconds=seconds)
+    return lib.push(endpoints, paths, "--backend", "ipc", "--on-partial", "resume", *options, seconds=seconds)
 
 
 def check(endpoints, path, *options):
@@ -202,7 +202,7 @@ def hangs(_fix):
 @suite.case("memory stays until a server has read it that a signal did not wait for")
 def signalled(_fix):
     with Served(2, "--slow-at", "3") as e:
-        running = lib.Running([e], [make("many", MANY)], "--backend", "ipc", "--bucket-size", "700KiB")
+        running = lib.Running([e], [make("many", MANY)], "--backend", "ipc", "--on-partial", "resume", "--bucket-size", "700KiB")
         lib.await_true(lambda: e.steps().count("/update_weights_from_tensor") == 3, 60, "the third bucket")
         running.child.send_signal(signal.SIGTERM)
         result = running.wait(30)

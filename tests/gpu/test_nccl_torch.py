@@ -96,7 +96,7 @@ def death(fix):
     peers = fix.receivers([1, 2])
     path = lib.scratch("holes.safetensors")
     mkst.write(path, [("w%d" % i, "F32", (1 << 16, 1024)) for i in range(16)], holes=True)
-    push = lib.Running(peers.endpoints, [path], *OVER, "--bucket-size", "256MiB", "--bucket-timeout", "60")
+    push = lib.Running(peers.endpoints, [path], *OVER, "--on-partial", "resume", "--bucket-size", "256MiB", "--bucket-timeout", "60")
     lib.await_true(lambda: "/update_weights_from_distributed" in peers.endpoints[0].steps(), 120, "a bucket")
     time.sleep(0.3)
     os.kill(peers.endpoints[1].ranks[1], signal.SIGKILL)

@@ -17,7 +17,7 @@ from on_torch import ON_CPU, OVER, PYTHON, lib
 import mkst
 
 LIMIT = 8 if ON_CPU else 30  # seconds for joining and for a bucket; torch and NCCL take some to begin with
-LIMITS = ["--init-timeout", "%ds" % LIMIT, "--bucket-timeout", "%ds" % LIMIT]
+LIMITS = ["--on-partial", "resume", "--init-timeout", "%ds" % LIMIT, "--bucket-timeout", "%ds" % LIMIT]
 SMALL = [("a", "F32", (300, 300)), ("b", "U8", (100003,))]
 BUCKETS = [("w%d" % i, "U8", (1 << 20,)) for i in range(64)]
 

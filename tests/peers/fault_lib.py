@@ -385,6 +385,8 @@ def check_claims(point, world, said, where):
         check(state != "untouched" or what in olds_of(point), text)
         if point.kind == "late" and point.step == "pause_generation" and i == point.victim:
             continue  # it pauses after it was told to continue, and nobody can see it
+        if point.kind == "rival" and world.protocol.before:
+            continue  # whichever of the two found memory otherwise than it was told leaves it paused
         released = journal(e)["state"]["released"]  # such a server would die of a prompt
         check(not paused or (stays and (state == "partial" or released)) or (stays and point.kind == "freeze"), text)
 
@@ -409,7 +411,8 @@ def check_unread(point, world):
         state = {"old": "untouched", "new": "committed"}.get(what, "partial")
         if paused and "hold" in point.options:
             state = "partial"  # as far as the push can know, which may have got no answer
-        said[e.url] = (state, paused and (state == "partial" or point.kind == "freeze"))
+        asleep = bool(world.protocol.before)  # what misses memory stays paused
+        said[e.url] = (state, paused and (state == "partial" or point.kind == "freeze" or asleep))
     check_claims(point, world, said, "afterwards")
 
 
@@ -463,9 +466,10 @@ def follow(point, world):
     options = world.protocol.options
     if world.protocol.before:
         options = ["--asleep", "recorded", *options[2:]]
-        if "restart" in point.options:  # no record knows that it has all its memory again
-            world.ctl("repair", "--forget", "-e", world.endpoints[point.victim].url)
-        recorded = {e["url"]: e["asleep"] for r in world.records() for e in r["endpoints"]}
+        for e in world.endpoints:  # no record knows that it has all its memory again
+            if point.kind == "rival" or ("restart" in point.options and e == world.endpoints[point.victim]):
+                world.ctl("repair", "--forget", "-e", world.names.get(e.url, e.url))
+        recorded = {world.own_name(e["url"]): e["asleep"] for r in world.records() for e in r["endpoints"]}
         for e in world.endpoints:  # what no record knows, such as a wake that was not answered, is its owner's
             rest = set(journal(e)["state"]["released"]) - set((recorded.get(e.url) or "").split(","))
             if rest:

@@ -91,7 +91,7 @@ class Rig:
     def __init__(self, way, kind, tps, rng):
         self.way, self.kind = way, kind
         self.lineage, self.options, self.route, bucketed = WAYS[way]
-        self.options = self.options + ["--on-partial", "resume", "--verify", "hash"]
+        self.options = self.options + ["--verify", "hash"]
         self.paths = [tiny_models.make(kind, seed) for seed in (1, 2)]
         self.held = tiny_models.expected(self.paths[1])
         self.bucket = rng.choice(["64KiB", "150KiB", "1GiB"]) if bucketed else "150KiB"
