@@ -393,7 +393,7 @@ two() {
 @test "ep-scatter: a server that dies of the request leaves nobody paused" {
 	likely_model qwen3_moe
 	two xorl-legacy die:receive_weights_ep_scatter:1
-	try wsync-push m -e "$a" -e "$b" --protocol ep-scatter --json
+	try wsync-push m -e "$a" -e "$b" --protocol ep-scatter --on-partial resume --json
 	[ "$status" != 0 ] || explain "it cannot succeed"
 	expect_json '[e["paused"] for e in lines[-1]["endpoints"]][1]' "False"
 	try wsync-push m -e "$b" --protocol ep-scatter
