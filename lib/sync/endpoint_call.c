@@ -297,9 +297,15 @@ static int judge(struct ws_endpoint_call *call, const char *words, struct ws_err
 	return is_expected(call, words) ? 0 : refuse_unexpected(call, words, err);
 }
 
+/* Proxies answer so when a server is slow or busy. The server may have got the request, and obey it. */
+static bool is_of_a_proxy(int status)
+{
+	return status == 408 || status == 425 || status == 429 || (status >= 502 && status <= 504);
+}
+
 bool ws_endpoint_said_no(const struct ws_err *err)
 {
-	return err->code == WS_EREFUSED && (err->native < 200 || err->native > 299);
+	return err->code == WS_EREFUSED && (err->native < 200 || err->native > 299) && !is_of_a_proxy(err->native);
 }
 
 int ws_endpoint_reply(struct ws_endpoint_call *call, const struct ws_json **root, char *message,

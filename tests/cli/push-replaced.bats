@@ -93,3 +93,18 @@ if path == '/server_info': answer = 200, '{\"tp_size\":1,\"version\":\"0.5.15\"}
 		expect_json 'lines[-1]["endpoints"][0]["ok"]' False
 	done
 }
+
+# A proxy whose patience is shorter than the server's: the server does what it was asked to, and nobody hears of it.
+@test "an answer of a proxy in the server's place is no refusal: the endpoint is resumed" {
+	endpoint e
+	direct=$url
+	safetensors small.safetensors a.weight:F32:64,16
+	replies 'import urllib.request
+if path == "/pause_generation":
+    urllib.request.urlopen(urllib.request.Request(url + path, b"{}", {"Content-Type": "application/json"}))
+    answer = 504, "<html>504 Gateway Time-out</html>"'
+	try wsync-push small.safetensors -e "$url" --json
+	expect_status 5
+	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' "[('untouched', False)]"
+	curl -sS --max-time 10 "$direct/wsync/journal" | grep -q '"paused":false' || explain "left paused"
+}
