@@ -88,7 +88,8 @@ static void slowness_is_no_failure(void **state)
 	assert_checksums();
 }
 
-static void payload_fails(const char *fault, const char *ours)
+/* Is our error `ours`? Else it is that of the connection. */
+static bool payload_fails(const char *fault, const char *ours)
 {
 	const char *const faults[] = { fault };
 	const struct ws_serve_opts opts = with(faults);
@@ -99,21 +100,32 @@ static void payload_fails(const char *fault, const char *ours)
 	begin(&p, "POST", "/update_weights_from_distributed", "{%s,\"flush_cache\":false}", tensors);
 	if (send_tensors(&err) == 0)
 		fail_msg("%s: nobody noticed", fault);
-	if (!strstr(err.msg, ours))
+	const bool found = strstr(err.msg, ours);
+	if (!found && !strstr(err.msg, "closed its connection"))
 		fail_msg("%s: '%s' lacks '%s'", fault, err.msg, ours);
 	end(&p, 400, "Failed to update parameter online");
+	return found;
 }
 
+/* The rank closes its connection at once. Bytes of ours that it has not read make that a reset, which may overtake
+ * its last message: then once more. */
 static void a_length_that_is_wrong_is_found_out(void **state)
 {
-	(void)state;
-	payload_fails("wrong-length:wire/payload:1", "rank 1 expects 6 bytes for item 3, which has 5");
+	bool found = false;
+	for (int i = 0; i < 10 && !found; i++) {
+		if (i > 0) {
+			tear_down(state);
+			set_up(state);
+		}
+		found = payload_fails("wrong-length:wire/payload:1", "rank 1 expects 6 bytes for item 3, which has 5");
+	}
+	assert_true(found);
 }
 
 static void garbage_among_the_bytes_is_found_out(void **state)
 {
 	(void)state;
-	payload_fails("garbage:wire/payload:1", "message");
+	assert_true(payload_fails("garbage:wire/payload:1", "message"));
 }
 
 static void a_connection_may_break_among_the_bytes(void **state)
