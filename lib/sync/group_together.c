@@ -169,7 +169,9 @@ static void watch_wire(struct duo *d, int64_t start)
 		if (d->moving)
 			d->t->ops->abort(d->t);
 	}
-	if (d->moving && readable(d->t->ops->fd(d->t)))
+	/* The data plane has the same deadline and may end first. It is collected, and so aborted, only after the
+	 * report of the hang has seen what everybody waits for: an abort lets them all go. */
+	if (d->moving && !ws_deadline_passed(d->until) && readable(d->t->ops->fd(d->t)))
 		collect_wire(d, start);
 	if (!d->moving)
 		return;
