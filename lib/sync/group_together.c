@@ -423,7 +423,8 @@ static int run_together(struct ws_together *w, struct ws_err *err)
 	stop_all(&d, start);
 	if (rc < 0)
 		return -1;
-	if (ran_late(&d) && !d.refused && !d.broken)
+	/* A lost endpoint is the cause where there is one: those that are late may only wait for its ranks. */
+	if (ran_late(&d) && !d.refused && !d.broken && !(d.lost && !w->joining))
 		return say_late(&d, err);
 	return say_cause(&d, err);
 }

@@ -14,6 +14,11 @@ static bool is_gone(const struct ws_hang *h, size_t i)
 	return h->endpoints[i].front == WS_HANG_REFUSED;
 }
 
+static bool broke_off(const struct ws_hang *h, size_t i)
+{
+	return h->endpoints[i].request == WS_HANG_BROKEN;
+}
+
 static bool is_stopped(const struct ws_hang *h, size_t i)
 {
 	const struct ws_hang_endpoint *e = &h->endpoints[i];
@@ -315,6 +320,10 @@ static const struct row {
 	{ WS_HANG_LINK_BROKE, MOVING, NULL, NULL, link_broke,
 	  "the connection broke with {who}: such a process has died, or the network between",
 	  "look at the server's log, restart a server that has lost a rank, and push again" },
+	{ WS_HANG_LINK_BROKE, MOVING, NULL, broke_off, NULL,
+	  "the connection with {who} broke before it answered: that server has failed, and others may wait for its "
+	  "ranks",
+	  "look at the end of its log, restart it, and push again" },
 	{ WS_HANG_NOT_RECEIVING, MOVING, NULL, NULL, took_nothing,
 	  "not a byte was taken by {who}: such a process has not begun to receive this, because it still loads "
 	  "what came before, because running requests keep its scheduler, or because it hangs",

@@ -391,6 +391,8 @@ static void all_is_taken_and_not_answered(void **state)
 	told(s, "2 of 9 answered before");
 	s->h.flush = true;
 	expect(s, WS_HANG_FLUSHING, "http://b:1");
+	s->endpoints[0].request = WS_HANG_BROKEN; /* and b waits for its ranks */
+	expect(s, WS_HANG_LINK_BROKE, "http://a:1 broke");
 }
 
 static void bytes_come_through_another_server(void **state)
