@@ -61,7 +61,7 @@ class Case:
         self.source, self.options = source, list(options)
         self.state = lib.scratch("state-" + name)
         self.env = {"XDG_STATE_HOME": self.state, "WSYNC_REGISTRY": lib.scratch("registry.json")}
-        held = ["--fault", faults] if faults else []
+        held = [w for f in faults or () for w in ("--fault", f)]
         kind = ["--lineage", lineage] if lineage else []
         self.endpoints = [lib.Embedded("--tp", "2", *kind), lib.Embedded(*held, *kind)]
         for e in self.endpoints:
@@ -176,7 +176,7 @@ def at_boundary(source, boundary, sig, again, lineage=None):
     name, route, call, options = boundary
     if lineage:
         options = options[1:]
-    case = Case("%s-%d" % (name, sig), source, "hang:%s:%d" % (route, call), options, lineage)
+    case = Case("%s-%d" % (name, sig), source, ["hang:%s:%d" % (route, call)], options, lineage)
     running = case.start()
     held = case.endpoints[1]
     lib.await_true(lambda: len(asked(held, "/" + route)) >= call, 20, name)
@@ -203,7 +203,7 @@ def at_random(source, number, delay, again):
 
 def second_refused(source):
     """While one is held in its transfer, another one is refused, told by whom, and waits if it is to."""
-    case = Case("second", source, "hang:update_weights_from_distributed:2")
+    case = Case("second", source, ["hang:update_weights_from_distributed:2"])
     running = case.start()
     lib.await_true(lambda: len(asked(case.endpoints[1], UPDATE)) >= 2, 20, "second bucket")
     done = case.start().wait(20)
@@ -247,7 +247,7 @@ def killed_idle(source):
 
 def killed_twice(source):
     """A push that dies where one died before: what the first left is not lost, and one push ends both."""
-    case = Case("twice", source, "hang:update_weights_from_distributed:2")
+    case = Case("twice", source, ["hang:update_weights_from_distributed:2", "hang:pause_generation:2"])
     for route, calls in ((UPDATE, 2), ("/pause_generation", 2)):
         running = case.start()
         lib.await_true(lambda r=route, n=calls: len(asked(case.endpoints[1], r)) >= n, 20, route)
