@@ -356,13 +356,20 @@ def codes_of(point):
     return EXCEPTIONS.get((point.step, point.kind), CODES[point.kind])
 
 
-# From the last look at the version on nobody can see another push any more.
-UNSEEN = {*CONNECT, "ready", "update_weight_version", "continue_generation", "destroy_weights_update_group"}
+# From the last question about the version on nobody can see another push any more.
+UNSEEN = {"weights_checker", "update_weight_version", "continue_generation", "destroy_weights_update_group"}
+
+
+def is_unseen(point):
+    """What is asked for several times is asked for the last time twice: while one endpoint is held there,
+    the other has answered. The first of all comes before the push begins."""
+    calls = point.protocol.steps[point.step]
+    return point.step in UNSEEN or (point.step in (*CONNECT, "ready") and point.call > max(1, calls[-1] - 2))
 
 
 def news_of(point):
     """What an endpoint may hold that is called committed. A source may change before it is read."""
-    late = point.kind == "rival" and point.step in {*UNSEEN, "weights_checker"}  # the other one was asked before
+    late = point.kind == "rival" and is_unseen(point)
     return ("new", "other") if point.kind == "source" or late else ("new",)
 
 
