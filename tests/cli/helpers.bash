@@ -179,20 +179,19 @@ endpoint() {
 	url=$(sed -n 's/.*"type":"ready".*"url":"\([^"]*\)".*/\1/p' "$scratch/$name.out")
 }
 
-# meddle URL ROUTE NUMBER COMMAND: a proxy in front of that endpoint, whose URL is in $url then. COMMAND runs while
-# that request waits (meddler.py).
-meddle() {
-	start meddler /usr/bin/python3 "$repo/tests/cli/meddler.py" "$@"
-	eventually 20 test -s "$scratch/meddler.out"
-	url=http://127.0.0.1:$(head -n 1 "$scratch/meddler.out")
+# proxy URL BEFORE [AFTER [ARG...]]: a proxy of that endpoint (proxy.py); its URL is in $url then.
+proxy() {
+	start proxy /usr/bin/python3 "$repo/tests/cli/proxy.py" "$@"
+	eventually 20 test -s "$scratch/proxy.out"
+	url=http://127.0.0.1:$(head -n 1 "$scratch/proxy.out")
 }
 
-# replies BEFORE [AFTER]: a proxy of $url that changes replies (replies.py); its URL is in
-# $url then.
+# meddle URL ROUTE NUMBER COMMAND: a proxy of that endpoint. COMMAND runs once, while that request waits.
+meddle() { proxy "$1" 'if path == args[0] and nth == int(args[1]): run(args[2])' pass "${@:2}"; }
+
+# replies BEFORE [RANKS]: a proxy of $url that changes replies. RANKS is Python that changes `ranks` of checksums.
 replies() {
-	start replies /usr/bin/python3 "$repo/tests/cli/replies.py" "$url" "$@"
-	eventually 20 test -s replies.out
-	url=http://127.0.0.1:$(head -n 1 replies.out)
+	proxy "$url" "$1" 'if "ranks" in reply: exec(args[0], {"ranks": reply["ranks"], "kept": kept})' "${2:-pass}"
 }
 
 # Every program that was built.

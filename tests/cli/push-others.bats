@@ -195,19 +195,17 @@ answered() { curl -sS "$url/wsync/journal" | grep -q '"weight_version":"mine"'; 
 	err_lacks "somebody else"
 }
 
-# front NAME URL MEMBER...: another address of that server, in $front; its /server_info says MEMBER.
+# front URL [MEMBERS]: another address of that server, in $front; its /server_info has these Python members, too.
 front() {
-	local name=$1
-	shift
-	start "$name" /usr/bin/python3 "$repo/tests/cli/front.py" "$@"
-	eventually 20 test -s "$name.out"
-	front=$(<"$name.out")
+	local url=$1
+	proxy "$1" pass "if path == '/server_info': reply.update(${2-})"
+	front=$url
 }
 
 @test "one server by two names is refused before it is asked to join, both are named" {
 	endpoint e --listen 0.0.0.0:0
 	port=${url##*:}
-	front proxy "$url"
+	front "$url"
 	for names in "127.0.0.1 127.0.0.2" "localhost 127.0.0.3" "127.0.0.1 $(hostname)" "127.1 127.0.0.9"; do
 		set -- $names
 		getent ahostsv4 "$2" | grep -q . || continue
@@ -237,9 +235,9 @@ front() {
 	endpoint two --listen "127.0.0.2:$port"
 	try wsync-push small.safetensors -e "$a" -e "$url"
 	expect_status 0
-	front fa "$a" random_seed=42 port=30000
+	front "$a" random_seed=42,port=30000
 	a=$front
-	front fb "$url" random_seed=42 port=30000
+	front "$url" random_seed=42,port=30000
 	try wsync-push small.safetensors -e "$a" -e "$front"
 	expect_status 0
 	eval "$(curl -sS "$url/wsync/journal" | /usr/bin/python3 -c 'import json, sys
@@ -250,9 +248,9 @@ print("opened=%d closed=%d" % (paths.count("/open_session"), paths.count("/close
 
 @test "where it cannot be asked whether two names are one server, the diagnosis says that they may be" {
 	endpoint e --listen 0.0.0.0:0
-	front fa "$url" dp_size=2 enable_dp_attention=true
+	front "$url" dp_size=2,enable_dp_attention=True
 	a=$front
-	front fb "$url" dp_size=2 enable_dp_attention=true
+	front "$url" dp_size=2,enable_dp_attention=True
 	try wsync-push small.safetensors -e "$a" -e "$front" --init-timeout 2s
 	expect_status 10
 	err_has "$front: it may be one server with another of these endpoints"

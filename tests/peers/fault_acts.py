@@ -10,7 +10,7 @@ import resource
 import shutil
 import threading
 
-import meddler
+import proxy as proxies
 
 
 class Source:
@@ -88,12 +88,13 @@ def run(kind, point, world, number, start):
     act, running = KINDS[kind](point, world), []
     begun = threading.Event()
 
-    def do():
-        begun.wait(20)
-        act.act(running[0].child.pid)
+    def do(request):
+        if request["path"] == "/" + point.step and request["nth"] == number:
+            begun.wait(20)
+            act.act(running[0].child.pid)
 
     victim = world.endpoints[point.victim]
-    proxy = meddler.Meddler(victim.url, "/" + point.step, number, do)
+    proxy = proxies.Proxy(victim.url, do)
     threading.Thread(target=proxy.serve_forever, daemon=True).start()
     world.names[victim.url] = proxy.url
     world.proxies.append(proxy)
