@@ -172,9 +172,9 @@ static void report_dropped(struct outlet *o)
 {
 	char line[256];
 	const bool as_json = atomic_load(&json) && o == &outlets[0];
-	const char *form = as_json ? "{\"type\":\"warning\",\"url\":null,\"message\":\"%s%s%llu lines were left "
-	                             "out here: nobody read them\"}\n"
-	                           : "%s%s%llu lines were left out here: nobody read them\n";
+	const char *form = as_json ? "{\"type\":\"warning\",\"url\":null,\"message\":\"%s%s%llu lines were "
+	                             "dropped here, because nobody read them\"}\n"
+	                           : "%s%s%llu lines were dropped here, because nobody read them\n";
 	const int n = snprintf(line, sizeof line, form, as_json ? "" : program, as_json ? "" : ": warning: ",
 	                       o->dropped);
 	o->dropped = 0;
@@ -496,7 +496,7 @@ static int check_stdout(int native)
 {
 	const unsigned long long lost = count_lost(&outlets[0]);
 	if (lost)
-		fprintf(stderr, "%s: the last %llu lines of standard output were dropped: nobody read them\n", program,
+		fprintf(stderr, "%s: the last %llu lines of standard output were dropped, because nobody read them\n", program,
 		        lost);
 	else if (native && native != EPIPE)
 		fprintf(stderr, "%s: writing standard output: %s\n", program, strerror(native));

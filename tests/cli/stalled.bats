@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# A reader of stdout or stderr that stops reading holds up no push, no deadline and no clean-up. What happens at
+# A reader of stdout or stderr that stops reading does not delay a push, its deadlines or its clean-up. What happens at
 # signals, and at a limit of file sizes.
 load helpers
 
@@ -56,7 +56,7 @@ each() {
 	endpoint one
 	stalled --stdout wsync-push small.safetensors -e "$url" --json -v --weight-version 3
 	expect_out 8
-	grep -Eq '^wsync-push: the last [0-9]+ lines of standard output were dropped: nobody read them$' err ||
+	grep -Eq '^wsync-push: the last [0-9]+ lines of standard output were dropped, because nobody read them$' err ||
 		explain "stderr: $(<err)"
 	stalled --stderr wsync-push small.safetensors -e "$url" --json -vv --weight-version 4
 	expect_out 8

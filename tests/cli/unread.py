@@ -72,7 +72,7 @@ for line in texts[-1].splitlines() if one else []:
     assert not of_json.search(line, 1), f"one line in another: {line}"
 lines = [json.loads(line) for line in texts[0].splitlines() if not one or of_json.match(line)]
 assert lines[-1]["type"] == "end", lines[-1]
-words = re.compile(r"(\d+) lines were left out here")
+words = re.compile(r"(\d+) lines were dropped here")
 told = [line["message"] for line in lines if line["type"] == "warning"]
 print("stdout", sum(int(words.search(text)[1]) for text in told))
 if not one:
