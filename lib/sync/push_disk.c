@@ -14,9 +14,11 @@
  * may still be at it. */
 #include "push_protocol.h"
 
+#include "names.h"
 #include "plan_files.h"
 #include "region.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,6 +65,65 @@ static const char *find_changed(const struct ws_push *p)
 	return NULL;
 }
 
+/* SGLang's loader takes *.safetensors, without names that begin with a dot. */
+static bool is_loaded(const char *name)
+{
+	const size_t n = strlen(name), k = strlen(".safetensors");
+	return name[0] != '.' && n >= k && strcmp(name + n - k, ".safetensors") == 0;
+}
+
+static const char *file_of(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	return slash ? slash + 1 : path;
+}
+
+static bool is_pushed(const struct ws_source *s, const char *name)
+{
+	for (size_t i = 0; i < ws_source_file_count(s); i++)
+		if (strcmp(file_of(ws_source_file_name(s, i)), name) == 0)
+			return true;
+	return false;
+}
+
+/* With model.safetensors.index.json SGLang skips the files that the index does not name. The exception is
+ * mtp.safetensors: models of the Glm4Moe architectures load it without being named (SGLang of 2026). */
+static bool is_skipped(const struct ws_push *p, const char *name)
+{
+	const char *arch = p->input.config ? ws_config_architecture(p->input.config) : "Glm";
+	return strcmp(name, "mtp.safetensors") != 0 || strncmp(arch, "Glm", 3) != 0;
+}
+
+/* Do servers load the files of the source, and no others? NULL: yes; else why not, perhaps in dst. */
+static const char *compare_files(const struct ws_push *p, char *dst, size_t n)
+{
+	const char *path = p->source->paths[0];
+	const struct ws_source *s = p->input.sources[0];
+	for (size_t i = 0; i < ws_source_file_count(s); i++) {
+		const char *name = file_of(ws_source_file_name(s, i));
+		if (!is_loaded(name)) {
+			snprintf(dst, n, "they do not load %.255s: it has another name than *.safetensors", name);
+			return dst;
+		}
+	}
+	char *index = push_disk_join(path, "model.safetensors.index.json");
+	const bool indexed = index && access(index, F_OK) == 0;
+	free(index);
+	DIR *dir = opendir(path);
+	if (!dir)
+		return "its files cannot be listed";
+	const char *why = NULL;
+	for (const struct dirent *e; !why && (e = readdir(dir));) {
+		if (!is_loaded(e->d_name) || is_pushed(s, e->d_name) || (indexed && is_skipped(p, e->d_name)))
+			continue;
+		const struct ws_quoted name = ws_quote(e->d_name);
+		snprintf(dst, n, "they would also load %.255s, which is not pushed", name.text);
+		why = dst;
+	}
+	closedir(dir);
+	return why;
+}
+
 /* What keeps servers from loading the source itself; NULL: nothing. */
 static const char *why_not(const struct ws_push *p, char *dst, size_t n)
 {
@@ -83,7 +144,7 @@ static const char *why_not(const struct ws_push *p, char *dst, size_t n)
 	if (stat(p->source->paths[0], &st) || !S_ISDIR(st.st_mode))
 		return "it is a file, and servers load directories";
 	if (!changed)
-		return NULL;
+		return compare_files(p, dst, n);
 	snprintf(dst, n, "%.400s is not in it under this name and in this form", changed);
 	return dst;
 }

@@ -37,6 +37,54 @@ names() { (cd "$1" && find . -mindepth 1 -printf '%P\n' | LC_ALL=C sort | tr '\n
 	[ "$(names m)" = "config.json model.safetensors tokenizer.json " ]
 }
 
+@test "servers load no file that is not pushed" {
+	model qwen3
+	endpoint a --model m
+	push() { try wsync-push m -e "$url" --backend disk "$@"; }
+	refused() {
+		push
+		expect_status 2
+		err_has "servers cannot load m as it lies there: $1"
+		err_has "hint: --disk-dir DIR"
+	}
+	safetensors m/.hidden.safetensors x:F32:8
+	safetensors m/adapter.bin x:F32:8
+	push
+	expect_status 0
+	# Without an index they load every *.safetensors.
+	safetensors m/stray.safetensors x:F32:8
+	refused "they would also load stray.safetensors, which is not pushed"
+	push --dry-run
+	expect_status 2
+	push --disk-dir out
+	expect_status 0
+	# With one they skip what it does not name, except for GLM's mtp.safetensors.
+	index() {
+		/usr/bin/python3 -c 'import json, struct, sys
+with open("m/" + sys.argv[1], "rb") as f:
+	names = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+with open("m/model.safetensors.index.json", "w") as f:
+	json.dump({"weight_map": {n: sys.argv[1] for n in names if n != "__metadata__"}}, f)' "$1"
+	}
+	index model.safetensors
+	mv m/stray.safetensors m/mtp.safetensors
+	push
+	expect_status 0
+	sed -i 's/"[^"]*ForCausalLM"/"Glm4MoeForCausalLM"/' m/config.json
+	push --verify none
+	expect_status 2
+	err_has "they would also load mtp.safetensors"
+	rm m/mtp.safetensors
+	push --verify none
+	expect_status 0
+	mv m/model.safetensors m/model.weights
+	index model.weights
+	push --verify none
+	expect_status 2
+	err_has "they do not load model.weights: it has another name than *.safetensors"
+	[ "$(asked | grep -o update_weights_from_disk | wc -l)" = 4 ]
+}
+
 @test "several at once, their weight version, and what they hold by hash" {
 	model qwen3
 	endpoint a --model m --tp 2
