@@ -196,8 +196,15 @@ static void quit_hung(void *ctx, const struct ws_ev_end *end, const struct ws_er
 enum { LINE_MOST = 1 << 20 };
 static char line[LINE_MOST + 1];
 
-/* The next line of stdin, without its newline. false: there is none. A line that is too long or has a NUL byte is
- * read to its end, and *err says so. */
+/* The writer may have died in the middle of a path, which may be the path of another checkpoint. */
+static void refuse_cut_line(struct ws_err *err)
+{
+	ws_err_set(err, WS_EINPUT, "the last line has no newline: it may be cut short, and was not pushed");
+	ws_err_hint(err, "end every line with a newline, the last one too");
+}
+
+/* The next line of stdin, without its newline. false: there is none. A line that is too long, has a NUL byte, or ends
+ * without a newline is read to its end, and *err says so. */
 static bool read_line(struct ws_err *err)
 {
 	size_t n = 0;
@@ -216,6 +223,8 @@ static bool read_line(struct ws_err *err)
 		ws_err_set(err, WS_EINPUT, "the line is longer than 1 MiB");
 	else if (has_nul)
 		ws_err_set(err, WS_EINPUT, "the line has a NUL byte");
+	else if (c == EOF)
+		refuse_cut_line(err);
 	return !ferror(stdin);
 }
 

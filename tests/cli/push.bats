@@ -204,7 +204,7 @@ expect_journal() {
 @test "a line of stdin that is too long or has a NUL byte fails by itself" {
 	endpoint one
 	/usr/bin/python3 -c 'import sys
-sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + b"b" * (1 << 20) + b"\n\nsmall.safetensors")' >list
+sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + b"b" * (1 << 20) + b"\n\nsmall.safetensors\n")' >list
 	status=0
 	wsync-push --stdin -e "$url" --json <list >"$scratch/.out" 2>"$scratch/.err" || status=$?
 	out=$(<"$scratch/.out") err=$(<"$scratch/.err") last=stdin
@@ -213,6 +213,30 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 		"[('line 1 of stdin', 'the line has a NUL byte'), ('line 2 of stdin', 'the line is longer than 1 MiB'), $(:
 		)('bbbbbbbbbbbbbbb', 'open bbbbbbbbbbbbbbbbbbbbbbbb'), ('small.safetenso', '')]"
 	expect_json 'lines[-1]["results"], lines[-1]["exit"]' "(4, 3)"
+}
+
+@test "a last line of stdin without a newline is not pushed" {
+	endpoint one
+	mkdir ckpt
+	cp small.safetensors ckpt/1.safetensors
+	cp small.safetensors ckpt/11.safetensors
+	# The writer of the second line died after "ckpt/1" of "ckpt/11.safetensors", or before its newline.
+	for line in 'ckpt\tv2' 'ckpt/11.safetensors\tv2' 'ckpt/11.safetensors\r' ' '; do
+		printf "ckpt/1.safetensors\tv1\n$line" >list
+		status=0
+		wsync-push --stdin -e "$url" --json <list >"$scratch/.out" 2>"$scratch/.err" || status=$?
+		out=$(<"$scratch/.out") err=$(<"$scratch/.err") last="stdin $line"
+		expect_status 3
+		expect_json '[(l["source"], l["ok"], l.get("error", {}).get("message", "")[:29]) for l in lines if l["type"] == "result"]' \
+			"[('ckpt/1.safetensors', True, ''), ('line 2 of stdin', False, 'the last line has no newline:')]"
+		expect_json 'lines[-1]["results"], lines[-1]["exit"]' "(2, 3)"
+		expect_journal "$url" 'j["state"]["weight_version"]' v1
+	done
+	printf 'ckpt/11.safetensors' | wsync-push --stdin -e "$url" >.out 2>.err || status=$?
+	err=$(<.err) out=$(<.out)
+	expect_status 3
+	err_has "the last line has no newline: it may be cut short, and was not pushed"
+	err_has "hint: end every line with a newline, the last one too"
 }
 
 @test "verification finds a flipped byte and names the tensor" {
