@@ -261,6 +261,9 @@ int ws_endpoint_get_weights(struct ws_http *http, const char *const *urls, size_
                             const char *name, uint64_t rows, size_t most, ws_deadline until,
                             const struct ws_cancel *cancel, struct ws_values *outs,
                             struct ws_err *errs, struct ws_err *err);
+/* Is this the answer of a server of dp_size that does not show the parameter? SGLang with one replica answers 400 then;
+ * with more it answers 200 and a list of one null per replica. An empty list shows nothing either. */
+bool ws_values_empty(const struct ws_values *v, unsigned dp_size);
 void ws_values_free(struct ws_values *v); /* NULL is fine */
 
 /* Sends a prompt to each of them, for one token: cached[i] is how many tokens of it came from the cache of

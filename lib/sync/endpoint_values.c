@@ -5,7 +5,8 @@
  *   200  nested arrays of numbers, the first rows of the tensor of that checkpoint name; with
  *        data-parallel ranks one more array around them. What is not finite is null, NaN or Infinity,
  *        depending on the server's JSON writer.
- *   400  {"error": {"message": "Get parameter by name failed"}}: no such name, or a model without it
+ *   400  {"error": {"message": "Get parameter by name failed"}}: no such name, or a model without it.
+ *        With data-parallel ranks this is 200 and [null, null, ...], one for each of them
  *
  * Read from the text and never as a tree, which would take forty times the room. */
 #include "endpoint_call.h"
@@ -187,6 +188,19 @@ int ws_endpoint_decode_values(const char *text, size_t len, size_t most, struct 
 		           "%zu on", route, r.at);
 	ws_values_free(out);
 	return -1;
+}
+
+/* A parameter of one dimension, which may be NaN throughout, has an array for each replica: two dimensions. */
+bool ws_values_empty(const struct ws_values *v, unsigned dp_size)
+{
+	if (v->n == 0)
+		return true;
+	if (dp_size < 2 || v->n_dims != 1 || v->n != dp_size)
+		return false;
+	for (size_t i = 0; i < v->n; i++)
+		if (!isnan(v->numbers[i]))
+			return false;
+	return true;
 }
 
 void ws_values_free(struct ws_values *v)

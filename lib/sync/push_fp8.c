@@ -277,7 +277,7 @@ static int ask(struct ws_push *p, const struct ws_endpoint_info *info, enum keep
 	if (*keeps != KEEPS_UNKNOWN || info->keeps_anything || p->opts.verify == WS_VERIFY_NONE ||
 	    !is_worth_asking(p, info))
 		return 0;
-	if (push_ask_scales(p, info->url, &shown, err))
+	if (push_ask_scales(p, info, &shown, err))
 		return -1;
 	*keeps = shown == SHOWN_SCALES ? KEEPS_SHOWN : shown == SHOWN_NO_SCALES ? KEEPS_UNSHOWN : *keeps;
 	return 0;

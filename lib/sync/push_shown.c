@@ -7,7 +7,8 @@
  * null), but many show a parameter, and the scales of a weight are few numbers. It must be one that is not
  * fused with others: of those servers cut out a part by sizes that are not the scales'. Weights themselves
  * are not asked for: a server makes numbers of all of it to show one row. One that shows a norm and no
- * scales has none; one that shows neither does not answer such questions. */
+ * scales has none; one that shows neither does not answer such questions. With data-parallel ranks, no answer is a
+ * null for each of them (ws_values_empty). */
 #include "push_state.h"
 
 #include <stdio.h>
@@ -15,13 +16,15 @@
 
 enum { MOST_NUMBERS = 1 << 20 };
 
-static int shows(struct ws_push *p, const char *url, const char *name, bool *yes, struct ws_err *err)
+static int shows(struct ws_push *p, const struct ws_endpoint_info *info, const char *name, bool *yes,
+                 struct ws_err *err)
 {
+	const char *url = info->url;
 	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.connect_ns));
 	struct ws_values values;
 	struct ws_err why = WS_ERR_INIT;
 	*yes = ws_endpoint_get_weights(p->http, &url, 1, name, 1, MOST_NUMBERS, until, p->opts.cancel,
-	                               &values, &why, NULL) == 0;
+	                               &values, &why, NULL) == 0 && !ws_values_empty(&values, info->dp_size);
 	ws_values_free(&values);
 	if (why.code != WS_ECANCELLED && why.code != WS_ESYSTEM)
 		return 0;
@@ -55,7 +58,7 @@ static const char *find_norm(const struct ws_plan *plan)
 	return NULL;
 }
 
-int push_ask_scales(struct ws_push *p, const char *url, enum push_shown *out, struct ws_err *err)
+int push_ask_scales(struct ws_push *p, const struct ws_endpoint_info *info, enum push_shown *out, struct ws_err *err)
 {
 	const char *weight = find_weight(p->plan), *norm = find_norm(p->plan);
 	char scale[1100];
@@ -64,7 +67,7 @@ int push_ask_scales(struct ws_push *p, const char *url, enum push_shown *out, st
 	if (!weight || !norm)
 		return 0;
 	snprintf(scale, sizeof scale, "%.1024s_scale_inv", weight);
-	if (shows(p, url, scale, &scales, err) || (!scales && shows(p, url, norm, &anything, err)))
+	if (shows(p, info, scale, &scales, err) || (!scales && shows(p, info, norm, &anything, err)))
 		return -1;
 	*out = scales ? SHOWN_SCALES : anything ? SHOWN_NO_SCALES : SHOWN_NOTHING;
 	return 0;

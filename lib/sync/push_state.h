@@ -326,7 +326,7 @@ int push_check_fp8(struct ws_push *p, struct ws_err *err);  /* can all of them t
 /* push_shown.c */
 enum push_shown { SHOWN_NOTHING, SHOWN_SCALES, SHOWN_NO_SCALES };
 /* Has it scales of FP8 blocks, of one of the weights of the plan? -1: cancelled, or the system. */
-int push_ask_scales(struct ws_push *p, const char *url, enum push_shown *out, struct ws_err *err);
+int push_ask_scales(struct ws_push *p, const struct ws_endpoint_info *info, enum push_shown *out, struct ws_err *err);
 
 /* push_values.c */
 /* Adds the memory of a GPU, and pinned memory, that looking takes. */

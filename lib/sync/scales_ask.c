@@ -163,6 +163,8 @@ static int ask_numbers(struct asking *a, const char *name, size_t order, struct 
 	struct ws_err why = WS_ERR_INIT;
 	ws_endpoint_get_weights(a->http, &a->opts->url, 1, name, ROWS, MOST_NUMBERS, a->opts->until,
 	                        a->opts->cancel, &v, &why, err);
+	if (why.code == WS_OK && ws_values_empty(&v, a->info.dp_size))
+		ws_err_set(&why, WS_EREFUSED, "the answers are empty");
 	if (why.code == WS_OK)
 		judge_numbers(a, name, order, &v);
 	else if (!a->refused++)

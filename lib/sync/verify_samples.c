@@ -198,7 +198,7 @@ static void judge_answer(struct verify *v, size_t i, const struct sample *s, con
 	const size_t n = replicas ? (size_t)a->dims[0] : 1;
 	const bool quantized = is_quantized_there(info, s->tensor);
 	bool different = false;
-	if (!a->n) {
+	if (ws_values_empty(a, info->dp_size)) {
 		r->unanswered++;
 		return;
 	}

@@ -164,9 +164,9 @@ expect_untouched() {
 	expect_untouched blocks
 }
 
-# shows NAME MODEL SCALES NORM: an endpoint elsewhere, and its answers to who asks for scales and norms.
+# shows NAME MODEL SCALES NORM [REPLICAS]: an endpoint elsewhere, and its answers to requests for scales and norms.
 shows() {
-	start "$1" /usr/bin/python3 "$repo/tests/cli/showing.py" "$2" "$3" "$4"
+	start "$1" /usr/bin/python3 "$repo/tests/cli/showing.py" "${@:2}"
 	eventually 20 test -s "$scratch/$1.out"
 	url=http://127.0.0.1:$(head -n 1 "$scratch/$1.out")
 }
@@ -184,6 +184,18 @@ shows() {
 	expect_status 5
 	err_has "does not keep its weights in FP8 (it shows norms, and no scales of its weights)"
 	shows mute Qwen/Qwen3-8B '' ''
+	planned "$(m bf16)" --quantize fp8 --block-size 16x16
+	expect_status 0
+}
+
+@test "a null from each replica is no answer to a request for scales" {
+	shows replicas my/fp8-experiments '[null, null]' '[[1.0], [1.0]]' 2
+	planned "$(m bf16)"
+	expect_status 0
+	planned "$(m bf16)" --quantize fp8 --block-size 16x16
+	expect_status 5
+	err_has "does not keep its weights in FP8 (it shows norms, and no scales of its weights)"
+	shows mute my/fp8-experiments '[null, null]' '' 2
 	planned "$(m bf16)" --quantize fp8 --block-size 16x16
 	expect_status 0
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""showing.py - an endpoint that shows parameters: showing.py MODEL_PATH SCALES NORM
+"""showing.py - an endpoint that shows parameters: showing.py MODEL_PATH SCALES NORM [REPLICAS]
 
 Answers with SCALES whoever asks for block scales by name, with NORM for anything else, "" being a
 refusal. With a NORM it has one layer, whose norms are 64 wide. Prints its port, then one line per POST: path, name, rows."""
@@ -8,7 +8,8 @@ import http.server
 import json
 import sys
 
-MODEL, SCALES, NORM = sys.argv[1:]
+MODEL, SCALES, NORM = sys.argv[1:4]
+REPLICAS = int(sys.argv[4]) if len(sys.argv) > 4 else 1
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -26,7 +27,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.reply(400 if answer[0] == "{" else 200, answer)
 
     def do_GET(self):
-        says = {"/server_info": {"tp_size": 1, "quantization": None, "model_path": MODEL, "version": "0.5.9"},
+        says = {"/server_info": {"tp_size": REPLICAS, "dp_size": REPLICAS, "enable_dp_attention": True,
+                                 "quantization": None, "model_path": MODEL, "version": "0.5.9"},
                 "/model_info": {"weight_version": "7"}}.get(self.path)
         self.reply(200 if says else 404, json.dumps(says or {}))
 

@@ -282,3 +282,12 @@ packed() {
 	expect_status 5
 	err_has "$url: nothing was checked: the endpoint shows no scales and no quantized parameter"
 }
+
+@test "a server whose replicas answer null shows no scales" {
+	scaled m
+	start replicas /usr/bin/python3 "$repo/tests/cli/showing.py" "$PWD/m/fp8" '[null, null]' '' 2
+	eventually 20 test -s replicas.out
+	try wsync-verify scales -e "http://127.0.0.1:$(head -n 1 replicas.out)"
+	expect_status 5
+	err_has "it shows neither its parameters nor numbers of scales"
+}

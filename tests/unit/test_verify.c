@@ -51,7 +51,7 @@ static void write_checkpoint(const char *path)
 /* ---- servers ---- */
 
 enum shows { NOTHING, NUMBERS, HALF_ROWS, HALF_COLUMNS, REPLICAS, STRINGS, DEEP, EMPTY, WIDE, FEW_ROWS,
-	     ALL_ROWS, CODES };
+	     ALL_ROWS, CODES, NULLS };
 
 struct server {
 	struct tiny tiny;
@@ -117,6 +117,8 @@ static const char *show(const struct server *s, const char *body, int *status)
 		return "[[[[[[[[[[[[1]]]]]]]]]]]]";
 	if (s->shows == EMPTY)
 		return "[]";
+	if (s->shows == NULLS)
+		return "[null, null]";
 	if (s->shows == NOTHING) {
 		*status = 400;
 		return "{\"error\":{\"message\":\"Get parameter by name failed\"}}";
@@ -324,6 +326,24 @@ static void every_replica_is_compared(void **state)
 	assert_int_equal(seen[0].rank, 0);
 	assert_int_equal(seen[1].rank, 1);
 	assert_int_equal(results[0].different, 1);
+}
+
+/* SGLang's answer with dp_size 2 for a parameter that it does not show. */
+static void nulls_of_replicas_are_no_answer(void **state)
+{
+	(void)state;
+	struct ws_err err;
+	servers[0].info = "{\"tp_size\":1,\"dp_size\":2}";
+	servers[0].shows = NULLS;
+	assert_int_equal(verify_one(&err), -1);
+	assert_int_equal(err.code, WS_EREFUSED);
+	assert_non_null(strstr(err.msg, "it showed none of 6 sampled parameters: the answers are empty"));
+	assert_int_equal(results[0].different, 0);
+	assert_int_equal(n_seen, 0);
+	/* A server without replicas shows a norm of NaN like this. */
+	servers[0].info = "{\"tp_size\":1,\"dp_size\":1}";
+	assert_int_equal(verify_one(&err), -1);
+	assert_int_equal(err.code, WS_EMISMATCH);
 }
 
 static void a_quantized_server_is_compared_where_it_can_be(void **state)
@@ -593,6 +613,7 @@ int main(void)
 		CALL(a_first_rank_may_show_its_shard),
 		CALL(an_only_rank_shows_all_of_it),
 		CALL(every_replica_is_compared),
+		CALL(nulls_of_replicas_are_no_answer),
 		CALL(a_quantized_server_is_compared_where_it_can_be),
 		CALL(nothing_shown_is_no_success),
 		CALL(checksums_are_compared_for_every_tensor),
