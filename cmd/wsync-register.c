@@ -115,7 +115,7 @@ static int fill_entry(const struct job *job, const struct probe *p, size_t i,
 	describe(&p->infos[i], e);
 	if (!e->world_size)
 		e->world_size = e->tp_size;
-	if (e->world_size == e->tp_size)
+	if (e->world_size == e->tp_size || !e->tp_size)
 		return 0;
 	ws_err_set(err, WS_EUSAGE, "%s: --world-size %u, but the server has tp_size %u", e->url,
 	           e->world_size, e->tp_size);
@@ -266,6 +266,8 @@ static void compare(const struct ws_registry_entry *was, const struct ws_endpoin
 	describe(info, &is);
 	snprintf(sizes[0], sizeof sizes[0], "%u", was->tp_size ? was->tp_size : was->world_size);
 	snprintf(sizes[1], sizeof sizes[1], "%u", is.tp_size);
+	if (!is.tp_size)
+		snprintf(sizes[1], sizeof sizes[1], "not told");
 	if (was->tp_size || was->world_size)
 		note(dst, n, "tp_size", sizes[0], sizes[1]);
 	if (!was->tp_size)

@@ -20,7 +20,10 @@ static void put_info(struct ws_jw *w, const struct ws_endpoint_info *info)
 	ws_jw_str(w, "version", info->version);
 	ws_jw_str(w, "lineage", ws_lineage_name(info->lineage));
 	ws_jw_str(w, "weight_version", info->weight_version);
-	ws_jw_uint(w, "tp_size", info->tp_size);
+	if (info->tp_size)
+		ws_jw_uint(w, "tp_size", info->tp_size);
+	else
+		ws_jw_null(w, "tp_size");
 	ws_jw_uint(w, "dp_size", info->dp_size);
 	ws_jw_uint(w, "pp_size", info->pp_size);
 	ws_jw_uint(w, "ep_size", info->ep_size);
@@ -54,13 +57,13 @@ static void put_endpoint(struct ctl_job *job, const struct probe *p, size_t i)
 	ui_line_end(job->ui);
 }
 
-/* "8", "8 dp 2", "4 pp 2 ep 4": tp first, the others where there is more than one. */
+/* "8", "8 dp 2", "4 pp 2 ep 4", "?": tp first, the others where there is more than one. */
 static void format_ranks(char *dst, size_t n, const struct ws_endpoint_info *info)
 {
 	const struct { const char *name; unsigned size; } more[] = {
 		{ "dp", info->dp_size }, { "pp", info->pp_size }, { "ep", info->ep_size },
 	};
-	size_t used = (size_t)snprintf(dst, n, "%u", info->tp_size);
+	size_t used = (size_t)(info->tp_size ? snprintf(dst, n, "%u", info->tp_size) : snprintf(dst, n, "?"));
 	for (size_t i = 0; i < sizeof more / sizeof *more; i++)
 		if (more[i].size > 1 && used < n)
 			used += (size_t)snprintf(dst + used, n - used, " %s %u", more[i].name,

@@ -59,13 +59,14 @@ int ws_client_read_key(const char *path, char **key, bool *loose, struct ws_err 
 
 /* From /server_info and /model_info (or their older names), and what the routes show (lineage.h). That
  * takes 5 s at the most; what has not been answered by then counts as not told. A server that does not
- * report a size is taken to have 1 of it; text that it does not report is "". */
+ * report a size is taken to have 1 of it, except for tp_size; text that it does not report is "". */
 struct ws_endpoint_info {
 	char url[WS_URL_MAX];
 	char host[256];           /* without brackets */
 	uint16_t port;
 	bool tls;
-	unsigned tp_size, dp_size, pp_size, ep_size;
+	unsigned tp_size;         /* 0: not told */
+	unsigned dp_size, pp_size, ep_size;
 	bool dp_attention;
 	bool disable_radix_cache;
 	bool has_seed;            /* it says what its random numbers begin with, */
@@ -93,6 +94,9 @@ struct ws_endpoint_info {
 	struct ws_capabilities can; /* of the lineage, corrected by what its routes show */
 	int64_t ns;               /* the slower of the two answers */
 };
+
+/* WS_EREFUSED where it does not tell its tp_size, without which nobody knows its ranks. */
+int ws_endpoint_check_tp(const struct ws_endpoint_info *info, struct ws_err *err);
 
 /* infos[i] and errs[i] belong to urls[i]; errs[i].code is WS_OK where it answered. */
 int ws_endpoint_probe_all(struct ws_http *http, const char *const *urls, size_t n,

@@ -134,7 +134,7 @@ static int ask(struct gateway_call *c, struct adding *a, struct ws_err *err)
 		return -1;
 	struct ws_registry_entry *e = &a->entry;
 	e->tp_size = a->info.tp_size;
-	e->world_size = a->info.tp_size;
+	e->world_size = a->info.tp_size ? a->info.tp_size : (unsigned)a->world_size;
 	snprintf(e->dtype, sizeof e->dtype, "%s", a->info.dtype);
 	snprintf(e->quantization, sizeof e->quantization, "%s", a->info.quantization);
 	snprintf(e->served_model, sizeof e->served_model, "%s", a->info.served_model);
@@ -184,7 +184,7 @@ static void answer_added(struct gateway_call *c, const struct adding *a)
 	ws_buf_init(&message, 0);
 	if (a->sync)
 		synced = gateway_push(c, a->url, &message);
-	if (a->world_size && a->world_size != a->entry.tp_size)
+	if (a->world_size && a->entry.tp_size && a->world_size != a->entry.tp_size)
 		snprintf(note, sizeof note, "; it has %u ranks, not %" PRId64, a->entry.tp_size, a->world_size);
 	snprintf(text, sizeof text, "Endpoint %s:%u added%s", a->entry.host, (unsigned)a->entry.port, note);
 	c->rp->status = 200;

@@ -139,7 +139,7 @@ static bool read_routes(struct probe *p, size_t i)
 static int read_info(struct probe *p, size_t i, struct ws_endpoint_info *info, struct ws_err *err)
 {
 	struct ws_endpoint_call *calls = &p->calls[i * QUESTIONS];
-	*info = (struct ws_endpoint_info){ .tp_size = 1, .dp_size = 1, .pp_size = 1, .ep_size = 1 };
+	*info = (struct ws_endpoint_info){ .dp_size = 1, .pp_size = 1, .ep_size = 1 };
 	*err = (struct ws_err)WS_ERR_INIT;
 	snprintf(info->url, sizeof info->url, "%s", p->urls[i]);
 	if (ws_endpoint_host_port(p->urls[i], info->host, &info->port, err))

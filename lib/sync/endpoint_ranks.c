@@ -115,12 +115,27 @@ static size_t list_ranks(const struct ws_checksums *c, uint64_t ranks, unsigned 
 	return n;
 }
 
+/* Every SGLang that takes weights tells all of its arguments in /server_info, tp_size among them, since before 0.4
+ * (other sizes came later, so that their absence means 1). Where tp_size is missing, it is not the server that answers,
+ * but a router or a proxy, or a server of another kind. One rank would be a guess: with a wrong one the group never
+ * forms, or ranks are neither written nor compared. */
+int ws_endpoint_check_tp(const struct ws_endpoint_info *info, struct ws_err *err)
+{
+	if (info->tp_size)
+		return 0;
+	ws_err_set(err, WS_EREFUSED, "%s does not report how many ranks it has: %s has no tp_size", info->url,
+	           info->info_path ? info->info_path : "/server_info");
+	ws_err_hint(err, "is it a router or a proxy? use the address of the server itself");
+	return ws_err_where(err, NULL, info->url);
+}
+
 /* Data-parallel attention divides one world; other replicas have a world each. */
 int ws_checksums_whole(const struct ws_checksums *c, const struct ws_endpoint_info *info, struct ws_err *err)
 {
 	char missing[96], extra[96];
-	const uint64_t tp = info->tp_size ? info->tp_size : 1, pp = info->pp_size ? info->pp_size : 1;
-	const uint64_t ranks = tp * pp;
+	if (ws_endpoint_check_tp(info, err))
+		return -1;
+	const uint64_t ranks = (uint64_t)info->tp_size * (info->pp_size ? info->pp_size : 1);
 	const unsigned replicas = info->dp_attention || !info->dp_size ? 1 : info->dp_size;
 	if (c->n_ranks == ranks * replicas && !c->numbered)
 		return 0;

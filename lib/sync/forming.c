@@ -54,7 +54,7 @@ static int ask(struct held *h, struct ws_http *http, const struct ws_forming_opt
 		if (push_check_ranks(&h->infos[i], err))
 			return ws_err_where(err, NULL, o->urls[i]);
 		h->members[i] = (struct ws_member){ .url = o->urls[i], .host = h->infos[i].host,
-			                            .ranks = h->infos[i].tp_size ? h->infos[i].tp_size : 1 };
+			                            .ranks = h->infos[i].tp_size };
 	}
 	return 0;
 }

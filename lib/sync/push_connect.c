@@ -23,7 +23,8 @@ static void emit_endpoint(struct ws_push *p, size_t i, enum ws_phase phase, cons
 	const struct ws_event ev = {
 		.type = WS_EV_ENDPOINT,
 		.endpoint = { .url = p->endpoints[i].url, .phase = phase, .ok = e->code == WS_OK,
-		              .rank_offset = p->members[i].rank_offset, .ranks = p->members[i].ranks,
+		              .rank_offset = p->members[i].rank_offset,
+		              .ranks = p->infos[i].tp_size ? p->members[i].ranks : 0,
 		              .version = p->infos[i].version,
 		              .weight_version = p->infos[i].weight_version,
 		              .message = e->code == WS_OK ? message : e->msg, .ns = ns },
@@ -37,6 +38,8 @@ static void emit_endpoint(struct ws_push *p, size_t i, enum ws_phase phase, cons
  * and data-parallel replicas that are not attention groups refuse the request. */
 int push_check_ranks(const struct ws_endpoint_info *info, struct ws_err *err)
 {
+	if (ws_endpoint_check_tp(info, err))
+		return -1;
 	if (info->pp_size > 1) {
 		ws_err_set(err, WS_EREFUSED, "%s runs %u pipeline stages, which would take the same ranks "
 		           "of a weight-update group", info->url, info->pp_size);

@@ -208,7 +208,7 @@ static void say_unseen(struct asking *a)
 static int make_layout(struct asking *a, struct ws_namemap **map, struct ws_layout **layout,
                        struct ws_err *err)
 {
-	const struct ws_layout_opts opts = { .tp = a->target.tp, .ep = a->target.ep,
+	const struct ws_layout_opts opts = { .tp = a->target.tp ? a->target.tp : 1, .ep = a->target.ep,
 		                             .attention_tp = a->target.attention_tp };
 	if (!a->config)
 		return 0;

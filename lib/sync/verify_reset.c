@@ -113,6 +113,8 @@ static int choose_means(struct reset *s, struct ws_err *err)
 	again_ask(a, a->before, NULL);
 	for (size_t i = 0; i < a->opts->n_endpoints; i++) {
 		struct ws_err *e = &a->errs[i];
+		if (ws_endpoint_check_tp(&a->infos[i], err))
+			return -1;
 		s->summed[i] = e->code == WS_OK && ws_checksums_whole(&a->before[i], &a->infos[i], NULL) == 0;
 		if (e->code == WS_OK || (e->code == WS_EREFUSED && !a->before[i].contradicts))
 			continue;

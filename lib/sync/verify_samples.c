@@ -205,7 +205,7 @@ static void judge_answer(struct verify *v, size_t i, const struct sample *s, con
 	for (size_t k = 0; k < n && !(different && quantized); k++) {
 		const struct shown x = { a->dims + replicas, a->numbers + k * (a->n / n) };
 		const int rank = replicas ? (int)k : -1;
-		if (a->n_dims != n_dims + replicas || !fits(s, &x, info->tp_size > 1)) {
+		if (a->n_dims != n_dims + replicas || !fits(s, &x, info->tp_size != 1)) {
 			different = true;
 			if (!quantized)
 				report_shape(v, i, rank, s, a->n_dims - replicas, x.dims);

@@ -239,6 +239,34 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 	err_has "hint: end every line with a newline, the last one too"
 }
 
+@test "a server that does not tell its tp_size gets no weights by ranks" {
+	local n=0 yes='200:{"success":true,"message":"Success."}'
+	for told in '' ',"tp_size":null' ',"tp_size":"2"' ',"tp_size":0'; do
+		canned "server$((n += 1))" "/server_info=200:{\"version\":\"0.5.9\"$told}" '/model_info=200:{"model_path":"x"}' \
+			"/update_weights_from_disk=$yes" "/pause_generation=$yes" "/continue_generation=$yes" \
+			"/flush_cache=200:Cache flushed."
+		for backend in gloo tensor; do
+			try wsync-push small.safetensors -e "$url" --backend "$backend" --init-timeout 2s
+			expect_status 5
+			err_has "$url does not report how many ranks it has: /server_info has no tp_size"
+			err_has "hint: is it a router or a proxy? use the address of the server itself"
+		done
+		try wsync-ctl info -e "$url" --json
+		expect_json 'lines[1]["tp_size"], lines[1]["dp_size"]' "(None, 1)"
+	done
+	run ! grep POST "server$n.out"
+	# A load from disk is one request for the whole server.
+	mkdir whole
+	cp small.safetensors whole/model.safetensors
+	try wsync-push whole -e "$url" --backend disk --verify none --json
+	expect_status 0
+	expect_json '[l["ranks"] for l in lines if l["type"] == "endpoint" and l["phase"] == "connect"]' "[0]"
+	try wsync-register add "$url" --world-size 2
+	expect_status 0
+	try wsync-register list --json
+	expect_json 'lines[1]["tp_size"], lines[1]["world_size"]' "(0, 2)"
+}
+
 @test "verification finds a flipped byte and names the tensor" {
 	endpoint one --tp 2 --fault flip:update_weights_from_distributed:1
 	try wsync-push small.safetensors -e "$url" --verify hash --weight-version 9 --json

@@ -496,6 +496,23 @@ static void a_missing_rank_is_named(void **state)
 	ws_checksums_free(&sums);
 }
 
+/* One rank of a server that does not tell its tp_size may be one of many. */
+static void ranks_that_are_not_told_are_never_whole(void **state)
+{
+	(void)state;
+	static const char *const infos[] = { "{\"rank\":0}" };
+	struct ws_endpoint_info info = { .url = "http://x", .pp_size = 1, .dp_size = 1, .info_path = "/server_info" };
+	struct ws_checksums sums;
+	struct ws_err err;
+	assert_int_equal(read_ranks(infos, 1, &sums, &err), 0);
+	assert_int_equal(ws_checksums_whole(&sums, &info, &err), -1);
+	assert_int_equal(err.code, WS_EREFUSED);
+	assert_string_equal(err.msg, "http://x does not report how many ranks it has: /server_info has no tp_size");
+	info.tp_size = 1;
+	assert_int_equal(ws_checksums_whole(&sums, &info, &err), 0);
+	ws_checksums_free(&sums);
+}
+
 static void longer_digests_tell_equal_from_different_and_are_not_ours(void **state)
 {
 	(void)state;
@@ -881,6 +898,7 @@ int main(void)
 		cmocka_unit_test(a_rank_that_is_reported_twice_is_refused),
 		cmocka_unit_test(ranks_of_real_servers_are_taken),
 		cmocka_unit_test(a_missing_rank_is_named),
+		cmocka_unit_test(ranks_that_are_not_told_are_never_whole),
 		cmocka_unit_test(longer_digests_tell_equal_from_different_and_are_not_ours),
 		cmocka_unit_test(memory_is_named_by_words),
 		CALL(a_probe_reads_servers_of_today_and_of_old),
