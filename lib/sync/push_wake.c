@@ -32,6 +32,25 @@ static int contradict(const struct push_endpoint *e, unsigned said, struct ws_er
 	return ws_err_where(err, NULL, e->url);
 }
 
+/* Released weights have no values, also when they are woken. An endpoint would commit, resume, and answer with garbage
+ * where nothing was sent. So one push must send all of them. Senders that take turns send a part each, and the endpoint
+ * answers in between; those of one group (ep-scatter) are one push. */
+static int check_whole(const struct ws_push *p, const struct push_endpoint *e, struct ws_err *err)
+{
+	const bool turns = p->opts.senders > 1 && p->opts.sender_lock;
+	const bool released = e->asleep & WS_MEMORY_WEIGHTS;
+	if ((p->all_names && !turns) || !(released || (e->slept && e->state == WS_PARTIAL)))
+		return 0;
+	ws_err_set(err, WS_EUSAGE, "%s: its weights were released and have no values, and %s sends only a part of them",
+	           e->url, turns ? "--sender" : "--include or --exclude");
+	if (!released)
+		ws_err_hint(err, "push all of them first, with --asleep recorded");
+	else
+		ws_err_hint(err, "push all of them; or wake them and keep the endpoint paused until every part is sent: "
+		                 "wsync-ctl pause; wsync-ctl wake --tags weights; then push without --asleep, with --pause none");
+	return ws_err_where(err, NULL, e->url);
+}
+
 int push_note_asleep(struct ws_push *p, unsigned said, struct ws_err *err)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
@@ -43,6 +62,8 @@ int push_note_asleep(struct ws_push *p, unsigned said, struct ws_err *err)
 			e->asleep = said & WS_MEMORY_ALL;
 			e->slept = e->asleep != 0;
 		}
+		if (check_whole(p, e, err))
+			return -1;
 		if (e->asleep && p->opts.prove_flush)
 			return ws_err_set(err, WS_EUSAGE, "--prove-flush: %s has released memory (--asleep) and "
 			                  "answers no prompt", e->url);

@@ -85,6 +85,50 @@ expect_left() {
 	expect_two "$url"
 }
 
+@test "released weights are not woken by a push that sends a part of them" {
+	asleep one weights,kv_cache
+	for part in "--include a" "--exclude c" "--sender 1/2 --lock turns" "--include a --dry-run"; do
+		# shellcheck disable=SC2086  # words
+		try wsync-push two.safetensors -e "$url" --asleep weights,kv_cache --weight-version 8 $part
+		expect_status 2
+		err_has "$url: its weights were released and have no values, and --"
+		err_has "sends only a part of them"
+		err_has "hint: push all of them; or wake them and keep the endpoint paused until every part is sent: wsync-ctl pause"
+	done
+	expect_state "$url" "['weights', 'kv_cache']" False
+	is_asked "$url" /pause_generation 1 # of the first push
+	# The way that the hint shows.
+	try wsync-ctl pause -e "$url"
+	try wsync-ctl wake --tags weights -e "$url"
+	expect_status 0
+	for part in "--include a" "--exclude a"; do
+		# shellcheck disable=SC2086  # words
+		try wsync-push two.safetensors -e "$url" $part --pause none
+		expect_status 0
+	done
+	try wsync-ctl wake --tags kv_cache -e "$url"
+	try wsync-ctl resume -e "$url"
+	expect_status 0
+	expect_two "$url"
+}
+
+@test "weights that were woken and are incomplete are not completed by a part of them" {
+	asleep one weights --fault refuse:update_weights_from_distributed:3
+	try wsync-push two.safetensors -e "$url" --bucket-size 8KiB --asleep weights
+	expect_status 5
+	try wsync-push two.safetensors -e "$url" --asleep recorded --include a
+	expect_status 2
+	err_has "hint: push all of them first, with --asleep recorded"
+	expect_state "$url" '[]' True
+	try wsync-push two.safetensors -e "$url" --asleep recorded
+	expect_status 0
+	# Caches alone may sleep while a part is sent.
+	try wsync-ctl sleep --tags kv_cache -e "$url"
+	try wsync-push two.safetensors -e "$url" --asleep kv_cache --include a
+	expect_status 0
+	expect_two "$url"
+}
+
 @test "a push that failed after the weights were woken is repeated by its hint, and nothing is woken twice" {
 	asleep one weights,kv_cache --fault refuse:update_weights_from_distributed:3
 	try wsync-push two.safetensors -e "$url" --bucket-size 8KiB --asleep weights,kv_cache
