@@ -98,7 +98,7 @@ static const struct opt opts[] = {
 	OPT_CALL(0, "asleep", "LIST", take_asleep, NULL, "memory to wake: weights, kv_cache, cuda_graph with commas, or recorded"),
 	OPT_CALL(0, "sender", "I/N", take_sender, NULL, "one of N that push a part each; the last of a round says flush and version"),
 	OPT_STRING(0, "lock", "FILE|URL", &cfg.lock, "by which the senders take turns, the same for all: a file, or http://HOST:PORT/NAME of a wsync-gateway"),
-	OPT_STRING(0, "round", "ID", &cfg.round, "step that this turn is of (default: the weight version)"),
+	OPT_STRING(0, "round", "ID", &cfg.round, "step that this sender sends (default: the weight version)"),
 	OPT_STRING(0, "lock-key-file", "FILE", &cfg.lock_key_file, "what that gateway asks for"),
 	OPT_LIMIT(0, "lock-lease", &cfg.lease_ns, "after which a silent sender has lost its turn there (30s)"),
 	OPT_CHOICE(0, "verify", verifies, &cfg.verify, "hold the names against the servers first (names), and their checksums against what was sent afterwards (hash)"),
@@ -388,9 +388,9 @@ static int check_usage(const struct opt_args *args)
 		return opt_usage(&program, "--stdin takes no SOURCE");
 	if (cfg.from_stdin && cfg.pushing.disk_path && !cfg.pushing.disk_dir)
 		return opt_usage(&program, "--disk-path is of one SOURCE: with --stdin it takes --disk-dir");
-	if (cfg.from_stdin && cfg.lock && (cfg.round || cfg.weight_version))
-		return opt_usage(&program, "--round and --weight-version are of one round: with --stdin and --lock each line "
-		                           "has its version, after a tab");
+	if (cfg.from_stdin && (cfg.round || (cfg.lock && cfg.weight_version)))
+		return opt_usage(&program, "--round, and with --lock --weight-version, are of one round: with --stdin each "
+		                           "line has its version, after a tab");
 	if (!cfg.from_stdin && !args->n)
 		return opt_usage(&program, "missing argument: SOURCE...");
 	if (cfg.tracing.file && cfg.measuring.file && strcmp(cfg.tracing.file, cfg.measuring.file) == 0)

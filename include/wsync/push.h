@@ -135,7 +135,8 @@ struct ws_push_opts {
 	 * WS_PROTOCOL_EP_SCATTER they send at once, as ranks of the group that the first makes. */
 	unsigned sender, senders;
 	const char *sender_lock;    /* a file, or http://HOST:PORT/NAME of a wsync-gateway; NULL: none */
-	/* Which round a turn belongs to, the same for all senders of one step; NULL: the weight version. */
+	/* Which round a sender belongs to, the same for all senders of one step; NULL: the weight version. Senders of
+	 * one group that name different rounds are WS_EUSAGE, before an endpoint is paused. */
 	const char *round;
 	const char *lock_key;       /* asked for by that; NULL: none */
 	int64_t lock_lease_ns;      /* after which a holder that is silent has lost it; 0: 30 s */

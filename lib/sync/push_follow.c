@@ -238,6 +238,8 @@ static int run(struct follow *f, struct ws_err *err)
 	f->list.sender = p->opts.sender;
 	f->list.senders = p->opts.senders;
 	f->list.dry_run = p->opts.dry_run;
+	if (push_round_id(p, f->list.round, err))
+		return -1;
 	push_enter(p, WS_PHASE_CONNECT);
 	if (learn_share(f, err))
 		return -1;

@@ -107,6 +107,38 @@ static int name_missing(struct ws_push *p, int64_t waited_ns, struct ws_err *err
 	                        "to reach", host, port);
 }
 
+/* Senders of two steps must not meet in one push. Each is compared with the first that names its step. */
+static int check_round(const struct ws_push *p, unsigned i, struct ws_err *err)
+{
+	const struct ws_sender_list *lists = p->lead->lists, *mine = &lists[i - 1];
+	unsigned k = 1;
+	while (k < i && !lists[k - 1].round[0])
+		k++;
+	const struct ws_sender_list *first = &lists[k - 1];
+	if (k == i || !mine->round[0] || strcmp(first->round, mine->round) == 0)
+		return 0;
+	ws_err_set(err, WS_EUSAGE, "sender %u sends round %.200s, and sender %u sends round %.200s", k, first->round, i,
+	           mine->round);
+	return ws_err_hint(err, "give all senders of one step the same --weight-version or --round, and each step another "
+	                        "one");
+}
+
+static void warn_unnamed(struct ws_push *p)
+{
+	const struct ws_sender_list *lists = p->lead->lists, *named = NULL;
+	unsigned without = 0, n = 0;
+	for (unsigned i = p->opts.senders; i >= 1; i--) {
+		if (lists[i - 1].round[0])
+			named = &lists[i - 1];
+		else
+			without = i, n++;
+	}
+	if (named && n)
+		push_warn(p, NULL, "%u of %u senders do not say which round they send, the first is sender %u: it is not "
+		          "checked that it is round %.200s, as of sender %u. Give all of them the same --weight-version or "
+		          "--round", n, p->opts.senders, without, named->round, (unsigned)(named - lists) + 1);
+}
+
 static int take_list(struct ws_push *p, unsigned i, struct ws_buf *text, struct ws_err *err)
 {
 	struct ws_sender_list *l = &p->lead->lists[i - 1];
@@ -118,7 +150,7 @@ static int take_list(struct ws_push *p, unsigned i, struct ws_buf *text, struct 
 	if (l->dry_run != p->opts.dry_run)
 		return ws_err_set(err, WS_EUSAGE, "sender %u is a dry run and sender %u is not",
 		                  l->dry_run ? i : 1, l->dry_run ? 1 : i);
-	return 0;
+	return check_round(p, i, err);
 }
 
 static int wait_for_list(struct ws_push *p, unsigned i, ws_deadline until, struct ws_buf *text,
@@ -176,6 +208,8 @@ int push_lead_gather(struct ws_push *p, struct ws_err *err)
 	if (ws_senders_list(p->plan, &p->lead->lists[0], err))
 		return -1;
 	p->lead->lists[0].sender = 1;
+	if (push_round_id(p, p->lead->lists[0].round, err))
+		return -1;
 	ws_buf_init(&text, 0);
 	int rc = 0;
 	for (unsigned i = 2; rc == 0 && i <= p->opts.senders; i++) {
@@ -186,6 +220,8 @@ int push_lead_gather(struct ws_push *p, struct ws_err *err)
 		}
 	}
 	ws_buf_free(&text);
+	if (rc == 0)
+		warn_unnamed(p);
 	return rc || ws_senders_unite(p->lead->lists, p->opts.senders, &p->lead->all, err) ||
 	       check_hash(p, err) ? -1 : 0;
 }

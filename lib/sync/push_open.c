@@ -104,8 +104,9 @@ static bool is_follower(const struct ws_push_opts *o)
 
 static int check_senders(const struct ws_push_opts *o, struct ws_err *err)
 {
-	if (o->round && (o->senders < 2 || !o->sender_lock))
-		return ws_err_set(err, WS_EUSAGE, "--round is for senders that take turns: --sender I/N --lock FILE");
+	if (o->round && (o->senders < 2 || (!o->sender_lock && o->protocol != WS_PROTOCOL_EP_SCATTER)))
+		return ws_err_set(err, WS_EUSAGE, "--round is for several senders: --sender I/N with --lock FILE or --protocol "
+		                  "ep-scatter");
 	if (o->senders < 2)
 		return 0;
 	if (!o->sender || o->sender > o->senders || o->senders > 1024)

@@ -191,21 +191,26 @@ int64_t push_lock_wait(const struct ws_push *p, int64_t wait)
 	return left > 0 ? left : 1;
 }
 
-/* The ID of this run's round, printable. */
-static int name_round(const struct ws_push *p, char id[WS_ROUND_ID], struct ws_err *err)
+int push_round_id(const struct ws_push *p, char id[WS_ROUND_ID], struct ws_err *err)
 {
-	const char *given = p->opts.round ? p->opts.round : p->weight_version;
-	if (!given) {
-		ws_err_set(err, WS_EUSAGE, "%s: the ID of its round is missing", p->turn);
-		return ws_err_hint(err, "give all senders of one step the same --weight-version or --round: without it a "
-		                        "round that another step or job left half done would be completed");
-	}
+	const char *given = p->opts.round ? p->opts.round : p->weight_version ? p->weight_version : "";
 	const size_t n = strlen(given);
 	if (n >= WS_ROUND_ID)
-		return ws_err_set(err, WS_EUSAGE, "%s: the ID of its round has %zu bytes, more than %d", p->turn, n,
-		                  WS_ROUND_ID - 1);
+		return ws_err_set(err, WS_EUSAGE, "sender %u of %u: the ID of its round has %zu bytes, more than %d",
+		                  p->opts.sender, p->opts.senders, n, WS_ROUND_ID - 1);
 	ws_printable(id, WS_ROUND_ID, given, n);
 	return 0;
+}
+
+static int name_round(const struct ws_push *p, char id[WS_ROUND_ID], struct ws_err *err)
+{
+	if (push_round_id(p, id, err))
+		return -1;
+	if (*id)
+		return 0;
+	ws_err_set(err, WS_EUSAGE, "%s: the ID of its round is missing", p->turn);
+	return ws_err_hint(err, "give all senders of one step the same --weight-version or --round: without it a "
+	                        "round that another step or job left half done would be completed");
 }
 
 static void note_round(struct ws_push *p)

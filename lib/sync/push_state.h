@@ -291,6 +291,8 @@ bool push_wait_on(struct ws_push *p, struct push_wait *w, struct ws_err *so);
 /* push_sender.c: turns of several senders */
 /* How long another is waited for, who may for `wait`: no longer than the push may take. 0 stays 0. */
 int64_t push_lock_wait(const struct ws_push *p, int64_t wait);
+/* The ID of the round of this run: --round, else the weight version; "" without either. Printable. */
+int push_round_id(const struct ws_push *p, char id[WS_ROUND_ID], struct ws_err *err);
 int push_sender_enter(struct ws_push *p, struct ws_err *err); /* waits for ours */
 int push_sender_still(struct ws_push *p, struct ws_err *err); /* -1: it has ended, by itself */
 void push_sender_leave(struct ws_push *p, bool ok);

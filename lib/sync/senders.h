@@ -7,6 +7,7 @@
 #define WS_SYNC_SENDERS_H
 
 #include "gloo.h"
+#include "round.h"
 #include "scatter.h"
 #include "store.h"
 
@@ -33,6 +34,7 @@ int ws_senders_get(const struct ws_gloo_kv *kv, const char *key, ws_deadline unt
 struct ws_sender_list {
 	unsigned sender, senders; /* its number, 1 for the first, of so many */
 	bool dry_run;
+	char round[WS_ROUND_ID]; /* ID of the step that it sends, printable; "": not known */
 	struct ws_plan_tensor *tensors; /* by name, each once; no item where it was read */
 	size_t n;
 	char *names;              /* owned memory of what was read; NULL */

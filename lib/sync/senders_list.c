@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* senders_list.c - which tensors each sender has, and all of them together.
  *
- *   word   version, 1
+ *   word   version, 2
  *   word   sender, word of how many, word 1 for a dry run
+ *   text   ID of its round
  *   word   number of tensors, then by name for each
  *     text   name
  *     text   dtype, as torch calls it
@@ -16,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VERSION = 1, TENSORS_MAX = 1 << 22, NAME = 1024, DTYPE = 32, LEAST_BYTES = 32 };
+enum { VERSION = 2, TENSORS_MAX = 1 << 22, NAME = 1024, DTYPE = 32, LEAST_BYTES = 32 };
 
 static int by_name(const void *a, const void *b)
 {
@@ -40,6 +41,7 @@ void ws_senders_write_list(const struct ws_sender_list *l, struct ws_buf *out)
 	ws_senders_put_word(out, l->sender);
 	ws_senders_put_word(out, l->senders);
 	ws_senders_put_word(out, l->dry_run);
+	ws_senders_put_text(out, l->round);
 	ws_senders_put_word(out, l->n);
 	for (size_t i = 0; i < l->n; i++) {
 		const struct ws_plan_tensor *t = &l->tensors[i];
@@ -76,6 +78,7 @@ int ws_senders_read_list(const void *bytes, size_t n, struct ws_sender_list *out
 	out->sender = (unsigned)ws_senders_word(&c, WS_SENDERS_MAX);
 	out->senders = (unsigned)ws_senders_word(&c, WS_SENDERS_MAX);
 	out->dry_run = ws_senders_word(&c, 1);
+	ws_senders_text(&c, out->round, sizeof out->round);
 	const size_t count = (size_t)ws_senders_word(&c, TENSORS_MAX);
 	if (c.bad || count > c.left / LEAST_BYTES)
 		return ws_err_set(err, WS_EDATA, "a sender's list of tensors is cut off");

@@ -291,7 +291,7 @@ print(j["state"]["weight_version"], *[r["flush_cache"] for r in j["requests"] if
 	expect_status 2
 	try wsync-push m -e "$url" --round 7
 	expect_status 2
-	err_has "--round is for senders that take turns"
+	err_has "--round is for several senders"
 	for o in --round --weight-version; do
 		try wsync-push --stdin -e "$url" --sender 1/2 --lock turns $o 7
 		expect_status 2

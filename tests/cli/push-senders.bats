@@ -139,6 +139,45 @@ assert max(s) < 1.6 * min(s), s'
 	ended 5 "$pid"
 }
 
+@test "senders of two steps do not make one push" {
+	likely_model qwen3_moe
+	endpoint a --lineage xorl-legacy --model m --tp 2
+	split m 2 r
+	sends 2/2 r2 --weight-version 8
+	first 2 r1 -e "$url" --weight-version 7
+	expect_status 2
+	err_has "sender 1 sends round 7, and sender 2 sends round 8"
+	ended 2 "$pid"
+	grep -q "sender 1: sender 1 sends round 7, and sender 2 sends round 8" 2.err || explain "$(cat 2.err)"
+	# Also where sender 1 names none, and where the versions are the same.
+	sends 2/3 r2 --weight-version 7 --round job1-7
+	others=("$pid")
+	sends 3/3 r2 --weight-version 7 --round job2-7
+	others+=("$pid")
+	first 3 r1 -e "$url" --weight-version 7 --round ''
+	expect_status 2
+	err_has "--round: the ID is empty"
+	first 3 r1 -e "$url"
+	expect_status 2
+	err_has "sender 2 sends round job1-7, and sender 3 sends round job2-7"
+	ended 2 "${others[@]}"
+	! asked_for pause_generation || explain "somebody was paused"
+	# One that names none cannot be compared.
+	sends 2/2 r2
+	first 2 r1 -e "$url" --weight-version 7
+	expect_status 0
+	err_has "1 of 2 senders do not say which round they send, the first is sender 2"
+	ended 0 "$pid"
+	sends 2/2 r2 --round 7
+	first 2 r1 -e "$url" --weight-version 7
+	expect_status 0
+	err_lacks "do not say"
+	ended 0 "$pid"
+	try wsync-push --stdin -e "$url" --protocol ep-scatter --sender 1/2 --master-port 1 --round 7
+	expect_status 2
+	err_has "each line has its version, after a tab"
+}
+
 @test "a sender that does not come is named, and the others end" {
 	likely_model qwen3_moe
 	split m 4 r

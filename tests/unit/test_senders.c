@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -21,6 +22,7 @@ static void make_list(struct ws_sender_list *l, unsigned sender)
 	assert_int_equal(ws_senders_list(&plan, l, NULL), 0);
 	l->sender = sender;
 	l->senders = 3;
+	snprintf(l->round, sizeof l->round, "job1-7");
 }
 
 static void write_list(struct ws_buf *out)
@@ -43,6 +45,7 @@ static void a_list_comes_back_by_name(void **state)
 		fail_msg("%s", err.msg);
 	assert_int_equal(l.sender, 2);
 	assert_int_equal(l.senders, 3);
+	assert_string_equal(l.round, "job1-7");
 	assert_int_equal(l.n, 2);
 	assert_string_equal(l.tensors[0].name, "a");
 	assert_int_equal(l.tensors[0].dtype, WS_DTYPE_F32);
@@ -71,7 +74,7 @@ static void a_list_that_was_cut_or_turned_is_refused(void **state)
 	a[8] = '\n';
 	assert_int_equal(ws_senders_read_list(text.data, text.len, &l, &err), -1);
 	a[8] = 'a';
-	text.data[0] = 2;
+	text.data[0] = 1;
 	assert_int_equal(ws_senders_read_list(text.data, text.len, &l, &err), -1);
 	assert_string_equal(err.msg, "a sender is of another release of wsync");
 	ws_buf_free(&text);
