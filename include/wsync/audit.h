@@ -58,6 +58,7 @@ struct ws_audit_opts {
 	const struct ws_plan *plan;            /* NULL */
 	const char *const *include, *const *exclude; /* as of ws_plan_opts; any of them: a part is sent */
 	size_t n_include, n_exclude;
+	bool part;                             /* a part is sent in any case: other senders send the rest */
 	bool scan, tied_later;                 /* as of ws_namecheck_opts */
 	const struct ws_cancel *cancel;
 };

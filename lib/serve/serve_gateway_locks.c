@@ -8,7 +8,8 @@
  *   GET  /wsync/lock/NAME          who holds it, and the round
  *
  * A token is higher than any before it, also than those of a gateway that ran before. Who does not renew in
- * time has lost the lock, dead or not. The round is the holders' own: {"id": "7", "senders": 4, "had": [1, 3]}. */
+ * time has lost the lock, dead or not. The round is the holders' own: {"id": "7", "senders": 4, "had": [1, 3],
+ * "parts": "..."}. parts is any text; only who takes the lock is told it. */
 #include "serve_gateway.h"
 
 #include "wsync/str.h"
@@ -19,7 +20,8 @@
 #include <string.h>
 #include <time.h>
 
-enum { LOCKS = 256, NAME = 65, HOLDER = 160, SENDERS = 1024, ROUND_ID = 1025, LEASE_MAX_S = 3600 };
+enum { LOCKS = 256, NAME = 65, HOLDER = 160, SENDERS = 1024, ROUND_ID = 1025, LEASE_MAX_S = 3600,
+       PARTS_MAX = 16 << 20, ALL_PARTS_MAX = 128 << 20 };
 
 struct lock {
 	char name[NAME], holder[HOLDER];
@@ -29,6 +31,7 @@ struct lock {
 	unsigned senders;    /* of the round; 0: none was begun */
 	char round[ROUND_ID]; /* its ID; "": it has none */
 	bool had[SENDERS];
+	char *parts;         /* of it, owned; NULL: none */
 };
 
 struct gateway_locks {
@@ -37,10 +40,16 @@ struct gateway_locks {
 	struct lock *items[LOCKS];
 };
 
+static void free_lock(struct lock *k)
+{
+	free(k->parts);
+	free(k);
+}
+
 void gateway_locks_free(struct gateway_locks *l)
 {
 	for (size_t i = 0; l && i < l->n; i++)
-		free(l->items[i]);
+		free_lock(l->items[i]);
 	free(l);
 }
 
@@ -86,7 +95,7 @@ static struct lock *make(struct gateway_locks *l, const char *name)
 	if (place == &l->items[l->n])
 		l->n++;
 	else
-		free(*place);
+		free_lock(*place);
 	*place = k;
 	snprintf(k->name, sizeof k->name, "%s", name);
 	return k;
@@ -104,7 +113,7 @@ static int64_t next_token(struct gateway_locks *l)
 
 /* ---- answers ---- */
 
-static void put_round(struct ws_jw *w, const struct lock *k)
+static void put_round(struct ws_jw *w, const struct lock *k, bool parts)
 {
 	if (!k || !k->senders) {
 		ws_jw_null(w, "round");
@@ -119,6 +128,8 @@ static void put_round(struct ws_jw *w, const struct lock *k)
 		if (k->had[i])
 			ws_jw_uint(w, NULL, i + 1);
 	ws_jw_end_array(w);
+	if (parts && k->parts)
+		ws_jw_str(w, "parts", k->parts);
 	ws_jw_end_object(w);
 }
 
@@ -140,12 +151,12 @@ static struct ws_jw begin(struct gateway_call *c, unsigned status)
 	return w;
 }
 
-static void answer_token(struct gateway_call *c, const struct lock *k, int64_t lease_s)
+static void answer_token(struct gateway_call *c, const struct lock *k, int64_t lease_s, bool parts)
 {
 	struct ws_jw w = begin(c, 200);
 	ws_jw_int(&w, "token", k->token);
 	ws_jw_int(&w, "lease_s", lease_s);
-	put_round(&w, k);
+	put_round(&w, k, parts);
 	ws_jw_end_object(&w);
 }
 
@@ -159,7 +170,24 @@ static void refuse(struct gateway_call *c, const struct lock *k, const char *wha
 
 /* ---- requests ---- */
 
-static int read_round(const struct ws_json *body, struct lock *k, struct ws_err *err)
+/* Replaces the parts of k. */
+static int keep_parts(const struct gateway_locks *l, struct lock *k, const char *parts, struct ws_err *err)
+{
+	const size_t n = strlen(parts);
+	size_t all = n;
+	char *copy = NULL;
+	for (size_t i = 0; i < l->n; i++)
+		all += l->items[i] != k && l->items[i]->parts ? strlen(l->items[i]->parts) : 0;
+	if (n > PARTS_MAX || all > ALL_PARTS_MAX)
+		return ws_serve_field_invalid(err, "round", "parts should have at most 16 MiB, and those of all locks 128 MiB");
+	if (n && !(copy = strdup(parts)))
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	free(k->parts);
+	k->parts = copy;
+	return 0;
+}
+
+static int read_round(const struct gateway_locks *l, const struct ws_json *body, struct lock *k, struct ws_err *err)
 {
 	const struct ws_json *round = ws_json_get(body, "round"), *had = ws_json_get(round, "had");
 	bool seen[SENDERS] = { false };
@@ -178,6 +206,8 @@ static int read_round(const struct ws_json *body, struct lock *k, struct ws_err 
 	const char *id = ws_json_get_string(round, "id", "");
 	if (strlen(id) >= ROUND_ID)
 		return ws_serve_field_invalid(err, "round", "id should have at most 1024 bytes");
+	if (keep_parts(l, k, ws_json_get_string(round, "parts", ""), err))
+		return -1;
 	snprintf(k->round, sizeof k->round, "%s", id);
 	k->senders = (unsigned)senders;
 	memcpy(k->had, seen, sizeof seen);
@@ -207,7 +237,7 @@ static void take(struct gateway_call *c, struct gateway_locks *l, const char *na
 	k->token = next_token(l);
 	k->since = ws_now_ns();
 	k->until = ws_deadline_in(lease_s * WS_NS_PER_S);
-	answer_token(c, k, lease_s);
+	answer_token(c, k, lease_s, true);
 }
 
 static void go_on(struct gateway_call *c, struct gateway_locks *l, const char *name, bool release)
@@ -225,12 +255,12 @@ static void go_on(struct gateway_call *c, struct gateway_locks *l, const char *n
 		refuse(c, k, "the lock is not held by this token any more");
 		return;
 	}
-	if (release && read_round(c->body, k, &err)) {
+	if (release && read_round(l, c->body, k, &err)) {
 		gateway_fail(c, &err);
 		return;
 	}
 	k->until = ws_deadline_in(lease_s * WS_NS_PER_S);
-	answer_token(c, k, release ? 0 : lease_s);
+	answer_token(c, k, release ? 0 : lease_s, false);
 	if (release)
 		k->token = 0;
 }
@@ -287,7 +317,7 @@ void gateway_lock_get(struct gateway_call *c)
 	const struct lock *k = c->gateway->locks ? find(c->gateway->locks, name) : NULL;
 	struct ws_jw w = begin(c, 200);
 	put_holder(&w, k);
-	put_round(&w, k);
+	put_round(&w, k, false);
 	ws_jw_end_object(&w);
 	pthread_mutex_unlock(&c->gateway->lock);
 }

@@ -163,6 +163,11 @@ static bool is_confirmed(const struct ws_audit_opts *o, const struct ws_audit_ta
 
 static const char servers_config[] = "--config DIR names the server's config.json";
 
+static bool sends_part(const struct ws_audit_opts *o)
+{
+	return o->part || o->n_include || o->n_exclude;
+}
+
 /* Room for two facts. model, of n bytes, is for the text of one. */
 static size_t find_facts(const struct ws_audit_opts *o, const struct ws_audit_target *t,
                          const struct ws_family *family, char *model, size_t n, struct ws_server_fact *facts)
@@ -170,7 +175,7 @@ static size_t find_facts(const struct ws_audit_opts *o, const struct ws_audit_ta
 	size_t found = 0;
 	if (config_of(o->input, t) != o->input->config)
 		return 0;
-	if (*t->differs && !o->n_include && !o->n_exclude)
+	if (*t->differs && !sends_part(o))
 		facts[found++] = (struct ws_server_fact){ WS_ERROR, t->differs_key, t->differs, servers_config };
 	if (!audit_model_differs(o->input, t, model, n))
 		return found;
@@ -202,7 +207,7 @@ int ws_audit_run(const struct ws_audit_opts *o, const struct ws_audit_target *t,
 		.plan = o->plan, .include = o->include, .n_include = o->n_include,
 		.exclude = o->exclude, .n_exclude = o->n_exclude,
 		.tp_known = *t->url && t->tp,
-		.subset = o->n_include || o->n_exclude, .scan = o->scan,
+		.subset = sends_part(o), .scan = o->scan,
 		.tied_later = o->tied_later, .cancel = o->cancel,
 	};
 	if (!out->layout && !listed) {

@@ -16,7 +16,7 @@
 
 static const int64_t ANSWER_NS = 10 * WS_NS_PER_S;
 static const int64_t ASK_AGAIN_NS = 250 * WS_NS_PER_MS;
-enum { URL_MAX = 512, REPLY_MAX = 64 << 10 };
+enum { URL_MAX = 512, REPLY_MAX = WS_ROUND_TEXT + (64 << 10) };
 
 struct ws_lease {
 	struct ws_lease_opts opts;
@@ -124,7 +124,8 @@ static int say_held(const struct ws_lease *l, const struct answer *a, struct ws_
 }
 
 /* 1: it is ours; 0: it is held, and *err says by whom. */
-static int try_once(struct ws_lease *l, const struct ws_buf *body, struct ws_round *round, struct ws_err *err)
+static int try_once(struct ws_lease *l, const struct ws_buf *body, struct ws_round *round, struct ws_parts *parts,
+                    struct ws_err *err)
 {
 	struct answer a;
 	const int64_t start = ws_now_ns();
@@ -133,7 +134,7 @@ static int try_once(struct ws_lease *l, const struct ws_buf *body, struct ws_rou
 		return -1;
 	int rc = -1;
 	if (a.status == 200 && (l->token = ws_json_get_int(a.body, "token", 0)) > 0) {
-		ws_round_read_json(ws_json_get(a.body, "round"), round);
+		ws_round_read_json(ws_json_get(a.body, "round"), round, parts);
 		l->until = start + l->lease_ns;
 		rc = 1;
 	} else if (a.status == 409) {
@@ -146,7 +147,7 @@ static int try_once(struct ws_lease *l, const struct ws_buf *body, struct ws_rou
 	return rc;
 }
 
-static int take(struct ws_lease *l, struct ws_round *round, struct ws_err *err)
+static int take(struct ws_lease *l, struct ws_round *round, struct ws_parts *parts, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_in(l->opts.wait_ns > 0 ? l->opts.wait_ns : 0);
 	struct ws_err held = WS_ERR_INIT, why = WS_ERR_INIT;
@@ -154,7 +155,7 @@ static int take(struct ws_lease *l, struct ws_round *round, struct ws_err *err)
 	int rc;
 	ws_buf_init(&body, 4096);
 	write_wish(l, &body);
-	while ((rc = try_once(l, &body, round, &why)) == 0 && !ws_deadline_passed(until)) {
+	while ((rc = try_once(l, &body, round, parts, &why)) == 0 && !ws_deadline_passed(until)) {
 		held = why;
 		struct pollfd p = { .fd = ws_cancel_fd(l->opts.cancel), .events = POLLIN };
 		poll(&p, 1, ws_deadline_poll_ms(until, (int)(ASK_AGAIN_NS / WS_NS_PER_MS)));
@@ -259,8 +260,8 @@ static void free_lease(struct ws_lease *l)
 	free(l);
 }
 
-int ws_lease_take(const struct ws_lease_opts *opts, struct ws_round *round, struct ws_lease **out,
-                  struct ws_err *err)
+int ws_lease_take(const struct ws_lease_opts *opts, struct ws_round *round, struct ws_parts *parts,
+                  struct ws_lease **out, struct ws_err *err)
 {
 	struct ws_lease *l = calloc(1, sizeof *l);
 	if (!l)
@@ -274,7 +275,7 @@ int ws_lease_take(const struct ws_lease_opts *opts, struct ws_round *round, stru
 	const struct ws_http_opts http = { .api_key = opts->api_key, .ca_file = opts->ca_file,
 		                           .max_reply = REPLY_MAX, .log = opts->log };
 	if (make_url(l, err) || ws_http_open(&http, &l->http, err) || ws_cancel_init(&l->stop, err) ||
-	    ws_job_init(&l->job, err) || take(l, round, err) || ws_job_start(&l->job, keep, l, err)) {
+	    ws_job_init(&l->job, err) || take(l, round, parts, err) || ws_job_start(&l->job, keep, l, err)) {
 		free_lease(l);
 		return -1;
 	}
@@ -282,21 +283,24 @@ int ws_lease_take(const struct ws_lease_opts *opts, struct ws_round *round, stru
 	return 0;
 }
 
-int ws_lease_release(struct ws_lease *l, const struct ws_round *round, struct ws_err *err)
+int ws_lease_release(struct ws_lease *l, const struct ws_round *round, const struct ws_parts *parts,
+                     struct ws_err *err)
 {
-	struct answer a;
+	struct answer a = { 0 };
 	struct ws_buf body;
 	struct ws_jw w;
 	ws_cancel_set(&l->stop);
 	(void)ws_job_wait(&l->job, NULL);
-	ws_buf_init(&body, 64 << 10);
+	ws_buf_init(&body, WS_ROUND_TEXT + (64 << 10));
 	ws_jw_init(&w, &body);
 	ws_jw_object(&w, NULL);
 	ws_jw_int(&w, "token", l->token);
 	if (round)
-		ws_round_write(&w, "round", round);
+		ws_round_write(&w, "round", round, parts);
 	ws_jw_end_object(&w);
-	int rc = ask(l, l->http, "/release", &body, ws_deadline_in(ANSWER_NS), NULL, &a, err);
+	int rc = ws_buf_check(&body, "round", err);
+	if (rc == 0)
+		rc = ask(l, l->http, "/release", &body, ws_deadline_in(ANSWER_NS), NULL, &a, err);
 	if (rc == 0 && a.status != 200)
 		rc = refuse(l, &a, err);
 	ws_json_free(a.body);

@@ -32,14 +32,15 @@ struct ws_lease_opts {
 };
 
 bool ws_lease_is_url(const char *lock); /* and no file */
-/* *round is what stands there. Held by another: WS_EREFUSED naming it after wait_ns of 0, WS_ETIMEOUT with a
+/* *round and *parts are what stands there, *parts the caller's to free. Held by another: WS_EREFUSED naming it after wait_ns of 0, WS_ETIMEOUT with a
  * native EWOULDBLOCK after any other. */
-int ws_lease_take(const struct ws_lease_opts *opts, struct ws_round *round, struct ws_lease **out,
-                  struct ws_err *err);
+int ws_lease_take(const struct ws_lease_opts *opts, struct ws_round *round, struct ws_parts *parts,
+                  struct ws_lease **out, struct ws_err *err);
 /* -1: it is lost. WS_EREFUSED: to another, or it was said to be over; WS_EREACH: the service did not answer. */
 int ws_lease_check(struct ws_lease *l, struct ws_err *err);
-/* Lets go. round: is kept there; NULL: what stands there stays. -1: the service did not take it, and the lease
+/* Lets go. round: is kept there, with parts; NULL: what stands there stays. -1: the service did not take it, and the lease
  * ends by itself. */
-int ws_lease_release(struct ws_lease *l, const struct ws_round *round, struct ws_err *err);
+int ws_lease_release(struct ws_lease *l, const struct ws_round *round, const struct ws_parts *parts,
+                     struct ws_err *err);
 
 #endif

@@ -123,6 +123,8 @@ static int get_ready(struct ws_push *p, const struct ws_push_source *s, struct w
 	if (push_plan_again(p, s, err) || (p->protocol->planned && p->protocol->planned(p, err)))
 		return -1;
 	push_emit_plan(p);
+	if (push_sender_part(p, err))
+		return -1;
 	if (push_leads(p) && meet_senders(p, err))
 		return -1;
 	if (push_legal(p, err) || push_check_plan(p, err) || push_check_fp8(p, err))
@@ -172,7 +174,8 @@ static int change_weights(struct ws_push *p, struct ws_err *err)
 	p->spoilt = false;
 	push_enter(p, WS_PHASE_VERIFY);
 	(void)push_record(p, NULL);
-	return push_verify(p, err) || push_sender_still(p, err) || push_others_end(p, err) ? -1 : 0;
+	return push_verify(p, err) || push_sender_still(p, err) || push_sender_whole(p, err) ||
+	       push_others_end(p, err) ? -1 : 0;
 }
 
 static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
@@ -374,7 +377,6 @@ static void close_books(struct ws_push *p, bool ok, struct ws_err *err)
 	if (p->protocol->done)
 		p->protocol->done(p, ok);
 	push_release(p, ok);
-	push_sender_leave(p, ok);
 }
 
 static void keep_version(struct ws_push *p)
@@ -399,6 +401,8 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 	fill_result(p, &r); /* while the group knows what it sent */
 	rc = rc ? give_up(p, &local) : finish(p, &local);
 	close_books(p, rc == 0, &local);
+	if (push_sender_leave(p, rc == 0, &local))
+		rc = -1;
 	push_enter(p, WS_PHASE_VERIFY);
 	if (rc == 0 && push_prove_after(p, &local)) {
 		ws_err_where(&local, ws_phase_name(WS_PHASE_VERIFY), NULL);

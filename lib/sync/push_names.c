@@ -46,7 +46,7 @@ int push_names(struct ws_push *p, struct ws_err *err)
 	const struct ws_audit_opts opts = {
 		.input = &p->input, .plan = p->plan, .tied_later = true, .cancel = p->opts.cancel,
 		.include = p->opts.include, .n_include = p->opts.n_include,
-		.exclude = p->opts.exclude, .n_exclude = p->opts.n_exclude,
+		.exclude = p->opts.exclude, .n_exclude = p->opts.n_exclude, .part = p->opts.senders > 1,
 	};
 	if (p->opts.verify == WS_VERIFY_NONE)
 		return 0;

@@ -61,17 +61,22 @@ static int make_arrays(struct ws_push *p, size_t n, struct ws_err *err)
 	return ws_err_set(err, WS_ESYSTEM, "out of memory");
 }
 
+/* --include '*' leaves nothing out, and is no filter. */
+static bool includes_all(const struct ws_push_opts *o)
+{
+	for (size_t i = 0; i < o->n_include; i++)
+		if (o->include[i][0] && strspn(o->include[i], "*") == strlen(o->include[i]))
+			return true;
+	return false;
+}
+
 static int take_opts(struct ws_push *p, const struct ws_push_opts *opts, struct ws_err *err)
 {
-	static const char *const everything[] = { "*" };
 	p->opts = *opts;
 	p->sender_fd = -1;
-	/* A part of the weights is sent, as with any pattern: what is missing comes from the others. */
-	p->all_names = !opts->n_include && !opts->n_exclude;
-	if (opts->senders > 1 && !opts->n_include) {
-		p->opts.include = everything;
-		p->opts.n_include = 1;
-	}
+	if (includes_all(opts))
+		p->opts.n_include = 0;
+	p->all_names = !p->opts.n_include && !opts->n_exclude;
 	p->opts.connect_ns = opts->connect_ns > 0 ? opts->connect_ns : 10 * WS_NS_PER_S;
 	p->opts.init_ns = opts->init_ns > 0 ? opts->init_ns : 600 * WS_NS_PER_S;
 	p->opts.bucket_ns = opts->bucket_ns > 0 ? opts->bucket_ns : 600 * WS_NS_PER_S;
@@ -301,6 +306,7 @@ void ws_push_close(struct ws_push *p)
 	free(p->results);
 	free(p->cached);
 	free(p->round);
+	ws_parts_free(&p->parts);
 	push_names_forget(p);
 	free(p->targets);
 	free(p->urls);

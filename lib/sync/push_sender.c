@@ -3,15 +3,14 @@
  * of experts. They take turns by a lock file or a lock service. The sender that finds that all the others
  * have had a turn in its round ends the round: it alone flushes and sets the weight version.
  *
- * The round (round.h) is kept in FILE.round beside the lock file, or by the service. It is read and written
- * under the lock only. It has an ID, --round or the weight version, so that a half round of an earlier step,
- * or of a job that died, is never completed by another step. A round that has ended stays there: a sender
- * that comes again in it flushes its part by itself, because no other sender follows. */
+ * The round (round.h, kept by push_round.c) has an ID, --round or the weight version, so that a half round of an
+ * earlier step, or of a job that died, is never completed by another step. A round that has ended stays there: a
+ * sender that comes again in it flushes its part by itself, because no other sender follows.
+ *
+ * The round also has what its turns have sent (parts.h). The sender that ends it thus knows of tensors that no
+ * --include has chosen, and every sender of a server that was restarted since and lost the parts before. */
 #include "push_state.h"
 
-#include "file.h"
-#include "lease.h"
-#include "lock.h"
 #include "wsync/str.h"
 
 #include <errno.h>
@@ -21,51 +20,6 @@
 #include <string.h>
 
 enum { AGAIN_MS = 100 };
-
-static char *round_path(const struct ws_push *p)
-{
-	char *path = NULL;
-	return asprintf(&path, "%s.round", p->opts.sender_lock) < 0 ? NULL : path;
-}
-
-static int read_round(struct ws_push *p, struct ws_err *err)
-{
-	struct ws_err why = WS_ERR_INIT;
-	struct ws_buf text;
-	char *path = round_path(p);
-	if (!path)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	ws_buf_init(&text, WS_ROUND_TEXT);
-	/* No file: the first round of all. */
-	if (ws_file_read(path, &text, &why) == 0)
-		ws_round_read(ws_buf_str(&text), text.len, p->round);
-	ws_buf_free(&text);
-	free(path);
-	if (why.code != WS_ESYSTEM)
-		return 0;
-	if (err)
-		*err = why;
-	return -1;
-}
-
-static int write_round(const struct ws_push *p, struct ws_err *err)
-{
-	struct ws_buf text;
-	struct ws_jw w;
-	char *path = round_path(p);
-	int rc = -1;
-	if (!path)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	ws_buf_init(&text, WS_ROUND_TEXT);
-	ws_jw_init(&w, &text);
-	ws_round_write(&w, NULL, p->round);
-	ws_buf_puts(&text, "\n");
-	if (ws_buf_check(&text, path, err) == 0)
-		rc = ws_file_replace(path, ws_buf_str(&text), text.len, 0600, err);
-	ws_buf_free(&text);
-	free(path);
-	return rc;
-}
 
 static void warn_again(struct ws_push *p)
 {
@@ -85,61 +39,25 @@ static void warn_abandoned(struct ws_push *p, const char *id)
 	push_warn(p, NULL, "round %.200s begins, and %s is abandoned: %s", id, round, senders);
 }
 
-/* Enters the round `id`. Parts of an abandoned round were not flushed: this part's flush does it. The round
- * is written when the turn was a success. */
+/* Enters the round `id`. Parts of an abandoned round were not flushed: this part's flush does it. A round whose
+ * parts are not known, as an older release wrote it, cannot be completed. */
 static void join_round(struct ws_push *p, const char *id)
 {
 	struct ws_round *r = p->round;
+	const bool same = ws_round_is(r, id, p->opts.senders);
+	const bool unknown = ws_round_count(r) && !p->parts.n_tensors;
 	p->flush_too = false;
-	if (!ws_round_is(r, id, p->opts.senders)) {
-		p->flush_too = ws_round_is_half(r);
+	if (!same || unknown) {
+		p->flush_too = ws_round_is_half(r) || (same && unknown);
 		if (p->flush_too)
 			warn_abandoned(p, id);
 		ws_round_begin(r, id, p->opts.senders);
+		ws_parts_free(&p->parts);
 	} else if (r->had[p->opts.sender]) {
 		warn_again(p);
 	}
 	r->had[p->opts.sender] = true;
 	p->not_last = ws_round_count(r) < r->senders;
-}
-
-static int take_file(struct ws_push *p, int64_t wait, struct ws_err *err)
-{
-	p->sender_fd = ws_lock_take(p->opts.sender_lock, p->turn, wait, p->opts.cancel, err);
-	return p->sender_fd < 0 || read_round(p, err) ? -1 : 0;
-}
-
-static int take_lease(struct ws_push *p, int64_t wait, struct ws_err *err)
-{
-	const struct ws_lease_opts opts = {
-		.url = p->opts.sender_lock, .api_key = p->opts.lock_key, .ca_file = p->opts.ca_file, .what = p->turn,
-		.lease_ns = p->opts.lock_lease_ns, .wait_ns = wait, .until = p->until,
-		.cancel = p->opts.cancel, .log = p->opts.log,
-	};
-	return ws_lease_take(&opts, p->round, &p->lease, err);
-}
-
-int push_sender_still(struct ws_push *p, struct ws_err *err)
-{
-	return p->lease ? ws_lease_check(p->lease, err) : 0;
-}
-
-static int let_go(struct ws_push *p, bool keep_round, struct ws_err *err)
-{
-	int rc = 0;
-	if (p->lease)
-		rc = ws_lease_release(p->lease, keep_round ? p->round : NULL, err);
-	else if (keep_round)
-		rc = write_round(p, err);
-	ws_lock_drop(p->sender_fd);
-	p->sender_fd = -1;
-	p->lease = NULL;
-	return rc;
-}
-
-static int take_either(struct ws_push *p, int64_t wait, struct ws_err *err)
-{
-	return ws_lease_is_url(p->opts.sender_lock) ? take_lease(p, wait, err) : take_file(p, wait, err);
 }
 
 /* The lock is ours, but we had our turn, and another sender has not. */
@@ -165,12 +83,11 @@ static int take_turn(struct ws_push *p, int64_t most, struct ws_err *err)
 	for (;;) {
 		struct pollfd cancel = { .fd = ws_cancel_fd(p->opts.cancel), .events = POLLIN };
 		struct ws_err why = WS_ERR_INIT;
-		*p->round = (struct ws_round){ 0 };
-		const int rc = take_either(p, push_wait_piece(&wait), &why);
+		const int rc = push_round_take(p, push_wait_piece(&wait), &why);
 		if (rc == 0) {
 			if (!must_wait(p))
 				return 0;
-			(void)let_go(p, false, NULL);
+			(void)push_round_drop(p, false, NULL);
 			say_missing(p, &why);
 		}
 		if ((rc && why.native != EWOULDBLOCK) || !push_wait_on(p, &wait, &why)) {
@@ -237,11 +154,8 @@ int push_sender_enter(struct ws_push *p, struct ws_err *err)
 		return -1;
 	if (!p->round && !(p->round = calloc(1, sizeof *p->round)))
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	if (take_turn(p, wait, err)) {
-		ws_lock_drop(p->sender_fd);
-		p->sender_fd = -1;
+	if (take_turn(p, wait, err))
 		return -1;
-	}
 	p->has_turn = true;
 	join_round(p, id);
 	note_round(p);
@@ -250,14 +164,80 @@ int push_sender_enter(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
-void push_sender_leave(struct ws_push *p, bool ok)
+/* ---- what is sent ------------------------------------------------------------------------------- */
+
+/* What this sender has and its --include leaves out is another sender's to send. What its --exclude names is left
+ * out deliberately, where no other sender leaves it to others. */
+static int add_part(struct ws_push *p, struct ws_err *err)
 {
-	struct ws_err err = WS_ERR_INIT;
+	const struct ws_push_opts *o = &p->opts;
+	const struct ws_catalog *c = p->input.catalog;
+	for (size_t i = 0; i < ws_catalog_count(c); i++) {
+		const struct ws_item *t = ws_catalog_item(c, i);
+		if (!t->bytes || ws_glob_any(o->exclude, o->n_exclude, t->name))
+			continue;
+		const bool sent = !o->n_include || ws_glob_any(o->include, o->n_include, t->name);
+		if (ws_parts_add(&p->parts, t->name, sent, err))
+			return -1;
+	}
+	for (size_t i = 0; i < o->n_endpoints; i++)
+		if (ws_parts_set_server(&p->parts, p->endpoints[i].url, p->infos[i].instance, err))
+			return -1;
+	ws_parts_merge(&p->parts);
+	return 0;
+}
+
+int push_sender_part(struct ws_push *p, struct ws_err *err)
+{
+	struct ws_buf text;
 	if (!p->has_turn)
-		return;
+		return 0;
+	if (add_part(p, err))
+		return -1;
+	/* What does not fit would be noticed too late. */
+	ws_buf_init(&text, WS_PARTS_TEXT);
+	ws_parts_write(&p->parts, &text);
+	const int rc = ws_buf_check(&text, "the list of what the senders of a round have sent", err);
+	ws_buf_free(&text);
+	return rc;
+}
+
+int push_sender_whole(struct ws_push *p, struct ws_err *err)
+{
+	const char *first;
+	const size_t n = p->has_turn && !p->not_last ? ws_parts_left(&p->parts, &first) : 0;
+	if (!n)
+		return 0;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		struct push_endpoint *e = &p->endpoints[i];
+		e->state = WS_PARTIAL;
+		snprintf(e->message, sizeof e->message, "%zu tensor%s of the senders' sources %s not sent by any of them", n,
+		         n == 1 ? "" : "s", n == 1 ? "was" : "were");
+	}
+	ws_err_set(err, WS_EPARTIAL, "round %.200s of %u senders leaves out %zu tensor%s, the first is %.300s: no sender has "
+	           "sent %s, and the weight version is not set", p->round->id, p->round->senders, n, n == 1 ? "" : "s",
+	           first, n == 1 ? "it" : "them");
+	return ws_err_hint(err, "widen the --include of a sender and let it come again, then this one; or, to leave tensors "
+	                        "out deliberately, give all senders the same --exclude");
+}
+
+int push_sender_leave(struct ws_push *p, bool ok, struct ws_err *err)
+{
+	struct ws_err why = WS_ERR_INIT;
+	if (!p->has_turn)
+		return 0;
 	p->has_turn = false;
 	/* A sender that failed had no turn, and may come again. */
-	if (let_go(p, ok, &err) && ok)
-		push_warn(p, NULL, "the other senders will not know of this one: %s", err.msg);
+	const int rc = push_round_drop(p, ok, &why);
 	p->in_round = ok ? p->not_last : p->in_round;
+	if (!rc || !ok)
+		return 0;
+	if (!p->not_last) {
+		push_warn(p, NULL, "the other senders will not know that this round has ended: %s", why.msg);
+		return 0;
+	}
+	ws_err_set(err, WS_EPARTIAL, "%s: its part was sent, but the other senders will not know of it: %s", p->turn,
+	           why.msg);
+	ws_err_hint(err, "push this part again");
+	return ws_err_where(err, ws_phase_name(p->phase), NULL);
 }

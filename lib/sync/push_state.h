@@ -3,7 +3,8 @@
  * after), push_plan.c (what is sent), push_group.c (to whom it is broadcast), push_connect.c (who the
  * endpoints are and what is legal), push_names.c (what the tensors are called), push_fp8.c (who keeps FP8),
  * push_values.c (what tensors are computed from), push_transfer.c (buckets), push_ready.c (buckets made
- * beforehand), push_protocol.h (how they get into servers), push_sender.c (turns of several), push_lead.c
+ * beforehand), push_protocol.h (how they get into servers), push_sender.c and
+ * push_round.c (turns of several), push_lead.c
  * and push_follow.c (several at once), push_verify.c (hashes), push_trace.c (when what ran), push_ledger.c
  * (what stays written down, and who else may push), push_others.c (who else pushes), push_twins.c (two names of
  * one server), push_instance.c (are they still the same servers?), push_guard.c (ends a push that hangs in a file
@@ -120,6 +121,7 @@ struct ws_push {
 	bool has_turn;                     /* the lock or the lease is held */
 	bool in_round;                     /* our last turn did not end its round */
 	struct ws_round *round;            /* of this turn, or of the last one; NULL: there was none */
+	struct ws_parts parts;             /* of that round */
 	struct ws_ev_round round_event;    /* the same for events */
 	char round_text[512];
 	bool not_last;                     /* others have still to come: no flush, no version */
@@ -294,8 +296,17 @@ int64_t push_lock_wait(const struct ws_push *p, int64_t wait);
 /* The ID of the round of this run: --round, else the weight version; "" without either. Printable. */
 int push_round_id(const struct ws_push *p, char id[WS_ROUND_ID], struct ws_err *err);
 int push_sender_enter(struct ws_push *p, struct ws_err *err); /* waits for ours */
+int push_sender_part(struct ws_push *p, struct ws_err *err);  /* notes what is sent to whom; the plan is made */
+/* -1: our turn ends the round, but not all tensors were sent, and all endpoints are partial. */
+int push_sender_whole(struct ws_push *p, struct ws_err *err);
+/* ok: our turn counts. -1: it was to count, but the other senders cannot know of it. */
+int push_sender_leave(struct ws_push *p, bool ok, struct ws_err *err);
+
+/* push_round.c: the lock of the senders, and the round with it */
+int push_round_take(struct ws_push *p, int64_t wait, struct ws_err *err); /* fills p->round and p->parts */
 int push_sender_still(struct ws_push *p, struct ws_err *err); /* -1: it has ended, by itself */
-void push_sender_leave(struct ws_push *p, bool ok);
+/* keep: p->round and p->parts stand there from now on. -1: they do not; the lock is free in any case. */
+int push_round_drop(struct ws_push *p, bool keep, struct ws_err *err);
 
 /* push_lead.c: several senders of one group. We are the first */
 bool push_together(const struct ws_push *p); /* is it that at all? */

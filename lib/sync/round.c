@@ -32,9 +32,11 @@ static void read_old(const char *text, struct ws_round *out)
 	}
 }
 
-void ws_round_read_json(const struct ws_json *node, struct ws_round *out)
+void ws_round_read_json(const struct ws_json *node, struct ws_round *out, struct ws_parts *parts)
 {
 	*out = (struct ws_round){ 0 };
+	if (parts)
+		*parts = (struct ws_parts){ 0 };
 	const int64_t senders = ws_json_get_int(node, "senders", 0);
 	const char *id = ws_json_get_string(node, "id", ""), *host = ws_json_get_string(node, "host", "");
 	int64_t i;
@@ -49,18 +51,33 @@ void ws_round_read_json(const struct ws_json *node, struct ws_round *out)
 	ws_printable(out->host, sizeof out->host, host, strlen(host));
 	out->begun = ws_json_get_int(node, "begun", 0);
 	out->pid = ws_json_get_int(node, "pid", 0);
+	const char *text = ws_json_get_string(node, "parts", "");
+	if (parts)
+		(void)ws_parts_read(text, strlen(text), parts, NULL);
 }
 
-void ws_round_read(const char *text, size_t n, struct ws_round *out)
+void ws_round_read(const char *text, size_t n, struct ws_round *out, struct ws_parts *parts)
 {
 	struct ws_json *root = ws_json_parse(text, n, "round", NULL);
-	ws_round_read_json(root, out);
+	ws_round_read_json(root, out, parts);
 	if (!root && !memchr(text, 0, n))
 		read_old(text, out);
 	ws_json_free(root);
 }
 
-void ws_round_write(struct ws_jw *w, const char *key, const struct ws_round *r)
+static void write_parts(struct ws_jw *w, const struct ws_parts *parts)
+{
+	struct ws_buf text;
+	ws_buf_init(&text, WS_PARTS_TEXT);
+	ws_parts_write(parts, &text);
+	if (text.failed)
+		w->out->failed = 1;
+	else
+		ws_jw_strn(w, "parts", ws_buf_str(&text), text.len);
+	ws_buf_free(&text);
+}
+
+void ws_round_write(struct ws_jw *w, const char *key, const struct ws_round *r, const struct ws_parts *parts)
 {
 	ws_jw_object(w, key);
 	ws_jw_str(w, "id", r->id);
@@ -73,6 +90,8 @@ void ws_round_write(struct ws_jw *w, const char *key, const struct ws_round *r)
 	ws_jw_int(w, "begun", r->begun);
 	ws_jw_int(w, "pid", r->pid);
 	ws_jw_str(w, "host", r->host);
+	if (parts)
+		write_parts(w, parts);
 	ws_jw_end_object(w);
 }
 
@@ -90,6 +109,11 @@ bool ws_round_is_half(const struct ws_round *r)
 {
 	const unsigned n = ws_round_count(r);
 	return n > 0 && n < r->senders;
+}
+
+bool ws_round_has_others(const struct ws_round *r, unsigned sender)
+{
+	return ws_round_count(r) > (sender <= r->senders && r->had[sender]);
 }
 
 bool ws_round_is(const struct ws_round *r, const char *id, unsigned senders)

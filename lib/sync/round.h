@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* round.h - a round of several senders that take turns: which step it is of, and who has had a turn.
  *
- *   {"id":"7","senders":3,"had":[1,3],"begun":1763800000,"pid":4711,"host":"trainer3"}
+ *   {"id":"7","senders":3,"had":[1,3],"begun":1763800000,"pid":4711,"host":"trainer3","parts":"..."}
  *
- * It is kept in a file beside the lock file, or by the lock service, and may hold anything. Older releases
- * wrote "3: 1 3" into the file, without an id. */
+ * parts is what these turns have sent (parts.h). A round is kept in a file beside the lock file, or by the lock
+ * service, and may hold anything. Older releases wrote "3: 1 3" into the file, without an id. */
 #ifndef WS_SYNC_ROUND_H
 #define WS_SYNC_ROUND_H
 
 #include "json.h"
+#include "parts.h"
 #include "wsync/buf.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum { WS_ROUND_SENDERS = 1024, WS_ROUND_ID = 1025, WS_ROUND_TEXT = 32 * 1024 };
+/* WS_ROUND_TEXT: of a round with parts, in which an escaped byte takes two. */
+enum { WS_ROUND_SENDERS = 1024, WS_ROUND_ID = 1025, WS_ROUND_TEXT = 2 * WS_PARTS_TEXT + 32 * 1024 };
 
 struct ws_round {
 	unsigned senders;                /* 0: there is none */
@@ -26,14 +28,16 @@ struct ws_round {
 	char host[65];
 };
 
-/* What is not understood is no round. The text form reads old files, too; text[n] is NUL. */
-void ws_round_read(const char *text, size_t n, struct ws_round *out);
-void ws_round_read_json(const struct ws_json *node, struct ws_round *out);
-/* As a member of an object; key NULL: as the whole text. */
-void ws_round_write(struct ws_jw *w, const char *key, const struct ws_round *r);
+/* What is not understood is no round, and parts that are not understood are none. The text form reads old files,
+ * too; text[n] is NUL. *parts is the caller's to free; NULL: not wanted. */
+void ws_round_read(const char *text, size_t n, struct ws_round *out, struct ws_parts *parts);
+void ws_round_read_json(const struct ws_json *node, struct ws_round *out, struct ws_parts *parts);
+/* As a member of an object; key NULL: as the whole text. parts NULL: without them. */
+void ws_round_write(struct ws_jw *w, const char *key, const struct ws_round *r, const struct ws_parts *parts);
 
 unsigned ws_round_count(const struct ws_round *r); /* senders that had a turn */
 bool ws_round_is_half(const struct ws_round *r);   /* some had a turn, but not all */
+bool ws_round_has_others(const struct ws_round *r, unsigned sender); /* another sender than this one had a turn */
 /* The same id and number of senders. An unknown id is the same as none. */
 bool ws_round_is(const struct ws_round *r, const char *id, unsigned senders);
 void ws_round_begin(struct ws_round *r, const char *id, unsigned senders); /* by this process, now */

@@ -288,11 +288,13 @@ number() { grep -o "\"$1\":[0-9]*" <<<"$out" | head -n 1 | cut -d: -f2; }
 	expect_code 200
 	lock sync/release "{\"token\":$((token - 1)),\"round\":null}"
 	expect_code 409
-	lock sync/release "{\"token\":$token,\"round\":{\"senders\":4,\"had\":[1,3]}}"
+	lock sync/release "{\"token\":$token,\"round\":{\"senders\":4,\"had\":[1,3],\"parts\":\"+0 a\\n\"}}"
 	expect_code 200
+	call /wsync/lock/sync
+	out_has '"round":{"senders":4,"had":[1,3]}'
 	lock sync '{"holder":"b","lease_s":1}'
 	expect_code 200
-	out_has '"round":{"senders":4,"had":[1,3]}'
+	out_has '"round":{"senders":4,"had":[1,3],"parts":"+0 a\n"}'
 	[ "$(number token)" -gt "$token" ]
 	token=$(number token)
 	sleep 1.2
@@ -326,6 +328,24 @@ number() { grep -o "\"$1\":[0-9]*" <<<"$out" | head -n 1 | cut -d: -f2; }
 		lock sync/release "{\"token\":$token,\"round\":$round}"
 		expect_code 422
 	done
+	# Parts of 17 MiB, and of more than 128 MiB in all.
+	/usr/bin/python3 - "$gateway" <<-'END'
+		import json, sys, urllib.error, urllib.request
+		def post(path, body):
+		    data = json.dumps(body).encode()
+		    return json.load(urllib.request.urlopen(sys.argv[1] + "/wsync/lock/" + path, data, 20))
+		def keep(name, mib):
+		    round = {"senders": 2, "had": [1], "parts": "x" * (mib << 20)}
+		    token = post(name, {})["token"]
+		    try:
+		        post(name + "/release", {"token": token, "round": round})
+		        return 200
+		    except urllib.error.HTTPError as e:
+		        return e.code
+		assert keep("large", 17) == 422
+		assert [keep(f"large-{i}", 16) for i in range(9)] == 8 * [200] + [422]
+		assert keep("large-3", 16) == 200
+	END
 	call /wsync/lock/sync
 	expect_code 200
 	for i in $(seq 256); do printf 'url=%s/wsync/lock/many-%s\n' "$gateway" "$i"; done >many

@@ -178,8 +178,9 @@ part() {
 
 # part_of STEP I: one of two halves.
 part_of() {
-	local senders=2 step=$1 what=('' '*layers.0.*' '*layers.1.*')
-	part "$2" "${what[$2]}"
+	local senders=2 step=$1 what=('*layers.0.*')
+	[ "$2" = 1 ] || what=('*layers.1.*' model.norm.weight '*embed*')
+	part "$2" "${what[@]}"
 }
 
 # expect_round WANT...: ID, number of senders and those who had a turn, as turns.round has them.
@@ -240,6 +241,47 @@ print(j["state"]["weight_version"], *[r["flush_cache"] for r in j["requests"] if
 	expect_flushes 5 False False True True
 }
 
+# round_of OPTION... -- OPTION...: sender 1 with the first options, then sender 2 with the others, in round $step.
+round_of() {
+	local one=()
+	while [ "$1" != -- ]; do one+=("$1"); shift; done
+	shift
+	try wsync-push m -e "$url" --sender 1/2 --lock turns --weight-version "$step" "${one[@]}"
+	expect_status 0
+	try wsync-push m -e "$url" --sender 2/2 --lock turns --weight-version "$step" --json "$@"
+}
+
+@test "a round whose parts leave out tensors is partial and sets no version" {
+	likely_model qwen3
+	endpoint a --model m --tp 2
+	step=1
+	round_of --include '*layers.0.*' -- --include '*layers.1.*'
+	expect_status 9
+	err_has "round 1 of 2 senders leaves out 2 tensors, the first is model.embed_tokens.weight"
+	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' "[('partial', True)]"
+	expect_round 1 2 1
+	try wsync-ctl version -e "$url"
+	out_has default
+	# The one that did not send them comes again, then the one that found it.
+	round_of --include '*layers.0.*' --include '*embed*' --include model.norm.weight -- --include '*layers.1.*'
+	expect_status 0
+	expect_json 'lines[-1]["round"]["ended"]' True
+	holds "$url"
+	try wsync-ctl version -e "$url"
+	out_has 1
+	# An --exclude of one that the other does not send is a gap, too.
+	step=2
+	round_of --include '*layers.0.*' -- --exclude '*layers.*'
+	expect_status 9
+	err_has "leaves out 11 tensors, the first is model.layers.1."
+	# What all of them exclude is left out deliberately; '*' leaves nothing out.
+	step=3
+	round_of --include '*layers.0.*' --exclude model.norm.weight -- --include '*' --exclude model.norm.weight
+	expect_status 0
+	try wsync-ctl version -e "$url"
+	out_has 3
+}
+
 @test "a half round of one step is not completed by the next" {
 	likely_model qwen3
 	endpoint a --model m
@@ -278,6 +320,13 @@ print(j["state"]["weight_version"], *[r["flush_cache"] for r in j["requests"] if
 		expect_round 7 2 2
 	done
 	expect_flushes default True False False False True False False True False
+	# A turn that cannot be written down is no success.
+	rm turns.round
+	mkdir turns.round
+	try wsync-push m -e "$url" --sender 1/2 --lock turns --round 7 --json
+	expect_status 9
+	err_has "turn of sender 1 of 2: its part was sent, but the other senders will not know of it"
+	expect_json '(lines[-1]["error"]["code"], lines[-1]["error"]["phase"])' "('partial', 'resume')"
 }
 
 @test "turns need the ID of their round" {

@@ -126,6 +126,25 @@ assert max(s) < 1.6 * min(s), s'
 	err_has "parameter model.layers.1.mlp.experts.w13_weight goes as a whole"
 	ended 5 "$pid"
 	grep -q "sender 1: .*goes as a whole" 2.err || explain "$(cat 2.err)"
+	# What an --include of everything leaves out is missed as without it.
+	split m 2 s
+	/usr/bin/python3 - "$repo/tests/cli" <<-'END'
+		import sys
+		sys.path.insert(0, sys.argv[1])
+		from split_model import read, write
+		for s in "s1", "s2":
+		    write(f"{s}/model.safetensors", [t for t in read(f"{s}/model.safetensors") if t[0] != "model.norm.weight"])
+	END
+	sends 2/2 s2
+	first 2 s1 -e "$url" --include '*'
+	expect_status 5
+	err_has "model.norm.weight"
+	ended 5 "$pid"
+	sends 2/2 r2
+	first 2 r1 -e "$url" --include '*layers.*'
+	expect_status 5
+	err_has "no sender has model.embed_tokens.weight"
+	ended 5 "$pid"
 	sends 2/2 r2
 	first 2 r1 -e "$url" --exclude '*layers.0.self_attn.[qkv]_proj*' --exclude '*layers.0.self_attn.*norm*' --verify names
 	[ "$status" = 0 ] || expect_status 5

@@ -48,6 +48,27 @@ static void try_share(const unsigned char *data, size_t size)
 	ws_share_free(&s);
 }
 
+/* Parts that were believed are sorted, and come back as they were. */
+static void try_parts(const char *data, size_t size)
+{
+	struct ws_parts p, back;
+	struct ws_buf text;
+	if (ws_parts_read(data, size, &p, NULL))
+		return;
+	ws_buf_init(&text, 0);
+	ws_parts_write(&p, &text);
+	if (text.failed || ws_parts_read(ws_buf_str(&text), text.len, &back, NULL))
+		abort();
+	if (back.n_tensors != p.n_tensors || back.n_servers != p.n_servers)
+		abort();
+	for (size_t i = 0; i < p.n_tensors; i++)
+		if (strcmp(p.tensors[i].name, back.tensors[i].name) || (i && strcmp(p.tensors[i - 1].name, p.tensors[i].name) >= 0))
+			abort();
+	ws_buf_free(&text);
+	ws_parts_free(&back);
+	ws_parts_free(&p);
+}
+
 static void try_round(const unsigned char *data, size_t size)
 {
 	static struct ws_round r;
@@ -56,9 +77,12 @@ static void try_round(const unsigned char *data, size_t size)
 		return;
 	memcpy(copy, data, size);
 	copy[size] = 0;
-	ws_round_read(copy, size, &r);
+	struct ws_parts parts;
+	ws_round_read(copy, size, &r, &parts);
 	if (r.senders > WS_ROUND_SENDERS || ws_round_count(&r) > r.senders)
 		abort();
+	ws_parts_free(&parts);
+	try_parts(copy, size);
 	ws_round_describe(&r, text, sizeof text);
 	ws_round_list(&r, text, sizeof text);
 	free(copy);

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* parts.h - what the turns of a round have sent so far, to which servers, and what they left to each other.
+ *
+ * As text, servers first, then tensors by name, a line each:
+ *
+ *   @INSTANCE URL    a server, and the instance that was seen there (instance.h), in 16 hex digits
+ *   +K REST          a tensor that was sent
+ *   -K REST          a tensor that a sender has, that no --exclude of it names, and that nobody has sent
+ *
+ * A name is the first K bytes of the name in the line before, then REST. */
+#ifndef WS_SYNC_PARTS_H
+#define WS_SYNC_PARTS_H
+
+#include "wsync/buf.h"
+#include "wsync/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { WS_PARTS_TEXT = 16 << 20 };
+
+struct ws_part_tensor {
+	char *name;
+	bool sent;
+};
+
+struct ws_part_server {
+	char *url;
+	uint64_t instance; /* 0: not known */
+};
+
+struct ws_parts { /* all zero: none */
+	struct ws_part_tensor *tensors;
+	struct ws_part_server *servers;
+	size_t n_tensors, n_servers;
+};
+
+/* WS_EINPUT: the text is not understood, and *out is empty. "" has no parts. */
+int ws_parts_read(const char *text, size_t n, struct ws_parts *out, struct ws_err *err);
+/* Fails by out->failed. Names must be merged. */
+void ws_parts_write(const struct ws_parts *p, struct ws_buf *out);
+void ws_parts_free(struct ws_parts *p); /* leaves none */
+
+int ws_parts_add(struct ws_parts *p, const char *name, bool sent, struct ws_err *err);
+/* To be called after the last ws_parts_add: sorts names, each once; one that was sent by anybody is sent. */
+void ws_parts_merge(struct ws_parts *p);
+/* How many of the tensors nobody has sent; *first is one of them. */
+size_t ws_parts_left(const struct ws_parts *p, const char **first);
+
+int ws_parts_set_server(struct ws_parts *p, const char *url, uint64_t instance, struct ws_err *err);
+uint64_t ws_parts_instance(const struct ws_parts *p, const char *url); /* 0: not known */
+
+#endif
