@@ -69,9 +69,6 @@ struct ws_endpoint_info {
 	unsigned dp_size, pp_size, ep_size;
 	bool dp_attention;
 	bool disable_radix_cache;
-	bool has_seed;            /* it says what its random numbers begin with, */
-	int64_t seed;             /* which is drawn at its start unless somebody has set it, */
-	uint16_t own_port;        /* and the port that it listens on; 0 not told */
 	bool many_tokenizers;     /* several processes answer HTTP: not all of them know the live weight version */
 	bool on_policy;           /* started with --rl-on-policy-target */
 	char version[64];         /* of the server */

@@ -57,9 +57,6 @@ void ws_endpoint_decode_server_info(const struct ws_json *root, struct ws_endpoi
 	info->dp_attention = ws_json_get_bool(root, "enable_dp_attention", info->dp_attention);
 	info->disable_radix_cache =
 		ws_json_get_bool(root, "disable_radix_cache", info->disable_radix_cache);
-	const int64_t port = ws_json_get_int(root, "port", 0);
-	info->own_port = port > 0 && port <= UINT16_MAX ? (uint16_t)port : 0;
-	info->has_seed = ws_json_int(ws_json_get(root, "random_seed"), &info->seed);
 	info->many_tokenizers = ws_json_get_int(root, "tokenizer_worker_num", 1) > 1;
 	info->on_policy = ws_json_get_string(root, "rl_on_policy_target", NULL) != NULL;
 	take_text(root, "version", info->version, sizeof info->version);

@@ -9,6 +9,7 @@
 #include <time.h>
 
 /* How long the answer to a first request to continue may take; a second is given twice that, and so on. */
+static const int64_t PAUSE_AGAIN_NS = 2 * WS_NS_PER_S;
 static const int64_t RESUME_NS = 2 * WS_NS_PER_S;
 static const int64_t RESUME_AGAIN_NS = 300 * WS_NS_PER_MS;
 /* All of them, of an endpoint that did not answer before: no longer than this. */
@@ -168,6 +169,17 @@ int push_pause(struct ws_push *p, struct ws_err *err)
 		break;
 	}
 	return rc;
+}
+
+void push_pause_again(struct ws_push *p, const bool *which)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		if (which[i] && p->endpoints[i].paused && p->endpoints[i].state == WS_PARTIAL)
+			p->urls[n++] = p->endpoints[i].url;
+	if (n && p->opts.on_partial == WS_PARTIAL_PAUSE)
+		ws_endpoint_pause(p->http, p->urls, n, p->opts.pause, push_patience(p, PAUSE_AGAIN_NS), NULL, p->answers,
+		                  NULL);
 }
 
 /* A flush that finds requests fails after the weights have changed, or kills the server. So the first

@@ -13,7 +13,6 @@
 #include <string.h>
 
 static const int64_t LATE_NS = WS_NS_PER_S;           /* beyond the deadline of the push */
-static const int64_t PAUSE_AGAIN_NS = 2 * WS_NS_PER_S;
 enum { TIMES = 2 }; /* a balancer that takes turns shows two servers at once */
 
 /* Success is withdrawn: the server that answers now does not have all that was sent. */
@@ -90,24 +89,12 @@ static int ask(struct ws_push *p, ws_deadline until, const struct ws_cancel *can
 	return rc;
 }
 
-/* One that started anew does not know that it is to stay paused with a part of the weights. */
-static void pause_again(struct ws_push *p, const bool *changed)
-{
-	size_t n = 0;
-	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		if (changed[i] && p->endpoints[i].paused && p->endpoints[i].state == WS_PARTIAL)
-			p->urls[n++] = p->endpoints[i].url;
-	if (n && p->opts.on_partial == WS_PARTIAL_PAUSE)
-		ws_endpoint_pause(p->http, p->urls, n, p->opts.pause, push_patience(p, PAUSE_AGAIN_NS), NULL, p->answers,
-		                  NULL);
-}
-
 int push_check_instances(struct ws_push *p, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.connect_ns));
 	const int rc = ask(p, until, p->opts.cancel, p->flags, err);
 	if (rc)
-		pause_again(p, p->flags);
+		push_pause_again(p, p->flags);
 	return rc;
 }
 

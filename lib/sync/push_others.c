@@ -20,7 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const int64_t PAUSE_AGAIN_NS = 2 * WS_NS_PER_S;
 
 enum { VERSION, READY, QUESTIONS };
 enum ready { NOT_TOLD, PAUSED, RUNS };
@@ -208,18 +207,6 @@ static void compare(struct ws_push *p, size_t i, const struct seen *s, bool ours
 		          s->version);
 }
 
-/* Whoever is to stay paused with a mixture is perhaps not paused any more. */
-static void pause_again(struct ws_push *p, const bool *which)
-{
-	size_t n = 0;
-	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		if (which[i] && p->endpoints[i].paused)
-			p->urls[n++] = p->endpoints[i].url;
-	if (n && p->opts.on_partial == WS_PARTIAL_PAUSE)
-		ws_endpoint_pause(p->http, p->urls, n, p->opts.pause, push_patience(p, PAUSE_AGAIN_NS), NULL, p->answers,
-		                  NULL);
-}
-
 int push_others_check(struct ws_push *p, bool ours, struct ws_err *err)
 {
 	struct seen *seen = NULL;
@@ -240,7 +227,7 @@ int push_others_check(struct ws_push *p, bool ours, struct ws_err *err)
 	}
 	free(seen);
 	if (rc == 0 && !none)
-		pause_again(p, p->flags);
+		push_pause_again(p, p->flags);
 	return none ? 0 : -1;
 }
 

@@ -211,6 +211,8 @@ int push_connect(struct ws_push *p, struct ws_err *err);  /* probe and check, on
 int push_check_ranks(const struct ws_endpoint_info *info, struct ws_err *err); /* can it be in a group? */
 int push_check_plan(struct ws_push *p, struct ws_err *err); /* the plan against transport and options */
 int push_pause(struct ws_push *p, struct ws_err *err);
+/* Those of which[] that are partial and were paused: others may have resumed them, or a restart. */
+void push_pause_again(struct ws_push *p, const bool *which);
 int push_flush(struct ws_push *p, struct ws_err *err);
 /* Tells every endpoint that is paused to continue; has deadlines of its own and cannot be cancelled. -1:
  * one of them did not agree, and is warned about. */

@@ -3,8 +3,8 @@
  * would never form.
  *
  * Addresses do not tell: one server has several, and a proxy shows several servers at one. So the servers are
- * asked. Two whose /server_info has another random_seed or port are two: sglang draws the seed at its start. Where
- * these are the same, because somebody has set the seed, something is done that changes nothing and that shows:
+ * asked. Two of different instances (instance.h) are two. Where the instance is the same, because somebody has set the
+ * seed, something is done that changes nothing and that shows:
  *
  *   POST /open_session {"capacity_of_str_len", "session_id"} -> 200 and the ID, or 400 "... a session with the same
  *   id is still open"; POST /close_session {"session_id"}
@@ -23,15 +23,14 @@ enum answer { NOT_TOLD, OPENED, OPEN_ALREADY };
 
 static bool are_alike(const struct ws_endpoint_info *a, const struct ws_endpoint_info *b)
 {
-	return a->has_seed && b->has_seed && a->seed == b->seed && a->own_port == b->own_port &&
-	       a->tp_size == b->tp_size && strcmp(a->version, b->version) == 0 &&
-	       strcmp(a->model_path, b->model_path) == 0;
+	return a->instance && a->instance == b->instance && a->tp_size == b->tp_size &&
+	       strcmp(a->version, b->version) == 0 && strcmp(a->model_path, b->model_path) == 0;
 }
 
 /* With replicas each would answer for itself. */
 static bool can_ask(const struct ws_endpoint_info *info)
 {
-	return info->dp_size == 1 && !info->many_tokenizers;
+	return info->dp_size == 1;
 }
 
 /* Marks in p->flags the endpoints that are like another one. false: there are none. */

@@ -235,9 +235,9 @@ front() {
 	endpoint two --listen "127.0.0.2:$port"
 	try wsync-push small.safetensors -e "$a" -e "$url"
 	expect_status 0
-	front "$a" random_seed=42,port=30000
+	front "$a" random_seed=42,port=30000,host="'0.0.0.0'"
 	a=$front
-	front "$url" random_seed=42,port=30000
+	front "$url" random_seed=42,port=30000,host="'0.0.0.0'"
 	try wsync-push small.safetensors -e "$a" -e "$front"
 	expect_status 0
 	eval "$(curl -sS "$url/wsync/journal" | /usr/bin/python3 -c 'import json, sys
