@@ -91,6 +91,11 @@ size_t push_select(struct ws_push *p, bool (*wanted)(const struct push_endpoint 
 
 /* ---- one run ------------------------------------------------------------------------------------ */
 
+static int take_step(struct ws_push *p, enum push_step step, struct ws_err *err)
+{
+	return p->step ? p->step(p->step_ctx, p, step, err) : 0;
+}
+
 /* Nobody but the other senders hears of the group yet. */
 static int meet_senders(struct ws_push *p, struct ws_err *err)
 {
@@ -131,7 +136,7 @@ static int get_ready(struct ws_push *p, const struct ws_push_source *s, struct w
 		return -1;
 	push_enter(p, WS_PHASE_VERIFY);
 	return push_verify_can(p, err) || push_names(p, err) || push_values_begin(p, err) ||
-	       push_lead_share(p, err) ? -1 : 0;
+	       take_step(p, PUSH_STEP_PREPARE, err) || push_lead_share(p, err) ? -1 : 0;
 }
 
 /* The group, until bytes may go. */
@@ -154,6 +159,15 @@ static int form_group(struct ws_push *p, const struct ws_push_source *s, struct 
 	return p->protocol->prepare(p, err);
 }
 
+/* Servers confirm what they received. That is not enough where the source changed, or where the weights were reset
+ * and are not proved to be back. */
+static void withdraw_commits(struct ws_push *p)
+{
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		if (p->endpoints[i].state == WS_COMMITTED && (p->torn || p->endpoints[i].random))
+			p->endpoints[i].state = WS_PARTIAL;
+}
+
 /* From the first pause on; spoilt: what servers have is neither the old nor the new. */
 static int change_weights(struct ws_push *p, struct ws_err *err)
 {
@@ -166,16 +180,17 @@ static int change_weights(struct ws_push *p, struct ws_err *err)
 		return -1;
 	push_enter(p, WS_PHASE_TRANSFER);
 	/* Waiting for a server to pause may take a while; until here nothing was sent. */
-	if (push_check_sources(p, err) || push_record(p, err))
+	if (push_check_sources(p, err) || push_record(p, err) || take_step(p, PUSH_STEP_CHANGE, err))
 		return -1;
 	p->spoilt = true;
 	if (push_hash_begin(p, err) || push_transfer(p, err))
 		return -1;
+	withdraw_commits(p);
 	p->spoilt = false;
 	push_enter(p, WS_PHASE_VERIFY);
 	(void)push_record(p, NULL);
-	return push_verify(p, err) || push_sender_still(p, err) || push_sender_whole(p, err) ||
-	       push_others_end(p, err) ? -1 : 0;
+	return push_verify(p, err) || take_step(p, PUSH_STEP_JUDGE, err) || push_sender_still(p, err) ||
+	       push_sender_whole(p, err) || push_others_end(p, err) ? -1 : 0;
 }
 
 static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
@@ -204,7 +219,7 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 		p->endpoints[i].before = p->endpoints[i].state;
 		p->endpoints[i].slept = push_is_asleep(&p->endpoints[i]);
 		p->endpoints[i].lost = p->endpoints[i].silent = false;
-		p->endpoints[i].begun = p->endpoints[i].arrived = false;
+		p->endpoints[i].begun = p->endpoints[i].arrived = p->endpoints[i].random = false;
 		p->endpoints[i].message[0] = 0;
 	}
 	p->source = s;
@@ -225,14 +240,6 @@ void push_forget_run(struct ws_push *p)
 	ws_input_close(&p->input);
 	ws_config_free(p->server);
 	p->server = NULL;
-}
-
-/* Servers confirm what they received. If that came from a source that changed, it is a mixture. */
-static void withdraw_commits(struct ws_push *p)
-{
-	for (size_t i = 0; p->torn && i < p->opts.n_endpoints; i++)
-		if (p->endpoints[i].state == WS_COMMITTED)
-			p->endpoints[i].state = WS_PARTIAL;
 }
 
 /* Some have the new weights and some do not: that is what a scheduler must see, whatever the cause. */

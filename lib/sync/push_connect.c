@@ -271,8 +271,8 @@ static void resume_once(struct ws_push *p, size_t n, int try, ws_deadline patien
 			if (err)
 				*err = a->err;
 		} else if (p->endpoints[i].state == WS_PARTIAL) {
-			push_warn(p, p->endpoints[i].url, "resumed with some old and some new weights: "
-			          "push again before its answers are used");
+			push_warn(p, p->endpoints[i].url, "resumed %s weights: push again before its answers are used",
+			          p->endpoints[i].random ? "and may hold random" : "with some old and some new");
 		}
 		emit_endpoint(p, i, WS_PHASE_RESUME, &a->err, a->message, a->ns);
 	}
@@ -294,6 +294,7 @@ static void resume_those(struct ws_push *p, bool silent, struct ws_err *err)
 static void say_left(struct ws_push *p, const struct push_endpoint *e)
 {
 	const char *why = e->state != WS_PARTIAL ? "" :
+	                  e->random ? "it may hold random weights" :
 	                  e->slept ? "its weights were released and are not complete" :
 	                  "it has some old and some new weights";
 	if (e->paused && e->asleep)
@@ -301,6 +302,8 @@ static void say_left(struct ws_push *p, const struct push_endpoint *e)
 		          ws_memory_text(e->asleep));
 	else if (holds_mixture(e) && p->opts.on_partial == WS_PARTIAL_PAUSE)
 		push_warn(p, e->url, "left paused: %s", why);
+	else if (e->random && !e->paused)
+		push_warn(p, e->url, "it may hold random weights: push again before its answers are used");
 }
 
 int push_resume(struct ws_push *p, struct ws_err *err)

@@ -47,13 +47,24 @@ struct push_endpoint {
 	enum push_bracket bracket;
 	bool begun;                        /* it is in the middle of a protocol, which is to be ended */
 	bool arrived;                      /* it has everything, and only that end is missing */
+	bool random;                       /* its weights may have been reset, and are not proved to be back */
 	bool slept;                        /* it had released memory when a run began, and is not whole since */
 	unsigned asleep;                   /* enum ws_memory: and this is still released */
 	char message[256];                 /* the last words worth reporting */
 };
 
+/* A run calls back here, for a caller that adds steps of its own (verify_reset.c). -1 ends the run as any failure
+ * does. */
+enum push_step {
+	PUSH_STEP_PREPARE, /* the push may be made, and no endpoint is paused yet */
+	PUSH_STEP_CHANGE,  /* the endpoints are paused and recorded as partial, and nothing was sent yet */
+	PUSH_STEP_JUDGE    /* everything was sent, and the endpoints are still paused */
+};
+
 struct ws_push {
 	struct ws_push_opts opts;
+	int (*step)(void *ctx, struct ws_push *p, enum push_step step, struct ws_err *err); /* NULL: no such steps */
+	void *step_ctx;
 	struct ws_http *http;
 	struct ws_explain *explain;        /* what is waited for, and why it does not come */
 	struct push_guard *guard;          /* watches the thread of the push; NULL: nothing does */

@@ -18,35 +18,22 @@ void again_fail(struct again *a, size_t i, const struct ws_err *why)
 		ws_err_where(&a->results[i].err, NULL, a->opts->endpoints[i]);
 }
 
-static int probe(struct again *a, struct ws_err *err)
+ws_deadline again_step(const struct again *a)
 {
-	const int64_t connect_ns = a->opts->connect_ns > 0 ? a->opts->connect_ns : 10 * WS_NS_PER_S;
-	const ws_deadline until = ws_deadline_min(a->until, ws_deadline_in(connect_ns));
-	const int rc = ws_endpoint_probe_all(a->http, a->opts->endpoints, a->opts->n_endpoints, until, a->opts->cancel,
-	                                     a->infos, a->errs, err);
-	for (size_t i = 0; rc && i < a->opts->n_endpoints; i++)
-		again_fail(a, i, &a->errs[i]);
-	return rc;
+	const int64_t most = a->opts->bucket_ns > 0 ? a->opts->bucket_ns : 600 * WS_NS_PER_S;
+	return ws_deadline_min(a->until, ws_deadline_in(most));
 }
 
 int again_open(struct again *a, struct ws_err *err)
 {
 	const size_t n = a->opts->n_endpoints;
-	const struct ws_client_opts client = { .api_key = a->opts->api_key, .ca_file = a->opts->ca_file, .log = a->opts->log,
-		                               .connect_ns = a->opts->connect_ns };
 	if (!n)
 		return ws_err_set(err, WS_EUSAGE, "no endpoint to push to");
 	for (size_t i = 0; i < n; i++)
 		verify_begin(&a->results[i], a->opts->endpoints[i]);
-	a->until = a->opts->timeout_ns > 0 ? ws_deadline_in(a->opts->timeout_ns) : WS_FOREVER;
-	a->errs = calloc(n, sizeof *a->errs);
-	a->answers = calloc(n, sizeof *a->answers);
-	a->infos = calloc(n, sizeof *a->infos);
 	a->before = calloc(n, sizeof *a->before);
 	a->after = calloc(n, sizeof *a->after);
-	if (!a->errs || !a->answers || !a->infos || !a->before || !a->after)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	return ws_client_open(&client, &a->http, err) || probe(a, err) ? -1 : 0;
+	return a->before && a->after ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
 }
 
 void again_close(struct again *a)
@@ -57,10 +44,6 @@ void again_close(struct again *a)
 		if (a->after)
 			ws_checksums_free(&a->after[i]);
 	}
-	ws_client_close(a->http);
-	free(a->errs);
-	free(a->answers);
-	free(a->infos);
 	free(a->before);
 	free(a->after);
 }
@@ -71,29 +54,6 @@ static void emit(const struct again *a, const struct ws_event *ev)
 		a->opts->sink.event(a->opts->sink.ctx, ev);
 }
 
-void again_warn(const struct again *a, const char *url, const char *message)
-{
-	const struct ws_event ev = { .type = WS_EV_WARNING, .warning = { .url = url, .message = message } };
-	emit(a, &ev);
-}
-
-/* The push gets what is left of the run's time. */
-int again_push(const struct again *a, struct ws_push_opts opts, struct ws_err *err)
-{
-	struct ws_push *p = NULL;
-	opts.label_stays = true; /* the weights are the same */
-	if (a->until != WS_FOREVER) {
-		opts.timeout_ns = ws_deadline_left(a->until);
-		if (!opts.timeout_ns)
-			return ws_err_set(err, WS_ETIMEOUT, "the deadline passed before the push");
-	}
-	if (ws_push_open(&opts, &p, err))
-		return -1;
-	const int rc = ws_push_run(p, a->source, NULL, err);
-	ws_push_close(p);
-	return rc;
-}
-
 /* ---- checksums ---- */
 
 int again_ask(struct again *a, struct ws_checksums *sums, struct ws_err *err)
@@ -101,7 +61,7 @@ int again_ask(struct again *a, struct ws_checksums *sums, struct ws_err *err)
 	const size_t n = a->opts->n_endpoints;
 	for (size_t i = 0; i < n; i++)
 		ws_checksums_free(&sums[i]);
-	const int rc = ws_endpoint_checksums(a->http, a->opts->endpoints, n, a->until, a->opts->cancel,
+	const int rc = ws_endpoint_checksums(a->http, a->opts->endpoints, n, again_step(a), a->opts->cancel,
 	                                     sums, a->errs, err);
 	for (size_t i = 0; i < n; i++)
 		for (size_t r = 0; r < sums[i].n_ranks; r++)
@@ -169,6 +129,46 @@ int again_compare(struct again *a, size_t i)
 
 /* ---- twice ---- */
 
+/* Probes the endpoints. */
+static int connect_to(struct again *a, struct ws_err *err)
+{
+	const size_t n = a->opts->n_endpoints;
+	const struct ws_client_opts client = { .api_key = a->opts->api_key, .ca_file = a->opts->ca_file, .log = a->opts->log,
+		                               .connect_ns = a->opts->connect_ns };
+	const int64_t connect_ns = a->opts->connect_ns > 0 ? a->opts->connect_ns : 10 * WS_NS_PER_S;
+	a->until = a->opts->timeout_ns > 0 ? ws_deadline_in(a->opts->timeout_ns) : WS_FOREVER;
+	a->errs = calloc(n, sizeof *a->errs);
+	a->infos = calloc(n, sizeof *a->infos);
+	if (!a->errs || !a->infos)
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	if (ws_client_open(&client, &a->http, err))
+		return -1;
+	const ws_deadline until = ws_deadline_min(a->until, ws_deadline_in(connect_ns));
+	const int rc = ws_endpoint_probe_all(a->http, a->opts->endpoints, n, until, a->opts->cancel, a->infos, a->errs,
+	                                     err);
+	for (size_t i = 0; rc && i < n; i++)
+		again_fail(a, i, &a->errs[i]);
+	return rc;
+}
+
+/* The push gets what is left of the run's time. */
+static int push_again(const struct again *a, const struct ws_push_source *source, struct ws_err *err)
+{
+	struct ws_push_opts opts = *a->opts;
+	struct ws_push *p = NULL;
+	opts.label_stays = true; /* the weights are the same */
+	if (a->until != WS_FOREVER) {
+		opts.timeout_ns = ws_deadline_left(a->until);
+		if (!opts.timeout_ns)
+			return ws_err_set(err, WS_ETIMEOUT, "the deadline passed before the push");
+	}
+	if (ws_push_open(&opts, &p, err))
+		return -1;
+	const int rc = ws_push_run(p, source, NULL, err);
+	ws_push_close(p);
+	return rc;
+}
+
 /* The first ones are refused before the push where a rank is missing. */
 static int take_checksums(struct again *a, struct ws_checksums *sums, struct ws_err *err)
 {
@@ -206,11 +206,11 @@ static void judge_twice(struct again *a, size_t i)
 int ws_verify_twice(const struct ws_push_opts *push, const struct ws_push_source *source,
                     struct ws_verify_result *results, struct ws_err *err)
 {
-	struct again a = { .opts = push, .source = source, .results = results };
+	struct again a = { .opts = push, .results = results };
 	struct ws_err why = WS_ERR_INIT;
-	int rc = again_open(&a, &why);
+	int rc = again_open(&a, &why) || connect_to(&a, &why) ? -1 : 0;
 	if (!rc)
-		rc = take_checksums(&a, a.before, &why) || again_push(&a, *push, &why) ||
+		rc = take_checksums(&a, a.before, &why) || push_again(&a, source, &why) ||
 		     take_checksums(&a, a.after, &why) ? -1 : 0;
 	for (size_t i = 0; !rc && i < push->n_endpoints; i++)
 		judge_twice(&a, i);
@@ -218,6 +218,9 @@ int ws_verify_twice(const struct ws_push_opts *push, const struct ws_push_source
 		verify_give_up(results, push->n_endpoints, &why);
 	else
 		rc = verify_sum_up(results, push->n_endpoints, &why);
+	ws_client_close(a.http);
+	free(a.infos);
+	free(a.errs);
 	again_close(&a);
 	if (rc && err)
 		*err = why;

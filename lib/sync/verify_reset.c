@@ -2,43 +2,40 @@
 /* verify_reset.c - does a push write every parameter? The servers overwrite all of them with random numbers
  * and receive the source: a parameter that is not what it was before has not been written.
  *
- *   with checksums      checksum, pause, reset_tensors, checksum, push, checksum, resume: all ranks
- *   without             snapshot, pause, reset_tensors, compare, push, compare, resume: SGLang tells of the first
- *                       rank alone then
+ *   with checksums      checksum, pause, reset_tensors, checksum, transfer, checksum, resume: all ranks
+ *   without             snapshot, pause, reset_tensors, compare, transfer, compare, resume: SGLang reports the
+ *                       first rank alone then
  *
- * The second answer must differ from the first on every rank, or nothing was reset. A dry run comes first,
- * because errors that can be known beforehand must not come after the reset. */
-#include "endpoint_call.h"
+ * The second answer must differ from the first on every rank, or nothing was reset.
+ *
+ * This is one run of a push, with three steps of its own (enum push_step). The push locks, records, pauses and
+ * resumes the endpoints. From the reset on an endpoint is partial until its answer is that it has all parameters
+ * back. */
+#include "push_state.h"
 #include "verify_again.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-
-static const int64_t RESUME_NS = 10 * WS_NS_PER_S;
-static const int64_t IDLE_NS = 60 * WS_NS_PER_S; /* for requests in flight to end after an abort */
 
 struct reset {
 	struct again a;
-	bool *summed;      /* of each endpoint: it reports checksums of all ranks */
-	bool *intact;      /* its checksums show that nothing was reset */
-	const char **urls; /* scratch: the endpoints that a call goes to; urls[k] is endpoint index[k] */
-	size_t *index;
-	bool paused;       /* perhaps, by us */
-	bool random;       /* perhaps: a reset was begun */
+	struct ws_push *push;
+	bool *summed; /* of each endpoint: it reports checksums of all ranks */
+	bool judged;  /* each endpoint has its answer */
 };
 
 /* ---- requests ---- */
 
-/* The endpoints without checksums into urls and index; returns how many. */
-static size_t select_silent(struct reset *s)
+/* Collects the endpoints without checksums into the push's urls and index. Returns how many. */
+static size_t select_unsummed(struct reset *s)
 {
+	struct ws_push *p = s->push;
 	size_t n = 0;
-	for (size_t i = 0; i < s->a.opts->n_endpoints; i++) {
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		if (s->summed[i])
 			continue;
-		s->urls[n] = s->a.opts->endpoints[i];
-		s->index[n++] = i;
+		p->urls[n] = p->endpoints[i].url;
+		p->index[n++] = i;
 	}
 	return n;
 }
@@ -46,18 +43,31 @@ static size_t select_silent(struct reset *s)
 static bool any_summed(const struct reset *s)
 {
 	bool any = false;
-	for (size_t i = 0; i < s->a.opts->n_endpoints; i++)
+	for (size_t i = 0; i < s->push->opts.n_endpoints; i++)
 		any = any || s->summed[i];
 	return any;
 }
 
-/* One action of those endpoints that have no checksums. answers[k] is that of endpoint index[k]. */
+/* Sends one action to the endpoints without checksums. answers[k] is that of endpoint index[k]. */
 static int act(struct reset *s, enum ws_weights_action action, struct ws_err *err)
 {
-	struct again *a = &s->a;
-	const size_t n = select_silent(s);
-	return n ? ws_endpoint_weights_action(a->http, s->urls, n, action, a->until, a->opts->cancel, a->answers, err)
-	         : 0;
+	struct ws_push *p = s->push;
+	const size_t n = select_unsummed(s);
+	if (n == 0)
+		return 0;
+	const int rc = ws_endpoint_weights_action(p->http, p->urls, n, action, again_step(&s->a), p->opts.cancel,
+	                                          p->answers, err);
+	for (size_t k = 0; k < n; k++)
+		push_note_silence(p, p->index[k], &p->answers[k].err);
+	return rc;
+}
+
+/* Asks all endpoints for checksums; a->errs says which of them failed. */
+static void ask_checksums(struct reset *s, struct ws_checksums *sums)
+{
+	again_ask(&s->a, sums, NULL);
+	for (size_t i = 0; i < s->push->opts.n_endpoints; i++)
+		push_note_silence(s->push, i, &s->a.errs[i]);
 }
 
 static int hint_at_need(struct ws_err *err)
@@ -69,48 +79,40 @@ static int hint_at_need(struct ws_err *err)
 
 static int reset_all(struct reset *s, struct ws_err *err)
 {
-	struct again *a = &s->a;
-	const size_t n = a->opts->n_endpoints;
-	const int rc = ws_endpoint_weights_action(a->http, a->opts->endpoints, n, WS_WEIGHTS_RESET, a->until,
-	                                          a->opts->cancel, a->answers, err);
+	struct ws_push *p = s->push;
+	const size_t n = push_select(p, NULL);
+	const int rc = ws_endpoint_weights_action(p->http, p->urls, n, WS_WEIGHTS_RESET, again_step(&s->a),
+	                                          p->opts.cancel, p->answers, err);
+	for (size_t i = 0; i < n; i++)
+		push_note_silence(p, i, &p->answers[i].err);
 	for (size_t i = 0; rc && i < n; i++)
-		again_fail(a, i, &a->answers[i].err);
+		again_fail(&s->a, i, &p->answers[i].err);
 	return rc ? hint_at_need(err) : 0;
-}
-
-static int pause(struct reset *s, struct ws_err *err)
-{
-	struct again *a = &s->a;
-	const struct ws_push_opts *o = a->opts;
-	if (o->pause == WS_PAUSE_NONE)
-		return 0;
-	s->paused = true;
-	if (ws_endpoint_pause(a->http, o->endpoints, o->n_endpoints, o->pause, a->until, o->cancel,
-	                      a->answers, err))
-		return -1;
-	const ws_deadline patience = ws_deadline_in(o->pause == WS_PAUSE_ABORT ? IDLE_NS : 0);
-	return o->flush == WS_FLUSH_NEVER ? 0 :
-	       ws_endpoint_flush(a->http, o->endpoints, o->n_endpoints, patience, a->until, o->cancel,
-	                         a->answers, err);
 }
 
 /* ---- before the reset ---- */
 
-/* A dry run: usage, source and endpoints are checked, nothing is changed. */
-static int look_first(const struct again *a, struct ws_err *err)
+/* What such an endpoint holds now is not what it should hold afterwards. */
+static int refuse_partial(const struct ws_push *p, struct ws_err *err)
 {
-	struct ws_push_opts opts = *a->opts;
-	opts.dry_run = true;
-	opts.sink = (struct ws_sink){ .event = NULL };
-	return again_push(a, opts, err);
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		const struct push_endpoint *e = &p->endpoints[i];
+		if (e->state != WS_PARTIAL)
+			continue;
+		ws_err_set(err, WS_EREFUSED, "%s: an earlier push left its weights incomplete, so --reset has nothing to "
+		           "compare with", e->url);
+		ws_err_hint(err, "push the source first: wsync-push SOURCE --endpoint %s", e->url);
+		return ws_err_where(err, NULL, e->url);
+	}
+	return 0;
 }
 
-/* SGLang 0.5.12 reports the first rank alone: it has to compare by itself, as one that has no checksums. A reply
+/* SGLang 0.5.12 reports the first rank alone: it must compare by itself, like a server without checksums. A reply
  * that contradicts itself is an error. */
 static int choose_means(struct reset *s, struct ws_err *err)
 {
 	struct again *a = &s->a;
-	again_ask(a, a->before, NULL);
+	ask_checksums(s, a->before);
 	for (size_t i = 0; i < a->opts->n_endpoints; i++) {
 		struct ws_err *e = &a->errs[i];
 		if (ws_endpoint_check_tp(&a->infos[i], err))
@@ -129,9 +131,9 @@ static int remember(struct reset *s, struct ws_err *err)
 {
 	if (!act(s, WS_WEIGHTS_SNAPSHOT, err))
 		return 0;
-	for (size_t k = 0; k < select_silent(s); k++)
-		if (s->a.answers[k].err.code != WS_OK)
-			again_fail(&s->a, s->index[k], &s->a.answers[k].err);
+	for (size_t k = 0; k < select_unsummed(s); k++)
+		if (s->push->answers[k].err.code != WS_OK)
+			again_fail(&s->a, s->push->index[k], &s->push->answers[k].err);
 	return hint_at_need(err);
 }
 
@@ -143,6 +145,13 @@ static size_t count_changed(const struct ws_checksum_rank *before, const struct 
 	for (size_t i = 0; i < before->n && i < after->n; i++)
 		n += before->items[i].value != after->items[i].value;
 	return n;
+}
+
+/* From before the request on, until the weights are proved to be back or to be what they were. */
+static void note_random(struct push_endpoint *e, bool random)
+{
+	e->random = random;
+	e->state = e->before = random ? WS_PARTIAL : WS_UNTOUCHED;
 }
 
 static int refuse_reset(struct again *a, size_t i, const char *of, struct ws_err *err)
@@ -170,17 +179,15 @@ static int check_endpoint(struct reset *s, size_t i, struct ws_err *err)
 		still = n == 0 && still < 0 ? before->ranks[k].rank : still;
 	}
 	char of[48] = "";
-	s->intact[i] = changed == 0 && after->n_ranks == before->n_ranks;
-	if (!s->intact[i])
+	if (changed == 0 && after->n_ranks == before->n_ranks)
+		note_random(&s->push->endpoints[i], false);
+	else
 		snprintf(of, sizeof of, " on rank %d", still);
 	if (still >= 0)
 		return refuse_reset(a, i, of, err);
-	if (changed < all) {
-		char text[160];
-		snprintf(text, sizeof text, "reset_tensors left %zu of %zu parameters as they were: whether a push writes "
-		         "them is not known", all - changed, all);
-		again_warn(a, a->opts->endpoints[i], text);
-	}
+	if (changed < all)
+		push_warn(s->push, a->opts->endpoints[i], "reset_tensors left %zu of %zu parameters as they were: whether a "
+		          "push writes them is not known", all - changed, all);
 	return 0;
 }
 
@@ -190,7 +197,7 @@ static int check_checksums(struct reset *s, struct ws_err *err)
 	int rc = 0;
 	if (!any_summed(s))
 		return 0;
-	again_ask(a, a->after, NULL);
+	ask_checksums(s, a->after);
 	for (size_t i = 0; i < a->opts->n_endpoints; i++) {
 		struct ws_err why = a->errs[i];
 		if (!s->summed[i])
@@ -210,17 +217,17 @@ static int check_checksums(struct reset *s, struct ws_err *err)
 /* A comparison of random weights with the snapshot has to fail. */
 static int check_comparisons(struct reset *s, struct ws_err *err)
 {
-	struct again *a = &s->a;
+	struct ws_push *p = s->push;
 	int rc = 0;
 	act(s, WS_WEIGHTS_COMPARE, NULL);
-	for (size_t k = 0; k < select_silent(s); k++) {
-		const struct ws_err *said = &a->answers[k].err;
+	for (size_t k = 0; k < select_unsummed(s); k++) {
+		const struct ws_err *said = &p->answers[k].err;
 		if (said->code == WS_OK) {
-			rc = refuse_reset(a, s->index[k], ", by its own comparison", err);
+			rc = refuse_reset(&s->a, p->index[k], ", by its own comparison", err);
 		} else if (said->code != WS_EREFUSED || said->native != 400) {
-			again_fail(a, s->index[k], said);
+			again_fail(&s->a, p->index[k], said);
 			if (err && err->code == WS_OK)
-				*err = a->results[s->index[k]].err;
+				*err = s->a.results[p->index[k]].err;
 			rc = -1;
 		}
 	}
@@ -233,30 +240,35 @@ static int check_reset(struct reset *s, struct ws_err *err)
 	return sums || own ? -1 : 0;
 }
 
-/* One that refused has perhaps done a part of it: where checksums are as before, it has not. */
+/* A request that the server itself did not answer may still be obeyed later. */
+static bool is_answered(const struct ws_err *said)
+{
+	return said->code == WS_OK || ws_endpoint_said_no(said) ||
+	       (said->code == WS_EREFUSED && said->native >= 200 && said->native <= 299);
+}
+
+/* A server that refused may have done a part of it. Where all checksums are as before, it has not. */
 static void find_intact(struct reset *s)
 {
+	struct ws_push *p = s->push;
 	struct again *a = &s->a;
-	if (!any_summed(s) || again_ask(a, a->after, NULL))
+	bool all = any_summed(s);
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		all = all && is_answered(&p->answers[i].err);
+	if (!all)
 		return;
-	for (size_t i = 0; i < a->opts->n_endpoints; i++) {
+	ask_checksums(s, a->after);
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		const struct ws_checksums *before = &a->before[i], *after = &a->after[i];
 		bool same = s->summed[i] && ws_checksums_whole(after, &a->infos[i], NULL) == 0;
 		for (size_t k = 0; same && k < before->n_ranks; k++)
 			same = count_changed(&before->ranks[k], &after->ranks[k]) == 0;
-		s->intact[i] = same;
+		if (same)
+			note_random(&p->endpoints[i], false);
 	}
 }
 
-/* ---- after the push ---- */
-
-/* The endpoints are paused already, and stay so until the result is known. */
-static int push_paused(const struct again *a, struct ws_err *err)
-{
-	struct ws_push_opts opts = *a->opts;
-	opts.pause = WS_PAUSE_NONE;
-	return again_push(a, opts, err);
-}
+/* ---- after the transfer ---- */
 
 static void say_no(struct again *a, size_t i, const char *words)
 {
@@ -271,7 +283,7 @@ static void judge_checksums(struct reset *s)
 	struct again *a = &s->a;
 	if (!any_summed(s))
 		return;
-	again_ask(a, a->after, NULL);
+	ask_checksums(s, a->after);
 	for (size_t i = 0; i < a->opts->n_endpoints; i++) {
 		struct ws_verify_result *r = &a->results[i];
 		if (!s->summed[i])
@@ -290,11 +302,12 @@ static void judge_checksums(struct reset *s)
 /* A comparison that cannot be made is refused otherwise than by HTTP 400. */
 static void judge_comparisons(struct reset *s)
 {
+	struct ws_push *p = s->push;
 	struct again *a = &s->a;
 	act(s, WS_WEIGHTS_COMPARE, NULL);
-	for (size_t k = 0; k < select_silent(s); k++) {
-		const size_t i = s->index[k];
-		const struct ws_endpoint_answer *answer = &a->answers[k];
+	for (size_t k = 0; k < select_unsummed(s); k++) {
+		const size_t i = p->index[k];
+		const struct ws_endpoint_answer *answer = &p->answers[k];
 		const struct ws_endpoint_info *info = &a->infos[i];
 		a->results[i].ranks = 1;
 		a->results[i].unknown_ranks = info->tp_size * info->pp_size - 1;
@@ -305,93 +318,91 @@ static void judge_comparisons(struct reset *s)
 	}
 }
 
-static void judge_reset(struct reset *s)
+/* ---- the steps ---- */
+
+static int prepare(struct reset *s, struct ws_push *p, struct ws_err *err)
 {
-	for (size_t i = 0; i < s->a.opts->n_endpoints; i++)
-		s->a.results[i].means = WS_MEANS_RESET;
-	judge_checksums(s);
-	judge_comparisons(s);
+	s->a.opts = &p->opts;
+	s->a.http = p->http;
+	s->a.infos = p->infos;
+	s->a.errs = p->errs;
+	s->a.until = p->until;
+	return refuse_partial(p, err) || choose_means(s, err) || remember(s, err) ? -1 : 0;
 }
 
-/* ---- a run ---- */
-
-static int run_reset(struct reset *s, struct ws_err *err)
+static int change(struct reset *s, struct ws_push *p, struct ws_err *err)
 {
-	struct again *a = &s->a;
-	if (look_first(a, err) || choose_means(s, err) || remember(s, err) || pause(s, err))
-		return -1;
-	s->random = true;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		note_random(&p->endpoints[i], true);
+	push_alive(p);
 	if (reset_all(s, err)) {
 		find_intact(s);
 		return -1;
 	}
-	if (check_reset(s, err) || push_paused(a, err))
-		return -1;
-	judge_reset(s);
-	return 0;
+	return check_reset(s, err);
 }
 
-/* Resumes every endpoint but those that may hold random weights and must not answer with them. */
-static int finish(struct reset *s, struct ws_err *err)
+static int judge(struct reset *s, struct ws_push *p, struct ws_err *err)
 {
-	struct again *a = &s->a;
-	size_t n_urls = 0;
-	for (size_t i = 0; i < a->opts->n_endpoints; i++) {
-		const struct ws_verify_result *r = &a->results[i];
-		const bool spoilt = s->random && r->err.code != WS_OK && !s->intact[i];
-		const bool stays = s->paused && spoilt && a->opts->on_partial == WS_PARTIAL_PAUSE;
-		if (spoilt)
-			again_warn(a, r->url, stays ? "left paused: it may hold random weights" :
-			           "may hold random weights: push to it before its answers are used");
-		if (s->paused && !stays)
-			s->urls[n_urls++] = r->url;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		s->a.results[i].means = WS_MEANS_RESET;
+	judge_checksums(s);
+	judge_comparisons(s);
+	s->judged = true;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		if (s->a.results[i].err.code != WS_OK)
+			continue;
+		p->endpoints[i].random = false;
+		p->endpoints[i].state = WS_COMMITTED;
 	}
-	const int rc = ws_endpoint_resume(a->http, s->urls, n_urls, ws_deadline_in(RESUME_NS), NULL,
-	                                  a->answers, err);
-	if (rc) {
-		ws_err_wrap(err, "an endpoint stays paused");
-		ws_err_hint(err, "tell it to continue: wsync-ctl resume");
-	}
-	return rc;
+	return verify_sum_up(s->a.results, p->opts.n_endpoints, err);
 }
 
-static int open_reset(struct reset *s, struct ws_err *err)
+static int take_step(void *ctx, struct ws_push *p, enum push_step step, struct ws_err *err)
 {
-	const size_t n = s->a.opts->n_endpoints + 1;
+	switch (step) {
+	case PUSH_STEP_PREPARE:
+		return prepare(ctx, p, err);
+	case PUSH_STEP_CHANGE:
+		return change(ctx, p, err);
+	case PUSH_STEP_JUDGE:
+		break;
+	}
+	return judge(ctx, p, err);
+}
+
+/* ---- a run ---- */
+
+static int run(struct reset *s, const struct ws_push_opts *opts, const struct ws_push_source *source,
+               struct ws_err *err)
+{
 	if (again_open(&s->a, err))
 		return -1;
-	s->summed = calloc(n, sizeof *s->summed);
-	s->intact = calloc(n, sizeof *s->intact);
-	s->urls = calloc(n, sizeof *s->urls);
-	s->index = calloc(n, sizeof *s->index);
-	if (!s->summed || !s->intact || !s->urls || !s->index)
+	s->summed = calloc(opts->n_endpoints, sizeof *s->summed);
+	if (!s->summed)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	return 0;
+	if (ws_push_open(opts, &s->push, err))
+		return -1;
+	s->push->step = take_step;
+	s->push->step_ctx = s;
+	return ws_push_run(s->push, source, NULL, err);
 }
 
 int ws_verify_reset(const struct ws_push_opts *push, const struct ws_push_source *source,
                     struct ws_verify_result *results, struct ws_err *err)
 {
-	struct reset s = { .a = { .opts = push, .source = source, .results = results } };
-	struct ws_err why = WS_ERR_INIT, stuck = WS_ERR_INIT;
-	int rc = open_reset(&s, &why);
-	if (!rc)
-		rc = run_reset(&s, &why);
-	if (rc)
+	struct ws_push_opts opts = *push;
+	struct reset s = { .a = { .opts = push, .results = results } };
+	struct ws_err why = WS_ERR_INIT;
+	opts.label_stays = true; /* the weights are the same */
+	const int rc = run(&s, &opts, source, &why);
+	/* Where the push fails after every endpoint said yes, a yes is worth nothing: somebody else may be at work. */
+	if (rc && (!s.judged || verify_sum_up(results, push->n_endpoints, &why) == 0))
 		verify_give_up(results, push->n_endpoints, &why);
-	else
-		rc = verify_sum_up(results, push->n_endpoints, &why);
-	if ((s.paused || s.random) && finish(&s, &stuck)) {
-		again_warn(&s.a, stuck.endpoint, stuck.msg);
-		if (!rc)
-			why = stuck;
-		rc = -1;
-	}
+	ws_push_close(s.push);
+	s.a.opts = push;
 	again_close(&s.a);
 	free(s.summed);
-	free(s.intact);
-	free(s.urls);
-	free(s.index);
 	if (rc && err)
 		*err = why;
 	return rc;

@@ -363,6 +363,117 @@ small() { /usr/bin/python3 "$repo/tests/cli/small_model.py" "$@"; }
 	expect_journal "$server" 'j["state"]["paused"]' True
 }
 
+# asked URL PATH N: the endpoint was asked that at least N times.
+asked() { [ "$(journal "$1" "paths.count('$2') >= $3")" = True ]; }
+# expect_repair STATE PAUSED RESUMED: the endpoint's line of wsync-ctl repair.
+expect_repair() {
+	try wsync-ctl repair --json
+	expect_json '[(l["state"], l["paused"], l["resumed"]) for l in lines if l["type"] == "endpoint"]' "[('$1', $2, $3)]"
+}
+# killed_at PATH N FAULT: a reset that is killed while it waits for the answer to the N-th request to PATH.
+killed_at() {
+	model one --fault "$3:$1:$2"
+	start reset wsync-verify weights ck -e "$url" --reset --yes
+	eventually 30 asked "$url" "/$1" "$2"
+	kill -KILL "$pid"
+	wait "$pid" || true
+}
+
+@test "a reset and a push keep each other away" {
+	small qwen3 ck
+	model one --fault hang:weights_checker:2
+	start reset wsync-verify weights ck -e "$url" --reset --yes --on-partial resume
+	eventually 30 asked "$url" /weights_checker 2
+	try wsync-push ck -e "$url"
+	expect_status 5
+	err_has "process $pid on "
+	expect_journal "$url" 'paths.count("/update_weights_from_distributed"), j["state"]["paused"]' '(1, True)'
+	kill -TERM "$pid"
+	status=0
+	wait "$pid" || status=$?
+	expect_status 143
+	model two --fault hang:update_weights_from_distributed:2
+	start push wsync-push ck -e "$url"
+	eventually 30 asked "$url" /update_weights_from_distributed 2
+	try wsync-verify weights ck -e "$url" --reset --yes
+	expect_status 5
+	err_has "process $pid on "
+	expect_journal "$url" '"/weights_checker" in paths' False
+}
+
+@test "a reset that was killed is put in order by repair and by a push" {
+	small qwen3 ck
+	killed_at weights_checker 3 hang
+	expect_journal "$url" 'j["state"]["paused"]' True
+	expect_repair partial True False
+	expect_status 9
+	try wsync-verify weights ck -e "$url" --reset --yes
+	expect_status 5
+	err_has 'an earlier push left its weights incomplete'
+	try wsync-push ck -e "$url"
+	expect_status 0
+	expect_journal "$url" 'j["state"]["paused"]' False
+	try wsync-ctl repair
+	expect_out 'nothing to repair'
+	try wsync-verify weights ck -e "$url" --reset --yes
+	expect_status 0
+}
+
+@test "a reset that was killed while it judged is no success for repair" {
+	small qwen3 ck
+	killed_at weights_checker 4 hang
+	expect_repair partial True False
+	expect_status 9
+}
+
+@test "an endpoint whose reset was killed before it began is resumed by repair" {
+	small qwen3 ck
+	killed_at flush_cache 2 hang
+	expect_journal "$url" 'j["state"]["paused"]' True
+	expect_repair untouched False True
+	expect_status 0
+	expect_journal "$url" 'j["state"]["paused"]' False
+}
+
+@test "every request of a reset ends with the bucket timeout" {
+	local k
+	small qwen3 ck
+	for k in 1 2 3 4; do
+		model one --fault "hang:weights_checker:$k"
+		TRY_SECONDS=30 try wsync-verify weights ck -e "$url" --reset --yes --bucket-timeout 3s --on-partial resume
+		expect_status 10
+		[ "$k" = 1 ] || err_has 'may hold random weights'
+		expect_journal "$url" 'j["state"]["paused"], j["state"]["groups"]' '(False, [])'
+	done
+	model two --fault hang:weights_checker:2
+	TRY_SECONDS=30 try wsync-verify weights ck -e "$url" --reset --yes --bucket-timeout 3s
+	expect_status 10
+	err_has 'left paused: it may hold random weights'
+	expect_journal "$url" 'j["state"]["paused"]' True
+}
+
+@test "after a reset an endpoint that refuses to be resumed is asked again" {
+	small qwen3 ck
+	model one --fault refuse:continue_generation:2
+	try wsync-verify weights ck -e "$url" --reset --yes
+	expect_status 0
+	expect_journal "$url" 'paths.count("/continue_generation"), j["state"]["paused"]' '(3, False)'
+}
+
+@test "an endpoint that confirmed all weights after a reset stays paused where they were not compared" {
+	small qwen3 ck
+	model one
+	first=$url
+	model two --fault hang:update_weights_from_tensor:1
+	try wsync-verify weights ck -e "$first" -e "$url" --reset --yes --backend tensor --bucket-timeout 10s
+	expect_status 10
+	expect_journal "$first" '[r["status"] for r in j["requests"] if r["path"] == "/update_weights_from_tensor"]' '[200]'
+	err_has "$first: left paused: it may hold random weights"
+	err_has "$url: left paused: it may hold random weights"
+	expect_journal "$first" 'j["state"]["paused"]' True
+	expect_journal "$url" 'j["state"]["paused"]' True
+}
+
 @test "a server that compares by itself tells of its first rank alone" {
 	small qwen3 ck
 	model one --lineage xorl-legacy
