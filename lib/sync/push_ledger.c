@@ -373,6 +373,7 @@ void push_name_remedy(const struct ws_push *p, struct ws_err *err)
 		ws_err_hint(err, "when the cause is gone, push again; --asleep must list what is still released");
 	if (!p->ledger)
 		return;
-	ws_err_hint(err, "when the cause is gone: wsync-ctl repair --again, or push again%s",
+	ws_err_hint(err, "when the cause is gone%s push again%s",
+	            p->opts.again_directory ? ": wsync-ctl repair --again, or" : ",",
 	            asleep ? " with --asleep recorded" : "");
 }

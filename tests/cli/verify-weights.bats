@@ -407,6 +407,7 @@ killed_at() {
 	expect_journal "$url" 'j["state"]["paused"]' True
 	expect_repair partial True False
 	expect_status 9
+	err_lacks '--again'
 	try wsync-verify weights ck -e "$url" --reset --yes
 	expect_status 5
 	err_has 'an earlier push left its weights incomplete'
