@@ -153,7 +153,7 @@ static void put_end(struct ui *ui, const struct ws_verify_result *results, size_
                     const struct ws_err *err)
 {
 	struct ws_verify_result sum = { .url = NULL };
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; results && i < n; i++) {
 		sum.equal += results[i].equal;
 		sum.different += results[i].different;
 		sum.missing += results[i].missing;
@@ -198,6 +198,14 @@ static int look(struct shown *s, const struct opt_args *args, struct ws_verify_r
 	return rc;
 }
 
+/* The thread of the push hangs in a file system, so this process ends without answers. */
+static void quit_hung(void *ctx, const struct ws_ev_end *end, const struct ws_err *err)
+{
+	const struct shown *s = ctx;
+	put_end(s->job->ui, NULL, s->to->n, end->total_ns, err);
+	run_quit(err);
+}
+
 static int push_again(struct shown *s, const struct opt_args *args, struct ws_verify_result *results,
                       struct ws_err *err)
 {
@@ -212,7 +220,7 @@ static int push_again(struct shown *s, const struct opt_args *args, struct ws_ve
 		.transform = &transform, .verify = WS_VERIFY_NONE,
 		.api_key = s->to->api_key, .ca_file = s->to->ca_file, .connect_ns = cfg->connect_ns,
 		.timeout_ns = timeout_of(cfg), .sink = { take_event, s }, .log = &s->job->ui->log,
-		.cancel = &run_cancel,
+		.cancel = &run_cancel, .hung = quit_hung, .hung_ctx = s,
 	};
 	const struct ws_push_source source = { .paths = args->v, .n_paths = args->n };
 	char state[PUSHING_PATH];

@@ -164,3 +164,18 @@ nothing_to_repair() {
 	expect_status 10
 	expect_json '[l["starved_ns"] > l["ns"] / 2 for l in lines if l["type"] == "hang"]' "[True]"
 }
+
+@test "a push of wsync-verify that hangs in a file system ends, and an endpoint without its weights stays paused" {
+	endpoint one
+	try wsync-push source.safetensors -e "$url"
+	expect_status 0
+	try env HANG="sendfile source 5000000" LD_PRELOAD="$tools/hang_io.so" ASAN_OPTIONS=verify_asan_link_order=0 \
+		wsync-verify weights source.safetensors -e "$url" --reset --yes --bucket-timeout 5s --json
+	expect_status 10
+	[ -e fifo.reached ] || explain "nothing hung"
+	err_has "hangs in a file system"
+	expect_json '[(l["error"]["code"], l["endpoints"]) for l in lines if l["type"] == "end"]' "[('timeout', 1)]"
+	paused True
+	try wsync-ctl repair
+	expect_status 9
+}
