@@ -171,17 +171,6 @@ int push_pause(struct ws_push *p, struct ws_err *err)
 	return rc;
 }
 
-void push_pause_again(struct ws_push *p, const bool *which)
-{
-	size_t n = 0;
-	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		if (which[i] && p->endpoints[i].paused && p->endpoints[i].state == WS_PARTIAL)
-			p->urls[n++] = p->endpoints[i].url;
-	if (n && p->opts.on_partial == WS_PARTIAL_PAUSE)
-		ws_endpoint_pause(p->http, p->urls, n, p->opts.pause, push_patience(p, PAUSE_AGAIN_NS), NULL, p->answers,
-		                  NULL);
-}
-
 /* A flush that finds requests fails after the weights have changed, or kills the server. So the first
  * flush is asked for by itself, while nothing is at stake: a server that grants it is idle, and being
  * paused it stays idle until the last bucket. */
@@ -226,13 +215,17 @@ static void sleep_ns(int64_t ns)
 
 /* Collects the endpoints to resume into urls/index: those that answered the last request, or the others. Returns
  * how many. A server that has released memory stays paused: it would die of the first prompt. */
+static bool stays_paused(const struct ws_push *p, const struct push_endpoint *e)
+{
+	return e->paused && (e->asleep || (holds_mixture(e) && p->opts.on_partial == WS_PARTIAL_PAUSE));
+}
+
 static size_t select_paused(struct ws_push *p, bool silent)
 {
 	size_t n = 0;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		const struct push_endpoint *e = &p->endpoints[i];
-		if (!e->paused || e->asleep || e->silent != silent ||
-		    (holds_mixture(e) && p->opts.on_partial == WS_PARTIAL_PAUSE))
+		if (!e->paused || e->silent != silent || stays_paused(p, e))
 			continue;
 		p->urls[n] = e->url;
 		p->index[n++] = i;
@@ -291,6 +284,17 @@ static void resume_those(struct ws_push *p, bool silent, struct ws_err *err)
 	}
 }
 
+/* Another push, or a restart, may have resumed those that are to stay paused; few servers tell. */
+static void pause_again(struct ws_push *p)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		if (stays_paused(p, &p->endpoints[i]) && !p->endpoints[i].silent)
+			p->urls[n++] = p->endpoints[i].url;
+	if (n)
+		ws_endpoint_pause(p->http, p->urls, n, p->opts.pause, push_patience(p, PAUSE_AGAIN_NS), NULL, p->answers, NULL);
+}
+
 static void say_left(struct ws_push *p, const struct push_endpoint *e)
 {
 	const char *why = e->state != WS_PARTIAL ? "" :
@@ -309,6 +313,7 @@ static void say_left(struct ws_push *p, const struct push_endpoint *e)
 int push_resume(struct ws_push *p, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
+	pause_again(p);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		say_left(p, &p->endpoints[i]);
 	resume_those(p, false, &why);

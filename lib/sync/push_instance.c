@@ -92,10 +92,7 @@ static int ask(struct ws_push *p, ws_deadline until, const struct ws_cancel *can
 int push_check_instances(struct ws_push *p, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.connect_ns));
-	const int rc = ask(p, until, p->opts.cancel, p->flags, err);
-	if (rc)
-		push_pause_again(p, p->flags);
-	return rc;
+	return ask(p, until, p->opts.cancel, p->flags, err);
 }
 
 /* Which of them left the group may not be known. */

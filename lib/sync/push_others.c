@@ -20,7 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-
 enum { VERSION, READY, QUESTIONS };
 enum ready { NOT_TOLD, PAUSED, RUNS };
 
@@ -216,7 +215,6 @@ int push_others_check(struct ws_push *p, bool ours, struct ws_err *err)
 		struct push_endpoint *e = &p->endpoints[i];
 		char what[512];
 		compare(p, i, &seen[i], ours, what, sizeof what);
-		p->flags[i] = *what;
 		if (!*what)
 			continue;
 		e->state = WS_PARTIAL;
@@ -226,8 +224,6 @@ int push_others_check(struct ws_push *p, bool ours, struct ws_err *err)
 		none = false;
 	}
 	free(seen);
-	if (rc == 0 && !none)
-		push_pause_again(p, p->flags);
 	return none ? 0 : -1;
 }
 

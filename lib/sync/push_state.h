@@ -222,8 +222,6 @@ int push_connect(struct ws_push *p, struct ws_err *err);  /* probe and check, on
 int push_check_ranks(const struct ws_endpoint_info *info, struct ws_err *err); /* can it be in a group? */
 int push_check_plan(struct ws_push *p, struct ws_err *err); /* the plan against transport and options */
 int push_pause(struct ws_push *p, struct ws_err *err);
-/* Those of which[] that are partial and were paused: others may have resumed them, or a restart. */
-void push_pause_again(struct ws_push *p, const bool *which);
 int push_flush(struct ws_push *p, struct ws_err *err);
 /* Tells every endpoint that is paused to continue; has deadlines of its own and cannot be cancelled. -1:
  * one of them did not agree, and is warned about. */
@@ -242,7 +240,7 @@ int push_others_check(struct ws_push *p, bool ours, struct ws_err *err);
 int push_others_end(struct ws_push *p, struct ws_err *err);     /* sets the weight version, between checks */
 /* push_instance.c: are the endpoints still the servers that push_connect asked? -1: *err says which is not, and it
  * is partial */
-int push_check_instances(struct ws_push *p, struct ws_err *err); /* in the middle: one that changed is paused again */
+int push_check_instances(struct ws_push *p, struct ws_err *err); /* in the middle */
 int push_check_end(struct ws_push *p, struct ws_err *err); /* after they were resumed; of the group's peers too */
 
 /* push_files.c: may this process open what is needed for so many endpoints, and, once they are known, for

@@ -51,6 +51,15 @@ s = json.load(sys.stdin)["state"]; print(s["paused"], s["weight_version"])')
 	err_has "its weight version is 'B', and not 'default': somebody else is at work there"
 }
 
+@test "a push that fails after another one has resumed its endpoint leaves it paused" {
+	endpoint e
+	meddle "$url" /update_weights_from_distributed 6 \
+		"wsync-push small.safetensors -e $url --state-dir inner; truncate -s 0 small.safetensors"
+	try wsync-push small.safetensors -e "$url" "${buckets[@]}" --state-dir outer --json
+	expect_status 3
+	expect_state partial True default
+}
+
 # until_there FILE: for the commands of meddlers, which are ended with the test.
 until_there() { printf 'for _ in $(seq 600); do [ ! -e %s ] || break; sleep 0.05; done' "$1"; }
 
