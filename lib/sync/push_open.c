@@ -306,6 +306,7 @@ void ws_push_close(struct ws_push *p)
 	free(p->results);
 	free(p->cached);
 	free(p->round);
+	free(p->known_round);
 	ws_parts_free(&p->parts);
 	push_names_forget(p);
 	free(p->targets);

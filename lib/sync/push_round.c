@@ -1,15 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_round.c - where the round of several senders is kept: in FILE.round beside the lock file, or by the lock
- * service. It is read and written only while the lock is held. */
+ * service. It is read and written only while the lock is held.
+ *
+ * FILE.round may be removed, and a lock service forgets all rounds when it is restarted. Therefore a half round is
+ * also noted in the state directory, for the senders of this machine, and without one in the process. A note may be
+ * older than the round, so a round is lost only where a sender had a turn by the note and has none by the round. */
 #include "push_state.h"
 
 #include "file.h"
+#include "hash.h"
 #include "lease.h"
 #include "lock.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+enum { NOTE_MAX = 32 * 1024 };
 
 static char *round_path(const struct ws_push *p)
 {
@@ -56,6 +65,112 @@ static int write_round(const struct ws_push *p, struct ws_err *err)
 	return rc;
 }
 
+/* ---- the note ----------------------------------------------------------------------------------- */
+
+/* STATE/rounds/HASH of the lock's absolute path or URL, on this machine: one may have another file there. NULL: none
+ * is kept. */
+static char *note_path(const struct ws_push *p, bool make)
+{
+	char host[65] = "", *dir = NULL, *path = NULL, *key = NULL;
+	const char *lock = p->opts.sender_lock;
+	gethostname(host, sizeof host - 1);
+	char *real = ws_lease_is_url(lock) ? strdup(lock) : realpath(lock, NULL);
+	if (real && p->opts.state_dir && asprintf(&dir, "%s/rounds", p->opts.state_dir) >= 0 &&
+	    (!make || ws_file_mkdirs(dir, NULL) == 0) && asprintf(&key, "%s %s", host, real) >= 0 &&
+	    asprintf(&path, "%s/%016" PRIx64, dir, ws_hash64(key, strlen(key))) < 0)
+		path = NULL;
+	free(real);
+	free(dir);
+	free(key);
+	return path;
+}
+
+static void read_note(struct ws_push *p)
+{
+	struct ws_buf text;
+	char *path = note_path(p, false);
+	if (!path)
+		return; /* what this process knows by itself stays */
+	*p->known_round = (struct ws_round){ 0 };
+	ws_buf_init(&text, NOTE_MAX);
+	if (ws_file_read(path, &text, NULL) == 0)
+		ws_round_read(ws_buf_str(&text), text.len, p->known_round, NULL);
+	ws_buf_free(&text);
+	free(path);
+}
+
+static void write_note(struct ws_push *p)
+{
+	const bool half = ws_round_is_half(p->round);
+	char *path = note_path(p, half);
+	struct ws_buf text;
+	struct ws_jw w;
+	struct ws_err why = WS_ERR_INIT;
+	*p->known_round = half ? *p->round : (struct ws_round){ 0 };
+	ws_buf_init(&text, NOTE_MAX);
+	ws_jw_init(&w, &text);
+	ws_round_write(&w, NULL, p->round, NULL);
+	if (path && !half)
+		unlink(path);
+	else if (path && (ws_buf_check(&text, path, &why) ||
+	                  ws_file_replace(path, ws_buf_str(&text), text.len, 0600, &why)))
+		ws_log(p->opts.log, 1, "%s", why.msg);
+	ws_buf_free(&text);
+	free(path);
+}
+
+static bool is_lost(const struct ws_push *p)
+{
+	const struct ws_round *k = p->known_round, *r = p->round;
+	/* Another round came since, or this one was begun anew. */
+	if (!ws_round_is_half(k) || (r->senders && (!ws_round_is(r, k->id, k->senders) || !ws_round_count(r))))
+		return false;
+	for (unsigned i = 1; i <= k->senders; i++)
+		if (k->had[i] && !r->had[i])
+			return true;
+	return false;
+}
+
+static int say_lost(const struct ws_push *p, struct ws_err *err)
+{
+	char round[512], senders[256];
+	ws_round_describe(p->known_round, round, sizeof round);
+	ws_round_list(p->known_round, senders, sizeof senders);
+	ws_err_set(err, WS_EPARTIAL, "%s: %s was lost; as far as is known here, %s", p->turn, round, senders);
+	return ws_err_hint(err, "%s%s: push the parts of all senders again; the round begins anew",
+	                   ws_lease_is_url(p->opts.sender_lock) ? "the lock service was restarted" : p->opts.sender_lock,
+	                   ws_lease_is_url(p->opts.sender_lock) ? "" : ".round was removed or replaced");
+}
+
+void push_round_anew(struct ws_push *p, const char *id)
+{
+	char copy[WS_ROUND_ID];
+	snprintf(copy, sizeof copy, "%s", id); /* it may be that of p->round */
+	ws_round_begin(p->round, copy, p->opts.senders);
+	ws_parts_free(&p->parts);
+}
+
+/* The round that stands at the lock may lack turns that are known to have been. If ours is of that round, or was the
+ * one before in this process, nobody will ever end it; it begins anew. Else it is a round that was abandoned. */
+static int find_lost(struct ws_push *p, const char *id, struct ws_err *err)
+{
+	read_note(p);
+	if (!is_lost(p))
+		return 0;
+	if (!p->in_round && !ws_round_is(p->known_round, id, p->opts.senders)) {
+		*p->round = *p->known_round;
+		ws_parts_free(&p->parts);
+		return 0;
+	}
+	say_lost(p, err);
+	push_round_anew(p, p->known_round->id);
+	p->in_round = false;
+	(void)push_round_drop(p, true, NULL);
+	return -1;
+}
+
+/* ---- the lock ----------------------------------------------------------------------------------- */
+
 static int take_file(struct ws_push *p, int64_t wait, struct ws_err *err)
 {
 	p->sender_fd = ws_lock_take(p->opts.sender_lock, p->turn, wait, p->opts.cancel, err);
@@ -72,12 +187,12 @@ static int take_lease(struct ws_push *p, int64_t wait, struct ws_err *err)
 	return ws_lease_take(&opts, p->round, &p->parts, &p->lease, err);
 }
 
-int push_round_take(struct ws_push *p, int64_t wait, struct ws_err *err)
+int push_round_take(struct ws_push *p, const char *id, int64_t wait, struct ws_err *err)
 {
 	*p->round = (struct ws_round){ 0 };
 	ws_parts_free(&p->parts);
 	if ((ws_lease_is_url(p->opts.sender_lock) ? take_lease : take_file)(p, wait, err) == 0)
-		return 0;
+		return find_lost(p, id, err);
 	(void)push_round_drop(p, false, NULL);
 	return -1;
 }
@@ -90,6 +205,8 @@ int push_sender_still(struct ws_push *p, struct ws_err *err)
 int push_round_drop(struct ws_push *p, bool keep, struct ws_err *err)
 {
 	int rc = 0;
+	if (keep)
+		write_note(p); /* first: another sender may take the lock at once */
 	if (p->lease)
 		rc = ws_lease_release(p->lease, keep ? p->round : NULL, &p->parts, err);
 	else if (keep)

@@ -76,14 +76,14 @@ static bool must_wait(const struct ws_push *p)
 	       ws_round_is_half(p->round);
 }
 
-static int take_turn(struct ws_push *p, int64_t most, struct ws_err *err)
+static int take_turn(struct ws_push *p, const char *id, int64_t most, struct ws_err *err)
 {
 	struct push_wait wait;
 	push_wait_begin(&wait, most);
 	for (;;) {
 		struct pollfd cancel = { .fd = ws_cancel_fd(p->opts.cancel), .events = POLLIN };
 		struct ws_err why = WS_ERR_INIT;
-		const int rc = push_round_take(p, push_wait_piece(&wait), &why);
+		const int rc = push_round_take(p, id, push_wait_piece(&wait), &why);
 		if (rc == 0) {
 			if (!must_wait(p))
 				return 0;
@@ -152,9 +152,11 @@ int push_sender_enter(struct ws_push *p, struct ws_err *err)
 	snprintf(p->turn, sizeof p->turn, "turn of sender %u of %u", p->opts.sender, p->opts.senders);
 	if (name_round(p, id, err))
 		return -1;
-	if (!p->round && !(p->round = calloc(1, sizeof *p->round)))
+	if ((!p->round && !(p->round = calloc(1, sizeof *p->round))) ||
+	    (!p->known_round && !(p->known_round = calloc(1, sizeof *p->known_round))))
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	if (take_turn(p, wait, err))
+	p->anew = false;
+	if (take_turn(p, id, wait, err))
 		return -1;
 	p->has_turn = true;
 	join_round(p, id);
@@ -187,12 +189,40 @@ static int add_part(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
+/* A server that was restarted between two turns does not have what the turns before have sent. */
+static int check_servers(struct ws_push *p, struct ws_err *err)
+{
+	char round[512], senders[256];
+	size_t i = 0;
+	for (; i < p->opts.n_endpoints; i++) {
+		const uint64_t was = ws_parts_instance(&p->parts, p->endpoints[i].url);
+		if (was && p->infos[i].instance && was != p->infos[i].instance)
+			break;
+	}
+	if (i == p->opts.n_endpoints)
+		return 0;
+	if (!ws_round_has_others(p->round, p->opts.sender)) { /* only our own part was lost, and is sent again */
+		ws_parts_free(&p->parts);
+		return 0;
+	}
+	p->round->had[p->opts.sender] = false;
+	ws_round_describe(p->round, round, sizeof round);
+	ws_round_list(p->round, senders, sizeof senders);
+	ws_err_set(err, WS_EPARTIAL, "%s: another server answers than at the turns before in %s: %s", p->endpoints[i].url,
+	           round, senders);
+	ws_err_hint(err, "it was restarted, and does not have what they sent: push the parts of all senders again; the "
+	                 "round begins anew");
+	push_round_anew(p, p->round->id);
+	p->anew = true;
+	return ws_err_where(err, NULL, p->endpoints[i].url);
+}
+
 int push_sender_part(struct ws_push *p, struct ws_err *err)
 {
 	struct ws_buf text;
 	if (!p->has_turn)
 		return 0;
-	if (add_part(p, err))
+	if (check_servers(p, err) || add_part(p, err))
 		return -1;
 	/* What does not fit would be noticed too late. */
 	ws_buf_init(&text, WS_PARTS_TEXT);
@@ -228,7 +258,7 @@ int push_sender_leave(struct ws_push *p, bool ok, struct ws_err *err)
 		return 0;
 	p->has_turn = false;
 	/* A sender that failed had no turn, and may come again. */
-	const int rc = push_round_drop(p, ok, &why);
+	const int rc = push_round_drop(p, ok || p->anew, &why);
 	p->in_round = ok ? p->not_last : p->in_round;
 	if (!rc || !ok)
 		return 0;

@@ -133,6 +133,8 @@ struct ws_push {
 	bool in_round;                     /* our last turn did not end its round */
 	struct ws_round *round;            /* of this turn, or of the last one; NULL: there was none */
 	struct ws_parts parts;             /* of that round */
+	struct ws_round *known_round;      /* the last half round with this lock that is known here; NULL */
+	bool anew;                         /* the round was lost by a server, and is kept without any turn */
 	struct ws_ev_round round_event;    /* the same for events */
 	char round_text[512];
 	bool not_last;                     /* others have still to come: no flush, no version */
@@ -314,7 +316,9 @@ int push_sender_whole(struct ws_push *p, struct ws_err *err);
 int push_sender_leave(struct ws_push *p, bool ok, struct ws_err *err);
 
 /* push_round.c: the lock of the senders, and the round with it */
-int push_round_take(struct ws_push *p, int64_t wait, struct ws_err *err); /* fills p->round and p->parts */
+/* Fills p->round and p->parts. -1 is also that a round in which others had a turn is not there any more. */
+int push_round_take(struct ws_push *p, const char *id, int64_t wait, struct ws_err *err);
+void push_round_anew(struct ws_push *p, const char *id); /* p->round has this ID, and nobody had a turn */
 int push_sender_still(struct ws_push *p, struct ws_err *err); /* -1: it has ended, by itself */
 /* keep: p->round and p->parts stand there from now on. -1: they do not; the lock is free in any case. */
 int push_round_drop(struct ws_push *p, bool keep, struct ws_err *err);

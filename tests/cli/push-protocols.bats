@@ -316,17 +316,108 @@ round_of() {
 	for text in '2:' '' garbage '{"senders":2,"had":[1],"id":7}' '[1]' '{"id":"7","senders":1025,"had":[1]}' \
 		'{"id":"7","senders":3,"had":[1,3]}' '{"id":"7","senders":2,"had":[9,-1,"1"]}'; do
 		printf %s "$text" >turns.round
+		rm -rf "$XDG_STATE_HOME/wsync/rounds" # else it is known that the round was replaced
 		part_of 7 2
 		expect_round 7 2 2
 	done
 	expect_flushes default True False False False True False False True False
 	# A turn that cannot be written down is no success.
-	rm turns.round
+	rm -r turns.round "$XDG_STATE_HOME/wsync/rounds"
 	mkdir turns.round
 	try wsync-push m -e "$url" --sender 1/2 --lock turns --round 7 --json
 	expect_status 9
 	err_has "turn of sender 1 of 2: its part was sent, but the other senders will not know of it"
 	expect_json '(lines[-1]["error"]["code"], lines[-1]["error"]["phase"])' "('partial', 'resume')"
+}
+
+# lost STEP I: that half ends with 9, because the round is not there any more.
+lost() {
+	local rc=0
+	part_of "$1" "$2" || rc=$?
+	out=$(<out$2) err=$(<err$2) status=$rc
+	expect_status 9
+	err_has "turn of sender $2 of 2: round $1 of 2 senders (begun"
+	err_has "was lost; as far as is known here, sender 1 had a turn, sender 2 had none"
+	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' "[('untouched', False)]"
+}
+
+@test "a round that was removed in the middle is found, and begins anew" {
+	likely_model qwen3
+	endpoint a --model m
+	part_of 1 1
+	rm turns.round
+	lost 1 2
+	expect_flushes default False
+	expect_round 1 2
+	part_of 1 2
+	part_of 1 1
+	expect_flushes 1 False False True
+	part_of 2 1
+	rm turns turns.round
+	lost 2 2
+	# Of an earlier step it is a half round as any other.
+	part_of 2 2
+	rm turns.round
+	part_of 3 1
+	grep -q "round 3 begins, and round 2 of 2 senders (begun .*) is abandoned: sender 2 had a turn, sender 1 had none" err1 ||
+		explain "$(cat err1)"
+	expect_flushes 1 False False True False False True
+	part_of 3 2
+	expect_flushes 3 False False True False False True True
+	# After the end of a round its file may go.
+	rm turns.round
+	part_of 3 1
+	! grep -q "lost\|abandoned" err1 || explain "$(cat err1)"
+	[ "$(ls "$XDG_STATE_HOME/wsync/rounds" | wc -l)" = 1 ] || explain "$(ls "$XDG_STATE_HOME/wsync/rounds")"
+}
+
+@test "a process that had its turn finds that the round is gone before its next" {
+	likely_model qwen3
+	endpoint a --model m
+	mkfifo lines
+	start s1 timeout -k 5 40 bash -c "wsync-push --stdin -e $url --sender 1/2 --lock turns --json \
+		--include '*layers.0.*' <lines"
+	exec 7<>lines
+	printf 'm\tv1\n' >&7
+	eventually 20 grep -q '"type":"result"' s1.out
+	rm turns.round
+	printf 'm\tv2\nm\tv3\n' >&7
+	exec 7>&-
+	status=0
+	wait "$pid" || status=$?
+	out=$(<s1.out) err=$(<s1.err)
+	expect_status 9
+	expect_json '[l["exit"] for l in lines if l["type"] == "result"]' "[0, 9, 0]"
+	err_has "round v1 of 2 senders"
+}
+
+@test "a server that was restarted between two turns has lost the first" {
+	likely_model qwen3
+	endpoint a --model m
+	a=$url
+	endpoint b --model m
+	b=$url
+	url=$a
+	replies "
+if __import__('os').path.exists('$scratch/moved'): url = '$b'"
+	proxy=$url
+	part_of 1 1
+	touch "$scratch/moved"
+	try wsync-push m -e "$proxy" --sender 2/2 --lock turns --weight-version 1 --json --exclude '*layers.0.*'
+	expect_status 9
+	err_has "$proxy: another server answers than at the turns before in round 1 of 2 senders (begun"
+	err_has "sender 1 had a turn, sender 2 had none"
+	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' "[('untouched', False)]"
+	expect_round 1 2
+	! curl -sS "$b/wsync/journal" | grep -q pause_generation || explain "it was paused"
+	part_of 1 2
+	# Its own part alone can be sent again.
+	rm "$scratch/moved"
+	part_of 1 2
+	part_of 1 1
+	url=$a
+	expect_flushes 1 False False True
+	holds "$a"
 }
 
 @test "turns need the ID of their round" {

@@ -391,8 +391,11 @@ until_paused() {
 }
 
 # gateway OPTION...: a gateway for locks; in $lock the lock "turn" of it.
-gateway() {
-	start gateway wsync-gateway --listen 127.0.0.1:0 "$@"
+gateway() { gateway_at 127.0.0.1:0 "$@"; }
+
+gateway_at() {
+	start gateway wsync-gateway --listen "$@"
+	gateway_pid=$pid
 	eventually 20 grep -q "ready at" gateway.out
 	lock=$(sed 's/^ready at //' gateway.out)/turn
 }
@@ -421,6 +424,29 @@ gateway() {
 	err_has "round 7 begins, and round 6 of 2 senders is abandoned: sender 1 had a turn, sender 2 had none"
 	try wsync-ctl version -e "$url"
 	out_has 5
+}
+
+@test "a lock service that is restarted in the middle of a round has lost it" {
+	likely_model qwen3_moe
+	endpoint a --model m --tp 2
+	gateway
+	turn() { try wsync-push m -e "$url" --sender "$1/2" --lock "$lock" --weight-version 5; }
+	turn 1
+	expect_status 0
+	kill -KILL "$gateway_pid"
+	wait "$gateway_pid" || true
+	gateway_at "$(sed 's,http://\(.*\)/turn,\1,' <<<"$lock")"
+	turn 2
+	expect_status 9
+	err_has "round 5 of 2 senders (begun"
+	err_has "was lost; as far as is known here, sender 1 had a turn, sender 2 had none"
+	err_has "the lock service was restarted"
+	turn 2
+	expect_status 0
+	turn 1
+	expect_status 0
+	out_has "weight version 5, ends round 5"
+	holds "$url"
 }
 
 @test "a lock service with a key, a held lock, and none at all" {
