@@ -10,21 +10,33 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SYNC_KEYS "source", "lora", "weight_version", "pause_mode", "cache_invalidation_mode", "flush_cache", \
+	"quantization", "skip_modules", "master_address", "master_port", "group_name", "buffer_size_mb", "model_id"
+
+/* What xorl's clients send is known, too. Of its keys receiver_kv_cache_dtype alone is not used: the endpoint tells it. */
+static const char *const add_keys[] = { "host", "port", "worker_port", "world_size", "pool", "receiver_kv_cache_dtype",
+	                                "sync_weights", SYNC_KEYS, NULL };
+static const char *const remove_keys[] = { "host", "port", NULL };
+static const char *const sync_keys[] = { "pools", SYNC_KEYS, NULL };
+static const char *const quantization_keys[] = { "quantization", "skip_modules", NULL };
+static const char *const lock_keys[] = { "holder", "lease_s", "token", "round", NULL };
+
 static const struct route {
 	const char *name; /* the path without its first slash and without api/v1/ */
 	const char *method;
 	void (*run)(struct gateway_call *c);
+	const char *const *keys; /* of the body; NULL: it is not read */
 } routes[] = {
-	{ "add_inference_endpoint", "POST", gateway_add },
-	{ "list_inference_endpoints", "GET", gateway_list },
-	{ "remove_inference_endpoint", "POST", gateway_remove },
-	{ "sync_inference_weights", "POST", gateway_sync },
-	{ "set_sync_quantization", "POST", gateway_set_quantization },
-	{ "metrics", "GET", gateway_metrics },
-	{ "health", "GET", NULL },
+	{ "add_inference_endpoint", "POST", gateway_add, add_keys },
+	{ "list_inference_endpoints", "GET", gateway_list, NULL },
+	{ "remove_inference_endpoint", "POST", gateway_remove, remove_keys },
+	{ "sync_inference_weights", "POST", gateway_sync, sync_keys },
+	{ "set_sync_quantization", "POST", gateway_set_quantization, quantization_keys },
+	{ "metrics", "GET", gateway_metrics, NULL },
+	{ "health", "GET", NULL, NULL },
 }, lock_routes[] = {
-	{ "lock", "POST", gateway_lock_post },
-	{ "lock", "GET", gateway_lock_get },
+	{ "lock", "POST", gateway_lock_post, lock_keys },
+	{ "lock", "GET", gateway_lock_get, NULL },
 };
 
 /* ---- answers ---- */
@@ -146,6 +158,27 @@ int gateway_texts(const struct ws_json *body, const char *key, const char **out,
 	return 0;
 }
 
+static bool is_one_of(const char *const *texts, const char *text)
+{
+	for (; *texts; texts++)
+		if (strcmp(*texts, text) == 0)
+			return true;
+	return false;
+}
+
+int gateway_check_keys(const struct ws_json *object, const char *where, const char *const *known, struct ws_err *err)
+{
+	char list[512] = "";
+	const struct ws_json *node = ws_json_first(object);
+	while (node && is_one_of(known, ws_json_key(node)))
+		node = ws_json_next(node);
+	if (!node)
+		return 0;
+	for (size_t used = 0; *known && used < sizeof list; known++)
+		used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", *known);
+	return ws_err_set(err, WS_EINPUT, "%s: unknown key '%.100s'; known keys: %s", where, ws_json_key(node), list);
+}
+
 ws_deadline gateway_until(const struct ws_gateway *g)
 {
 	return ws_deadline_in(g->opts.ask_ns > 0 ? g->opts.ask_ns : 10 * WS_NS_PER_S);
@@ -188,6 +221,11 @@ static void run(struct gateway_call *c, const struct route *r)
 		root = ws_json_parse(text, c->rq->body_len ? c->rq->body_len : 2, "body", &err);
 		if (!root || ws_json_type(root) != WS_JSON_OBJECT) {
 			gateway_refuse(c, 422, "%s", root ? "body: not an object" : err.msg);
+			ws_json_free(root);
+			return;
+		}
+		if (gateway_check_keys(root, "body", r->keys, &err)) {
+			gateway_fail(c, &err);
 			ws_json_free(root);
 			return;
 		}
@@ -252,8 +290,8 @@ int ws_gateway_start(const struct ws_gateway_opts *opts, struct ws_gateway **out
 	if (!g)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	g->opts = *opts;
-	pthread_mutex_init(&g->pushing, NULL);
 	pthread_mutex_init(&g->lock, NULL);
+	pthread_cond_init(&g->turn, NULL);
 	const struct ws_serve_handler handler = { .ctx = g, .admit = admit, .handle = handle };
 	int fd = -1;
 	if (ws_metrics_open(&g->metrics, err) || ws_cancel_init(&g->stop, err) ||
@@ -285,7 +323,7 @@ void ws_gateway_stop(struct ws_gateway *g)
 	gateway_quant_free(&g->quant);
 	gateway_locks_free(g->locks);
 	ws_metrics_close(g->metrics);
-	pthread_mutex_destroy(&g->pushing);
+	pthread_cond_destroy(&g->turn);
 	pthread_mutex_destroy(&g->lock);
 	free(g);
 }

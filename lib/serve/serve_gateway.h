@@ -37,8 +37,9 @@ struct ws_gateway {
 	uint16_t port;
 	struct ws_serve_http *http;
 	struct ws_cancel stop;
-	pthread_mutex_t pushing;      /* one push at a time */
 	pthread_mutex_t lock;         /* of what follows */
+	pthread_cond_t turn;          /* a push has ended */
+	uint64_t n_asked, n_ended;    /* pushes; one runs at a time, in the order in which they were asked for */
 	struct gateway_quant quant;   /* of syncs that say nothing */
 	struct ws_metrics *metrics;
 	struct gateway_locks *locks;  /* NULL: nobody asked for one yet */
@@ -67,6 +68,9 @@ int gateway_text(const struct ws_json *body, const char *key, const char **out, 
 /* One string or a list of them; *n stays 0 where there is none. */
 int gateway_texts(const struct ws_json *body, const char *key, const char **out, size_t most, size_t *n,
                   struct ws_err *err);
+
+/* Refuses keys that are not known (WS_EINPUT), and lists those that are; known ends with NULL. */
+int gateway_check_keys(const struct ws_json *object, const char *where, const char *const *known, struct ws_err *err);
 
 void gateway_add(struct gateway_call *c);
 void gateway_list(struct gateway_call *c);

@@ -102,7 +102,15 @@ static int check_only(const struct ws_json *config, const char *key, const char 
 
 static int read_config(const struct ws_json *config, struct gateway_quant *q, struct ws_err *err)
 {
+	static const char *const keys[] = { "quant_method", "fmt", "activation_scheme", "scale_fmt",
+		                            "weight_block_size", "modules_to_not_convert", "dequantize", NULL };
 	const char *method = NULL;
+	bool dequantize = false; /* transformers writes it into every config */
+	if (gateway_check_keys(config, "quantization", keys, err) ||
+	    ws_serve_field_bool(config, "dequantize", &dequantize, err))
+		return -1;
+	if (dequantize)
+		return ws_err_set(err, WS_EINPUT, "dequantize: only false is supported");
 	if (gateway_text(config, "quant_method", &method, err))
 		return -1;
 	if (!method)

@@ -21,6 +21,7 @@ struct sync {
 	struct gateway_call *call;
 	const char *paths[GATEWAY_PATHS], *adapters[GATEWAY_PATHS], *pools[GATEWAY_PATHS];
 	size_t n_paths, n_adapters, n_pools;
+	const char *only;          /* the URL of the one endpoint to push to; NULL: those of the pools */
 	const char *mode;          /* of cache invalidation */
 	bool flush;                /* as asked for */
 	struct gateway_quant quant;
@@ -83,14 +84,26 @@ static int take_rendezvous(struct sync *s, const struct ws_json *body, struct ws
 	return 0;
 }
 
+/* Nobody means an empty list, and it would count as a key that is not there. */
+static int take_list(struct sync *s, const char *key, const char **out, size_t *n, const char *instead,
+                     struct ws_err *err)
+{
+	if (gateway_texts(s->call->body, key, out, GATEWAY_PATHS, n, err))
+		return -1;
+	const struct ws_json *node = ws_json_get(s->call->body, key);
+	if (*n || !node || ws_json_type(node) == WS_JSON_NULL)
+		return 0;
+	return ws_err_set(err, WS_EINPUT, "%s: the list is empty; leave the key out for %s", key, instead);
+}
+
 static int take_request(struct sync *s, struct ws_err *err)
 {
 	const struct ws_json *body = s->call->body;
 	const char *pause = NULL, *model = NULL;
 	s->mode = "auto";
-	if (gateway_texts(body, "source", s->paths, GATEWAY_PATHS, &s->n_paths, err) ||
-	    gateway_texts(body, "lora", s->adapters, GATEWAY_PATHS, &s->n_adapters, err) ||
-	    gateway_texts(body, "pools", s->pools, GATEWAY_PATHS, &s->n_pools, err) ||
+	if (take_list(s, "source", s->paths, &s->n_paths, "the gateway's --source", err) ||
+	    take_list(s, "lora", s->adapters, &s->n_adapters, "the gateway's --lora", err) ||
+	    take_list(s, "pools", s->pools, &s->n_pools, "all endpoints", err) ||
 	    gateway_text(body, "model_id", &model, err) ||
 	    gateway_text(body, "weight_version", &s->push.weight_version, err) ||
 	    gateway_text(body, "pause_mode", &pause, err) || take_pause(s, pause, err) ||
@@ -146,28 +159,61 @@ static int find_sources(struct sync *s, struct ws_err *err)
 
 static bool is_wanted(const struct sync *s, const struct ws_registry_entry *e)
 {
+	if (s->only)
+		return strcmp(s->only, e->url) == 0;
 	for (size_t i = 0; i < s->n_pools; i++)
 		if (strcmp(s->pools[i], e->pool) == 0)
 			return true;
 	return s->n_pools == 0;
 }
 
-static int find_endpoints(struct sync *s, const char *only, struct ws_err *err)
+/* Is there an endpoint before the n-th in this pool? */
+static bool has_pool(const struct ws_registry *r, size_t n, const char *pool)
 {
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(r->items[i].pool, pool) == 0)
+			return true;
+	return false;
+}
+
+static int check_pools(const struct sync *s, struct ws_err *err)
+{
+	const struct ws_registry *r = &s->registry;
+	char list[512] = "";
+	size_t i = 0;
+	while (i < s->n_pools && has_pool(r, r->n, s->pools[i]))
+		i++;
+	if (i == s->n_pools)
+		return 0;
+	for (size_t k = 0, used = 0; k < r->n && used < sizeof list; k++)
+		if (!has_pool(r, k, r->items[k].pool))
+			used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "",
+			                         r->items[k].pool);
+	return ws_err_set(err, WS_EINPUT, "pools: no endpoint is registered in pool '%.100s'; known pools: %s",
+	                  s->pools[i], list);
+}
+
+static int find_endpoints(struct sync *s, struct ws_err *err)
+{
+	ws_registry_free(&s->registry);
+	free(s->urls);
+	s->urls = NULL;
+	s->n_urls = 0;
 	if (ws_registry_load(s->call->gateway->opts.registry, &s->registry, err))
 		return -1;
 	s->urls = calloc(s->registry.n + 1, sizeof *s->urls);
 	if (!s->urls)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	for (size_t i = 0; i < s->registry.n; i++) {
-		const struct ws_registry_entry *e = &s->registry.items[i];
-		if (only ? strcmp(only, e->url) == 0 : is_wanted(s, e))
-			s->urls[s->n_urls++] = e->url;
-	}
+	for (size_t i = 0; i < s->registry.n; i++)
+		if (is_wanted(s, &s->registry.items[i]))
+			s->urls[s->n_urls++] = s->registry.items[i].url;
+	if (s->registry.n && check_pools(s, err))
+		return -1;
 	if (s->n_urls)
 		return 0;
-	return ws_err_set(err, WS_EINPUT, s->n_pools ? "no inference endpoint is registered in these pools"
-	                                             : "no inference endpoint is registered");
+	if (s->only)
+		return ws_err_set(err, WS_EINPUT, "%s is no longer registered", s->only);
+	return ws_err_set(err, WS_EINPUT, "no inference endpoint is registered");
 }
 
 /* ---- transforms ---- */
@@ -329,6 +375,44 @@ static int run(struct sync *s, struct ws_err *err)
 	return rc;
 }
 
+/* ---- turns ---- */
+
+static void take_turn(struct ws_gateway *g)
+{
+	pthread_mutex_lock(&g->lock);
+	const uint64_t mine = g->n_asked++;
+	if (mine > g->n_ended)
+		ws_log(g->opts.log, 1, "sync: waits for %llu before it", (unsigned long long)(mine - g->n_ended));
+	while (mine > g->n_ended)
+		pthread_cond_wait(&g->turn, &g->lock);
+	pthread_mutex_unlock(&g->lock);
+	ws_log(g->opts.log, 1, "sync: begins");
+}
+
+static void end_turn(struct ws_gateway *g)
+{
+	pthread_mutex_lock(&g->lock);
+	g->n_ended++;
+	pthread_cond_broadcast(&g->turn);
+	pthread_mutex_unlock(&g->lock);
+}
+
+/* The endpoints are those that are registered when the turn comes. Before, they are only looked for, so that a request
+ * that is wrong does not wait to hear it. */
+static int run_in_turn(struct sync *s, struct ws_err *err)
+{
+	if (take_request(s, err) || find_sources(s, err) || find_endpoints(s, err))
+		return -1;
+	take_turn(s->call->gateway);
+	int rc = find_endpoints(s, err) || find_quant(s, err) ? -1 : 0;
+	if (rc == 0) {
+		set_up_push(s);
+		rc = run(s, err);
+	}
+	end_turn(s->call->gateway);
+	return rc;
+}
+
 bool gateway_push(struct gateway_call *c, const char *only, struct ws_buf *message)
 {
 	struct ws_gateway *g = c->gateway;
@@ -339,20 +423,12 @@ bool gateway_push(struct gateway_call *c, const char *only, struct ws_buf *messa
 		return false;
 	}
 	s->call = c;
+	s->only = only;
 	s->push = g->opts.push;
 	ws_buf_init(&s->warnings, 1 << 20);
-	int rc = -1;
-	if (take_request(s, &err) || find_sources(s, &err) || find_endpoints(s, only, &err) ||
-	    find_quant(s, &err)) {
+	const int rc = run_in_turn(s, &err);
+	if (rc && c->rp->body.len == 0) /* it did not begin */
 		gateway_fail(c, &err);
-	} else {
-		set_up_push(s);
-		pthread_mutex_lock(&g->pushing);
-		rc = run(s, &err);
-		pthread_mutex_unlock(&g->pushing);
-		if (rc && c->rp->body.len == 0) /* it did not begin */
-			gateway_fail(c, &err);
-	}
 	if (message)
 		ws_buf_puts(message, rc ? err.msg : "weights are synchronized");
 	gateway_quant_free(&s->quant);

@@ -111,8 +111,123 @@ paused_by() { curl -sS "$1/wsync/journal" | grep -c pause_generation; }
 	register "$one"
 	call /sync_inference_weights "{\"source\":\"$scratch/ckpt\",\"pools\":[\"others\"]}"
 	expect_code 400
-	out_has 'in these pools'
+	out_has "pools: no endpoint is registered in pool 'others'; known pools: default"
+	call /sync_inference_weights "{\"source\":\"$scratch/ckpt\",\"pools\":[\"default\",\"others\"]}"
+	expect_code 400
+	out_has "'others'"
 	[ "$(paused_by "$one")" = 0 ]
+}
+
+@test "a key that is not known is refused, and the known ones are listed" {
+	register "$one"
+	local port sync="source, lora, weight_version, pause_mode, cache_invalidation_mode, flush_cache, quantization, skip_modules,"
+	sync+=" master_address, master_port, group_name, buffer_size_mb, model_id"
+	port=$(port_of "$one")
+	while IFS='|' read -r path body key known; do
+		call "$path" "$body"
+		expect_code 400
+		out_has "unknown key '$key'; known keys: $known\"}"
+	done <<-END
+		/sync_inference_weights|{"source":"$scratch/ckpt","pool":"default"}|pool|pools, $sync
+		/api/v1/sync_inference_weights|{"source":"$scratch/ckpt","Pools":["default"]}|Pools|pools, $sync
+		/sync_inference_weights|{"source":"$scratch/ckpt","quantization":{"quant_method":"bf16","block":1}}|block|quant_method, fmt, activation_scheme, scale_fmt, weight_block_size, modules_to_not_convert, dequantize
+		/add_inference_endpoint|{"host":"127.0.0.1","port":$port,"pools":["x"]}|pools|host, port, worker_port, world_size, pool, receiver_kv_cache_dtype, sync_weights, $sync
+		/remove_inference_endpoint|{"host":"127.0.0.1","port":$port,"url":"x"}|url|host, port
+		/set_sync_quantization|{"quantisation":"fp8"}|quantisation|quantization, skip_modules
+		/wsync/lock/a|{"lease":60}|lease|holder, lease_s, token, round
+	END
+	[ "$(paused_by "$one")" = 0 ]
+	call /list_inference_endpoints
+	out_has '"count":1'
+	# What xorl's clients and transformers write is known.
+	call /remove_inference_endpoint "{\"host\":\"127.0.0.1\",\"port\":$port}"
+	call /add_inference_endpoint "{\"host\":\"127.0.0.1\",\"port\":$port,\"receiver_kv_cache_dtype\":null,\"master_port\":0}"
+	out_has '"success":true'
+	call /set_sync_quantization '{"quantization":{"quant_method":"fp8","dequantize":false}}'
+	expect_code 200
+	call /set_sync_quantization '{"quantization":{"quant_method":"fp8","dequantize":true}}'
+	expect_code 400
+}
+
+@test "an empty list is not a list that is missing" {
+	start_up gateway wsync-gateway --listen 127.0.0.1:0 --source "$scratch/ckpt"
+	register "$one"
+	while IFS='|' read -r key instead; do
+		call /sync_inference_weights "{\"$key\":[]}"
+		expect_code 400
+		out_has "$key: the list is empty; leave the key out for $instead"
+	done <<-END
+		source|the gateway's --source
+		lora|the gateway's --lora
+		pools|all endpoints
+	END
+	[ "$(paused_by "$one")" = 0 ]
+	call /sync_inference_weights '{"source":null,"lora":null,"pools":null}'
+	expect_code 200
+}
+
+# sync NAME BODY: a sync in the background; its answer will be in NAME.answer.
+sync() {
+	curl -sS -m 120 -d "$2" "$gateway/sync_inference_weights" >"$1.answer" 2>&1 3>&- &
+	background+=($!)
+}
+add() { call /add_inference_endpoint "{\"host\":\"127.0.0.1\",\"port\":$(port_of "$1"),\"pool\":\"$2\"}"; }
+asked_of() { curl -sS -m 10 "$1/wsync/journal" | /usr/bin/python3 -c 'import json, sys
+print(sum(r["path"] == sys.argv[1] for r in json.load(sys.stdin)["requests"]))' "$2"; }
+
+@test "syncs run in the order of their requests, with the endpoints that are registered then" {
+	start_up two wsync-endpoint --listen 127.0.0.1:0
+	start_up gone wsync-endpoint --listen 127.0.0.1:0
+	start_up gateway wsync-gateway --listen 127.0.0.1:0 --lock-wait 100s -v
+	add "$one" first
+	add "$gone" second
+	# The first sync waits for a push by somebody else, until the lock is closed.
+	mkdir -p "$XDG_STATE_HOME/wsync/locks"
+	exec 7>"$XDG_STATE_HOME/wsync/locks/localhost:$(port_of "$one").lock"
+	flock 7
+	local name n=0
+	sync v1 "{\"source\":\"$scratch/ckpt\",\"pools\":[\"first\"],\"weight_version\":\"v1\"}" 7>&-
+	eventually 30 grep -q "sync: begins" gateway.json.err
+	for name in v2 v3 v4 v5; do
+		local pool=first
+		[ $name != v3 ] || pool=second
+		sync $name "{\"source\":\"$scratch/ckpt\",\"pools\":[\"$pool\"],\"weight_version\":\"$name\"}" 7>&-
+		n=$((n + 1))
+		eventually 30 grep -q "sync: waits for $n before it" gateway.json.err
+	done
+	add "$two" second
+	call /remove_inference_endpoint "{\"host\":\"127.0.0.1\",\"port\":$(port_of "$gone")}"
+	out_has '"success":true'
+	exec 7>&-
+	for name in v1 v2 v3 v4 v5; do
+		eventually 60 grep -q '"success":true' $name.answer
+	done
+	ended() { /usr/bin/python3 -c 'import json
+lines = [json.loads(l) for l in open("gateway.json") if l.endswith("}\n")]
+print(" ".join(l["weight_version"] for l in lines if l["type"] == "result"))'; }
+	all_ended() { [ "$(ended)" = "v1 v2 v3 v4 v5" ]; }
+	eventually 30 all_ended || explain "$(ended)"
+	[ "$(version_of "$two")" = '"weight_version":"v3"' ]
+	[ "$(asked_of "$gone" /pause_generation)" = 0 ]
+}
+
+@test "a sync whose endpoint is removed while it waits is refused" {
+	start_up two wsync-endpoint --listen 127.0.0.1:0
+	start_up gateway wsync-gateway --listen 127.0.0.1:0 --lock-wait 100s -v
+	add "$one" first
+	add "$two" second
+	mkdir -p "$XDG_STATE_HOME/wsync/locks"
+	exec 7>"$XDG_STATE_HOME/wsync/locks/localhost:$(port_of "$one").lock"
+	flock 7
+	sync v1 "{\"source\":\"$scratch/ckpt\",\"pools\":[\"first\"]}" 7>&-
+	eventually 30 grep -q "sync: begins" gateway.json.err
+	sync v2 "{\"source\":\"$scratch/ckpt\",\"pools\":[\"second\"]}" 7>&-
+	eventually 30 grep -q "sync: waits for 1 before it" gateway.json.err
+	call /remove_inference_endpoint "{\"host\":\"127.0.0.1\",\"port\":$(port_of "$two")}"
+	exec 7>&-
+	eventually 60 grep -q "no endpoint is registered in pool 'second'; known pools: first" v2.answer
+	eventually 60 grep -q '"success":true' v1.answer
+	[ "$(asked_of "$two" /pause_generation)" = 0 ]
 }
 
 @test "a flush never meets a pause that a server does not survive" {
