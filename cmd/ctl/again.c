@@ -152,6 +152,8 @@ int again_run(const struct ctl_job *job, const struct ws_ledger_record *rec, con
 			return ws_err_set(err, WS_EINPUT, "process %lld wrote %s and not what is still released: "
 			                  "it cannot be repeated from here", (long long)rec->process.pid,
 			                  rec->args[i]);
+	if (ws_ledger_check_source(rec, err))
+		return -1;
 	outlet_settle(1000); /* it prints to the same terminal */
 	int rc = make_line(&l, job, rec, urls, n, err);
 	if (!rc)

@@ -45,6 +45,12 @@ struct ws_ledger_endpoint {
 	                           * twice, so it is cleared before the request that wakes leaves */
 };
 
+struct ws_ledger_file {
+	const char *path;         /* as it was opened, perhaps from `directory` on */
+	bool in_memory;           /* it names memory of a process, and has no id */
+	uint64_t id;              /* ws_source_file_id */
+};
+
 struct ws_ledger_record {
 	struct ws_process process;
 	bool ended;               /* the push itself is over, whatever its process does now */
@@ -57,6 +63,9 @@ struct ws_ledger_record {
 	const char *weight_version; /* that the push would set; "" none */
 	const char *const *sources;
 	size_t n_sources;
+	const struct ws_ledger_file *files; /* that were read: of sources, adapters and corrections */
+	size_t n_files;
+	bool knows_files;         /* false: an older version wrote the record */
 	/* To push again: the working directory and the options that are not about endpoints. NULL: it was
 	 * no wsync-push, and cannot be repeated from here. */
 	const char *directory;
@@ -121,6 +130,10 @@ int ws_ledger_repair(struct ws_ledger_entry *entry, const struct ws_repair_opts 
 /* Forgets these endpoints (none: all of them) without asking them anything. */
 int ws_ledger_forget(struct ws_ledger_entry *entry, const char *const *urls, size_t n,
                      struct ws_err *err);
+
+/* Are the files that this push read unchanged, so that it can be repeated? -1: no, or that is not known; *err is
+ * WS_EINPUT and names what changed. Opens each file. */
+int ws_ledger_check_source(const struct ws_ledger_record *r, struct ws_err *err);
 
 /* Is there anything to repair at this endpoint? */
 bool ws_ledger_owes(const struct ws_ledger_endpoint *e);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "file.h"
 
+#include "hash.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -112,6 +114,13 @@ int ws_file_check_path(const char *path, const struct ws_file_id *id, struct ws_
 	if (err)
 		*err = why;
 	return -1;
+}
+
+uint64_t ws_file_id_hash(const struct ws_file_id *id)
+{
+	const uint64_t all[] = { id->ino, id->size, (uint64_t)id->modified.tv_sec, (uint64_t)id->modified.tv_nsec,
+		                 (uint64_t)id->changed.tv_sec, (uint64_t)id->changed.tv_nsec };
+	return ws_hash64(all, sizeof all);
 }
 
 int ws_file_pread(int fd, const char *path, uint64_t at, void *dst, size_t n, struct ws_err *err)

@@ -32,6 +32,8 @@ int ws_file_open(const char *path, struct ws_file_id *id, struct ws_err *err);
 int ws_file_check(int fd, const char *path, const struct ws_file_id *id, struct ws_err *err);
 /* Likewise for the file that is at this path now. Opens it, because NFS reports fresh attributes only then. */
 int ws_file_check_path(const char *path, const struct ws_file_id *id, struct ws_err *err);
+/* A hash of all but the device: that number differs between hosts, and from mount to mount. */
+uint64_t ws_file_id_hash(const struct ws_file_id *id);
 /* Reads exactly n bytes at `at`. A file that ends before that is WS_EINPUT, never SIGBUS. */
 int ws_file_pread(int fd, const char *path, uint64_t at, void *dst, size_t n, struct ws_err *err);
 

@@ -251,6 +251,11 @@ size_t ws_catalog_source(const struct ws_catalog *c, const struct ws_source *sou
 	return i;
 }
 
+const struct ws_source *ws_catalog_source_at(const struct ws_catalog *c, size_t i)
+{
+	return i < c->n_sources ? c->sources[i] : NULL;
+}
+
 int ws_catalog_check(const struct ws_catalog *c, struct ws_err *err)
 {
 	for (size_t i = 0; i < c->n_sources; i++)

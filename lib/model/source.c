@@ -320,6 +320,14 @@ const char *ws_source_file_name(const struct ws_source *s, size_t i)
 	return i < s->n_parts ? s->parts[i].name : NULL;
 }
 
+bool ws_source_file_id(const struct ws_source *s, size_t i, uint64_t *id)
+{
+	if (i >= s->n_parts || s->parts[i].fd < 0)
+		return false;
+	*id = ws_file_id_hash(&s->parts[i].id);
+	return true;
+}
+
 const char *ws_source_metadata(const struct ws_source *s, size_t file, size_t i, const char **value)
 {
 	if (file >= s->n_parts || i >= s->parts[file].n_metadata)

@@ -23,6 +23,7 @@ struct ws_ledger {
 	char *path;
 	bool written;
 	char **sources; /* the record's, owned */
+	struct ws_ledger_file *files;
 	char *version;
 	struct ws_ledger_record record;
 };
@@ -94,6 +95,7 @@ int ws_ledger_open(const char *state_dir, const char *const *urls, size_t n, str
 	ws_process_self(&l->record.process);
 	l->record.began = time(NULL);
 	l->record.group = l->record.weight_version = l->record.master_host = "";
+	l->record.knows_files = true;
 	l->record.n_endpoints = n;
 	for (size_t i = 0; i < n; i++)
 		l->record.endpoints[i] = (struct ws_ledger_endpoint){ .url = urls[i], .version = "" };
@@ -110,9 +112,15 @@ static void forget_source(struct ws_ledger *l)
 {
 	for (size_t i = 0; i < l->record.n_sources; i++)
 		free(l->sources[i]);
+	for (size_t i = 0; i < l->record.n_files; i++)
+		free((char *)(uintptr_t)l->files[i].path);
 	free(l->sources);
+	free(l->files);
 	free(l->version);
 	l->sources = NULL;
+	l->files = NULL;
+	l->record.files = NULL;
+	l->record.n_files = 0;
 	l->version = NULL;
 	l->record.sources = NULL;
 	l->record.n_sources = 0;
@@ -133,6 +141,21 @@ int ws_ledger_source(struct ws_ledger *l, const char *const *paths, size_t n, co
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	r->sources = (const char *const *)l->sources;
 	r->weight_version = l->version;
+	return 0;
+}
+
+int ws_ledger_add_file(struct ws_ledger *l, const char *path, const uint64_t *id, struct ws_err *err)
+{
+	struct ws_ledger_record *r = &l->record;
+	struct ws_ledger_file *files = reallocarray(l->files, r->n_files + 1, sizeof *files);
+	char *copy = strdup(path);
+	if (files)
+		r->files = l->files = files;
+	if (!files || !copy) {
+		free(copy);
+		return ws_err_set(err, WS_ESYSTEM, "out of memory");
+	}
+	files[r->n_files++] = (struct ws_ledger_file){ .path = copy, .in_memory = !id, .id = id ? *id : 0 };
 	return 0;
 }
 

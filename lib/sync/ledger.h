@@ -19,6 +19,8 @@ const char *ws_ledger_path(const struct ws_ledger *l);
 /* What is pushed: copied, because it may change while the push goes on. version NULL: none. */
 int ws_ledger_source(struct ws_ledger *l, const char *const *paths, size_t n, const char *version,
                      struct ws_err *err);
+/* Adds a file that is read for the source of the last ws_ledger_source. path is copied; id NULL: memory. */
+int ws_ledger_add_file(struct ws_ledger *l, const char *path, const uint64_t *id, struct ws_err *err);
 /* Replaces the file, and returns when that has reached the disk. */
 int ws_ledger_save(struct ws_ledger *l, struct ws_err *err);
 /* Takes over what others have changed in the file since it was saved: a push that settled it, and wsync-ctl sleep

@@ -10,13 +10,15 @@
  *   plan_digest       16 hex digits
  *   weight_version    that the push would set, null none
  *   sources           [path, synthetic:... or cuda-ipc:...]
+ *   files             [{path, id}]: what was read, of sources, adapters and corrections; id: 16 hex digits, a hash of
+ *                     inode, size, mtime and ctime; null: memory of a process
  *   again             {directory, args: [--option=value]}, null: cannot be repeated
  *   endpoints         [{url, phase, state, paused, grouped, middle, version, asleep}]; paused, grouped and
  *                     middle (ledger_middle.c, "" none) mean perhaps. asleep: the memory that is still released,
  *                     "kv_cache,cuda_graph", "" none; null where none was when the push began
  *
  * Every key must be there and have its type, because a file that was written by hand must not be acted upon.
- * Only asleep may be missing, which means null: the first version did not write it. */
+ * Older versions did not write files, which are unknown then, and asleep (null). */
 #include "ledger.h"
 
 #include "json.h"
@@ -76,6 +78,31 @@ static void print_endpoints(struct ws_jw *w, const struct ws_ledger_record *r)
 	ws_jw_end_array(w);
 }
 
+static void print_files(struct ws_jw *w, const struct ws_ledger_record *r)
+{
+	ws_jw_array(w, "files");
+	for (size_t i = 0; i < r->n_files; i++) {
+		ws_jw_object(w, NULL);
+		ws_jw_str(w, "path", r->files[i].path);
+		if (r->files[i].in_memory)
+			ws_jw_null(w, "id");
+		else
+			ws_jw_hex64(w, "id", r->files[i].id);
+		ws_jw_end_object(w);
+	}
+	ws_jw_end_array(w);
+}
+
+/* Can it be pushed again from its text? */
+static bool is_repeatable(const struct ws_ledger_record *r)
+{
+	size_t n = r->n_files;
+	while (n && is_text(r->files[n - 1].path))
+		n--;
+	return n == 0 && r->directory && is_text(r->directory) && are_text(r->sources, r->n_sources) &&
+	       are_text(r->args, r->n_args);
+}
+
 void ws_ledger_print(const struct ws_ledger_record *r, struct ws_buf *text)
 {
 	struct ws_jw w;
@@ -96,8 +123,9 @@ void ws_ledger_print(const struct ws_ledger_record *r, struct ws_buf *text)
 	ws_jw_hex64(&w, "plan_digest", r->digest);
 	ws_jw_str(&w, "weight_version", *r->weight_version ? r->weight_version : NULL);
 	ws_jw_strs(&w, "sources", r->sources, r->n_sources);
-	if (r->directory && is_text(r->directory) && are_text(r->sources, r->n_sources) &&
-	    are_text(r->args, r->n_args)) {
+	if (r->knows_files)
+		print_files(&w, r);
+	if (is_repeatable(r)) {
 		ws_jw_object(&w, "again");
 		ws_jw_str(&w, "directory", r->directory);
 		ws_jw_strs(&w, "args", r->args, r->n_args);
@@ -286,7 +314,38 @@ static void parse_again(struct reader *r, struct ws_ledger_record *out)
 		r->bad = in.bad;
 }
 
-/* Absent where all endpoints answered, and in records of before. */
+static void parse_file(struct reader *in, struct ws_ledger_file *f)
+{
+	*f = (struct ws_ledger_file){ .path = text_of(in, "path", false) };
+	const struct ws_json *id = member(in, "id", WS_JSON_STRING, true);
+	f->in_memory = !id;
+	f->id = id ? digest_of(in, "id") : 0;
+	if (!*f->path && !in->bad)
+		in->bad = "path";
+}
+
+/* Absent in records of older versions. */
+static void parse_files(struct reader *r, struct ws_ledger_record *out)
+{
+	out->knows_files = ws_json_get(r->object, "files") != NULL;
+	const struct ws_json *array = out->knows_files ? member(r, "files", WS_JSON_ARRAY, false) : NULL;
+	const size_t n = array ? ws_json_count(array) : 0;
+	struct ws_ledger_file *files = n <= STRINGS_MAX ? calloc(n + 1, sizeof *files) : NULL;
+	out->files = files;
+	if (!files && !r->bad)
+		r->bad = "files";
+	for (const struct ws_json *i = files ? ws_json_first(array) : NULL; i; i = ws_json_next(i)) {
+		struct reader in = { .object = i };
+		if (ws_json_type(i) != WS_JSON_OBJECT)
+			in.bad = "files";
+		else
+			parse_file(&in, &files[out->n_files++]);
+		if (!r->bad)
+			r->bad = in.bad;
+	}
+}
+
+/* Absent where all endpoints answered, and in records of older versions. */
 static void parse_master(struct reader *r, struct ws_ledger_record *out)
 {
 	out->master_host = "";
@@ -313,6 +372,7 @@ static void parse_record(struct reader *r, struct ws_ledger_record *out)
 	out->digest = digest_of(r, "plan_digest");
 	out->weight_version = text_of(r, "weight_version", true);
 	out->sources = strings_of(r, "sources", &out->n_sources);
+	parse_files(r, out);
 	parse_again(r, out);
 	parse_endpoints(r, out);
 }
@@ -346,6 +406,7 @@ int ws_ledger_parse(const char *path, const char *text, size_t len, struct ws_le
 void ws_ledger_drop(struct ws_ledger_record *r, void *priv)
 {
 	free((void *)(uintptr_t)r->sources);
+	free((void *)(uintptr_t)r->files);
 	free((void *)(uintptr_t)r->args);
 	free(r->endpoints);
 	ws_json_free(priv);

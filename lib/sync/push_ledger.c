@@ -8,6 +8,7 @@
 
 #include "ledger.h"
 #include "lock.h"
+#include "region.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -329,6 +330,21 @@ static int64_t begins_now(const struct ws_push *p)
 	return p->heir_began < now || p->heir_began == INT64_MAX ? now : p->heir_began + 1;
 }
 
+static int note_files(struct ws_push *p, struct ws_err *err)
+{
+	const struct ws_source *s;
+	const char *path;
+	int rc = 0;
+	for (size_t i = 0; (s = ws_catalog_source_at(p->input.catalog, i)); i++)
+		for (size_t k = 0; rc == 0 && (path = ws_source_file_name(s, k)); k++) {
+			uint64_t id;
+			const bool is_file = ws_source_file_id(s, k, &id);
+			if (is_file || ws_memory_path(path))
+				rc = ws_ledger_add_file(p->ledger, path, is_file ? &id : NULL, err);
+		}
+	return rc;
+}
+
 int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
@@ -337,7 +353,7 @@ int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct 
 	if (!keeps_ledger(p))
 		return 0;
 	if (open_ledger(p, &why) ||
-	    ws_ledger_source(p->ledger, s->paths, s->n_paths, p->weight_version, &why))
+	    ws_ledger_source(p->ledger, s->paths, s->n_paths, p->weight_version, &why) || note_files(p, &why))
 		return go_without(p, NOBODY_KNOWS, &why, err);
 	ws_ledger_record(p->ledger)->began = begins_now(p);
 	/* Who is in the group already is only heard of again with the pause. */

@@ -343,7 +343,7 @@ joins() { curl -sS "$url/wsync/journal" | grep -q '"groups":\["'; }
 	err_has "cannot be repeated from here"
 }
 
-@test "a push that fails while it reads its last bucket does not label the endpoint, and repair --again completes it" {
+@test "a push that fails while it reads its last bucket does not label the endpoint, and a push by hand completes it" {
 	safetensors whole.safetensors a.weight:BF16:64,64 b.weight:BF16:64,64
 	cp whole.safetensors cut.safetensors
 	endpoint one
@@ -356,6 +356,8 @@ joins() { curl -sS "$url/wsync/journal" | grep -q '"groups":\["'; }
 	expect_status 9
 	cp whole.safetensors cut.safetensors
 	try wsync-ctl repair --again
+	expect_status 3
+	try wsync-push cut.safetensors -e "$url" --weight-version 7
 	expect_status 0
 	try wsync-verify weights whole.safetensors -e "$url"
 	expect_status 0
@@ -383,4 +385,52 @@ asked() { [ "$(curl -sS --max-time 10 "$url/wsync/journal" | grep -o "\"$2\"" | 
 	out=$(<first.out)
 	expect_json '[(l["exit"], l["endpoints"][0]["paused"]) for l in lines if l["type"] == "result"]' "[(5, True), (5, True)]"
 	asked 3 /continue_generation || explain "resumed in the middle of another push"
+}
+
+@test "a source that was overwritten since is not pushed again under its old version" {
+	leave one
+	mkdir elsewhere && cd elsewhere || return
+	safetensors "$scratch/small.safetensors" --seed 2 a:F32:64,32 b:F32:64,32 c:F32:64,32
+	try wsync-ctl repair --again --json
+	expect_status 3
+	expect_json '[l for l in lines if l["type"] == "again"]' "[]"
+	err_has "wsync-ctl: $scratch/small.safetensors: the file changed after process "
+	err_has " pushed it as version 7"
+	err_has "hint: push the version that you mean: wsync-push SOURCE -e $url --weight-version VERSION"
+	try wsync-ctl version -e "$url"
+	out_lacks 7
+	try wsync-ctl repair
+	expect_status 9
+	rm "$scratch/small.safetensors"
+	try wsync-ctl repair --again
+	expect_status 3
+	err_has "small.safetensors: "
+	err_has "hint: push the version that you mean"
+	cd "$scratch" || return
+	prepare
+	try wsync-push small.safetensors -e "$url"
+	expect_status 0
+}
+
+@test "an adapter that was overwritten since is not pushed again" {
+	local lora=$BATS_TEST_DIRNAME/../data/lora
+	cp -r "$lora/good/plain" l
+	chmod -R u+w l
+	endpoint one --fault refuse:update_weights_from_distributed:2
+	try wsync-push "$lora/bases/dense" -e "$url" --lora l --bucket-size 1KiB --on-partial pause
+	expect_status 5
+	touch l/adapter_model.safetensors
+	try wsync-ctl repair --again
+	expect_status 3
+	err_has "$scratch/l/adapter_model.safetensors: the file changed"
+}
+
+@test "a synthetic model is pushed again" {
+	endpoint one --fault refuse:update_weights_from_distributed:2
+	try wsync-push synthetic:qwen3-0.6b:7 -e "$url" --include 'model.layers.0.*' --bucket-size 8MiB --on-partial pause
+	expect_status 5
+	try wsync-ctl repair --again
+	expect_status 0
+	try wsync-ctl repair
+	expect_out "nothing to repair"
 }

@@ -25,6 +25,8 @@ static const char *const URLS[] = { "http://gpu7:30000", "http://gpu8:30000", "h
 static const char *const SOURCE[] = { "ckpt/step 1", "synthetic:tiny:7" };
 static const char *const ARGS[] = { "--quantize=fp8", "--no-stdin" };
 
+static const uint64_t FILE_ID = UINT64_C(0x00000000deadbeef);
+
 static struct ws_ledger *begin(void)
 {
 	struct ws_ledger *l = NULL;
@@ -35,6 +37,8 @@ static struct ws_ledger *begin(void)
 	r->master_host = "10.0.0.7";
 	r->master_port = 30123;
 	r->digest = UINT64_C(0x123456789abcdef0);
+	assert_int_equal(ws_ledger_add_file(l, "ckpt/step 1/a.safetensors", &FILE_ID, NULL), 0);
+	assert_int_equal(ws_ledger_add_file(l, "cuda-ipc:w.json", NULL, NULL), 0);
 	r->directory = "/work";
 	r->args = ARGS;
 	r->n_args = 2;
@@ -80,6 +84,9 @@ static void what_is_written_is_read(void **state)
 	assert_int_equal(r->master_port, 30123);
 	assert_true(r->digest == UINT64_C(0x123456789abcdef0));
 	assert_string_equal(r->weight_version, "v7");
+	assert_true(r->knows_files && r->n_files == 2);
+	assert_string_equal(r->files[0].path, "ckpt/step 1/a.safetensors");
+	assert_true(!r->files[0].in_memory && r->files[0].id == FILE_ID && r->files[1].in_memory);
 	assert_int_equal(r->n_sources, 2);
 	assert_string_equal(r->sources[0], SOURCE[0]);
 	assert_string_equal(r->directory, "/work");
@@ -339,6 +346,53 @@ static int parse_twisted(const char *text, const char *from, const char *to, str
 	return rc;
 }
 
+static void write_file(const char *path, const char *text)
+{
+	assert_int_equal(ws_file_replace(path, text, strlen(text), 0600, NULL), 0);
+}
+
+/* A record of a push of this file, as version 7; the sentence where it is not repeated. */
+static int check_source(const struct ws_ledger_file *f, const char *directory, struct ws_err *err)
+{
+	struct ws_ledger_endpoint e = { .url = URLS[0], .state = WS_PARTIAL };
+	const struct ws_ledger_record r = { .process.pid = 4711, .weight_version = "7", .directory = directory,
+		                            .knows_files = true, .files = f, .n_files = f ? 1 : 0,
+		                            .endpoints = &e, .n_endpoints = 1 };
+	*err = (struct ws_err)WS_ERR_INIT;
+	return ws_ledger_check_source(&r, err);
+}
+
+static void a_source_that_changed_is_not_pushed_again(void **state)
+{
+	(void)state;
+	struct ws_ledger_file f = { .path = "a" };
+	struct ws_file_id id;
+	struct ws_err err;
+	char cwd[4096];
+	assert_non_null(getcwd(cwd, sizeof cwd));
+	write_file("a", "first");
+	const int fd = ws_file_open("a", &id, NULL);
+	assert_true(fd >= 0);
+	close(fd);
+	f.id = ws_file_id_hash(&id);
+	assert_int_equal(check_source(NULL, "/", &err), 0); /* a synthetic model */
+	assert_int_equal(check_source(&f, cwd, &err), 0);
+	write_file("b", "first");
+	assert_int_equal(rename("b", "a"), 0);
+	assert_int_equal(check_source(&f, cwd, &err), -1);
+	assert_int_equal(err.code, WS_EINPUT);
+	assert_non_null(strstr(err.msg, "/a: the file changed after process 4711 pushed it as version 7"));
+	assert_string_equal(err.hint, "push the version that you mean: wsync-push SOURCE -e http://gpu7:30000 "
+	                              "--weight-version VERSION");
+	assert_int_equal(unlink("a"), 0);
+	assert_int_equal(check_source(&f, cwd, &err), -1);
+	assert_int_equal(err.code, WS_EINPUT);
+	assert_non_null(strstr(err.hint, "wsync-push SOURCE"));
+	f = (struct ws_ledger_file){ .path = "cuda-ipc:w.json", .in_memory = true };
+	assert_int_equal(check_source(&f, cwd, &err), -1);
+	assert_non_null(strstr(err.msg, "cuda-ipc:w.json: the memory may hold other weights than when process 4711"));
+}
+
 static void a_record_of_the_first_version_knows_no_sleep(void **state)
 {
 	(void)state;
@@ -383,6 +437,8 @@ static void a_cut_or_twisted_record_is_refused_or_whole(void **state)
 		{ "\"sources\":[", "\"sources\":[null," }, { "\"kv_cache,cuda_graph\"", "\"cuda_graph,kv_cache\"" },
 		{ "\"kv_cache,cuda_graph\"", "\"kv\"" }, { "\"kv_cache,cuda_graph\"", "6" },
 		{ "\"kv_cache,cuda_graph\"", "[]" },
+		{ "\"files\":[", "\"files\":[17," }, { "\"id\":null", "\"id\":\"\"" },
+		{ "00000000deadbeef", "deadbeef" }, { "\"ckpt/step 1/a.safetensors\"", "\"\"" },
 	};
 	for (size_t i = 0; i < sizeof twists / sizeof *twists; i++) {
 		struct ws_ledger_record r;
@@ -482,6 +538,7 @@ int main(void)
 		IN_SCRATCH(memory_that_others_release_or_take_back_is_noted),
 		IN_SCRATCH(woken_weights_are_none_until_a_push_brings_them),
 		IN_SCRATCH(only_caches_that_a_push_left_released_are_owed),
+		IN_SCRATCH(a_source_that_changed_is_not_pushed_again),
 		IN_SCRATCH(a_record_of_the_first_version_knows_no_sleep),
 		IN_SCRATCH(a_killed_process_is_dead_and_its_id_is_not_enough),
 		IN_SCRATCH(the_name_of_a_process_cannot_forge_its_start),
