@@ -43,6 +43,14 @@ static const char *phase_of(const struct ws_ledger_record *rec)
 	return ws_phase_name(last);
 }
 
+static void put_size(struct ws_jw *w, const char *key, uint64_t n)
+{
+	if (n == WS_LEDGER_UNKNOWN)
+		ws_jw_null(w, key);
+	else
+		ws_jw_uint(w, key, n);
+}
+
 static void put_transaction(struct ui *ui, const struct ws_ledger_entry *e)
 {
 	struct ws_jw *w = ui_line(ui, "transaction");
@@ -63,6 +71,8 @@ static void put_transaction(struct ui *ui, const struct ws_ledger_entry *e)
 		ws_jw_hex64(w, "digest", rec->digest);
 		ws_jw_str(w, "weight_version", *rec->weight_version ? rec->weight_version : NULL);
 		ws_jw_strs(w, "sources", rec->sources, rec->n_sources);
+		put_size(w, "tensors", rec->tensors);
+		put_size(w, "bytes", rec->bytes);
 		ws_jw_bool(w, "repeatable", rec->directory && rec->n_sources);
 	}
 	ui_line_end(ui);
@@ -294,6 +304,13 @@ static bool overtaken(const struct repairs *r, size_t i, const char *url)
 	return false;
 }
 
+/* An inherited endpoint has all of this push, on top of an incomplete one. Before that is repeated it stays
+ * partial. */
+static bool is_in_vain(const struct repairs *r, const struct ws_ledger_endpoint *e)
+{
+	return e->inherited && r->worst.code;
+}
+
 /* To those that do not have the new weights and could be reached. */
 static int push_again(struct repairs *r, size_t i, struct ws_err *err)
 {
@@ -306,7 +323,7 @@ static int push_again(struct repairs *r, size_t i, struct ws_err *err)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	for (size_t k = 0; k < rec->n_endpoints; k++)
 		if (lacks(rec, k, &r->answers[i][k]) && !r->answers[i][k].err.code &&
-		    !overtaken(r, i, rec->endpoints[k].url))
+		    !overtaken(r, i, rec->endpoints[k].url) && !is_in_vain(r, &rec->endpoints[k]))
 			urls[n++] = rec->endpoints[k].url;
 	int rc = 0;
 	if (n && ws_deadline_passed(r->job->until))

@@ -43,6 +43,7 @@ struct ws_ledger_endpoint {
 	bool slept;               /* it had released memory, and the push has to put that right */
 	unsigned asleep;          /* enum ws_memory: what is still released. A server may die of being woken
 	                           * twice, so it is cleared before the request that wakes leaves */
+	bool inherited;           /* partial only because of an earlier push, whose record says of what */
 };
 
 struct ws_ledger_file {
@@ -50,6 +51,8 @@ struct ws_ledger_file {
 	bool in_memory;           /* it names memory of a process, and has no id */
 	uint64_t id;              /* ws_source_file_id */
 };
+
+#define WS_LEDGER_UNKNOWN UINT64_MAX
 
 struct ws_ledger_record {
 	struct ws_process process;
@@ -59,7 +62,8 @@ struct ws_ledger_record {
 	/* Where its ranks were told to come, of endpoints that did not answer. "" and 0: all did. */
 	const char *master_host;
 	uint16_t master_port;
-	uint64_t digest;          /* of the plan */
+	uint64_t digest;          /* of the plan, with so many tensors and bytes; */
+	uint64_t tensors, bytes;  /* WS_LEDGER_UNKNOWN: an older version wrote the record */
 	const char *weight_version; /* that the push would set; "" none */
 	const char *const *sources;
 	size_t n_sources;

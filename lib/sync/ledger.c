@@ -245,6 +245,12 @@ void ws_ledger_close(struct ws_ledger *l)
 	ws_ledger_abandon(l);
 }
 
+void ws_ledger_leave(struct ws_ledger *l)
+{
+	l->written = false;
+	ws_ledger_abandon(l);
+}
+
 void ws_ledger_abandon(struct ws_ledger *l)
 {
 	if (!l)

@@ -28,6 +28,8 @@ int ws_ledger_save(struct ws_ledger *l, struct ws_err *err);
 void ws_ledger_reread(struct ws_ledger *l);
 /* The push is over: the file goes where all is well, else it is written a last time and stays. */
 void ws_ledger_close(struct ws_ledger *l); /* NULL is fine */
+/* The file stays as it was saved last. */
+void ws_ledger_leave(struct ws_ledger *l);
 /* As if it had never been: what could not be kept up to date must not be believed. */
 void ws_ledger_abandon(struct ws_ledger *l); /* NULL is fine */
 
@@ -54,12 +56,22 @@ void ws_ledger_read(struct ws_ledger_entry *entry);
  * nothing is removed, and the file with the last one. A file that no longer exists is fine. */
 int ws_ledger_amend(const char *path, const struct ws_ledger_endpoint *now, size_t n,
                     struct ws_err *err);
-/* Strikes these endpoints out of all records but `own` (a path): a later push has written down their state.
- * The caller holds their locks, so no other push is at work there. An endpoint with a group that was not left
- * yet stays in its record, in the phase destroy, and is not pushed to again. plan (or NULL): only records of
- * just this plan; the others keep all but the memory, which only one record may say is to be woken. */
+/* What a push sends. */
+struct ws_ledger_sent {
+	uint64_t digest, tensors, bytes; /* of its plan */
+	bool whole;   /* its source has everything that a server has, as far as the options say: no part was chosen */
+	bool checked; /* and by the names of the servers nothing is missing */
+};
+/* Does a push that sends this complete what the push of this record left at one of its endpoints, e? The same plan
+ * does. Any other must be whole, and checked or at least as large. */
+bool ws_ledger_completes(const struct ws_ledger_sent *sent, const struct ws_ledger_record *r,
+                         const struct ws_ledger_endpoint *e);
+/* Removes these endpoints from all records but `own` (a path) that a push of `sent` completes: a later push has
+ * recorded their state. The caller holds their locks, so no other push is at work there. An endpoint with a group
+ * that was not left yet stays in its record, in the phase destroy, and is not pushed to again. The other records
+ * keep all but the memory, because only one record may say which memory to wake. */
 void ws_ledger_settle(const char *state_dir, const char *own, const char *const *urls, size_t n,
-                      const uint64_t *plan);
+                      const struct ws_ledger_sent *sent);
 
 /* ---- text ---- */
 

@@ -95,16 +95,31 @@ static bool is_among(const char *url, const char *const *urls, size_t n)
 	return false;
 }
 
-static int forget(struct ws_ledger_entry *e, const char *const *urls, size_t n, bool groups,
+bool ws_ledger_completes(const struct ws_ledger_sent *sent, const struct ws_ledger_record *r,
+                         const struct ws_ledger_endpoint *e)
+{
+	const bool known = r->tensors != WS_LEDGER_UNKNOWN && r->bytes != WS_LEDGER_UNKNOWN;
+	const bool as_large = known && sent->tensors >= r->tensors && sent->bytes >= r->bytes;
+	if (sent->digest == r->digest && (as_large || !known))
+		return true;
+	if (e->state != WS_PARTIAL)
+		return sent->whole;
+	return e->inherited || (sent->whole && (sent->checked || as_large));
+}
+
+/* sent: only endpoints that this completes; NULL: all of these. */
+static int forget(struct ws_ledger_entry *e, const char *const *urls, size_t n, const struct ws_ledger_sent *sent,
                   struct ws_err *err)
 {
+	const bool groups = !sent;
 	const struct ws_ledger_record *r = &e->record;
 	struct ws_ledger_endpoint *gone = calloc(r->n_endpoints + 1, sizeof *gone);
 	size_t k = 0;
 	if (!gone)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	for (size_t i = 0; i < r->n_endpoints; i++)
-		if (n == 0 || is_among(r->endpoints[i].url, urls, n))
+		if ((n == 0 || is_among(r->endpoints[i].url, urls, n)) &&
+		    (!sent || ws_ledger_completes(sent, r, &r->endpoints[i])))
 			gone[k++] = (struct ws_ledger_endpoint){
 				.url = r->endpoints[i].url, .phase = WS_PHASE_DESTROY,
 				.grouped = r->endpoints[i].grouped && !groups,
@@ -117,7 +132,7 @@ static int forget(struct ws_ledger_entry *e, const char *const *urls, size_t n, 
 
 int ws_ledger_forget(struct ws_ledger_entry *e, const char *const *urls, size_t n, struct ws_err *err)
 {
-	return forget(e, urls, n, true, err);
+	return forget(e, urls, n, NULL, err);
 }
 
 static void forget_memory(struct ws_ledger_entry *e, const char *const *urls, size_t n)
@@ -133,18 +148,16 @@ static void forget_memory(struct ws_ledger_entry *e, const char *const *urls, si
 }
 
 void ws_ledger_settle(const char *state_dir, const char *own, const char *const *urls, size_t n,
-                      const uint64_t *plan)
+                      const struct ws_ledger_sent *sent)
 {
 	struct ws_ledger_list list;
 	if (n == 0 || ws_ledger_list(state_dir, &list, NULL))
 		return;
 	for (size_t i = 0; i < list.n; i++)
-		if (list.items[i].err.code || strcmp(list.items[i].path, own) == 0)
-			continue;
-		else if (!plan || list.items[i].record.digest == *plan)
-			forget(&list.items[i], urls, n, false, NULL);
-		else
+		if (!list.items[i].err.code && strcmp(list.items[i].path, own) != 0) {
 			forget_memory(&list.items[i], urls, n);
+			forget(&list.items[i], urls, n, sent, NULL);
+		}
 	ws_ledger_list_free(&list);
 }
 
@@ -156,8 +169,10 @@ static void note_memory(struct ws_ledger_entry *e, const char *url, unsigned mem
 		struct ws_ledger_endpoint now = e->record.endpoints[i];
 		if (!is_among(now.url, &url, 1) || (!released && !now.slept))
 			continue;
-		if (!released && now.asleep & memory & WS_MEMORY_WEIGHTS)
+		if (!released && now.asleep & memory & WS_MEMORY_WEIGHTS) {
 			now.state = WS_PARTIAL; /* they come back as garbage */
+			now.inherited = false;
+		}
 		now.asleep = released ? now.asleep | memory : now.asleep & ~memory;
 		now.slept = true;
 		ws_ledger_amend(e->path, &now, 1, NULL);

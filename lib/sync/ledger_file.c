@@ -8,17 +8,20 @@
  *   group             name of the process group, null none
  *   master            {host, port}, where endpoints were told to join it and did not answer; absent: all did
  *   plan_digest       16 hex digits
+ *   tensors, bytes    of that plan
  *   weight_version    that the push would set, null none
  *   sources           [path, synthetic:... or cuda-ipc:...]
  *   files             [{path, id}]: what was read, of sources, adapters and corrections; id: 16 hex digits, a hash of
  *                     inode, size, mtime and ctime; null: memory of a process
  *   again             {directory, args: [--option=value]}, null: cannot be repeated
- *   endpoints         [{url, phase, state, paused, grouped, middle, version, asleep}]; paused, grouped and
- *                     middle (ledger_middle.c, "" none) mean perhaps. asleep: the memory that is still released,
- *                     "kv_cache,cuda_graph", "" none; null where none was when the push began
+ *   endpoints         [{url, phase, state, paused, grouped, middle, version, asleep, inherited}]; paused, grouped
+ *                     and middle (ledger_middle.c, "" none) mean perhaps. asleep: the memory that is still
+ *                     released, "kv_cache,cuda_graph", "" none; null where none was when the push began.
+ *                     inherited: partial only because of an earlier push, whose record says of what
  *
  * Every key must be there and have its type, because a file that was written by hand must not be acted upon.
- * Older versions did not write files, which are unknown then, and asleep (null). */
+ * Older versions did not write tensors, bytes and files, which are unknown then, asleep (null), and inherited
+ * (false). */
 #include "ledger.h"
 
 #include "json.h"
@@ -73,6 +76,7 @@ static void print_endpoints(struct ws_jw *w, const struct ws_ledger_record *r)
 		ws_jw_str(w, "middle", ws_ledger_middle_name(e->middle));
 		ws_jw_str(w, "version", e->version);
 		ws_jw_str(w, "asleep", e->slept ? ws_memory_text(e->asleep) : NULL);
+		ws_jw_bool(w, "inherited", e->inherited);
 		ws_jw_end_object(w);
 	}
 	ws_jw_end_array(w);
@@ -121,6 +125,10 @@ void ws_ledger_print(const struct ws_ledger_record *r, struct ws_buf *text)
 		ws_jw_end_object(&w);
 	}
 	ws_jw_hex64(&w, "plan_digest", r->digest);
+	if (r->tensors != WS_LEDGER_UNKNOWN && r->bytes != WS_LEDGER_UNKNOWN) {
+		ws_jw_uint(&w, "tensors", r->tensors);
+		ws_jw_uint(&w, "bytes", r->bytes);
+	}
 	ws_jw_str(&w, "weight_version", *r->weight_version ? r->weight_version : NULL);
 	ws_jw_strs(&w, "sources", r->sources, r->n_sources);
 	if (r->knows_files)
@@ -270,6 +278,7 @@ static void parse_endpoint(struct reader *in, struct ws_ledger_endpoint *e)
 		.version = text_of(in, "version", false),
 	};
 	const struct ws_json *asleep = ws_json_get(in->object, "asleep");
+	e->inherited = ws_json_get(in->object, "inherited") && truth_of(in, "inherited");
 	e->slept = asleep && ws_json_type(asleep) != WS_JSON_NULL;
 	if (e->slept)
 		e->asleep = (unsigned)choice_of(in, "asleep", WS_MEMORY_ALL + 1, memory_name);
@@ -345,6 +354,12 @@ static void parse_files(struct reader *r, struct ws_ledger_record *out)
 	}
 }
 
+/* Absent in records of older versions. */
+static uint64_t size_of(struct reader *r, const char *key)
+{
+	return ws_json_get(r->object, key) ? (uint64_t)number_of(r, key) : WS_LEDGER_UNKNOWN;
+}
+
 /* Absent where all endpoints answered, and in records of older versions. */
 static void parse_master(struct reader *r, struct ws_ledger_record *out)
 {
@@ -370,6 +385,8 @@ static void parse_record(struct reader *r, struct ws_ledger_record *out)
 	out->group = text_of(r, "group", true);
 	parse_master(r, out);
 	out->digest = digest_of(r, "plan_digest");
+	out->tensors = size_of(r, "tensors");
+	out->bytes = size_of(r, "bytes");
 	out->weight_version = text_of(r, "weight_version", true);
 	out->sources = strings_of(r, "sources", &out->n_sources);
 	parse_files(r, out);

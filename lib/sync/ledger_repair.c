@@ -312,9 +312,9 @@ static int sum_up(const struct repair *r, struct ws_err *err)
 		                           "has some old and some new weights";
 		ws_err_set(err, WS_EPARTIAL, torn == 1 ? "%s: %s" : "%s: %s (and %zu more)", where, what,
 		           torn - 1);
-		ws_err_hint(err, "push again: %s%s",
-		            rec->directory && rec->n_sources ? "wsync-ctl repair --again, or " : "",
-		            slept ? "wsync-push --asleep recorded" : "any push to it");
+		ws_err_hint(err, "push everything again: %swsync-push SOURCE -e %s%s",
+		            rec->directory && rec->n_sources ? "wsync-ctl repair --again, or " : "", where,
+		            slept ? " --asleep recorded" : "");
 		return ws_err_where(err, NULL, where);
 	}
 	if (first) {

@@ -221,22 +221,20 @@ void push_take_over_pauses(struct ws_push *p)
 	}
 }
 
-static bool sends_a_part(const struct ws_push *p)
-{
-	return p->opts.senders > 1 || p->opts.n_include || p->opts.n_exclude;
-}
-
 void push_release(struct ws_push *p, bool ok)
 {
+	struct ws_ledger_sent sent;
 	/* After a success the record claims that endpoints may be paused, which is not worth a write: to
 	 * continue does no harm. */
 	if (p->ledger && !ok)
 		(void)push_record(p, NULL);
-	/* Our record has all that the earlier ones said. But a push of a part of the weights, as one of several
-	 * senders makes it, does not complete what a push of another part has left. */
-	if (p->ledger && p->heir && p->plan)
+	/* Our record has all that the earlier ones said of endpoints that this plan completes. */
+	if (p->ledger && p->heir && p->plan) {
+		push_load(p, &sent);
 		ws_ledger_settle(p->opts.state_dir, ws_ledger_path(p->ledger), p->opts.endpoints,
-		                 p->opts.n_endpoints, sends_a_part(p) ? &p->plan->digest : NULL);
+		                 p->opts.n_endpoints, &sent);
+	}
+	push_remember_left(p);
 	p->heir = false;
 	ws_locks_drop(p->locks);
 	p->locks = NULL;
@@ -287,6 +285,7 @@ void push_describe(const struct ws_push *p, size_t i, struct ws_ledger_endpoint 
 	out->grouped = e->grouped;
 	out->middle = middle_of(p, i);
 	out->version = p->infos[i].weight_version;
+	out->inherited = e->inherited && out->state == WS_PARTIAL;
 	out->slept = push_is_asleep(e);
 	out->asleep = out->slept ? e->asleep : 0;
 }
@@ -297,7 +296,6 @@ static void describe_all(struct ws_push *p)
 	r->group = p->group_name;
 	r->master_host = p->place.host;
 	r->master_port = p->place.port;
-	r->digest = p->plan ? p->plan->digest : r->digest;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		push_describe(p, i, &r->endpoints[i]);
 }
@@ -330,6 +328,22 @@ static int64_t begins_now(const struct ws_push *p)
 	return p->heir_began < now || p->heir_began == INT64_MAX ? now : p->heir_began + 1;
 }
 
+/* The record of an earlier run of this process stays where this run does not complete what that left. */
+static void keep_earlier(struct ws_push *p, const struct ws_ledger_sent *sent)
+{
+	const struct ws_ledger_record *r = p->ledger ? ws_ledger_record(p->ledger) : NULL;
+	bool keeps = false;
+	for (size_t i = 0; r && i < r->n_endpoints; i++)
+		keeps = keeps || (r->endpoints[i].state == WS_PARTIAL &&
+		                  !ws_ledger_completes(sent, r, &r->endpoints[i]));
+	if (!keeps)
+		return;
+	p->heir_began = r->began > p->heir_began ? r->began : p->heir_began;
+	ws_ledger_leave(p->ledger);
+	p->ledger = NULL;
+	p->heir = true;
+}
+
 static int note_files(struct ws_push *p, struct ws_err *err)
 {
 	const struct ws_source *s;
@@ -345,17 +359,33 @@ static int note_files(struct ws_push *p, struct ws_err *err)
 	return rc;
 }
 
+static int note_source(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
+{
+	struct ws_ledger_sent sent;
+	push_load(p, &sent);
+	keep_earlier(p, &sent);
+	if (open_ledger(p, err) || ws_ledger_source(p->ledger, s->paths, s->n_paths, p->weight_version, err) ||
+	    note_files(p, err))
+		return -1;
+	struct ws_ledger_record *r = ws_ledger_record(p->ledger);
+	r->digest = sent.digest;
+	r->tensors = sent.tensors;
+	r->bytes = sent.bytes;
+	r->began = begins_now(p);
+	return 0;
+}
+
 int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
-	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		p->endpoints[i].grouped = !p->protocol->groupless;
+		p->endpoints[i].inherited = false;
+	}
 	if (!keeps_ledger(p))
 		return 0;
-	if (open_ledger(p, &why) ||
-	    ws_ledger_source(p->ledger, s->paths, s->n_paths, p->weight_version, &why) || note_files(p, &why))
+	if (note_source(p, s, &why))
 		return go_without(p, NOBODY_KNOWS, &why, err);
-	ws_ledger_record(p->ledger)->began = begins_now(p);
 	/* Who is in the group already is only heard of again with the pause. */
 	return p->group ? 0 : push_record(p, err);
 }

@@ -6,9 +6,9 @@
  * beforehand), push_protocol.h (how they get into servers), push_sender.c and
  * push_round.c (turns of several), push_lead.c
  * and push_follow.c (several at once), push_verify.c (hashes), push_trace.c (when what ran), push_ledger.c
- * (what stays written down, and who else may push), push_others.c (who else pushes), push_twins.c (two names of
- * one server), push_instance.c (are they still the same servers?), push_guard.c (ends a push that hangs in a file
- * system), push_files.c (descriptors). */
+ * (what stays written down, and who else may push), push_complete.c (was an earlier push completed?),
+ * push_others.c (who else pushes), push_twins.c (two names of one server), push_instance.c (are they still the
+ * same servers?), push_guard.c (ends a push that hangs in a file system), push_files.c (descriptors). */
 #ifndef WS_SYNC_PUSH_STATE_H
 #define WS_SYNC_PUSH_STATE_H
 
@@ -32,10 +32,17 @@ struct push_scatter;
 struct push_lead;
 struct ws_lend;
 
+/* The plan of the runs of this process that an endpoint is partial of. digest 0: of several. */
+struct push_left {
+	uint64_t digest, tensors, bytes;
+};
+
 struct push_endpoint {
 	const char *url;                   /* borrowed from the options */
 	enum ws_endpoint_state state;
 	enum ws_endpoint_state before;     /* when the run began: only success ends a mixture */
+	bool inherited;                    /* partial only because this push did not complete an earlier one */
+	struct push_left left;
 	bool paused;                       /* by us, and not resumed yet */
 	bool found_paused;                 /* perhaps, by a push that died */
 	bool found_stopped;                /* paused when we came, by nobody known */
@@ -271,6 +278,14 @@ bool push_is_recorded(const struct ws_push *p);
 void push_record_end(struct ws_push *p); /* the push is over */
 /* Of a mixture, where the failure has no hint of its own. */
 void push_name_remedy(const struct ws_push *p, struct ws_err *err);
+
+/* push_complete.c: an endpoint that an earlier push left partial is committed only by a push that completes it */
+struct ws_ledger_sent;
+void push_load(const struct ws_push *p, struct ws_ledger_sent *out); /* what this run sends; there is a plan */
+/* Everything was sent. -1: an endpoint stays partial, and *err is WS_EPARTIAL. */
+int push_complete(struct ws_push *p, struct ws_err *err);
+void push_remember_left(struct ws_push *p); /* the run is over */
+
 /* push_rules.c */
 /* As the options say, or never where no endpoint has anything to flush. */
 enum ws_push_flush push_flush_when(const struct ws_push *p);

@@ -303,6 +303,8 @@ another() {
 	out_has "partial   $url, left paused: it holds 1 tensor"
 	try wsync-verify weights other -e "$url"
 	expect_status 1
+	try wsync-push ckpt -e "$url" --verify hash
+	expect_status 0
 	# Who sends a part does not know what the others send.
 	for part in "--include *norm*" "--exclude *mlp*" "--sender 1/2 --lock l --round 1"; do
 		# shellcheck disable=SC2086 # words

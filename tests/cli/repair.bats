@@ -160,16 +160,138 @@ joins() { curl -sS "$url/wsync/journal" | grep -q '"groups":\["'; }
 	expect_out "nothing to repair"
 }
 
-@test "a part does not end the mixture that another push has left" {
-	leave one
-	try wsync-push small.safetensors -e "$url" --include a
-	expect_status 0
+# stays_partial OPTIONS...: this push arrives, but leaves the mixture, its record and the weight version.
+stays_partial() {
+	local before=$(cat "${records[0]}")
+	TRY_SECONDS=30 try wsync-push "$@" -e "$url" --weight-version 8 --json
+	expect_status 9
+	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' "[('partial', True)]"
+	expect_json 'lines[-1]["error"]["code"], lines[-1]["error"]["endpoint"]' "('partial', '$url')"
+	[ "$before" = "$(cat "${records[0]}")" ] || explain "the record of the earlier push changed"
+	try wsync-ctl version -e "$url"
+	out_lacks 8
 	try wsync-ctl repair
 	expect_status 9
-	try wsync-push small.safetensors -e "$url"
+	err_has "hint: push everything again: wsync-ctl repair --again, or wsync-push SOURCE -e $url"
+}
+# completes OPTIONS...: this push ends the mixture.
+completes() {
+	TRY_SECONDS=30 try wsync-push "$@" -e "$url" --weight-version 9
 	expect_status 0
+	try wsync-ctl version -e "$url"
+	expect_out 9
 	try wsync-ctl repair
 	expect_out "nothing to repair"
+}
+
+@test "a push of a part does not end the mixture that another push has left" {
+	leave one
+	stays_partial small.safetensors --include a
+	stays_partial small.safetensors --exclude a
+	try wsync-push small.safetensors -e "$url" --include a
+	expect_status 9
+	err_has "process "
+	err_has " left a push of 3 tensors incomplete, and this push of 1 tensor is another part"
+	err_has "hint: push everything again: wsync-ctl repair --again, or wsync-push SOURCE -e $url, without --include, --exclude and --sender"
+	completes small.safetensors
+}
+
+@test "a smaller source whose names cannot be checked does not end a mixture" {
+	leave one
+	safetensors few.safetensors a:F32:64,32
+	safetensors thin.safetensors x:F32:64 y:F32:64 z:F32:64
+	stays_partial few.safetensors
+	stays_partial few.safetensors --verify none
+	stays_partial thin.safetensors
+	url=${url/127.0.0.1/localhost}
+	TRY_SECONDS=30 try wsync-push few.safetensors -e "$url"
+	expect_status 9
+	url=${url/localhost/127.0.0.1}
+	try wsync-push few.safetensors -e "$url"
+	err_has " left a push of 3 tensors incomplete, and this push of 1 tensor is smaller, without a check of its names"
+	safetensors many.safetensors a:F32:64,32 b:F32:64,32 c:F32:64,32 d:F32:1
+	completes many.safetensors --bucket-size 4KiB
+}
+
+@test "a checked push of everything ends any mixture, also one that an older version has recorded" {
+	llama m
+	endpoint one --model m --fault refuse:update_weights_from_distributed:2
+	try wsync-push m -e "$url" --bucket-size 8KiB --on-partial pause
+	expect_status 5
+	records=(state/wsync/pushes/*.json)
+	sed -i -E 's/"tensors":[0-9]+,"bytes":[0-9]+/"tensors":999,"bytes":99999999/' "${records[0]}"
+	stays_partial m --verify none
+	stays_partial m --include '*layers.0*'
+	sed -i -E 's/"tensors":[0-9]+,"bytes":[0-9]+,//; s/"files":\[[^]]*\],//; s/,"inherited":false//' "${records[0]}"
+	try wsync-ctl repair --again
+	expect_status 3
+	err_has "an older wsync wrote the record"
+	stays_partial m --verify none
+	completes m
+}
+
+@test "two parts that failed are each completed by their own push, in any order" {
+	safetensors six.safetensors a:F32:64,32 b:F32:64,32 c:F32:64,32 d:F32:64,32 e:F32:64,32 f:F32:64,32
+	endpoint one --fault refuse:update_weights_from_distributed:2 --fault refuse:update_weights_from_distributed:4 \
+		--fault refuse:update_weights_from_distributed:6
+	local part parts=('[ab]' '[cd]' '[ef]')
+	for part in "${parts[@]}"; do
+		try wsync-push six.safetensors -e "$url" --include "$part" --bucket-size 8KiB --on-partial pause
+		expect_status 5
+	done
+	for part in '[cd]' '[ef]'; do
+		try wsync-push six.safetensors -e "$url" --include "$part" --bucket-size 8KiB --weight-version 8
+		expect_status 9
+	done
+	completes six.safetensors --include '[ab]' --bucket-size 8KiB
+}
+
+@test "a sender's turn after one that failed does not end the round, and both come again" {
+	safetensors four.safetensors a:F32:64,32 b:F32:64,32 c:F32:64,32 d:F32:64,32
+	endpoint one --fault refuse:update_weights_from_distributed:2
+	local turn
+	for turn in 1:ab:5 2:cd:9 1:ab:0 2:cd:0; do
+		IFS=: read -r sender part expected <<<"$turn"
+		try wsync-push four.safetensors -e "$url" --sender "$sender/2" --lock L --include "[$part]" \
+			--bucket-size 8KiB --on-partial pause --weight-version 7
+		expect_status "$expected"
+	done
+	try wsync-ctl version -e "$url"
+	expect_out 7
+	try wsync-ctl repair
+	expect_out "nothing to repair"
+}
+
+# lines_of STATE_HOME: results of a source that fails, of a part of it, and of all of it.
+lines_of() {
+	safetensors few.safetensors a:F32:64,32
+	endpoint "${1##*/}" --fault refuse:update_weights_from_distributed:2
+	printf 'small.safetensors\t7\nfew.safetensors\t8\n' >list
+	status=0 last=stdin
+	XDG_STATE_HOME=$1 timeout 60 wsync-push --stdin -e "$url" --bucket-size 8KiB --on-partial pause --json \
+		<list >.out 2>.err || status=$?
+	out=$(<.out) err=$(<.err)
+	expect_json '[(l["exit"], [e["state"] for e in l["endpoints"]]) for l in lines if l["type"] == "result"]' \
+		"[(5, ['partial']), (9, ['partial'])]"
+	try wsync-ctl version -e "$url"
+	out_lacks 8
+}
+
+@test "a smaller source of the same process leaves the record of the one that failed" {
+	lines_of "$XDG_STATE_HOME"
+	try wsync-ctl repair --again --json
+	expect_status 0
+	expect_json '[(l["weight_version"], l["sources"]) for l in lines if l["type"] == "transaction"]' \
+		"[('7', ['small.safetensors']), ('8', ['few.safetensors'])]"
+	try wsync-ctl version -e "$url"
+	expect_out 8
+	try wsync-ctl repair
+	expect_out "nothing to repair"
+}
+
+@test "without a state directory a process remembers what it left" {
+	touch file
+	lines_of "$scratch/file"
 }
 
 @test "a dry run asks and changes nothing" {
@@ -408,8 +530,7 @@ asked() { [ "$(curl -sS --max-time 10 "$url/wsync/journal" | grep -o "\"$2\"" | 
 	err_has "hint: push the version that you mean"
 	cd "$scratch" || return
 	prepare
-	try wsync-push small.safetensors -e "$url"
-	expect_status 0
+	completes small.safetensors
 }
 
 @test "an adapter that was overwritten since is not pushed again" {

@@ -26,6 +26,8 @@ static const char *const SOURCE[] = { "ckpt/step 1", "synthetic:tiny:7" };
 static const char *const ARGS[] = { "--quantize=fp8", "--no-stdin" };
 
 static const uint64_t FILE_ID = UINT64_C(0x00000000deadbeef);
+static const struct ws_ledger_sent ALL = { .digest = 1, .tensors = 32, .bytes = 4096, .whole = true };
+static const struct ws_ledger_sent PART = { .digest = 1, .tensors = 32, .bytes = 4096 };
 
 static struct ws_ledger *begin(void)
 {
@@ -37,6 +39,8 @@ static struct ws_ledger *begin(void)
 	r->master_host = "10.0.0.7";
 	r->master_port = 30123;
 	r->digest = UINT64_C(0x123456789abcdef0);
+	r->tensors = 32;
+	r->bytes = 4096;
 	assert_int_equal(ws_ledger_add_file(l, "ckpt/step 1/a.safetensors", &FILE_ID, NULL), 0);
 	assert_int_equal(ws_ledger_add_file(l, "cuda-ipc:w.json", NULL, NULL), 0);
 	r->directory = "/work";
@@ -44,7 +48,7 @@ static struct ws_ledger *begin(void)
 	r->n_args = 2;
 	r->endpoints[0] = (struct ws_ledger_endpoint){ URLS[0], WS_PHASE_TRANSFER, WS_PARTIAL, true, true,
 	                                                 WS_MIDDLE_SESSION, "v6", true,
-	                                                 WS_MEMORY_KV_CACHE | WS_MEMORY_CUDA_GRAPH };
+	                                                 WS_MEMORY_KV_CACHE | WS_MEMORY_CUDA_GRAPH, false };
 	r->endpoints[1].paused = true;
 	return l;
 }
@@ -83,6 +87,7 @@ static void what_is_written_is_read(void **state)
 	assert_string_equal(r->master_host, "10.0.0.7");
 	assert_int_equal(r->master_port, 30123);
 	assert_true(r->digest == UINT64_C(0x123456789abcdef0));
+	assert_true(r->tensors == 32 && r->bytes == 4096);
 	assert_string_equal(r->weight_version, "v7");
 	assert_true(r->knows_files && r->n_files == 2);
 	assert_string_equal(r->files[0].path, "ckpt/step 1/a.safetensors");
@@ -147,18 +152,17 @@ static void settling_leaves_groups_to_be_left(void **state)
 	struct ws_ledger *l = begin();
 	assert_int_equal(ws_ledger_save(l, NULL), 0);
 	ws_ledger_close(l);
-	const uint64_t another = 1;
-	ws_ledger_settle("state", "", URLS, 3, &another);
+	ws_ledger_settle("state", "", URLS, 3, &PART);
 	assert_int_equal(only(&list)->record.n_endpoints, 2);
 	assert_int_equal(list.items[0].record.endpoints[0].state, WS_PARTIAL);
 	assert_false(list.items[0].record.endpoints[0].slept); /* the other push sees to that */
 	char *path = strdup(list.items[0].path);
 	ws_ledger_list_free(&list);
-	ws_ledger_settle("state", path, URLS, 3, NULL); /* its own */
+	ws_ledger_settle("state", path, URLS, 3, &ALL); /* its own */
 	assert_int_equal(only(&list)->record.n_endpoints, 2);
 	ws_ledger_list_free(&list);
 	free(path);
-	ws_ledger_settle("state", "", URLS, 3, NULL);
+	ws_ledger_settle("state", "", URLS, 3, &ALL);
 	const struct ws_ledger_record *r = &only(&list)->record;
 	assert_int_equal(r->n_endpoints, 1);
 	assert_true(r->endpoints[0].grouped && !r->endpoints[0].paused);
@@ -179,7 +183,7 @@ static void records_are_settled_whatever_became_of_their_process(void **state)
 	assert_int_equal(ws_ledger_save(l, NULL), 0);
 	assert_int_equal(only(&list)->fate, WS_PROCESS_ELSEWHERE);
 	ws_ledger_list_free(&list);
-	ws_ledger_settle("state", "", URLS, 1, NULL);
+	ws_ledger_settle("state", "", URLS, 1, &ALL);
 	const struct ws_ledger_record *r = &only(&list)->record;
 	assert_int_equal(r->n_endpoints, 3); /* the first has its group to leave, the others are not ours */
 	assert_int_equal(r->endpoints[0].state, WS_UNTOUCHED);
@@ -199,7 +203,7 @@ static void a_push_hears_that_its_record_was_settled(void **state)
 	assert_int_equal(ws_ledger_save(l, NULL), 0);
 	ws_ledger_reread(l);
 	assert_true(r->endpoints[0].state == WS_PARTIAL && r->endpoints[0].paused && r->endpoints[0].slept);
-	ws_ledger_settle("state", "", URLS, 3, NULL);
+	ws_ledger_settle("state", "", URLS, 3, &ALL);
 	ws_ledger_reread(l);
 	for (size_t i = 0; i < 3; i++)
 		assert_true(r->endpoints[i].state == WS_UNTOUCHED && !r->endpoints[i].paused &&
@@ -346,6 +350,87 @@ static int parse_twisted(const char *text, const char *from, const char *to, str
 	return rc;
 }
 
+static void older_records_know_neither_sizes_nor_files(void **state)
+{
+	(void)state;
+	static const char *const older[][2] = { { ",\"tensors\":32,\"bytes\":4096", "" }, { ",\"tensors\":32", "" },
+		{ ",\"inherited\":false", "" } };
+	struct ws_buf text;
+	struct ws_ledger *l = begin();
+	ws_buf_init(&text, 1 << 16);
+	ws_ledger_print(ws_ledger_record(l), &text);
+	for (size_t i = 0; i < 3; i++) {
+		struct ws_ledger_record r;
+		void *priv;
+		assert_int_equal(parse_twisted(text.data, older[i][0], older[i][1], &r, &priv), 0);
+		assert_true(r.tensors == (i < 2 ? WS_LEDGER_UNKNOWN : 32));
+		ws_ledger_drop(&r, priv);
+	}
+	const char *files = strstr(text.data, "\"files\":[");
+	struct ws_ledger_record r;
+	struct ws_err err = WS_ERR_INIT;
+	void *priv;
+	memcpy((char *)(uintptr_t)files, "\"fires\"", 7); /* a key that nobody reads */
+	assert_int_equal(ws_ledger_parse("f", text.data, text.len, &r, &priv, NULL), 0);
+	assert_false(r.knows_files);
+	assert_int_equal(ws_ledger_check_source(&r, &err), -1);
+	assert_int_equal(err.code, WS_EINPUT);
+	assert_non_null(strstr(err.msg, "an older wsync wrote the record"));
+	ws_ledger_drop(&r, priv);
+	ws_buf_free(&text);
+	ws_ledger_abandon(l);
+}
+
+/* Which push completes what another has left. */
+static void only_the_same_plan_or_a_whole_one_completes_a_push(void **state)
+{
+	(void)state;
+	struct ws_ledger_endpoint e = { .url = URLS[0], .state = WS_PARTIAL };
+	struct ws_ledger_record r = { .digest = 7, .tensors = 32, .bytes = 4096 };
+	static const struct {
+		struct ws_ledger_sent sent;
+		bool known, older; /* does it complete a record with sizes, and one without? */
+	} cases[] = {
+		{ { 7, 32, 4096, false, false }, true, true },
+		{ { 7, 32, 4096, true, false }, true, true },
+		{ { 7, 31, 4095, false, false }, false, true }, /* fewer senders of one group */
+		{ { 8, 32, 4096, false, false }, false, false },
+		{ { 8, 99, 9999, false, true }, false, false },
+		{ { 8, 32, 4096, true, false }, true, false },
+		{ { 8, 31, 9999, true, false }, false, false },
+		{ { 8, 99, 4095, true, false }, false, false },
+		{ { 8, 3, 12, true, true }, true, true },
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		r.tensors = 32;
+		assert_int_equal(ws_ledger_completes(&cases[i].sent, &r, &e), cases[i].known);
+		r.tensors = WS_LEDGER_UNKNOWN;
+		assert_int_equal(ws_ledger_completes(&cases[i].sent, &r, &e), cases[i].older);
+	}
+	e.inherited = true; /* another record says what is missing */
+	assert_true(ws_ledger_completes(&PART, &r, &e));
+	e.state = WS_UNTOUCHED;
+	assert_false(ws_ledger_completes(&PART, &r, &e));
+	assert_true(ws_ledger_completes(&ALL, &r, &e));
+}
+
+static void a_smaller_push_leaves_the_record_of_a_mixture(void **state)
+{
+	(void)state;
+	struct ws_ledger_list list;
+	struct ws_ledger_sent few = ALL;
+	struct ws_ledger *l = begin();
+	assert_int_equal(ws_ledger_save(l, NULL), 0);
+	ws_ledger_close(l);
+	few.tensors = 3;
+	ws_ledger_settle("state", "", URLS, 3, &few);
+	const struct ws_ledger_record *r = &only(&list)->record;
+	assert_int_equal(r->n_endpoints, 1); /* the other one was only paused */
+	assert_true(r->endpoints[0].state == WS_PARTIAL && r->endpoints[0].paused);
+	assert_true(r->tensors == 32 && r->bytes == 4096 && r->n_files == 2);
+	ws_ledger_list_free(&list);
+}
+
 static void write_file(const char *path, const char *text)
 {
 	assert_int_equal(ws_file_replace(path, text, strlen(text), 0600, NULL), 0);
@@ -437,8 +522,10 @@ static void a_cut_or_twisted_record_is_refused_or_whole(void **state)
 		{ "\"sources\":[", "\"sources\":[null," }, { "\"kv_cache,cuda_graph\"", "\"cuda_graph,kv_cache\"" },
 		{ "\"kv_cache,cuda_graph\"", "\"kv\"" }, { "\"kv_cache,cuda_graph\"", "6" },
 		{ "\"kv_cache,cuda_graph\"", "[]" },
+		{ "\"tensors\":32", "\"tensors\":-1" }, { "\"bytes\":4096", "\"bytes\":\"4096\"" },
 		{ "\"files\":[", "\"files\":[17," }, { "\"id\":null", "\"id\":\"\"" },
 		{ "00000000deadbeef", "deadbeef" }, { "\"ckpt/step 1/a.safetensors\"", "\"\"" },
+		{ "\"inherited\":false", "\"inherited\":0" },
 	};
 	for (size_t i = 0; i < sizeof twists / sizeof *twists; i++) {
 		struct ws_ledger_record r;
@@ -538,6 +625,9 @@ int main(void)
 		IN_SCRATCH(memory_that_others_release_or_take_back_is_noted),
 		IN_SCRATCH(woken_weights_are_none_until_a_push_brings_them),
 		IN_SCRATCH(only_caches_that_a_push_left_released_are_owed),
+		IN_SCRATCH(older_records_know_neither_sizes_nor_files),
+		IN_SCRATCH(only_the_same_plan_or_a_whole_one_completes_a_push),
+		IN_SCRATCH(a_smaller_push_leaves_the_record_of_a_mixture),
 		IN_SCRATCH(a_source_that_changed_is_not_pushed_again),
 		IN_SCRATCH(a_record_of_the_first_version_knows_no_sleep),
 		IN_SCRATCH(a_killed_process_is_dead_and_its_id_is_not_enough),

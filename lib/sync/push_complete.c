@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push_complete.c - does this push complete what earlier pushes left at its endpoints?
+ *
+ * A push that failed leaves an endpoint with some old and some new weights. A push of a part, or of a smaller source,
+ * replaces some of them: all that it sent arrives, and the rest stays mixed. Such an endpoint stays partial. Its
+ * record of the failed push stays as well, so that pushes of other parts can still complete theirs. */
+#include "push_state.h"
+
+#include "ledger.h"
+#include "lock.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+void push_load(const struct ws_push *p, struct ws_ledger_sent *out)
+{
+	const struct ws_senders *have;
+	const struct ws_plan *all = push_lead_plan(p, &have); /* of the other senders too */
+	const bool alone = p->opts.senders < 2;
+	*out = (struct ws_ledger_sent){
+		.digest = p->plan->digest, .tensors = all->n_tensors, .bytes = all->bytes,
+		.whole = p->all_names && (alone || push_leads(p)),
+		.checked = p->all_names && alone && p->names.checked,
+	};
+}
+
+static void describe(const struct ws_ledger_record *left, const struct ws_ledger_sent *sent, char *dst, size_t n)
+{
+	char of[64] = "";
+	const bool known = left->tensors != WS_LEDGER_UNKNOWN;
+	if (known)
+		snprintf(of, sizeof of, " of %llu tensor%s", (unsigned long long)left->tensors,
+		         left->tensors == 1 ? "" : "s");
+	snprintf(dst, n, "process %lld left a push%s incomplete, and this push of %llu tensor%s is %s",
+	         (long long)left->process.pid, of, (unsigned long long)sent->tensors, sent->tensors == 1 ? "" : "s",
+	         !sent->whole ? "another part" : known ? "smaller, without a check of its names" :
+	                                                 "not known to have all names of the server");
+}
+
+/* The first endpoint that stays partial is the error. */
+static int keep_partial(struct ws_push *p, size_t i, const struct ws_ledger_record *left,
+                        const struct ws_ledger_sent *sent, struct ws_err *err)
+{
+	struct push_endpoint *e = &p->endpoints[i];
+	e->state = WS_PARTIAL;
+	e->inherited = true;
+	describe(left, sent, e->message, sizeof e->message);
+	if (!err || err->code)
+		return -1;
+	ws_err_set(err, WS_EPARTIAL, "%s: still has some old and some new weights: %s", e->url, e->message);
+	ws_err_hint(err, "push everything again: %swsync-push SOURCE -e %s%s",
+	            left->directory ? "wsync-ctl repair --again, or " : "", e->url,
+	            sent->whole ? "" : ", without --include, --exclude and --sender");
+	return ws_err_where(err, NULL, e->url);
+}
+
+/* 127.0.0.1 and localhost are one endpoint, as they are for locks. */
+static bool is_same(const char *a, const char *b)
+{
+	char x[WS_LOCK_NAME], y[WS_LOCK_NAME];
+	return ws_lock_name(a, x, NULL) == 0 && ws_lock_name(b, y, NULL) == 0 && strcmp(x, y) == 0;
+}
+
+static int judge_record(struct ws_push *p, const struct ws_ledger_record *r, const struct ws_ledger_sent *sent,
+                        struct ws_err *err)
+{
+	int rc = 0;
+	for (size_t k = 0; k < r->n_endpoints; k++) {
+		const struct ws_ledger_endpoint *left = &r->endpoints[k];
+		for (size_t i = 0; left->state == WS_PARTIAL && i < p->opts.n_endpoints; i++)
+			if (is_same(p->endpoints[i].url, left->url) && !ws_ledger_completes(sent, r, left))
+				rc = keep_partial(p, i, r, sent, err);
+	}
+	return rc;
+}
+
+static int judge_records(struct ws_push *p, const struct ws_ledger_sent *sent, struct ws_err *err)
+{
+	struct ws_ledger_list list;
+	const char *own = p->ledger ? ws_ledger_path(p->ledger) : "";
+	int rc = 0;
+	if (!p->opts.state_dir || ws_ledger_list(p->opts.state_dir, &list, NULL))
+		return 0;
+	for (size_t i = 0; i < list.n; i++)
+		if (!list.items[i].err.code && strcmp(list.items[i].path, own) != 0 &&
+		    judge_record(p, &list.items[i].record, sent, err))
+			rc = -1;
+	ws_ledger_list_free(&list);
+	return rc;
+}
+
+/* Without a state directory a process knows what its own runs left. */
+static struct ws_ledger_record remembered(const struct push_endpoint *e, struct ws_ledger_endpoint *left)
+{
+	*left = (struct ws_ledger_endpoint){ .url = e->url, .state = e->left.tensors ? WS_PARTIAL : WS_UNTOUCHED };
+	return (struct ws_ledger_record){
+		.process.pid = getpid(), .digest = e->left.digest, .tensors = e->left.tensors, .bytes = e->left.bytes,
+		.endpoints = left, .n_endpoints = 1,
+	};
+}
+
+int push_complete(struct ws_push *p, struct ws_err *err)
+{
+	struct ws_err first = WS_ERR_INIT;
+	struct ws_ledger_sent sent;
+	struct ws_ledger_endpoint left;
+	int rc = 0;
+	push_load(p, &sent);
+	rc = judge_records(p, &sent, &first);
+	for (size_t i = 0; !p->ledger && i < p->opts.n_endpoints; i++) {
+		const struct ws_ledger_record r = remembered(&p->endpoints[i], &left);
+		if (judge_record(p, &r, &sent, &first))
+			rc = -1;
+	}
+	if (rc && err)
+		*err = first;
+	return rc;
+}
+
+void push_remember_left(struct ws_push *p)
+{
+	struct ws_ledger_sent sent;
+	if (p->plan)
+		push_load(p, &sent);
+	for (size_t i = 0; p->plan && i < p->opts.n_endpoints; i++) {
+		struct push_endpoint *e = &p->endpoints[i];
+		struct push_left *l = &e->left;
+		if (e->state != WS_PARTIAL || (!e->inherited && e->before != WS_PARTIAL))
+			*l = (struct push_left){ 0 };
+		if (e->state != WS_PARTIAL || e->inherited)
+			continue;
+		l->digest = e->before != WS_PARTIAL || l->digest == sent.digest ? sent.digest : 0;
+		l->tensors = sent.tensors > l->tensors ? sent.tensors : l->tensors;
+		l->bytes = sent.bytes > l->bytes ? sent.bytes : l->bytes;
+	}
+}
