@@ -17,7 +17,7 @@
  *   endpoints         [{url, phase, state, paused, grouped, middle, version, asleep, inherited}]; paused, grouped
  *                     and middle (ledger_middle.c, "" none) mean perhaps. asleep: the memory that is still
  *                     released, "kv_cache,cuda_graph", "" none; null where none was when the push began.
- *                     inherited: partial only because of an earlier push, whose record says of what
+ *                     inherited: partial, but it has all of this push: another part is missing
  *
  * Every key must be there and have its type, because a file that was written by hand must not be acted upon.
  * Older versions did not write tensors, bytes and files, which are unknown then, asleep (null), and inherited
