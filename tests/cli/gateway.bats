@@ -6,12 +6,10 @@ load helpers
 start_up() { # start_up VARIABLE PROGRAM...
 	local name=$1 log="$scratch/$1.json"
 	shift
+	rm -f "$log" # of an earlier one, whose line would be found
 	"$@" --json >"$log" 2>"$log.err" 3>&- &
 	background+=($!)
-	for _ in $(seq 100); do
-		grep -q '"ready"' "$log" && break
-		sleep 0.05
-	done
+	eventually 30 grep -q '"ready"' "$log" || explain "$name: $(<"$log.err")"
 	printf -v "$name" '%s' "$(sed -n 's/.*"type":"ready","url":"\([^"]*\)".*/\1/p' "$log")"
 	[ -n "${!name}" ] || explain "no $name: $(<"$log.err")"
 }
