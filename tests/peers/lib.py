@@ -264,6 +264,12 @@ def run_program(name, args, endpoints, seconds=60):
     return Running(endpoints, [], argv=argv).wait(seconds)
 
 
+def forget(endpoints):
+    """What failed at them is of no interest: another model follows."""
+    done = run_program("wsync-ctl", ["repair", "--forget", "--json"], endpoints)
+    assert done.rc == 0, done
+
+
 class Session:
     """wsync-push --stdin: one source in, one result out, the group kept in between."""
 

@@ -12,6 +12,7 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 
 import lib
 import tiny_models
@@ -91,7 +92,10 @@ class Rig:
     def __init__(self, way, kind, tps, rng):
         self.way, self.kind = way, kind
         self.lineage, self.options, self.route, bucketed = WAYS[way]
-        self.options = self.options + ["--verify", "hash"]
+        # A state directory of its own: another rig's endpoint may get the port of one that was left partial.
+        states = lib.scratch("states")
+        os.makedirs(states, exist_ok=True)
+        self.options = self.options + ["--state-dir", tempfile.mkdtemp(dir=states), "--verify", "hash"]
         self.paths = [tiny_models.make(kind, seed) for seed in (1, 2)]
         self.held = tiny_models.expected(self.paths[1])
         self.bucket = rng.choice(["64KiB", "150KiB", "1GiB"]) if bucketed else "150KiB"

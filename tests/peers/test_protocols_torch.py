@@ -217,6 +217,7 @@ def session_cancelled(fix):
     assert result.rc == -signal.SIGINT, result
     done = endpoint.steps(before)
     assert "/end_weight_update" in done and "/continue_generation" in done, done
+    lib.forget([endpoint])
     assert lib.push([endpoint], [fix.floats]).rc == 0
 
 
