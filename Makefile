@@ -287,14 +287,16 @@ $(BUILD)/tests/gpu/%: $(BUILD)/obj/tests/gpu/%.o $(BUILD)/obj/tests/gpu/on_gpu.o
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) -lcmocka $(LIBS)
 
-# Some of these run inside another root, which has no libasan; clang links its runtime statically anyway.
 # For LD_PRELOAD: no sanitizer is linked into it.
 $(BUILD)/tests/tools/%.so: tests/tools/%.c
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(CC) -std=c11 -O1 -Wall -Wextra -fPIC -shared -o $@ $< -ldl -pthread
 
-$(BUILD)/tests/tools/%: LDFLAGS += $(if $(findstring address,$(SANITIZE)),$(if $(findstring clang,$(CC)),,-static-libasan -static-libubsan -Wl,--as-needed))
+# Some of these run inside another root, which has neither libcurl nor libasan. gcc drops libraries that are not used
+# by itself on some systems, clang does not; clang links its sanitizers statically by itself.
+$(BUILD)/tests/tools/%: LDFLAGS += -Wl,--as-needed \
+	$(if $(findstring address,$(SANITIZE)),$(if $(findstring clang,$(CC)),,-static-libasan -static-libubsan))
 $(BUILD)/tests/tools/%: $(BUILD)/obj/tests/tools/%.o $(LIB)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
