@@ -19,7 +19,7 @@ void outlet_json(void);
 
 /* A full queue waits for its reader, as cat(1) does, until a signal comes: this is how programs begin. From this call
  * on nothing waits for a reader. Lines are dropped that a reader has not made room for, and a warning in their place
- * says how many, once it reads on. Programs call it that may have servers paused, or have deadlines to keep. */
+ * says how many, once it reads on. For programs that pause servers or have deadlines. */
 void outlet_never_wait(void);
 
 /* The progress line, below all other lines; "" removes it. It is not queued: a new one replaces the old one. */

@@ -321,8 +321,7 @@ static const struct row {
 	  "the connection broke with {who}: such a process has died, or the network between",
 	  "look at the server's log, restart a server that has lost a rank, and push again" },
 	{ WS_HANG_LINK_BROKE, MOVING, NULL, broke_off, NULL,
-	  "the connection with {who} broke before it answered: that server has failed, and others may wait for its "
-	  "ranks",
+	  "{who} broke the connection without an answer: that server has failed, and others may wait for its ranks",
 	  "look at the end of its log, restart it, and push again" },
 	{ WS_HANG_NOT_RECEIVING, MOVING, NULL, NULL, took_nothing,
 	  "not a byte was taken by {who}: such a process has not begun to receive this, because it still loads "

@@ -32,8 +32,8 @@ struct ws_lease_opts {
 };
 
 bool ws_lease_is_url(const char *lock); /* and no file */
-/* *round and *parts are what stands there, *parts the caller's to free. Held by another: WS_EREFUSED naming it after wait_ns of 0, WS_ETIMEOUT with a
- * native EWOULDBLOCK after any other. */
+/* Returns the stored round and parts; *parts is the caller's to free. Held by another: WS_EREFUSED at once, naming it,
+ * where wait_ns is 0, else WS_ETIMEOUT with native EWOULDBLOCK. */
 int ws_lease_take(const struct ws_lease_opts *opts, struct ws_round *round, struct ws_parts *parts,
                   struct ws_lease **out, struct ws_err *err);
 /* -1: it is lost. WS_EREFUSED: to another, or it was said to be over; WS_EREACH: the service did not answer. */

@@ -49,9 +49,8 @@ static void note_late(struct ws_push *p)
 		e->grouped = p->members[i].late;
 		any = any || e->grouped;
 		if (e->grouped)
-			push_warn(p, e->url, "did not answer the request to join group %s; if it takes that up later, it "
-			          "waits for the group and answers nobody: then run wsync-ctl repair, or push again",
-			          p->group_name);
+			push_warn(p, e->url, "did not answer the request to join group %s; if it joins later, it blocks: "
+			          "run wsync-ctl repair then, or push again", p->group_name);
 	}
 	if (!any)
 		p->place.port = 0;

@@ -100,7 +100,7 @@ static int find_leaver(struct ws_push *p, ws_deadline until, struct ws_err *err)
 {
 	struct ws_err which = WS_ERR_INIT;
 	ws_err_set(err, WS_EREACH, "a server left group %s before the end of the push", ws_group_name(p->group));
-	ws_err_hint(err, "it was restarted or failed, and holds what it started with: push again");
+	ws_err_hint(err, "it was restarted or failed, and its new weights are lost: push again");
 	if (ask(p, until, p->opts.cancel, p->flags, &which) && which.code == WS_EREACH) {
 		*err = which;
 		return -1;

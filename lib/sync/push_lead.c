@@ -134,9 +134,9 @@ static void warn_unnamed(struct ws_push *p)
 			without = i, n++;
 	}
 	if (named && n)
-		push_warn(p, NULL, "%u of %u senders do not say which round they send, the first is sender %u: it is not "
-		          "checked that it is round %.200s, as of sender %u. Give all of them the same --weight-version or "
-		          "--round", n, p->opts.senders, without, named->round, (unsigned)(named - lists) + 1);
+		push_warn(p, NULL, "%u of %u senders name no round (the first is sender %u), and sender %u sends round "
+		          "%.200s: give all of them the same --weight-version or --round", n, p->opts.senders, without,
+		          (unsigned)(named - lists) + 1, named->round);
 }
 
 static int take_list(struct ws_push *p, unsigned i, struct ws_buf *text, struct ws_err *err)

@@ -185,7 +185,7 @@ assert max(s) < 1.6 * min(s), s'
 	sends 2/2 r2
 	first 2 r1 -e "$url" --weight-version 7
 	expect_status 0
-	err_has "1 of 2 senders do not say which round they send, the first is sender 2"
+	err_has "1 of 2 senders name no round (the first is sender 2)"
 	ended 0 "$pid"
 	sends 2/2 r2 --round 7
 	first 2 r1 -e "$url" --weight-version 7

@@ -392,7 +392,7 @@ static void all_is_taken_and_not_answered(void **state)
 	s->h.flush = true;
 	expect(s, WS_HANG_FLUSHING, "http://b:1");
 	s->endpoints[0].request = WS_HANG_BROKEN; /* and b waits for its ranks */
-	expect(s, WS_HANG_LINK_BROKE, "http://a:1 broke");
+	expect(s, WS_HANG_LINK_BROKE, "http://a:1 broke the connection");
 }
 
 static void bytes_come_through_another_server(void **state)
