@@ -100,7 +100,7 @@ each() {
 		    text += chunk
 		    time.sleep(0.12 if p.poll() is None else 0)
 		lines = text.decode().splitlines()
-		print(p.wait(10), any(l.startswith("pushed ") for l in lines), "left out" in text.decode(), len(text) > 6000)
+		print(p.wait(10), any(l.startswith("pushed ") for l in lines), "dropped here" in text.decode(), len(text) > 6000)
 	PY
 	[ "$output" = "0 True False True" ] || { echo "$output" >&2; false; }
 }
