@@ -160,7 +160,7 @@ static bool names_one_of(const struct ws_ledger_record *rec, const struct target
 {
 	for (size_t i = 0; i < rec->n_endpoints; i++)
 		for (size_t k = 0; k < to->n; k++)
-			if (strcmp(rec->endpoints[i].url, to->urls[k]) == 0)
+			if (ws_endpoint_same(rec->endpoints[i].url, to->urls[k]))
 				return true;
 	return to->n == 0;
 }
@@ -297,7 +297,7 @@ static bool overtaken(const struct repairs *r, size_t i, const char *url)
 			continue;
 		for (size_t k = 0; k < later->n_endpoints; k++) {
 			const struct ws_repair_answer *a = &r->answers[j][k];
-			if (strcmp(later->endpoints[k].url, url) == 0 && lacks(later, k, a) && !a->err.code)
+			if (ws_endpoint_same(later->endpoints[k].url, url) && lacks(later, k, a) && !a->err.code)
 				return true;
 		}
 	}

@@ -36,6 +36,9 @@ int ws_endpoint_normalize(const char *text, char *url, size_t n, struct ws_err *
 /* Host (without brackets; a numeric address in its usual form) and port (the scheme's when missing) of a normalized
  * URL: what an endpoint is told apart by. host has room for 256 bytes. */
 int ws_endpoint_host_port(const char *url, char *host, uint16_t *port, struct ws_err *err);
+/* Do two URLs name the same endpoint? Host, port and path must be equal; localhost, 127.0.0.1 and ::1 are one host,
+ * 127.0.0.2 is another. No name is looked up. Records of pushes are compared by this. false for invalid URLs. */
+bool ws_endpoint_same(const char *a, const char *b);
 
 /* ---- connections ---- */
 

@@ -153,14 +153,38 @@ static void canonical_address(struct parts *p)
 	}
 }
 
+static const char *split_canonical(const char *url, struct parts *p)
+{
+	const char *why = split(url, p);
+	if (why)
+		return why;
+	canonical_address(p);
+	if (!p->port)
+		p->port = p->tls ? 443 : 80;
+	return NULL;
+}
+
 int ws_endpoint_host_port(const char *url, char *host, uint16_t *port, struct ws_err *err)
 {
 	struct parts p;
-	const char *why = split(url, &p);
+	const char *why = split_canonical(url, &p);
 	if (why)
 		return refuse(err, url, why);
-	canonical_address(&p);
 	memcpy(host, p.host, sizeof p.host);
-	*port = (uint16_t)(p.port ? p.port : p.tls ? 443 : 80);
+	*port = (uint16_t)p.port;
 	return 0;
+}
+
+static bool is_localhost(const char *host)
+{
+	return strcmp(host, "localhost") == 0 || strcmp(host, "127.0.0.1") == 0 || strcmp(host, "::1") == 0;
+}
+
+bool ws_endpoint_same(const char *a, const char *b)
+{
+	struct parts x, y;
+	if (split_canonical(a, &x) || split_canonical(b, &y))
+		return false;
+	return x.port == y.port && x.path_len == y.path_len && memcmp(x.path, y.path, (size_t)x.path_len) == 0 &&
+	       (strcmp(x.host, y.host) == 0 || (is_localhost(x.host) && is_localhost(y.host)));
 }

@@ -5,6 +5,7 @@
 
 #include "file.h"
 #include "lock.h"
+#include "wsync/endpoint.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -29,6 +30,7 @@ static int write_entry(struct ws_ledger_entry *e, struct ws_err *err)
 	return rc;
 }
 
+/* By exact URL: `items` are changed copies of this record's endpoints, and one record may have localhost and ::1. */
 static const struct ws_ledger_endpoint *find(const char *url, const struct ws_ledger_endpoint *items,
                                              size_t n)
 {
@@ -86,11 +88,8 @@ int ws_ledger_amend(const char *path, const struct ws_ledger_endpoint *now, size
 
 static bool is_among(const char *url, const char *const *urls, size_t n)
 {
-	char wanted[WS_LOCK_NAME], name[WS_LOCK_NAME];
-	if (ws_lock_name(url, wanted, NULL))
-		return false;
 	for (size_t i = 0; i < n; i++)
-		if (ws_lock_name(urls[i], name, NULL) == 0 && strcmp(name, wanted) == 0)
+		if (ws_endpoint_same(urls[i], url))
 			return true;
 	return false;
 }

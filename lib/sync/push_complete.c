@@ -7,7 +7,6 @@
 #include "push_state.h"
 
 #include "ledger.h"
-#include "lock.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -55,13 +54,6 @@ static int keep_partial(struct ws_push *p, size_t i, const struct ws_ledger_reco
 	return ws_err_where(err, NULL, e->url);
 }
 
-/* 127.0.0.1 and localhost are one endpoint, as they are for locks. */
-static bool is_same(const char *a, const char *b)
-{
-	char x[WS_LOCK_NAME], y[WS_LOCK_NAME];
-	return ws_lock_name(a, x, NULL) == 0 && ws_lock_name(b, y, NULL) == 0 && strcmp(x, y) == 0;
-}
-
 static int judge_record(struct ws_push *p, const struct ws_ledger_record *r, const struct ws_ledger_sent *sent,
                         struct ws_err *err)
 {
@@ -69,7 +61,7 @@ static int judge_record(struct ws_push *p, const struct ws_ledger_record *r, con
 	for (size_t k = 0; k < r->n_endpoints; k++) {
 		const struct ws_ledger_endpoint *left = &r->endpoints[k];
 		for (size_t i = 0; left->state == WS_PARTIAL && i < p->opts.n_endpoints; i++)
-			if (is_same(p->endpoints[i].url, left->url) && !ws_ledger_completes(sent, r, left))
+			if (ws_endpoint_same(p->endpoints[i].url, left->url) && !ws_ledger_completes(sent, r, left))
 				rc = keep_partial(p, i, r, sent, err);
 	}
 	return rc;

@@ -42,10 +42,16 @@ static int go_without(struct ws_push *p, const char *what, const struct ws_err *
 
 /* ---- what others have left ---------------------------------------------------------------------- */
 
+/* The endpoint of this push that a record calls url: its exact URL, else another URL of the same endpoint. */
 static size_t find(const struct ws_push *p, const char *url)
 {
+	const size_t n = p->opts.n_endpoints;
 	size_t i = 0;
-	while (i < p->opts.n_endpoints && strcmp(p->endpoints[i].url, url) != 0)
+	while (i < n && strcmp(p->endpoints[i].url, url) != 0)
+		i++;
+	if (i < n)
+		return i;
+	for (i = 0; i < n && !ws_endpoint_same(p->endpoints[i].url, url);)
 		i++;
 	return i;
 }

@@ -417,6 +417,30 @@ lines_of() {
 	expect_out "nothing to repair"
 }
 
+@test "a push by another name of the endpoint completes the one that failed" {
+	endpoint one --checksums --fault refuse:update_weights_from_distributed:2
+	local other=${url/127.0.0.1/localhost}
+	try wsync-push small.safetensors -e "$other" --bucket-size 8KiB --on-partial pause --weight-version 8
+	expect_status 5
+	try wsync-ctl info -e "$url"
+	out_has "$url: paused by a push "
+	safetensors two.safetensors --seed 2 a:F32:64,32 b:F32:64,32 c:F32:64,32
+	try wsync-ctl repair -e "$url" --dry-run
+	expect_status 9
+	out_has "$other"
+	try wsync-push two.safetensors -e "$url" --weight-version 9
+	expect_status 0
+	err_has "left it with some old and some new weights"
+	try wsync-ctl repair
+	expect_out "nothing to repair"
+	try wsync-push two.safetensors -e "$url" --include a --weight-version 9
+	expect_status 0
+	try wsync-ctl repair --again
+	expect_status 0
+	try wsync-verify weights two.safetensors -e "$url"
+	expect_status 0
+}
+
 @test "a push that is refused before it begins leaves the record of an earlier one, to be repeated" {
 	leave one
 	try wsync-push small.safetensors -e "$url" --protocol two-phase

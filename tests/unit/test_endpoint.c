@@ -101,6 +101,34 @@ static void endpoints_are_told_apart_by_host_and_port(void **state)
 	assert_int_equal(port, 80);
 }
 
+static void two_urls_of_one_endpoint_are_the_same(void **state)
+{
+	(void)state;
+	static const struct { const char *a, *b; bool same; } cases[] = {
+		{ "http://localhost:1", "http://127.0.0.1:1", true },
+		{ "http://localhost:1", "http://[::1]:1", true },
+		{ "http://[::1]:1", "http://127.1:1", true },
+		{ "http://[::ffff:127.0.0.1]:1", "http://[0:0::1]:1", true },
+		{ "http://gpu7", "http://gpu7:80", true },
+		{ "https://gpu7", "http://gpu7:443", true },
+		{ "http://[::ffff:10.0.0.1]:1", "http://10.1:1", true },
+		{ "http://gpu7:1/engine/3", "http://gpu7:1/engine/3", true },
+		{ "http://127.0.0.1:1", "http://127.0.0.2:1", false },
+		{ "http://localhost:1", "http://127.0.0.2:1", false },
+		{ "http://127.0.0.1:1", "http://127.0.0.1:2", false },
+		{ "http://localhost:1", "http://localhost.example.com:1", false },
+		{ "http://gpu7", "https://gpu7", false },
+		{ "http://gpu7:1", "http://gpu8:1", false },
+		{ "http://gpu7:1/engine/3", "http://gpu7:1/engine/4", false },
+		{ "http://gpu7:1/engine/3", "http://gpu7:1", false },
+		{ "http://", "http://", false },
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+		if (ws_endpoint_same(cases[i].a, cases[i].b) != cases[i].same ||
+		    ws_endpoint_same(cases[i].b, cases[i].a) != cases[i].same)
+			fail_msg("%s and %s", cases[i].a, cases[i].b);
+}
+
 /* ---- answers ---- */
 
 static int reply_of(const char *path, struct ws_endpoint_call *call, long status, const char *text,
@@ -885,6 +913,7 @@ int main(void)
 		cmocka_unit_test(addresses_have_one_form),
 		cmocka_unit_test(what_is_no_address_is_refused_with_a_reason),
 		cmocka_unit_test(endpoints_are_told_apart_by_host_and_port),
+		cmocka_unit_test(two_urls_of_one_endpoint_are_the_same),
 		cmocka_unit_test(a_yes_is_a_yes_in_every_shape),
 		cmocka_unit_test(a_no_becomes_one_sentence),
 		cmocka_unit_test(a_route_that_changes_something_must_say_that_it_did),

@@ -237,6 +237,34 @@ static void memory_that_others_release_or_take_back_is_noted(void **state)
 	ws_ledger_abandon(l);
 }
 
+/* 127.0.0.1 and 127.0.0.2 share a lock, but may be two servers. localhost is 127.0.0.1. */
+static void another_loopback_address_is_another_endpoint(void **state)
+{
+	(void)state;
+	static const char *const local[] = { "http://localhost:30000" }, *const other[] = { "http://127.0.0.2:30000" },
+	                  *const address[] = { "http://127.0.0.1:30000" };
+	struct ws_ledger_list list;
+	struct ws_ledger *l = begin();
+	struct ws_ledger_endpoint *e = &ws_ledger_record(l)->endpoints[0];
+	e->url = local[0];
+	e->grouped = false;
+	e->middle = WS_MIDDLE_NONE;
+	assert_int_equal(ws_ledger_save(l, NULL), 0);
+	ws_ledger_note_memory("state", *other, WS_MEMORY_WEIGHTS, true);
+	assert_int_equal(asleep_now(), WS_MEMORY_KV_CACHE | WS_MEMORY_CUDA_GRAPH);
+	ws_ledger_note_memory("state", *address, WS_MEMORY_WEIGHTS, true);
+	assert_int_equal(asleep_now(), WS_MEMORY_ALL);
+	ws_ledger_settle("state", "", other, 1, &ALL);
+	assert_int_equal(ws_ledger_forget(only(&list), other, 1, NULL), 0);
+	ws_ledger_list_free(&list);
+	assert_int_equal(only(&list)->record.endpoints[0].state, WS_PARTIAL);
+	ws_ledger_list_free(&list);
+	ws_ledger_settle("state", "", address, 1, &ALL);
+	assert_string_not_equal(only(&list)->record.endpoints[0].url, local[0]);
+	ws_ledger_list_free(&list);
+	ws_ledger_abandon(l);
+}
+
 static void woken_weights_are_none_until_a_push_brings_them(void **state)
 {
 	(void)state;
@@ -623,6 +651,7 @@ int main(void)
 		IN_SCRATCH(records_are_settled_whatever_became_of_their_process),
 		IN_SCRATCH(a_push_hears_that_its_record_was_settled),
 		IN_SCRATCH(memory_that_others_release_or_take_back_is_noted),
+		IN_SCRATCH(another_loopback_address_is_another_endpoint),
 		IN_SCRATCH(woken_weights_are_none_until_a_push_brings_them),
 		IN_SCRATCH(only_caches_that_a_push_left_released_are_owed),
 		IN_SCRATCH(older_records_know_neither_sizes_nor_files),
