@@ -7,7 +7,6 @@
 #include "payloads.h"
 
 #include <inttypes.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -154,11 +153,10 @@ static int sort_names(struct ws_hashes *h, struct ws_err *err)
 int ws_hashes_wait(struct ws_hashes *h, struct ws_http *http, ws_deadline until,
                    const struct ws_cancel *cancel, const struct ws_sink *progress, struct ws_err *err)
 {
-	struct pollfd over = { .fd = h->job.fd, .events = POLLIN };
 	const int64_t since = ws_now_ns();
-	while (poll(&over, 1, 0) <= 0) {
+	while (!ws_job_over(&h->job)) {
 		const ws_deadline next = ws_deadline_min(until, ws_deadline_in(PROGRESS_NS));
-		if (ws_http_wait(http, next, cancel, over.fd, err) < 0)
+		if (ws_http_wait(http, next, cancel, h->job.fd, err) < 0)
 			return -1;
 		if (ws_deadline_passed(until))
 			return ws_err_set(err, WS_ETIMEOUT, "hashing the source: the deadline passed");

@@ -33,7 +33,7 @@ struct ws_hashes {
  * none) gets a span for each tensor. */
 int ws_hashes_begin(struct ws_hashes *h, const struct ws_plan *plan, unsigned threads, bool but_made,
                     struct ws_trace *trace, struct ws_err *err);
-/* Keeps http going meanwhile. progress (or the function in it) may be NULL. */
+/* Keeps http going meanwhile. May be called again: returns at once then. progress (or the function in it) may be NULL. */
 int ws_hashes_wait(struct ws_hashes *h, struct ws_http *http, ws_deadline until,
                    const struct ws_cancel *cancel, const struct ws_sink *progress, struct ws_err *err);
 void ws_hashes_end(struct ws_hashes *h); /* drops what is not done */

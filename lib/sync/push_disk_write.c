@@ -269,6 +269,8 @@ int push_disk_write(struct ws_push *p, struct ws_err *err)
 	for (size_t b = 0; b < p->plan->n_buckets; b++)
 		if (trace_bucket(p, b, err))
 			return -1;
+	if (p->hashes.begun && ws_hashes_wait(&p->hashes, p->http, p->until, p->opts.cancel, NULL, err))
+		return -1; /* the hashes are of the source, which is checked for the last time here */
 	return push_check_sources(p, err) || ws_plan_index_write(p->plan, d->store.tmp, err) ||
 	       write_config(p, err) || copy_others(p, err) || ws_disk_publish(&d->store, &note, &d->name, err) ? -1 : 0;
 }

@@ -380,7 +380,8 @@ void push_values_end(struct ws_push *p);                    /* drops what is not
 
 /* push_transfer.c */
 int push_transfer(struct ws_push *p, struct ws_err *err);
-/* -1: a source has changed since it was opened, and `torn` is set. */
+/* -1: a source has changed since it was opened, and `torn` is set. Once --disk-dir has its copy, which was checked
+ * before it was published, the source no longer matters: 0. */
 int push_check_sources(struct ws_push *p, struct ws_err *err);
 
 /* push_verify.c */

@@ -81,6 +81,8 @@ static int check_bucket(struct ws_push *p, size_t b, struct ws_err *err)
 
 int push_check_sources(struct ws_push *p, struct ws_err *err)
 {
+	if (p->disk && p->disk->name)
+		return 0;
 	const int rc = ws_catalog_check(p->input.catalog, err);
 	p->torn |= rc != 0;
 	return rc;
@@ -131,16 +133,10 @@ static int move(struct ws_push *p, struct ws_err *err)
 	return move_all(p, err) || (how->end && how->end(p, err)) ? -1 : 0;
 }
 
-/* What --disk-dir has written was checked before it was published, and the source does not matter since. */
-static bool is_written(const struct ws_push *p)
-{
-	return p->disk && p->disk->dir;
-}
-
 int push_transfer(struct ws_push *p, struct ws_err *err)
 {
 	p->transfer_since = ws_now_ns();
 	if (move(p, err))
 		return -1;
-	return is_written(p) ? 0 : push_check_sources(p, err) || push_lead_sent(p, err) ? -1 : 0;
+	return push_check_sources(p, err) || push_lead_sent(p, err) ? -1 : 0;
 }

@@ -124,6 +124,20 @@ for f in ("m/model.safetensors", "lora/adapter_model.safetensors"): # no NaN
 	expect_status 0
 }
 
+@test "--backend disk --disk-dir: the source may change once the copy is written, before the pause too" {
+	endpoint e --checksums
+	direct=$url
+	for how in names hash; do
+		cp one.safetensors current.safetensors
+		meddle "$direct" /pause_generation 1 "$overwrite"
+		try wsync-push current.safetensors --backend disk --disk-dir written --verify "$how" -e "$url"
+		expect_status 0
+		cmp current.safetensors two.safetensors
+		try wsync-verify weights one.safetensors -e "$direct"
+		expect_status 0
+	done
+}
+
 @test "wsync-verify weights has no answer about a source that changes" {
 	endpoint e
 	direct=$url
