@@ -203,14 +203,14 @@ static void refuse_cut_line(struct ws_err *err)
 	ws_err_hint(err, "end every line with a newline, the last one too");
 }
 
-/* The next line of stdin, without its newline. false: there is none. A line that is too long, has a NUL byte, or ends
- * without a newline is read to its end, and *err says so. */
+/* Reads the next line of stdin, without its newline. false: there is none, or stdin cannot be read, which *err then
+ * says. A line that is too long, has a NUL byte, or ends without a newline is read to its end, and *err says so. */
 static bool read_line(struct ws_err *err)
 {
 	size_t n = 0;
 	bool too_long = false, has_nul = false;
 	int c = getchar();
-	if (c == EOF)
+	if (c == EOF && !ferror(stdin))
 		return false;
 	for (; c != '\n' && c != EOF; c = getchar()) {
 		too_long = too_long || n == LINE_MOST;
@@ -219,13 +219,17 @@ static bool read_line(struct ws_err *err)
 			line[n++] = (char)c;
 	}
 	line[n] = 0;
+	if (ferror(stdin)) {
+		ws_err_errno(err, "read standard input");
+		return false;
+	}
 	if (too_long)
 		ws_err_set(err, WS_EINPUT, "the line is longer than 1 MiB");
 	else if (has_nul)
 		ws_err_set(err, WS_EINPUT, "the line has a NUL byte");
 	else if (c == EOF)
 		refuse_cut_line(err);
-	return !ferror(stdin);
+	return true;
 }
 
 /* Strips the carriage return, splits at the tabs. false: nothing on this line. */
@@ -270,8 +274,10 @@ static int push_lines(struct ws_push *p, struct ui *ui, struct ws_err *err)
 		char where[40];
 		snprintf(where, sizeof where, "line %llu of stdin", n);
 		const struct ws_ev_end refused = { .source = where, .err = &e, .verify = verifies[cfg.verify] };
-		if (!read_line(&e))
+		if (!read_line(&e)) {
+			*err = e;
 			break;
+		}
 		const struct ws_ev_end *result = e.code ? &refused : &end;
 		if (e.code || push_line(p, sum.n_results ? (unsigned)WS_MEMORY_RECORDED : cfg.asleep, &end, &e)) {
 			failed++;
@@ -286,9 +292,10 @@ static int push_lines(struct ws_push *p, struct ui *ui, struct ws_err *err)
 	sum.n_endpoints = end.n_endpoints;
 	sum.endpoints = end.endpoints;
 	sum.verify = verifies[cfg.verify];
-	if (failed)
+	const bool cancelled = ws_cancelled(&run_cancel);
+	if (failed && (!err->code || cancelled))
 		ws_err_set(err, code, "%zu of %zu sources were not pushed", failed, sum.n_results);
-	else if (ws_cancelled(&run_cancel)) /* sources that might have come were not waited for */
+	else if (cancelled) /* sources that might have come were not waited for */
 		ws_err_set(err, WS_ECANCELLED, "cancelled after %zu sources", sum.n_results);
 	sum.ok = err->code == WS_OK;
 	sum.err = sum.ok ? NULL : err;

@@ -215,6 +215,16 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 	expect_json 'lines[-1]["results"], lines[-1]["exit"]' "(4, 3)"
 }
 
+@test "a standard input that cannot be read is a system error" {
+	endpoint one
+	status=0
+	wsync-push --stdin -e "$url" --json <. >"$scratch/.out" 2>"$scratch/.err" || status=$?
+	out=$(<"$scratch/.out") err=$(<"$scratch/.err") last=stdin
+	expect_status 8
+	expect_json 'lines[-1]["type"], lines[-1]["ok"], lines[-1]["exit"], lines[-1]["error"]["message"]' \
+		"('end', False, 8, 'read standard input: Is a directory')"
+}
+
 @test "a last line of stdin without a newline is not pushed" {
 	endpoint one
 	mkdir ckpt
