@@ -20,7 +20,7 @@ static void write_body(const struct ws_push *p, struct ws_jw *w, const struct pu
 }
 
 /* After the last bucket an endpoint that agreed has everything. Before, an endpoint that was sent a request may
- * have some of it, unless the first bucket ended before a byte had left. */
+ * have some of it, unless the first bucket ended before a byte had left and the endpoint did not confirm it. */
 static void judge(struct ws_push *p, const struct push_bucket *k, const struct push_moved *m)
 {
 	const struct ws_transport *t = ws_group_transport(p->group);
@@ -28,7 +28,7 @@ static void judge(struct ws_push *p, const struct push_bucket *k, const struct p
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->endpoints[i];
 		const enum ws_code code = p->errs[i].code;
-		if (unsent)
+		if (unsent && code != WS_OK)
 			e->state = e->before;
 		if (code != WS_OK || !k->last || !push_moved_ours(m))
 			continue;

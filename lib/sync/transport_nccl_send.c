@@ -80,10 +80,12 @@ static int broadcast(struct nccl *n, ws_devptr at, size_t i, struct ws_err *err)
 {
 	const uint64_t bytes = n->now.payloads[i].length;
 	int64_t none = 0;
-	if (ws_mark_set(n->gpu, n->fed, n->feed.stream, err) || ws_stream_follow(n->gpu, n->wire, n->fed, err) ||
-	    ws_comm_broadcast(n->comm, at, bytes, 0, n->wire, n->until, &n->stop, err))
+	if (ws_mark_set(n->gpu, n->fed, n->feed.stream, err) || ws_stream_follow(n->gpu, n->wire, n->fed, err))
 		return -1;
+	/* Counted first: bytes may leave also where the broadcast fails while it is in progress. */
 	atomic_fetch_add(&n->sent, bytes);
+	if (ws_comm_broadcast(n->comm, at, bytes, 0, n->wire, n->until, &n->stop, err))
+		return -1;
 	atomic_compare_exchange_strong(&n->first_ns, &none, ws_now_ns());
 	return ws_mark_set(n->gpu, n->done[i % IN_FLIGHT], n->wire, err);
 }

@@ -198,3 +198,15 @@ EOS
 	grep -q '/continue_generation' server.out
 	grep -q '/destroy_weights_update_group' server.out
 }
+
+@test "an endpoint that confirms a bucket of which no byte was sent is partial" {
+	with_doubles
+	server
+	# The double waits for ranks that never join, so the broadcast never begins.
+	export FAKE_NCCL_TOGETHER=1
+	push --json --bucket-timeout 5s --on-partial pause
+	expect_status 10
+	grep -q '/update_weights_from_distributed' server.out
+	expect_json 'lines[-1]["wire_bytes"]' 0
+	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' "[('partial', True)]"
+}

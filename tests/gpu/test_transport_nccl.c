@@ -322,6 +322,21 @@ static void who_does_not_come_or_does_not_take_ends_at_the_deadline(void **state
 	t->ops->close(t);
 }
 
+/* Some of its bytes may have left: endpoints count as untouched only while `sent` is 0. */
+static void a_broadcast_that_fails_in_progress_counts_as_sent(void **state)
+{
+	(void)state;
+	struct ws_transport *t = join();
+	struct ws_err told = WS_ERR_INIT;
+	nccl->busy(UINT_MAX);
+	ON_GPU(t->ops->send_bucket(t, buckets[0].payloads, 1, ws_deadline_in(WS_NS_PER_S / 10), &err));
+	assert_int_equal(t->ops->wait(t, &told), -1);
+	assert_int_equal(told.code, WS_ETIMEOUT);
+	assert_int_equal(t->ops->sent(t, NULL), buckets[0].payloads[0].length);
+	assert_int_equal(t->ops->progress(t), 0);
+	t->ops->close(t);
+}
+
 /* A driver gives memory back when all is done: so a larger box is had when the wire is still. */
 static void a_box_that_must_grow_waits_for_its_turn(void **state)
 {
@@ -502,6 +517,7 @@ int main(void)
 		IN_ORDER(a_lazy_server_joins_with_the_first_bucket),
 		IN_ORDER(who_never_joins_leaves_us_apart),
 		IN_ORDER(who_does_not_come_or_does_not_take_ends_at_the_deadline),
+		IN_ORDER(a_broadcast_that_fails_in_progress_counts_as_sent),
 		IN_ORDER(a_box_that_must_grow_waits_for_its_turn),
 		IN_ORDER(a_peer_that_dies_is_noticed),
 		IN_ORDER(bytes_that_cannot_be_had_end_the_bucket),
