@@ -155,7 +155,7 @@ struct ws_ev_end {
 	int64_t total_ns;
 	int64_t first_byte_ns;      /* start to first payload byte on the wire; 0: none */
 	size_t n_results;           /* END of --stdin: lines done */
-	const char *weight_version; /* NULL: none */
+	const char *weight_version; /* NULL: none, or an endpoint did not take it */
 	const struct ws_ev_round *round; /* NULL: no senders take turns */
 	const char *verify;         /* "names", "hash", "none" */
 	const struct ws_audit *names; /* the sum over all endpoints; NULL: names were not looked at */

@@ -347,7 +347,7 @@ static void answer(struct sync *s, const struct ws_ev_end *end, const struct ws_
 	ws_jw_bool(&w, "flush_cache", flushed);
 	ws_jw_str(&w, "pause_mode", ws_pause_mode_name(s->push.pause));
 	gateway_quant_write(&s->quant, &w, "quantization");
-	ws_jw_str(&w, "weight_version", s->push.weight_version);
+	ws_jw_str(&w, "weight_version", end->weight_version);
 	put_endpoints(&w, end);
 	put_warnings(&w, &s->warnings);
 	if (err)

@@ -190,8 +190,9 @@ int push_others_begin(struct ws_push *p, struct ws_err *err)
 	return rc;
 }
 
-/* What another did to endpoint i since our pause; "": nothing that can be seen. */
-static void compare(struct ws_push *p, size_t i, const struct seen *s, bool ours, char *what, size_t n)
+/* Writes to `what` what another did to endpoint i since our pause; "": nothing that can be seen. Returns false, with a
+ * warning, if the endpoint still tells its old version instead of ours. */
+static bool compare(struct ws_push *p, size_t i, const struct seen *s, bool ours, char *what, size_t n)
 {
 	const char *before = p->infos[i].weight_version, *version = ours ? p->weight_version : before;
 	char expected[sizeof s->version];
@@ -201,20 +202,23 @@ static void compare(struct ws_push *p, size_t i, const struct seen *s, bool ours
 		snprintf(what, n, "its weight version is '%s', and not '%s'", s->version, expected);
 	else if (p->endpoints[i].told_pause && s->ready == RUNS)
 		snprintf(what, n, "it was resumed in the middle of this push");
-	else if (told_version(p, i, s) && strcmp(expected, s->version) != 0)
+	else if (told_version(p, i, s) && strcmp(expected, s->version) != 0) {
 		push_warn(p, p->endpoints[i].url, "it did not take the weight version '%s': it says '%s', as before", expected,
 		          s->version);
+		return false;
+	}
+	return true;
 }
 
 int push_others_check(struct ws_push *p, bool ours, struct ws_err *err)
 {
 	struct seen *seen = NULL;
 	int rc = look(p, true, &seen, err);
-	bool none = rc == 0;
+	bool none = rc == 0, labeled = true;
 	for (size_t i = 0; rc == 0 && i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->endpoints[i];
 		char what[512];
-		compare(p, i, &seen[i], ours, what, sizeof what);
+		labeled = compare(p, i, &seen[i], ours, what, sizeof what) && labeled;
 		if (!*what)
 			continue;
 		e->state = WS_PARTIAL;
@@ -224,6 +228,8 @@ int push_others_check(struct ws_push *p, bool ours, struct ws_err *err)
 		none = false;
 	}
 	free(seen);
+	if (none && !labeled)
+		p->weight_version = NULL; /* the result must not claim it */
 	return none ? 0 : -1;
 }
 

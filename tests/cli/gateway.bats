@@ -56,6 +56,16 @@ paused_by() { curl -sS "$1/wsync/journal" | grep -c pause_generation; }
 	out_has '"success":false'
 }
 
+@test "the answer claims no weight version that an endpoint did not take" {
+	proxy "$one" "if path == '/update_weight_version': answer = (200, '{\"success\":true,\"message\":\"ok\"}')"
+	register "$url"
+	call /sync_inference_weights "{\"source\":\"$scratch/ckpt\",\"weight_version\":\"mine\"}"
+	expect_code 200
+	out_has '"success":true'
+	out_has '"weight_version":null'
+	out_has "it did not take the weight version 'mine'"
+}
+
 @test "an endpoint is registered once, and wsync-register sees it" {
 	register "$one"
 	register "$one"

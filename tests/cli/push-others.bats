@@ -264,3 +264,16 @@ print("opened=%d closed=%d" % (paths.count("/open_session"), paths.count("/close
 	expect_status 10
 	err_has "$front: it may be one server with another of these endpoints"
 }
+
+@test "a version that an endpoint does not take is a warning, and the result does not claim it" {
+	endpoint e
+	proxy "$url" "if path == '/update_weight_version': answer = (200, '{\"success\":true,\"message\":\"ok\"}')"
+	try wsync-push small.safetensors -e "$url" --weight-version mine
+	expect_status 0
+	err_has "it did not take the weight version 'mine': it says 'default', as before"
+	out_has "pushed "
+	out_lacks "weight version mine"
+	try wsync-push small.safetensors -e "$url" --weight-version mine --json
+	expect_status 0
+	expect_json 'lines[-1]["type"], lines[-1]["weight_version"]' "('end', None)"
+}
