@@ -159,13 +159,20 @@ static int form_group(struct ws_push *p, const struct ws_push_source *s, struct 
 	return p->protocol->prepare(p, err);
 }
 
-/* Servers confirm what they received. That is not enough where the source changed, or where the weights were reset
- * and are not proved to be back. */
+/* Servers confirm what they received. That is not enough where the source changed, where the weights were reset and
+ * are not proved to be back, or where this push is a part and another part is missing. The errors of the last come
+ * after those of the checks that follow, but no failure in between may resume such an endpoint. */
 static void withdraw_commits(struct ws_push *p)
 {
-	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		if (p->endpoints[i].state == WS_COMMITTED && (p->torn || p->endpoints[i].random))
-			p->endpoints[i].state = WS_PARTIAL;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		struct push_endpoint *e = &p->endpoints[i];
+		if (!push_has_all(e) || !(p->torn || e->random))
+			continue;
+		e->state = WS_PARTIAL;
+		e->inherited = false;
+	}
+	(void)push_sender_whole(p, NULL);
+	(void)push_complete(p, NULL);
 }
 
 /* From the first pause on; spoilt: what servers have is neither the old nor the new. */

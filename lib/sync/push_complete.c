@@ -54,6 +54,11 @@ static int keep_partial(struct ws_push *p, size_t i, const struct ws_ledger_reco
 	return ws_err_where(err, NULL, e->url);
 }
 
+bool push_has_all(const struct push_endpoint *e)
+{
+	return e->state == WS_COMMITTED || e->inherited;
+}
+
 static int judge_record(struct ws_push *p, const struct ws_ledger_record *r, const struct ws_ledger_sent *sent,
                         struct ws_err *err)
 {
@@ -61,7 +66,8 @@ static int judge_record(struct ws_push *p, const struct ws_ledger_record *r, con
 	for (size_t k = 0; k < r->n_endpoints; k++) {
 		const struct ws_ledger_endpoint *left = &r->endpoints[k];
 		for (size_t i = 0; left->state == WS_PARTIAL && i < p->opts.n_endpoints; i++)
-			if (ws_endpoint_same(p->endpoints[i].url, left->url) && !ws_ledger_completes(sent, r, left))
+			if (push_has_all(&p->endpoints[i]) && ws_endpoint_same(p->endpoints[i].url, left->url) &&
+			    !ws_ledger_completes(sent, r, left))
 				rc = keep_partial(p, i, r, sent, err);
 	}
 	return rc;
@@ -98,6 +104,8 @@ int push_complete(struct ws_push *p, struct ws_err *err)
 	struct ws_ledger_sent sent;
 	struct ws_ledger_endpoint left;
 	int rc = 0;
+	if (!push_select(p, push_has_all) || !p->plan)
+		return 0;
 	push_load(p, &sent);
 	rc = judge_records(p, &sent, &first);
 	for (size_t i = 0; !p->ledger && i < p->opts.n_endpoints; i++) {

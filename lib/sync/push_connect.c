@@ -236,9 +236,10 @@ static size_t select_paused(struct ws_push *p, bool silent)
 void push_note_gone(struct ws_push *p, size_t i, const struct ws_err *why)
 {
 	struct push_endpoint *e = &p->endpoints[i];
-	if (why->code != WS_EREACH || e->state != WS_COMMITTED)
+	if (why->code != WS_EREACH || !push_has_all(e))
 		return;
 	e->state = WS_PARTIAL;
+	e->inherited = false;
 	snprintf(e->message, sizeof e->message, "%.255s", why->msg);
 }
 

@@ -21,6 +21,7 @@ static void take_back(struct ws_push *p, size_t i, const struct ws_err *why)
 	struct push_endpoint *e = &p->endpoints[i];
 	if (e->state != WS_UNTOUCHED)
 		e->state = WS_PARTIAL;
+	e->inherited = false;
 	snprintf(e->message, sizeof e->message, "%.255s", why->msg);
 }
 

@@ -222,6 +222,7 @@ int push_others_check(struct ws_push *p, bool ours, struct ws_err *err)
 		if (!*what)
 			continue;
 		e->state = WS_PARTIAL;
+		e->inherited = false;
 		snprintf(e->message, sizeof e->message, "%.255s", what);
 		if (none)
 			accuse(err, e->url, what);

@@ -240,6 +240,8 @@ int push_sender_whole(struct ws_push *p, struct ws_err *err)
 		return 0;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->endpoints[i];
+		if (!push_has_all(e))
+			continue;
 		e->state = WS_PARTIAL;
 		e->inherited = true; /* our own part is complete, so any sender may have its turn next */
 		snprintf(e->message, sizeof e->message, "%zu tensor%s of the senders' sources %s not sent by any of them", n,

@@ -282,7 +282,9 @@ void push_name_remedy(const struct ws_push *p, struct ws_err *err);
 /* push_complete.c: an endpoint that an earlier push left partial is committed only by a push that completes it */
 struct ws_ledger_sent;
 void push_load(const struct ws_push *p, struct ws_ledger_sent *out); /* what this run sends; there is a plan */
-/* Everything was sent. -1: an endpoint stays partial, and *err is WS_EPARTIAL. */
+bool push_has_all(const struct push_endpoint *e); /* everything of this run, whatever other parts it lacks */
+/* Judges the endpoints that have all of this run. -1: one of them stays partial, and *err is WS_EPARTIAL. To be called
+ * as soon as an endpoint is committed, and for the error again later, with the same outcome. */
 int push_complete(struct ws_push *p, struct ws_err *err);
 void push_remember_left(struct ws_push *p); /* the run is over */
 

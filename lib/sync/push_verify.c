@@ -145,6 +145,7 @@ int push_verify(struct ws_push *p, struct ws_err *err)
 			continue;
 		ws_err_where(&e, NULL, p->endpoints[i].url);
 		p->endpoints[i].state = WS_PARTIAL;
+		p->endpoints[i].inherited = false;
 		if (rc == 0 && err)
 			*err = e;
 		rc = -1;

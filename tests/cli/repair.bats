@@ -196,6 +196,26 @@ completes() {
 	completes small.safetensors
 }
 
+@test "a push of a part that fails after its transfer does not resume the mixture" {
+	endpoint one --fault refuse:update_weights_from_distributed:2
+	direct=$url
+	# After the second push has sent its part, its check of the weight version is refused.
+	proxy "$url" "
+if __import__('os').path.exists('$scratch/armed'):
+    if path == '/update_weights_from_distributed': kept['sent'] = True
+    if path == '/model_info' and 'sent' in kept: answer = (400, 'no')"
+	try wsync-push small.safetensors -e "$url" --bucket-size 8KiB --weight-version 7
+	expect_status 5
+	touch armed
+	try wsync-push small.safetensors -e "$url" --include a --weight-version 8 --json
+	expect_status 5
+	err_has "model_info"
+	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' "[('partial', True)]"
+	curl -sS "$direct/wsync/journal" | grep -q '"paused":true' || explain "it was resumed"
+	rm armed
+	completes small.safetensors
+}
+
 @test "a smaller source whose names cannot be checked does not end a mixture" {
 	leave one
 	safetensors few.safetensors a:F32:64,32
