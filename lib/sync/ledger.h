@@ -61,9 +61,11 @@ struct ws_ledger_sent {
 	uint64_t digest, tensors, bytes; /* of its plan */
 	bool whole;   /* its source has everything that a server has, as far as the options say: no part was chosen */
 	bool checked; /* and by the names of the servers nothing is missing */
+	bool turn;    /* one of several senders', whose round says what no sender has sent */
 };
 /* Does a push that sends this complete what the push of this record left at one of its endpoints, e? The same plan
- * does. Any other must be whole, and checked or at least as large. */
+ * does. Any other must be whole, and checked or at least as large. What the senders of a round left out is completed
+ * only by such a whole push, or by the next turn, at the end of whose round it is counted again. */
 bool ws_ledger_completes(const struct ws_ledger_sent *sent, const struct ws_ledger_record *r,
                          const struct ws_ledger_endpoint *e);
 /* Removes these endpoints from all records but `own` (a path) that a push of `sent` completes: a later push has

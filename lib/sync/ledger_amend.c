@@ -99,6 +99,8 @@ bool ws_ledger_completes(const struct ws_ledger_sent *sent, const struct ws_ledg
 {
 	const bool known = r->tensors != WS_LEDGER_UNKNOWN && r->bytes != WS_LEDGER_UNKNOWN;
 	const bool as_large = known && sent->tensors >= r->tensors && sent->bytes >= r->bytes;
+	if (e->state == WS_PARTIAL && e->left_out)
+		return sent->turn || (sent->whole && (sent->checked || as_large));
 	if (sent->digest == r->digest && (as_large || !known))
 		return true;
 	if (e->state != WS_PARTIAL)
@@ -170,7 +172,7 @@ static void note_memory(struct ws_ledger_entry *e, const char *url, unsigned mem
 			continue;
 		if (!released && now.asleep & memory & WS_MEMORY_WEIGHTS) {
 			now.state = WS_PARTIAL; /* they come back as garbage */
-			now.inherited = false;
+			now.inherited = now.left_out = false;
 		}
 		now.asleep = released ? now.asleep | memory : now.asleep & ~memory;
 		now.slept = true;

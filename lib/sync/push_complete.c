@@ -21,35 +21,38 @@ void push_load(const struct ws_push *p, struct ws_ledger_sent *out)
 		.digest = p->plan->digest, .tensors = all->n_tensors, .bytes = all->bytes,
 		.whole = p->all_names && (alone || push_leads(p)),
 		.checked = p->all_names && alone && p->names.checked,
+		.turn = p->has_turn,
 	};
 }
 
-static void describe(const struct ws_ledger_record *left, const struct ws_ledger_sent *sent, char *dst, size_t n)
+static void describe(const struct ws_ledger_record *left, bool left_out, const struct ws_ledger_sent *sent, char *dst,
+                     size_t n)
 {
 	char of[64] = "";
 	const bool known = left->tensors != WS_LEDGER_UNKNOWN;
 	if (known)
 		snprintf(of, sizeof of, " of %llu tensor%s", (unsigned long long)left->tensors,
 		         left->tensors == 1 ? "" : "s");
-	snprintf(dst, n, "process %lld left a push%s incomplete, and this push of %llu tensor%s is %s",
-	         (long long)left->process.pid, of, (unsigned long long)sent->tensors, sent->tensors == 1 ? "" : "s",
+	snprintf(dst, n, "process %lld %s%s%s, and this push of %llu tensor%s is %s", (long long)left->process.pid,
+	         left_out ? "ended a round whose senders left out tensors" : "left a push", left_out ? "" : of,
+	         left_out ? "" : " incomplete", (unsigned long long)sent->tensors, sent->tensors == 1 ? "" : "s",
 	         !sent->whole ? "another part" : known ? "smaller, without a check of its names" :
 	                                                 "not known to have all names of the server");
 }
 
 /* The first endpoint that stays partial is the error. */
-static int keep_partial(struct ws_push *p, size_t i, const struct ws_ledger_record *left,
+static int keep_partial(struct ws_push *p, size_t i, const struct ws_ledger_record *left, bool left_out,
                         const struct ws_ledger_sent *sent, struct ws_err *err)
 {
 	struct push_endpoint *e = &p->endpoints[i];
 	e->state = WS_PARTIAL;
 	e->inherited = true;
-	describe(left, sent, e->message, sizeof e->message);
+	describe(left, left_out, sent, e->message, sizeof e->message);
 	if (!err || err->code)
 		return -1;
 	ws_err_set(err, WS_EPARTIAL, "%s: still has some old and some new weights: %s", e->url, e->message);
 	ws_err_hint(err, "push everything again: %swsync-push SOURCE -e %s%s",
-	            left->directory ? "wsync-ctl repair --again, or " : "", e->url,
+	            left->directory && !left_out ? "wsync-ctl repair --again, or " : "", e->url,
 	            sent->whole ? "" : ", without --include, --exclude and --sender");
 	return ws_err_where(err, NULL, e->url);
 }
@@ -68,7 +71,7 @@ static int judge_record(struct ws_push *p, const struct ws_ledger_record *r, con
 		for (size_t i = 0; left->state == WS_PARTIAL && i < p->opts.n_endpoints; i++)
 			if (push_has_all(&p->endpoints[i]) && ws_endpoint_same(p->endpoints[i].url, left->url) &&
 			    !ws_ledger_completes(sent, r, left))
-				rc = keep_partial(p, i, r, sent, err);
+				rc = keep_partial(p, i, r, left->left_out, sent, err);
 	}
 	return rc;
 }

@@ -292,6 +292,7 @@ void push_describe(const struct ws_push *p, size_t i, struct ws_ledger_endpoint 
 	out->middle = middle_of(p, i);
 	out->version = p->infos[i].weight_version;
 	out->inherited = e->inherited && out->state == WS_PARTIAL;
+	out->left_out = out->inherited && e->left_out;
 	out->slept = push_is_asleep(e);
 	out->asleep = out->slept ? e->asleep : 0;
 }
@@ -386,7 +387,7 @@ int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct 
 	struct ws_err why = WS_ERR_INIT;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		p->endpoints[i].grouped = !p->protocol->groupless;
-		p->endpoints[i].inherited = false;
+		p->endpoints[i].inherited = p->endpoints[i].left_out = false;
 	}
 	if (!keeps_ledger(p))
 		return 0;

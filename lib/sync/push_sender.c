@@ -243,7 +243,7 @@ int push_sender_whole(struct ws_push *p, struct ws_err *err)
 		if (!push_has_all(e))
 			continue;
 		e->state = WS_PARTIAL;
-		e->inherited = true; /* our own part is complete, so any sender may have its turn next */
+		e->inherited = e->left_out = true; /* our own part is complete, so any sender may have its turn next */
 		snprintf(e->message, sizeof e->message, "%zu tensor%s of the senders' sources %s not sent by any of them", n,
 		         n == 1 ? "" : "s", n == 1 ? "was" : "were");
 	}

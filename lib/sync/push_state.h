@@ -41,7 +41,8 @@ struct push_endpoint {
 	const char *url;                   /* borrowed from the options */
 	enum ws_endpoint_state state;
 	enum ws_endpoint_state before;     /* when the run began: only success ends a mixture */
-	bool inherited;                    /* partial, but has all of this push: another part is missing */
+	bool inherited;                    /* partial, but has all of this push: another part is missing, */
+	bool left_out;                     /* because no sender of the round has sent it */
 	struct push_left left;
 	bool paused;                       /* by us, and not resumed yet */
 	bool found_paused;                 /* perhaps, by a push that died */

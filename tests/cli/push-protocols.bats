@@ -282,6 +282,27 @@ round_of() {
 	out_has 3
 }
 
+@test "a part without a turn does not complete a round that left out tensors" {
+	likely_model qwen3
+	endpoint a --model m
+	step=2
+	round_of --include '*layers.0.*' -- --include '*layers.1.*'
+	expect_status 9
+	for part in '*layers.0.*' '*layers.1.*'; do
+		try wsync-push m -e "$url" --include "$part" --weight-version 2 --json
+		expect_status 9
+		err_has " ended a round whose senders left out tensors, and this push of "
+		expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' "[('partial', True)]"
+	done
+	try wsync-ctl version -e "$url"
+	out_has default
+	try wsync-push m -e "$url" --weight-version 2
+	expect_status 0
+	holds "$url"
+	try wsync-ctl repair
+	expect_out "nothing to repair"
+}
+
 @test "a half round of one step is not completed by the next" {
 	likely_model qwen3
 	endpoint a --model m
