@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "parts.h"
 
+#include "lock.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,10 +93,16 @@ int ws_parts_set_server(struct ws_parts *p, const char *url, uint64_t instance, 
 	return 0;
 }
 
-uint64_t ws_parts_instance(const struct ws_parts *p, const char *url)
+const struct ws_part_server *ws_parts_server(const struct ws_parts *p, const char *url)
 {
 	const struct ws_part_server *s = find_server(p, url);
-	return s ? s->instance : 0;
+	char wanted[WS_LOCK_NAME], name[WS_LOCK_NAME];
+	if (s || ws_lock_name(url, wanted, NULL))
+		return s;
+	for (size_t i = 0; i < p->n_servers; i++)
+		if (ws_lock_name(p->servers[i].url, name, NULL) == 0 && strcmp(name, wanted) == 0)
+			return &p->servers[i];
+	return NULL;
 }
 
 void ws_parts_free(struct ws_parts *p)

@@ -49,6 +49,7 @@ void ws_parts_merge(struct ws_parts *p);
 size_t ws_parts_left(const struct ws_parts *p, const char **first);
 
 int ws_parts_set_server(struct ws_parts *p, const char *url, uint64_t instance, struct ws_err *err);
-uint64_t ws_parts_instance(const struct ws_parts *p, const char *url); /* 0: not known */
+/* The server at this URL, or at another name of this machine with the same port; NULL: it was sent nothing. */
+const struct ws_part_server *ws_parts_server(const struct ws_parts *p, const char *url);
 
 #endif

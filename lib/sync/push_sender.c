@@ -189,16 +189,23 @@ static int add_part(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
-/* A server that was restarted between two turns does not have what the turns before have sent. */
+/* What others have sent is not at this server: it was restarted since, or got none of it. "": nothing is missing. */
+static const char *lacks_parts(const struct ws_push *p, size_t i)
+{
+	const struct ws_part_server *was = ws_parts_server(&p->parts, p->endpoints[i].url);
+	if (was)
+		return was->instance && p->infos[i].instance && was->instance != p->infos[i].instance ?
+		       "another server answers than at the turns before in" : "";
+	return "it got nothing at the turns before in";
+}
+
 static int check_servers(struct ws_push *p, struct ws_err *err)
 {
 	char round[512], senders[256];
+	const char *what = "";
 	size_t i = 0;
-	for (; i < p->opts.n_endpoints; i++) {
-		const uint64_t was = ws_parts_instance(&p->parts, p->endpoints[i].url);
-		if (was && p->infos[i].instance && was != p->infos[i].instance)
-			break;
-	}
+	while (i < p->opts.n_endpoints && !*(what = lacks_parts(p, i)))
+		i++;
 	if (i == p->opts.n_endpoints)
 		return 0;
 	if (!ws_round_has_others(p->round, p->opts.sender)) { /* only our own part was lost, and is sent again */
@@ -208,10 +215,9 @@ static int check_servers(struct ws_push *p, struct ws_err *err)
 	p->round->had[p->opts.sender] = false;
 	ws_round_describe(p->round, round, sizeof round);
 	ws_round_list(p->round, senders, sizeof senders);
-	ws_err_set(err, WS_EPARTIAL, "%s: another server answers than at the turns before in %s: %s", p->endpoints[i].url,
-	           round, senders);
-	ws_err_hint(err, "it was restarted, and does not have what they sent: push the parts of all senders again; the "
-	                 "round begins anew");
+	ws_err_set(err, WS_EPARTIAL, "%s: %s %s: %s", p->endpoints[i].url, what, round, senders);
+	ws_err_hint(err, "it was restarted, or has joined since, and does not have what they sent: push the parts of all "
+	                 "senders again, with the same endpoints; the round begins anew");
 	push_round_anew(p, p->round->id);
 	p->anew = true;
 	return ws_err_where(err, NULL, p->endpoints[i].url);

@@ -441,6 +441,31 @@ if __import__('os').path.exists('$scratch/moved'): url = '$b'"
 	holds "$a"
 }
 
+@test "a server that joins in the middle of a round lacks the turns before" {
+	likely_model qwen3
+	endpoint a --model m
+	a=$url
+	endpoint b --model m
+	b=$url
+	url=$a
+	part_of 1 1
+	try wsync-push m -e "$a" -e "$b" --sender 2/2 --lock turns --weight-version 1 --json --exclude '*layers.0.*'
+	expect_status 9
+	err_has "$b: it got nothing at the turns before in round 1 of 2 senders (begun"
+	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' \
+		"[('untouched', False), ('untouched', False)]"
+	expect_round 1 2
+	# With both endpoints from the start; other names of this machine are the same server.
+	for sender in 1:layers.0 2:layers.1; do
+		try wsync-push m -e "$a" -e "$b" --sender "${sender%:*}/2" --lock turns --weight-version 1 \
+			--include "*${sender#*:}*" --exclude '*embed*' --exclude model.norm.weight
+		expect_status 0
+		a=${a/127.0.0.1/localhost}
+	done
+	try wsync-ctl version -e "$b"
+	out_has 1
+}
+
 @test "turns need the ID of their round" {
 	likely_model qwen3
 	endpoint a --model m

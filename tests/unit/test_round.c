@@ -137,9 +137,11 @@ static void parts_come_back_and_what_nobody_sent_is_left(void **state)
 	assert_int_equal(ws_parts_left(&got, &first), 2);
 	assert_string_equal(first, "a");
 	assert_int_equal(got.n_servers, 2);
-	assert_int_equal(ws_parts_instance(&got, "http://a:1"), 8);
-	assert_int_equal(ws_parts_instance(&got, "http://b:1"), UINT64_MAX);
-	assert_int_equal(ws_parts_instance(&got, "http://c:1"), 0);
+	assert_int_equal(ws_parts_server(&got, "http://a:1")->instance, 8);
+	assert_int_equal(ws_parts_server(&got, "http://b:1")->instance, UINT64_MAX);
+	assert_null(ws_parts_server(&got, "http://c:1"));
+	assert_int_equal(ws_parts_set_server(&got, "http://localhost:1", 9, &err), 0);
+	assert_int_equal(ws_parts_server(&got, "http://127.0.0.1:1")->instance, 9);
 	ws_parts_free(&p);
 	ws_parts_free(&got);
 	ws_buf_free(&text);
