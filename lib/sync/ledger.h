@@ -61,7 +61,9 @@ struct ws_ledger_sent {
 	uint64_t digest, tensors, bytes; /* of its plan */
 	bool whole;   /* its source has everything that a server has, as far as the options say: no part was chosen */
 	bool checked; /* and by the names of the servers nothing is missing */
-	bool turn;    /* one of several senders', whose round says what no sender has sent */
+	bool turn;    /* one of several senders', whose round says what no sender has sent. whole: it ends a round in which
+	               * everything was sent, after pushes that began before */
+	int64_t since; /* this time; tensors and bytes are then those of the round */
 };
 /* Does a push that sends this complete what the push of this record left at one of its endpoints, e? The same plan
  * does. Any other must be whole, and checked or at least as large. What the senders of a round left out is completed

@@ -99,13 +99,15 @@ bool ws_ledger_completes(const struct ws_ledger_sent *sent, const struct ws_ledg
 {
 	const bool known = r->tensors != WS_LEDGER_UNKNOWN && r->bytes != WS_LEDGER_UNKNOWN;
 	const bool as_large = known && sent->tensors >= r->tensors && sent->bytes >= r->bytes;
+	/* A push that began in the middle of a round may have replaced what the turns before had sent. */
+	const bool whole = sent->whole && (!sent->turn || r->began < sent->since);
 	if (e->state == WS_PARTIAL && e->left_out)
-		return sent->turn || (sent->whole && (sent->checked || as_large));
+		return sent->turn || (whole && (sent->checked || as_large));
 	if (sent->digest == r->digest && (as_large || !known))
 		return true;
 	if (e->state != WS_PARTIAL)
-		return sent->whole;
-	return e->inherited || (sent->whole && (sent->checked || as_large));
+		return whole;
+	return e->inherited || (whole && (sent->checked || as_large));
 }
 
 /* sent: only endpoints that this completes; NULL: all of these. */

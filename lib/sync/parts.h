@@ -4,10 +4,11 @@
  * As text, servers first, then tensors by name, a line each:
  *
  *   @INSTANCE URL    a server, and the instance that was seen there (instance.h), in 16 hex digits
- *   +K REST          a tensor that was sent
- *   -K REST          a tensor that a sender has, that no --exclude of it names, and that nobody has sent
+ *   +K:BYTES REST    a tensor that was sent
+ *   -K:BYTES REST    a tensor that a sender has, that no --exclude of it names, and that nobody has sent
  *
- * A name is the first K bytes of the name in the line before, then REST. */
+ * A name is the first K bytes of the name in the line before, then REST. ":BYTES" is absent where they are not known,
+ * and is then taken for 0. */
 #ifndef WS_SYNC_PARTS_H
 #define WS_SYNC_PARTS_H
 
@@ -23,6 +24,7 @@ enum { WS_PARTS_TEXT = 16 << 20 };
 struct ws_part_tensor {
 	char *name;
 	bool sent;
+	uint64_t bytes; /* of its values; 0: not known */
 };
 
 struct ws_part_server {
@@ -42,11 +44,13 @@ int ws_parts_read(const char *text, size_t n, struct ws_parts *out, struct ws_er
 void ws_parts_write(const struct ws_parts *p, struct ws_buf *out);
 void ws_parts_free(struct ws_parts *p); /* leaves none */
 
-int ws_parts_add(struct ws_parts *p, const char *name, bool sent, struct ws_err *err);
-/* To be called after the last ws_parts_add: sorts names, each once; one that was sent by anybody is sent. */
+int ws_parts_add(struct ws_parts *p, const char *name, bool sent, uint64_t bytes, struct ws_err *err);
+/* To be called after the last ws_parts_add: sorts names, each once; one that was sent by anybody is sent. Of several
+ * sizes the smallest is kept. */
 void ws_parts_merge(struct ws_parts *p);
 /* How many of the tensors nobody has sent; *first is one of them. */
 size_t ws_parts_left(const struct ws_parts *p, const char **first);
+uint64_t ws_parts_bytes(const struct ws_parts *p); /* of all tensors, sent or not; at most UINT64_MAX - 1 */
 
 int ws_parts_set_server(struct ws_parts *p, const char *url, uint64_t instance, struct ws_err *err);
 /* The server at this URL, or at another name of this machine with the same port; NULL: it was sent nothing. */

@@ -12,6 +12,13 @@
 #include <string.h>
 #include <unistd.h>
 
+/* This turn ends a round in which everything was sent. */
+static bool ends_whole_round(const struct ws_push *p)
+{
+	const char *first;
+	return p->has_turn && !p->not_last && !p->opts.n_exclude && p->parts.n_tensors && !ws_parts_left(&p->parts, &first);
+}
+
 void push_load(const struct ws_push *p, struct ws_ledger_sent *out)
 {
 	const struct ws_senders *have;
@@ -23,6 +30,12 @@ void push_load(const struct ws_push *p, struct ws_ledger_sent *out)
 		.checked = p->all_names && alone && p->names.checked,
 		.turn = p->has_turn,
 	};
+	if (!ends_whole_round(p))
+		return;
+	out->whole = true;
+	out->since = p->round->begun;
+	out->tensors = p->parts.n_tensors;
+	out->bytes = ws_parts_bytes(&p->parts);
 }
 
 static void describe(const struct ws_ledger_record *left, bool left_out, const struct ws_ledger_sent *sent, char *dst,
@@ -51,10 +64,13 @@ static int keep_partial(struct ws_push *p, size_t i, const struct ws_ledger_reco
 	if (!err || err->code)
 		return -1;
 	ws_err_set(err, WS_EPARTIAL, "%s: still has some old and some new weights: %s", e->url, e->message);
-	ws_err_hint(err, "push everything again: %swsync-push SOURCE -e %s%s",
-	            left->directory && !left_out ? "wsync-ctl repair --again, or " : "", e->url,
-	            sent->whole ? "" : ", without --include, --exclude and --sender");
-	return ws_err_where(err, NULL, e->url);
+	ws_err_where(err, NULL, e->url);
+	if (p->has_turn && p->not_last && !left_out)
+		return ws_err_hint(err, "this turn counts, and the last one completes the endpoint if all parts together are "
+		                        "everything; or push everything again, without --include, --exclude and --sender");
+	return ws_err_hint(err, "push everything again: %swsync-push SOURCE -e %s%s",
+	                   left->directory && !left_out ? "wsync-ctl repair --again, or " : "", e->url,
+	                   sent->whole && !sent->turn ? "" : ", without --include, --exclude and --sender");
 }
 
 bool push_has_all(const struct push_endpoint *e)

@@ -376,8 +376,9 @@ static int note_source(struct ws_push *p, const struct ws_push_source *s, struct
 		return -1;
 	struct ws_ledger_record *r = ws_ledger_record(p->ledger);
 	r->digest = sent.digest;
-	r->tensors = sent.tensors;
-	r->bytes = sent.bytes;
+	/* A turn repeats its own part only. */
+	r->tensors = sent.turn ? p->plan->n_tensors : sent.tensors;
+	r->bytes = sent.turn ? p->plan->bytes : sent.bytes;
 	r->began = begins_now(p);
 	return 0;
 }
@@ -395,6 +396,14 @@ int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct 
 		return go_without(p, NOBODY_KNOWS, &why, err);
 	/* Who is in the group already is only heard of again with the pause. */
 	return p->group ? 0 : push_record(p, err);
+}
+
+void push_record_size(struct ws_push *p, uint64_t tensors, uint64_t bytes)
+{
+	if (!p->ledger)
+		return;
+	ws_ledger_record(p->ledger)->tensors = tensors;
+	ws_ledger_record(p->ledger)->bytes = bytes;
 }
 
 bool push_is_recorded(const struct ws_push *p)

@@ -236,7 +236,10 @@ int push_others_check(struct ws_push *p, bool ours, struct ws_err *err)
 
 int push_others_end(struct ws_push *p, struct ws_err *err)
 {
-	if (push_others_check(p, false, err) || push_complete(p, err) || push_set_version(p, err))
+	if (push_others_check(p, false, err))
+		return -1;
+	p->incomplete = push_complete(p, err) != 0;
+	if (p->incomplete || push_set_version(p, err))
 		return -1;
 	return p->weight_version ? push_others_check(p, true, err) : 0;
 }

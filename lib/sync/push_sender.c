@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { AGAIN_MS = 100 };
 
@@ -179,7 +180,7 @@ static int add_part(struct ws_push *p, struct ws_err *err)
 		if (!t->bytes || ws_glob_any(o->exclude, o->n_exclude, t->name))
 			continue;
 		const bool sent = !o->n_include || ws_glob_any(o->include, o->n_include, t->name);
-		if (ws_parts_add(&p->parts, t->name, sent, err))
+		if (ws_parts_add(&p->parts, t->name, sent, t->bytes, err))
 			return -1;
 	}
 	for (size_t i = 0; i < o->n_endpoints; i++)
@@ -230,6 +231,10 @@ int push_sender_part(struct ws_push *p, struct ws_err *err)
 		return 0;
 	if (check_servers(p, err) || add_part(p, err))
 		return -1;
+	/* A round begins after the pushes that its first turn has found, whatever the clocks say. */
+	if (!ws_round_has_others(p->round, p->opts.sender) && p->heir && p->heir_began < INT64_MAX &&
+	    p->round->begun <= p->heir_began)
+		p->round->begun = p->heir_began + 1;
 	/* What does not fit would be noticed too late. */
 	ws_buf_init(&text, WS_PARTS_TEXT);
 	ws_parts_write(&p->parts, &text);
@@ -244,6 +249,7 @@ int push_sender_whole(struct ws_push *p, struct ws_err *err)
 	const size_t n = p->has_turn && !p->not_last ? ws_parts_left(&p->parts, &first) : 0;
 	if (!n)
 		return 0;
+	push_record_size(p, p->parts.n_tensors, ws_parts_bytes(&p->parts));
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->endpoints[i];
 		if (!push_has_all(e))
@@ -263,12 +269,17 @@ int push_sender_whole(struct ws_push *p, struct ws_err *err)
 int push_sender_leave(struct ws_push *p, bool ok, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
+	/* A sender that failed had no turn, and may come again. But all of its part was sent where only an earlier push
+	 * has left the endpoint incomplete. */
+	const bool counts = ok || (p->incomplete && p->not_last);
 	if (!p->has_turn)
 		return 0;
 	p->has_turn = false;
-	/* A sender that failed had no turn, and may come again. */
-	const int rc = push_round_drop(p, ok || p->anew, &why);
-	p->in_round = ok ? p->not_last : p->in_round;
+	/* Nothing is left of the pushes before it, and one that comes now comes after its beginning. */
+	if (ok && p->round->begun > time(NULL))
+		p->round->begun = time(NULL);
+	const int rc = push_round_drop(p, counts || p->anew, &why);
+	p->in_round = counts ? p->not_last : p->in_round;
 	if (!rc || !ok)
 		return 0;
 	if (!p->not_last) {

@@ -124,6 +124,7 @@ struct ws_push {
 	uint64_t posted;                   /* payload bytes that went by requests instead */
 	bool spoilt;                       /* a transfer was begun and not finished */
 	bool torn;                         /* a source changed in use, or a sender failed: commits are withdrawn */
+	bool incomplete;                   /* nothing but push_complete has failed */
 	size_t bucket;
 	struct push_request *request;      /* one that is in flight for all of the transfer; NULL */
 	struct push_scatter *scatter;      /* ep-scatter: what goes to which rank; NULL */
@@ -273,6 +274,8 @@ void push_release(struct ws_push *p, bool ok); /* the run is over */
 int push_record(struct ws_push *p, struct ws_err *err);
 /* Likewise, and what is pushed, before the endpoints are asked to join a group. */
 int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err);
+/* The record is of a push of this size. */
+void push_record_size(struct ws_push *p, uint64_t tensors, uint64_t bytes);
 /* The push has begun, or keeps no record. Until then the records of earlier pushes stay as they are, with all
  * that is needed to repeat those. */
 bool push_is_recorded(const struct ws_push *p);

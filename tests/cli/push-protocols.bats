@@ -303,6 +303,45 @@ round_of() {
 	expect_out "nothing to repair"
 }
 
+@test "turns that send everything end the mixture of a whole push that failed before, not of a later one" {
+	likely_model qwen3
+	endpoint a --model m --fault refuse:update_weights_from_distributed:2 --fault refuse:update_weights_from_distributed:7
+	whole_fails() {
+		try wsync-push m -e "$url" --bucket-size 64KiB --weight-version 1
+		expect_status 5
+	}
+	turn() { try wsync-push m -e "$url" --sender "$1/2" --lock turns --weight-version "$step" --json "${@:2}"; }
+	whole_fails
+	step=2
+	turn 1 --include '*layers.0.*'
+	expect_status 9
+	err_has "hint: this turn counts, and the last one completes the endpoint if all parts together are everything"
+	expect_round 2 2 1
+	turn 2 --include '*layers.1.*' --include model.norm.weight --include '*embed*'
+	expect_status 0
+	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' "[('committed', False)]"
+	holds "$url"
+	try wsync-ctl version -e "$url"
+	out_has 2
+	try wsync-ctl repair
+	expect_out "nothing to repair"
+	# A push between the turns has replaced what the first one sent.
+	step=3
+	turn 1 --include '*layers.0.*'
+	expect_status 0
+	whole_fails
+	turn 2 --include '*layers.1.*' --include model.norm.weight --include '*embed*'
+	expect_status 9
+	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' "[('partial', True)]"
+	# A new round sends everything after it.
+	step=4
+	turn 2 --include '*layers.1.*' --include model.norm.weight --include '*embed*'
+	expect_status 9
+	turn 1 --include '*layers.0.*'
+	expect_status 0
+	holds "$url"
+}
+
 @test "a half round of one step is not completed by the next" {
 	likely_model qwen3
 	endpoint a --model m

@@ -419,15 +419,15 @@ static void only_the_same_plan_or_a_whole_one_completes_a_push(void **state)
 		struct ws_ledger_sent sent;
 		bool known, older; /* does it complete a record with sizes, and one without? */
 	} cases[] = {
-		{ { 7, 32, 4096, false, false, false }, true, true },
-		{ { 7, 32, 4096, true, false, false }, true, true },
-		{ { 7, 31, 4095, false, false, false }, false, true }, /* fewer senders of one group */
-		{ { 8, 32, 4096, false, false, false }, false, false },
-		{ { 8, 99, 9999, false, true, false }, false, false },
-		{ { 8, 32, 4096, true, false, false }, true, false },
-		{ { 8, 31, 9999, true, false, false }, false, false },
-		{ { 8, 99, 4095, true, false, false }, false, false },
-		{ { 8, 3, 12, true, true, false }, true, true },
+		{ { 7, 32, 4096, false, false, false, 0 }, true, true },
+		{ { 7, 32, 4096, true, false, false, 0 }, true, true },
+		{ { 7, 31, 4095, false, false, false, 0 }, false, true }, /* fewer senders of one group */
+		{ { 8, 32, 4096, false, false, false, 0 }, false, false },
+		{ { 8, 99, 9999, false, true, false, 0 }, false, false },
+		{ { 8, 32, 4096, true, false, false, 0 }, true, false },
+		{ { 8, 31, 9999, true, false, false, 0 }, false, false },
+		{ { 8, 99, 4095, true, false, false, 0 }, false, false },
+		{ { 8, 3, 12, true, true, false, 0 }, true, true },
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		r.tensors = 32;
@@ -456,6 +456,22 @@ static void tensors_that_no_sender_sent_are_completed_by_a_turn_or_a_whole_push(
 	assert_false(ws_ledger_completes(&few, &r, &e));
 	few.checked = true;
 	assert_true(ws_ledger_completes(&few, &r, &e));
+}
+
+static void a_round_completes_what_began_before_it(void **state)
+{
+	(void)state;
+	const struct ws_ledger_endpoint e = { .url = URLS[0], .state = WS_PARTIAL };
+	struct ws_ledger_record r = { .digest = 8, .tensors = 32, .bytes = 4096, .began = 99 };
+	struct ws_ledger_sent end = ALL;
+	end.turn = true;
+	end.since = 100;
+	assert_true(ws_ledger_completes(&end, &r, &e));
+	end.tensors = 31;
+	assert_false(ws_ledger_completes(&end, &r, &e));
+	end.tensors = 32;
+	r.began = 100; /* it may have replaced what the first turn had sent */
+	assert_false(ws_ledger_completes(&end, &r, &e));
 }
 
 static void a_smaller_push_leaves_the_record_of_a_mixture(void **state)
@@ -674,6 +690,7 @@ int main(void)
 		IN_SCRATCH(older_records_know_neither_sizes_nor_files),
 		IN_SCRATCH(only_the_same_plan_or_a_whole_one_completes_a_push),
 		IN_SCRATCH(tensors_that_no_sender_sent_are_completed_by_a_turn_or_a_whole_push),
+		IN_SCRATCH(a_round_completes_what_began_before_it),
 		IN_SCRATCH(a_smaller_push_leaves_the_record_of_a_mixture),
 		IN_SCRATCH(a_source_that_changed_is_not_pushed_again),
 		IN_SCRATCH(a_record_of_the_first_version_knows_no_sleep),

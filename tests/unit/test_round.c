@@ -111,10 +111,12 @@ static void parts_come_back_and_what_nobody_sent_is_left(void **state)
 	static const struct {
 		const char *name;
 		bool sent;
-	} rows[] = { { "model.b\xc3\xa4", true }, { "model.b\xc3\xb6", false }, { "a", false }, { "model.b\xc3\xb6", true },
-		     { "model.\"quoted\\", true }, { "model.c", false }, { "model.b\xc3\xa4", false } };
+		uint64_t bytes;
+	} rows[] = { { "model.b\xc3\xa4", true, 1 }, { "model.b\xc3\xb6", false, 9 }, { "a", false, 10 },
+		     { "model.b\xc3\xb6", true, 100 }, { "model.\"quoted\\", true, 1000 }, { "model.c", false, 10000 },
+		     { "model.b\xc3\xa4", false, 0 }, { "model.b\xc3\xb6", true, 200 } };
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-		assert_int_equal(ws_parts_add(&p, rows[i].name, rows[i].sent, &err), 0);
+		assert_int_equal(ws_parts_add(&p, rows[i].name, rows[i].sent, rows[i].bytes, &err), 0);
 	ws_parts_merge(&p);
 	assert_int_equal(p.n_tensors, 5);
 	assert_int_equal(ws_parts_set_server(&p, "http://a:1", 7, &err), 0);
@@ -134,6 +136,7 @@ static void parts_come_back_and_what_nobody_sent_is_left(void **state)
 		assert_string_equal(got.tensors[i].name, p.tensors[i].name);
 		assert_int_equal(got.tensors[i].sent, p.tensors[i].sent);
 	}
+	assert_int_equal(ws_parts_bytes(&got), 11111);
 	assert_int_equal(ws_parts_left(&got, &first), 2);
 	assert_string_equal(first, "a");
 	assert_int_equal(got.n_servers, 2);
@@ -157,6 +160,12 @@ static void parts_that_are_not_understood_are_none(void **state)
 	} rows[] = {
 		{ "", 0, 0, 0 },
 		{ "@00000000000000ff http://a:1\n+0 ab\n-2 c\n", 0, 2, 1 },
+		{ "+0:18446744073709551615 ab\n+1:1 c\n", 0, 2, 0 },
+		{ "+0:18446744073709551616 ab\n", -1, 0, 0 },
+		{ "+0: ab\n", -1, 0, 0 },
+		{ "+0:-1 ab\n", -1, 0, 0 },
+		{ "+0:1\n", -1, 0, 0 },
+		{ "+0:", -1, 0, 0 },
 		{ "+0 ab", -1, 0, 0 },
 		{ "+0 \n", -1, 0, 0 },
 		{ "+1 ab\n", -1, 0, 0 },
