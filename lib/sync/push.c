@@ -225,7 +225,7 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 			p->endpoints[i].state = WS_UNTOUCHED;
 		p->endpoints[i].before = p->endpoints[i].state;
 		p->endpoints[i].slept = push_is_asleep(&p->endpoints[i]);
-		p->endpoints[i].lost = p->endpoints[i].silent = false;
+		p->endpoints[i].lost = p->endpoints[i].silent = p->endpoints[i].paused_now = false;
 		p->endpoints[i].begun = p->endpoints[i].arrived = p->endpoints[i].random = false;
 		p->endpoints[i].message[0] = 0;
 	}

@@ -154,7 +154,9 @@ int push_pause(struct ws_push *p, struct ws_err *err)
 		const enum ws_code code = p->answers[i].err.code;
 		/* A request that left and was not answered may have been obeyed. */
 		push_note_silence(p, i, &p->answers[i].err);
-		p->endpoints[i].paused = p->answers[i].sent && !ws_endpoint_said_no(&p->answers[i].err);
+		const bool obeyed = p->answers[i].sent && !ws_endpoint_said_no(&p->answers[i].err);
+		p->endpoints[i].paused_now = obeyed;
+		p->endpoints[i].paused |= obeyed; /* an earlier line of --stdin may have left it paused */
 		if (code != WS_OK)
 			snprintf(p->endpoints[i].message, sizeof p->endpoints[i].message, "%.255s",
 			         p->answers[i].err.msg);
@@ -213,13 +215,14 @@ static void sleep_ns(int64_t ns)
 	nanosleep(&ts, NULL);
 }
 
-/* Collects the endpoints to resume into urls/index: those that answered the last request, or the others. Returns
- * how many. A server that has released memory stays paused: it would die of the first prompt. */
+/* A server that has released memory stays paused: it would die of the first prompt. */
 static bool stays_paused(const struct ws_push *p, const struct push_endpoint *e)
 {
 	return e->paused && (e->asleep || (holds_mixture(e) && p->opts.on_partial == WS_PARTIAL_PAUSE));
 }
 
+/* Collects the endpoints to resume into urls/index: silent ones, which did not answer the last request, or the
+ * others. Returns how many. */
 static size_t select_paused(struct ws_push *p, bool silent)
 {
 	size_t n = 0;
@@ -285,13 +288,17 @@ static void resume_those(struct ws_push *p, bool silent, struct ws_err *err)
 	}
 }
 
-/* Another push, or a restart, may have resumed those that are to stay paused; few servers tell. */
+/* Another push, or a restart in the middle of this run, may have resumed endpoints that this run must leave paused,
+ * and few servers report that. An endpoint that this run has not paused is left alone: it may have been restarted
+ * since the record was written, and serve again. */
 static void pause_again(struct ws_push *p)
 {
 	size_t n = 0;
-	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		if (stays_paused(p, &p->endpoints[i]) && !p->endpoints[i].silent)
-			p->urls[n++] = p->endpoints[i].url;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		const struct push_endpoint *e = &p->endpoints[i];
+		if (e->paused_now && stays_paused(p, e) && !e->silent)
+			p->urls[n++] = e->url;
+	}
 	if (n)
 		ws_endpoint_pause(p->http, p->urls, n, p->opts.pause, push_patience(p, PAUSE_AGAIN_NS), NULL, p->answers, NULL);
 }

@@ -45,6 +45,7 @@ struct push_endpoint {
 	bool left_out;                     /* because no sender of the round has sent it */
 	struct push_left left;
 	bool paused;                       /* by us, and not resumed yet */
+	bool paused_now;                   /* this run has sent the pause, and the server did not refuse it */
 	bool found_paused;                 /* perhaps, by a push that died */
 	bool found_stopped;                /* paused when we came, by nobody known */
 	bool left_paused;                  /* and so at the end, for the push of somebody else */

@@ -295,6 +295,50 @@ expect_left() {
 	expect_two "$url"
 }
 
+# again PID OPTION...: the server that had this process at $url was restarted there.
+again() {
+	local port=${url##*:}
+	kill "$1"
+	wait "$1" || true
+	endpoint again --listen "127.0.0.1:$port" --checksums "${@:2}"
+}
+
+@test "a push that is refused does not pause a server that was restarted" {
+	asleep one kv_cache --fault refuse:resume_memory_occupation:1
+	try wsync-push two.safetensors -e "$url" --asleep kv_cache
+	expect_status 5
+	expect_state "$url" "['kv_cache']" True
+	again "$pid" --lineage sglang-2026 --memory-saver drop
+	try wsync-push two.safetensors -e "$url"
+	expect_status 2
+	err_has "--asleep is missing"
+	expect_state "$url" '[]' False
+	is_asked "$url" /pause_generation 0
+}
+
+@test "a line of --stdin that fails before its pause does not pause a server that was restarted" {
+	endpoint one --fault refuse:update_weights_from_distributed:2
+	local server=$pid
+	mkfifo sources
+	start push bash -c "exec wsync-push --stdin -e $url --bucket-size 8KiB --json <sources"
+	local push=$pid
+	exec 7>sources
+	printf 'two.safetensors\n' >&7
+	eventually 20 grep -q '"type":"result"' push.out
+	expect_state "$url" '[]' True
+	again "$server" 7>&-
+	printf 'absent.safetensors\n' >&7
+	exec 7>&-
+	status=0
+	wait "$push" || status=$?
+	out=$(<push.out) err=$(<push.err)
+	expect_status 3
+	expect_json '[(l["ok"], l["endpoints"][0]["state"]) for l in lines if l["type"] == "result"]' \
+		"[(False, 'partial'), (False, 'partial')]"
+	expect_state "$url" '[]' False
+	is_asked "$url" /pause_generation 0
+}
+
 @test "a record that does not say what is still released is not repeated" {
 	asleep one weights,kv_cache --fault refuse:update_weights_from_distributed:3
 	try wsync-push two.safetensors -e "$url" --bucket-size 8KiB --asleep weights,kv_cache

@@ -465,6 +465,21 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 		"('verify', '$url', ['committed', 'committed'])"
 }
 
+@test "a line of --stdin whose pause is refused resumes what the line before left paused" {
+	local faults=(--fault refuse:pause_generation:2)
+	for i in 1 2 3; do faults+=(--fault "refuse:continue_generation:$i"); done
+	endpoint one "${faults[@]}"
+	printf 'small.safetensors\n%.0s' 1 2 >list
+	status=0 last=stdin
+	wsync-push --stdin -e "$url" --json <list >.out 2>.err || status=$?
+	out=$(<.out) err=$(<.err)
+	expect_status 5
+	err_has "POST /pause_generation"
+	expect_json '[(e["state"], e["paused"]) for l in lines if l["type"] == "result" for e in l["endpoints"]]' \
+		"[('committed', True), ('untouched', False)]"
+	expect_journal "$url" 'j["state"]["paused"]' False
+}
+
 @test "a loop over stdin counts no time of waiting, and keeps neither descriptors nor memory" {
 	endpoint one --tp 2
 	run /usr/bin/python3 - "$url" <<-'PY'
