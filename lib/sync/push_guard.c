@@ -172,9 +172,10 @@ static bool is_grouped(const struct push_guard *g, const struct ws_ledger_endpoi
 	return e->grouped && g->group[0];
 }
 
+/* A server would die of the first prompt while some of its memory is released. */
 static bool is_to_resume(const struct push_guard *g, const struct ws_ledger_endpoint *e)
 {
-	return e->paused && (e->state != WS_PARTIAL || g->push->opts.on_partial == WS_PARTIAL_RESUME);
+	return e->paused && !e->asleep && (e->state != WS_PARTIAL || g->push->opts.on_partial == WS_PARTIAL_RESUME);
 }
 
 static void leave_group(struct push_guard *g)

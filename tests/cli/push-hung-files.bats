@@ -68,6 +68,20 @@ nothing_to_repair() {
 	nothing_to_repair
 }
 
+@test "an endpoint that has released memory stays paused, and its record keeps that" {
+	endpoint one --lineage sglang-2026 --memory-saver drop
+	try wsync-ctl sleep --tags kv_cache -e "$url"
+	expect_status 0
+	hung "fadvise source 3000000" -t 5 --asleep kv_cache
+	expect_status 10
+	ends untouched True
+	try wsync-ctl repair
+	expect_status 0
+	paused False
+	journal | grep -q '"path":"/resume_memory_occupation"' || explain "it was resumed without its memory"
+	nothing_to_repair
+}
+
 @test "the thread that reads for --backend tensor hangs" {
 	endpoint one
 	hung "pread source 5000000" --bucket-timeout 5 --backend tensor
