@@ -279,7 +279,8 @@ static int push_lines(struct ws_push *p, struct ui *ui, struct ws_err *err)
 			break;
 		}
 		const struct ws_ev_end *result = e.code ? &refused : &end;
-		if (e.code || push_line(p, sum.n_results ? (unsigned)WS_MEMORY_RECORDED : cfg.asleep, &end, &e)) {
+		const unsigned asleep = ws_push_noted_asleep(p) ? (unsigned)WS_MEMORY_RECORDED : cfg.asleep;
+		if (e.code || push_line(p, asleep, &end, &e)) {
 			failed++;
 			code = e.code;
 		} else if (!end.source) {

@@ -181,6 +181,10 @@ struct ws_push_source {
 int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct ws_ev_end *result,
                 struct ws_err *err);
 
+/* Has a run noted source->asleep? From then on the push follows what is released, and later sources say
+ * WS_MEMORY_RECORDED. A run that was refused before that has noted nothing. */
+bool ws_push_noted_asleep(const struct ws_push *p);
+
 /* Destroys the group at the endpoints and here; what that took is added to result->ns and total_ns. */
 void ws_push_finish(struct ws_push *p, struct ws_ev_end *result);
 void ws_push_close(struct ws_push *p); /* NULL is fine; finishes first where that was not done */

@@ -102,6 +102,7 @@ struct ws_push {
 	struct ws_group_place place;       /* of the last one; port 0: all endpoints have answered */
 	struct ws_ledger *ledger;          /* NULL: none is kept, or nothing is written yet */
 	bool unrecorded;                   /* a ledger was to be kept and cannot be */
+	bool asleep_noted;                 /* a run has noted what its source says is released */
 
 	/* one run */
 	struct ws_locks *locks;            /* of the endpoints */

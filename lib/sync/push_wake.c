@@ -51,24 +51,41 @@ static int check_whole(const struct ws_push *p, const struct push_endpoint *e, s
 	return ws_err_where(err, NULL, e->url);
 }
 
+/* Adds to *e what the caller says is released. -1: that contradicts what is known of e, or this push cannot wake it. */
+static int note(const struct ws_push *p, struct push_endpoint *e, unsigned said, struct ws_err *err)
+{
+	if (push_is_asleep(e)) {
+		if (said != WS_MEMORY_RECORDED && said != e->asleep)
+			return contradict(e, said, err);
+	} else {
+		e->asleep = said & WS_MEMORY_ALL;
+		e->slept = e->asleep != 0;
+	}
+	if (check_whole(p, e, err))
+		return -1;
+	if (e->asleep && p->opts.prove_flush)
+		return ws_err_set(err, WS_EUSAGE, "--prove-flush: %s has released memory (--asleep) and "
+		                  "answers no prompt", e->url);
+	return 0;
+}
+
+/* All endpoints are checked before the first is changed: a run that is refused notes nothing. */
 int push_note_asleep(struct ws_push *p, unsigned said, struct ws_err *err)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		struct push_endpoint *e = &p->endpoints[i];
-		if (push_is_asleep(e)) {
-			if (said != WS_MEMORY_RECORDED && said != e->asleep)
-				return contradict(e, said, err);
-		} else {
-			e->asleep = said & WS_MEMORY_ALL;
-			e->slept = e->asleep != 0;
-		}
-		if (check_whole(p, e, err))
+		struct push_endpoint is = p->endpoints[i];
+		if (note(p, &is, said, err))
 			return -1;
-		if (e->asleep && p->opts.prove_flush)
-			return ws_err_set(err, WS_EUSAGE, "--prove-flush: %s has released memory (--asleep) and "
-			                  "answers no prompt", e->url);
 	}
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		(void)note(p, &p->endpoints[i], said, NULL);
+	p->asleep_noted = true;
 	return 0;
+}
+
+bool ws_push_noted_asleep(const struct ws_push *p)
+{
+	return p->asleep_noted;
 }
 
 /* ---- waking ------------------------------------------------------------------------------------- */

@@ -279,6 +279,33 @@ expect_left() {
 	expect_out 9
 }
 
+@test "a line of --stdin that is refused leaves --asleep to the next line" {
+	asleep one weights,kv_cache
+	printf 'two.safetensors\t8\tbogus\ntwo.safetensors\t9\n' >lines
+	status=0
+	timeout 60 wsync-push --stdin -e "$url" --asleep weights,kv_cache --json <lines >.out 2>.err || status=$?
+	out=$(<.out) err=$(<.err)
+	expect_status 2
+	expect_json '[l["ok"] for l in lines if l["type"] == "result"]' "[False, True]"
+	expect_two "$url"
+}
+
+@test "--asleep that contradicts the record of one endpoint is noted of none" {
+	asleep one kv_cache
+	local first=$url
+	asleep two weights,kv_cache --fault refuse:update_weights_from_distributed:3
+	try wsync-push two.safetensors -e "$url" --bucket-size 8KiB --asleep weights,kv_cache
+	expect_left 5
+	printf 'two.safetensors\t8\tweights\ntwo.safetensors\t9\n' >lines
+	status=0
+	timeout 60 wsync-push --stdin -e "$first" -e "$url" --asleep kv_cache --json <lines >.out 2>.err || status=$?
+	out=$(<.out) err=$(<.err)
+	expect_status 2
+	expect_json '[l["ok"] for l in lines if l["type"] == "result"]' "[False, True]"
+	expect_two "$first"
+	expect_two "$url"
+}
+
 @test "wsync-ctl sleep and wake correct the records of pushes" {
 	asleep one weights,kv_cache --fault refuse:update_weights_from_distributed:3
 	try wsync-push two.safetensors -e "$url" --bucket-size 8KiB --asleep weights,kv_cache
