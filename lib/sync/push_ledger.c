@@ -231,8 +231,8 @@ void push_release(struct ws_push *p, bool ok)
 {
 	struct ws_ledger_sent sent;
 	/* After a success the record claims that endpoints may be paused, which is not worth a write: to
-	 * continue does no harm. */
-	if (p->ledger && !ok)
+	 * continue does no harm. Without the locks the record stands still: the push that has them may have settled it. */
+	if (p->ledger && !ok && push_owns_endpoints(p))
 		(void)push_record(p, NULL);
 	/* Our record has all that the earlier ones said of endpoints that this plan completes. */
 	if (p->ledger && p->heir && p->plan) {

@@ -145,6 +145,34 @@ answered() { curl -sS "$url/wsync/journal" | grep -q '"weight_version":"mine"'; 
 	wait "$pid" || explain "$(cat p.err)"
 }
 
+records() { find "$XDG_STATE_HOME/wsync/pushes" -name '*.json' -exec grep -l '"state":"partial"' {} + | wc -l; }
+
+@test "a line of --stdin that another push keeps out writes no record that was settled" {
+	endpoint e --fault refuse:update_weights_from_distributed:2 --fault slow:update_weights_from_distributed:10 --fault-delay 4s
+	mkfifo lines
+	start p bash -c "exec wsync-push --stdin -e $url ${buckets[*]} --json <lines"
+	local p=$pid
+	exec 8>lines
+	echo small.safetensors >&8
+	eventually 20 grep -q '"result"' p.out
+	[ "$(records)" = 1 ] || explain "the first line left no record"
+	try wsync-push small.safetensors -e "$url" "${buckets[@]}"
+	expect_status 0
+	[ "$(records)" = 0 ] || explain "the record was not settled"
+	held update_weights_from_distributed 10 8>&-
+	local held=$pid
+	echo small.safetensors >&8
+	exec 8>&-
+	wait "$p" || true
+	pid=$held
+	goes_on 0
+	out=$(<p.out) err=$(<p.err)
+	expect_json '[l["exit"] for l in lines if l["type"] == "result"]' "[5, 5]"
+	err_has "at work on it"
+	try wsync-ctl repair
+	expect_out "nothing to repair"
+}
+
 @test "one of two endpoints was somebody else's: partial" {
 	endpoint one
 	other=$url
