@@ -226,6 +226,7 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 		p->endpoints[i].before = p->endpoints[i].state;
 		p->endpoints[i].slept = push_is_asleep(&p->endpoints[i]);
 		p->endpoints[i].lost = p->endpoints[i].silent = p->endpoints[i].paused_now = false;
+		p->endpoints[i].found_stopped = p->endpoints[i].left_paused = false;
 		p->endpoints[i].begun = p->endpoints[i].arrived = p->endpoints[i].random = false;
 		p->endpoints[i].message[0] = 0;
 	}
@@ -376,6 +377,7 @@ static int give_up(struct ws_push *p, struct ws_err *err)
 	push_lead_end(p, err);
 	end_transfer(p);
 	withdraw_commits(p);
+	push_others_leave(p);
 	return resume_all(p, -1, err);
 }
 

@@ -78,7 +78,8 @@ static void copy_endpoint(const struct ws_push *p, size_t i, struct ws_ledger_en
 	out->state = unsure ? WS_PARTIAL : e->state;
 	if (!e->begun && !p->spoilt)
 		out->middle = WS_MIDDLE_NONE;
-	out->paused = out->paused && !(e->found_paused && !e->paused); /* that is in the record of another push */
+	out->paused = out->paused && !push_others_stopped(e) &&
+	              !(e->found_paused && !e->paused); /* that is in the record of another push */
 }
 
 static void copy_end(const struct ws_push *p, struct ws_ev_end *end)
@@ -268,9 +269,10 @@ static void fill_result(struct push_guard *g, struct ws_err *why)
 	for (size_t i = 0; i < n; i++) {
 		const struct ws_ledger_endpoint *e = &g->endpoints[i];
 		committed += e->state == WS_COMMITTED;
-		left += e->paused;
+		const bool paused = e->paused || (e->state == WS_UNTOUCHED && g->push->endpoints[i].found_stopped);
+		left += paused;
 		g->results[i] = (struct ws_ev_endpoint_result){
-			.url = e->url, .ok = e->state == WS_COMMITTED, .state = e->state, .paused = e->paused,
+			.url = e->url, .ok = e->state == WS_COMMITTED, .state = e->state, .paused = paused,
 			.message = "",
 		};
 	}

@@ -131,10 +131,8 @@ int push_others_connect(struct ws_push *p, struct ws_err *err)
 	struct seen *seen = NULL;
 	struct ws_err why = WS_ERR_INIT;
 	bool any = false;
-	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		p->endpoints[i].found_stopped = p->endpoints[i].left_paused = false;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		any = any || tells_ready(p, i);
-	}
 	if (!any || p->opts.dry_run)
 		return 0;
 	const int rc = look(p, false, &seen, &why);
@@ -154,14 +152,25 @@ int push_others_connect(struct ws_push *p, struct ws_err *err)
 void push_others_refused(struct ws_push *p, struct ws_err *err)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		struct push_endpoint *e = &p->endpoints[i];
+		const struct push_endpoint *e = &p->endpoints[i];
 		if (e->begun || !ws_endpoint_said_no(&p->errs[i]) || !strstr(p->errs[i].msg, "already open"))
 			continue;
 		ws_err_hint(err, "another push has begun an update there: push again when it has ended; if none is at "
 		                 "work, end that update: curl -d '{}' %s/end_weight_update", e->url);
-		if (!e->found_stopped || e->state != WS_UNTOUCHED)
+	}
+}
+
+bool push_others_stopped(const struct push_endpoint *e)
+{
+	return e->found_stopped && e->state == WS_UNTOUCHED;
+}
+
+void push_others_leave(struct ws_push *p)
+{
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		struct push_endpoint *e = &p->endpoints[i];
+		if (!e->paused || !push_others_stopped(e))
 			continue;
-		/* As it was found: to resume it would let it compute in the middle of the other push. */
 		e->paused = false;
 		e->left_paused = true;
 		push_warn(p, e->url, "stays paused, as it was found");

@@ -247,6 +247,10 @@ void push_twins_suspect(struct ws_push *p); /* the group did not form: names one
 /* push_others.c: is somebody else at work there? -1: yes, or an endpoint did not answer */
 int push_others_connect(struct ws_push *p, struct ws_err *err); /* warns */
 void push_others_refused(struct ws_push *p, struct ws_err *err); /* the begin of an update was: why? */
+/* Somebody else has paused it, and this push has changed nothing there. If this push resumed it, it would answer in the
+ * middle of another push. */
+bool push_others_stopped(const struct push_endpoint *e);
+void push_others_leave(struct ws_push *p); /* the run failed: such endpoints stay paused */
 int push_others_begin(struct ws_push *p, struct ws_err *err);   /* the endpoints are paused */
 /* ours: our weight version is set. An endpoint at which somebody was at work is partial. */
 int push_others_check(struct ws_push *p, bool ours, struct ws_err *err);

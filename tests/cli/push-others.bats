@@ -221,6 +221,23 @@ records() { find "$XDG_STATE_HOME/wsync/pushes" -name '*.json' -exec grep -l '"s
 	expect_state untouched False default
 }
 
+@test "a push that is cancelled before it begins its update leaves a server paused as it was" {
+	endpoint e --lineage session --fault slow:flush_cache:1 --fault-delay 4s
+	tell pause_generation '{}'
+	start p wsync-push small.safetensors -e "$url" --json
+	eventually 20 times /flush_cache 1
+	kill -TERM "$pid"
+	status=0
+	wait "$pid" || status=$?
+	out=$(<p.out) err=$(<p.err) last=push
+	expect_status 143
+	err_has "stays paused, as it was found"
+	expect_state untouched True default
+	! times /continue_generation 1 || explain "it was resumed"
+	try wsync-ctl repair
+	expect_out "nothing to repair"
+}
+
 @test "a push that died has paused it: that is known" {
 	endpoint e --lineage session --fault slow:update_weights_from_distributed:2 --fault-delay 2s
 	held update_weights_from_distributed 2
