@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An endpoint that a deadline has just passed for is given a tenth of that for each step of the clean-up,
- * and no less than this: of ending its update, of leaving the group, of resuming. All three together stay
- * below the two seconds that a push takes at most beyond a short deadline. */
+/* Each step of the clean-up (end the update, leave the group, pause again, resume) waits for a silent endpoint a
+ * tenth of --bucket-timeout, and at least this long. So a push with a short deadline ends within two seconds of it. If
+ * no endpoint is silent, the steps have longer deadlines: pausing again has 2 s. */
 static const int64_t SILENT_NS = 400 * WS_NS_PER_MS;
 static const int64_t CLEAN_UP_NS = 10 * WS_NS_PER_S;
 

@@ -399,7 +399,9 @@ static struct push_guard *new_guard(size_t n)
 
 int push_guard_open(struct ws_push *p, struct ws_err *err)
 {
-	if (!p->opts.hung)
+	/* A dry run has nothing to clean up, and may wait for its reader: with the lock of stdout, which the guard would
+	 * need for the result. */
+	if (!p->opts.hung || p->opts.dry_run)
 		return 0;
 	struct push_guard *g = new_guard(p->opts.n_endpoints);
 	if (!g)

@@ -85,6 +85,24 @@ each() {
 	[ "$output" = $'None True 0\n-15' ] || { echo "$output" >&2; false; }
 }
 
+# With a pager, whose reader needs longer than the deadline and three seconds.
+@test "a dry run with a deadline waits for a reader who pauses" {
+	local names=()
+	for i in {1..3000}; do names+=("model.layers.$i.mlp.down_proj.weight:U8:1"); done
+	safetensors many.safetensors "${names[@]}" >/dev/null
+	run /usr/bin/python3 - <<-'PY'
+		import json, os, subprocess, time
+		p = subprocess.Popen(["wsync-push", "many.safetensors", "--dry-run", "--timeout", "1s", "--json"],
+		                     stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+		first = os.read(p.stdout.fileno(), 100)
+		time.sleep(6)
+		out, err = p.communicate(timeout=60)
+		lines = [json.loads(l) for l in (first + out).splitlines()]
+		print(sum(l["type"] == "tensor" for l in lines), b"does not respond" in err, b"hangs" in err)
+	PY
+	[ "$output" = "3000 False False" ] || { echo "$output" >&2; false; }
+}
+
 # The pipe of 4 KiB is emptied so slowly that a write of a whole piece takes longer than the grace.
 @test "a reader who is slow loses nothing" {
 	endpoint one
