@@ -314,6 +314,8 @@ static void note_failure(struct ws_push *p, struct ws_err *err)
 {
 	ws_err_where(err, ws_phase_name(p->phase), NULL);
 	p->phase_why = err->msg;
+	/* The deadline of the step that failed has passed, or may pass while its threads are joined. */
+	push_alive_until(p, ws_deadline_in(CLEAN_UP_NS));
 	ws_explain_failed(p->explain, err);
 	push_hash_end(p);
 	push_values_end(p);

@@ -49,6 +49,7 @@ struct push_guard {
 	/* what push_alive copied last */
 	enum ws_phase phase;
 	struct ws_transport *transport; /* NULL: no data plane is open */
+	bool unsure;               /* a silent thread may wait for something else than a file */
 	struct ws_ledger_endpoint *endpoints;
 	char group[128];
 	char *record;              /* path; NULL: none is written */
@@ -110,6 +111,8 @@ static void copy(struct push_guard *g, const struct ws_push *p)
 	g->phase = p->phase;
 	g->until = p->until;
 	g->transport = p->group ? ws_group_transport(p->group) : NULL;
+	/* After a failure it joins workers, and GPU libraries may take long to abort. */
+	g->unsure = p->phase_why || p->nccl_version[0] || p->lend;
 	snprintf(g->group, sizeof g->group, "%s", p->group_name);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		copy_endpoint(p, i, &g->endpoints[i]);
@@ -253,10 +256,11 @@ static void write_record(struct push_guard *g)
 static void explain(const struct push_guard *g, struct ws_err *why)
 {
 	const struct ws_push_opts *o = &g->push->opts;
+	const char *what = g->unsure ? "does not respond" : "hangs in a file system";
 	if (ws_cancelled(o->cancel))
-		ws_err_set(why, WS_ECANCELLED, "cancelled while this process hangs in a file system");
+		ws_err_set(why, WS_ECANCELLED, "cancelled while this process %s", what);
 	else
-		ws_err_set(why, WS_ETIMEOUT, "the deadline passed while this process hangs in a file system");
+		ws_err_set(why, WS_ETIMEOUT, "the deadline passed while this process %s", what);
 	ws_err_hint(why, "check the disk or the network file system of %s%s%s", g->end.source,
 	            o->state_dir ? " and of " : "", o->state_dir ? o->state_dir : "");
 	ws_err_where(why, ws_phase_name(g->phase), NULL);

@@ -122,6 +122,37 @@ nothing_to_repair() {
 	nothing_to_repair
 }
 
+# joins FAULT OPTION...: $pid is a push that fails in its second bucket by this fault and joins the threads of its checksums, which hang in the source.
+joins() {
+	endpoint one --fault "$1:update_weights_from_distributed:2"
+	HANG="pread source 3000000" LD_PRELOAD=$tools/hang_io.so ASAN_OPTIONS=verify_asan_link_order=0 \
+		start push wsync-push source.safetensors -e "$url" --bucket-size 2MiB --verify hash --json "${@:2}"
+	eventually 30 test -e fifo.reached
+	asked() { [ "$(journal | grep -o '"path":"/update_weights_from_distributed"' | wc -l)" = 2 ]; }
+	eventually 30 asked
+}
+
+@test "a failed push has time to join its threads" {
+	joins hang --bucket-timeout 10s
+	sleep 16 # until the bucket's deadline, and then longer than the silence after a deadline
+	while kill -0 "$pid" 2>/dev/null; do timeout 1 sh -c ': >fifo' || true; done
+	status=0
+	wait "$pid" || status=$?
+	out=$(<push.out) err=$(<push.err) last=push
+	expect_status 10
+	err_has "bucket 2 of 4: the deadline passed without an answer from $url"
+	err_lacks "hangs in a file system"
+}
+
+@test "a failed push whose threads do not end says that it does not respond" {
+	joins refuse --bucket-timeout 5s
+	status=0
+	wait "$pid" || status=$?
+	out=$(<push.out) err=$(<push.err) last=push
+	expect_status 10
+	err_has "the deadline passed while this process does not respond"
+}
+
 @test "a thread that wakes up during the clean-up changes nothing any more" {
 	endpoint one --fault slow:destroy_weights_update_group:1 --fault-delay 2s
 	HANG="fadvise source 3000000" LD_PRELOAD=$tools/hang_io.so ASAN_OPTIONS=verify_asan_link_order=0 \
