@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "parts.h"
 
-#include "lock.h"
+#include "wsync/endpoint.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -107,12 +107,8 @@ int ws_parts_set_server(struct ws_parts *p, const char *url, uint64_t instance, 
 
 const struct ws_part_server *ws_parts_server(const struct ws_parts *p, const char *url)
 {
-	const struct ws_part_server *s = find_server(p, url);
-	char wanted[WS_LOCK_NAME], name[WS_LOCK_NAME];
-	if (s || ws_lock_name(url, wanted, NULL))
-		return s;
 	for (size_t i = 0; i < p->n_servers; i++)
-		if (ws_lock_name(p->servers[i].url, name, NULL) == 0 && strcmp(name, wanted) == 0)
+		if (ws_endpoint_same(p->servers[i].url, url))
 			return &p->servers[i];
 	return NULL;
 }

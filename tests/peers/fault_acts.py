@@ -10,6 +10,7 @@ import resource
 import shutil
 import threading
 
+import lib
 import proxy as proxies
 
 
@@ -61,7 +62,7 @@ class Rival:
 class Limit:
     """From now on no file can be opened, no file can grow, no memory can be had."""
 
-    VARIANTS = ["files", "size", "memory"]
+    VARIANTS = ["files", "size"] + ([] if lib.is_sanitized() else ["memory"])  # of which sanitizers die
 
     def __init__(self, point, world):
         self.variant = point.variant

@@ -69,6 +69,11 @@ CHILDREN = []
 DIE_TOO = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
 
 
+def is_sanitized():
+    with open(os.path.join(BUILD, "bin", "wsync-push"), "rb") as program:
+        return b"__asan_init" in program.read()
+
+
 def start(argv, env=None, **how):
     """Popen whose child dies with this process, where there is a setpriv."""
     child = subprocess.Popen(DIE_TOO + argv, env=dict(os.environ, **env) if env else None, **how)

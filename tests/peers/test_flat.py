@@ -14,7 +14,7 @@ import subprocess
 import sys
 import urllib.request
 
-from lib import BUILD, TREE, Embedded, Session, Suite, await_true, scratch, start, stop
+from lib import BUILD, TREE, Embedded, Session, Suite, await_true, is_sanitized, scratch, start, stop
 import mkst
 
 MISSING = "nowhere.safetensors"
@@ -24,7 +24,7 @@ MISSING = "nowhere.safetensors"
 JOURNAL_BYTES, SLACK_BYTES = 640, 1 << 20
 os.environ["MALLOC_ARENA_MAX"] = "1"
 # Freed memory is kept back by the sanitizer, by its leave a quarter of a gigabyte.
-SANITIZED = b"__asan_init" in open(os.path.join(BUILD, "bin", "wsync-push"), "rb").read()
+SANITIZED = is_sanitized()
 
 
 def model():
