@@ -27,7 +27,7 @@ setup() {
 
 teardown() {
 	local pid
-	for pid in "${background[@]}"; do kill "$pid" 2>/dev/null && wait "$pid" 2>/dev/null; done
+	for pid in "${background[@]}"; do kill "$pid" 2>/dev/null && { kill -CONT "$pid" 2>/dev/null || :; wait "$pid" 2>/dev/null; }; done
 	cd / && rm -rf "$scratch"
 }
 
