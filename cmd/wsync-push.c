@@ -203,8 +203,8 @@ static void refuse_cut_line(struct ws_err *err)
 	ws_err_hint(err, "end every line with a newline, the last one too");
 }
 
-/* Reads the next line of stdin, without its newline. false: there is none, or stdin cannot be read, which *err then
- * says. A line that is too long, has a NUL byte, or ends without a newline is read to its end, and *err says so. */
+/* Reads the next line of stdin, without its newline. Returns false at the end of stdin, and with *err set if stdin
+ * cannot be read. A bad line (too long, with a NUL byte, or without a newline) is read to its end and sets *err. */
 static bool read_line(struct ws_err *err)
 {
 	size_t n = 0;

@@ -95,7 +95,7 @@ struct ws_endpoint_info {
 	int64_t ns;               /* the slower of the two answers */
 };
 
-/* WS_EREFUSED where it does not tell its tp_size, without which nobody knows its ranks. */
+/* WS_EREFUSED if the server does not report tp_size: then its number of ranks is not known. */
 int ws_endpoint_check_tp(const struct ws_endpoint_info *info, struct ws_err *err);
 
 /* infos[i] and errs[i] belong to urls[i]; errs[i].code is WS_OK where it answered. */

@@ -124,8 +124,8 @@ struct ws_repair_answer {
 	bool settled;             /* nothing is left to repair: the record forgets it */
 };
 
-/* Puts the endpoints of one record in order, all at once: has them leave the group and the middle of a
- * protocol, wakes the caches of those whose weights are whole, resumes these, and writes down what is left.
+/* Puts the endpoints of one record in order, all at once: they leave the group and the middle of a protocol. Those with
+ * whole weights get their caches back and are resumed. The record keeps what is left.
  * The file is removed with the last endpoint. answers has one for each endpoint of the record, in its order,
  * which stays. 0: nothing is left. Otherwise -1, and *err is WS_EPARTIAL where an endpoint has a mixture or
  * its weights are still released, else the first failure. May be repeated. */

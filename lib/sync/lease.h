@@ -38,8 +38,8 @@ int ws_lease_take(const struct ws_lease_opts *opts, struct ws_round *round, stru
                   struct ws_lease **out, struct ws_err *err);
 /* -1: it is lost. WS_EREFUSED: to another, or it was said to be over; WS_EREACH: the service did not answer. */
 int ws_lease_check(struct ws_lease *l, struct ws_err *err);
-/* Lets go. round: is kept there, with parts; NULL: what stands there stays. -1: the service did not take it, and the lease
- * ends by itself. */
+/* Releases the lock, and stores round and parts there; round NULL: the stored ones stay. -1: the service did not take
+ * the request, and the lease runs out. */
 int ws_lease_release(struct ws_lease *l, const struct ws_round *round, const struct ws_parts *parts,
                      struct ws_err *err);
 

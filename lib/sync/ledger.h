@@ -58,12 +58,12 @@ int ws_ledger_amend(const char *path, const struct ws_ledger_endpoint *now, size
                     struct ws_err *err);
 /* What a push sends. */
 struct ws_ledger_sent {
-	uint64_t digest, tensors, bytes; /* of its plan */
-	bool whole;   /* its source has everything that a server has, as far as the options say: no part was chosen */
-	bool checked; /* and by the names of the servers nothing is missing */
-	bool turn;    /* one of several senders', whose round says what no sender has sent. whole: it ends a round in which
-	               * everything was sent, after pushes that began before */
-	int64_t since; /* this time; tensors and bytes are then those of the round */
+	uint64_t digest;         /* of its plan */
+	uint64_t tensors, bytes; /* of its plan; of the whole round where a turn is whole */
+	bool whole;              /* no part was chosen by options; a turn: it ends a round in which everything was sent */
+	bool checked;            /* whole, and compared with the names of the servers: nothing is missing */
+	bool turn;               /* it is the turn of one of several senders */
+	int64_t since;           /* of a whole turn: when its round began (time(2)) */
 };
 /* Does a push that sends this complete what the push of this record left at one of its endpoints, e? The same plan
  * does. Any other must be whole, and checked or at least as large. What the senders of a round left out is completed

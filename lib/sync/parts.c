@@ -82,9 +82,14 @@ uint64_t ws_parts_bytes(const struct ws_parts *p)
 static struct ws_part_server *find_server(const struct ws_parts *p, const char *url)
 {
 	for (size_t i = 0; i < p->n_servers; i++)
-		if (strcmp(p->servers[i].url, url) == 0)
+		if (ws_endpoint_same(p->servers[i].url, url))
 			return &p->servers[i];
 	return NULL;
+}
+
+const struct ws_part_server *ws_parts_server(const struct ws_parts *p, const char *url)
+{
+	return find_server(p, url);
 }
 
 int ws_parts_set_server(struct ws_parts *p, const char *url, uint64_t instance, struct ws_err *err)
@@ -103,14 +108,6 @@ int ws_parts_set_server(struct ws_parts *p, const char *url, uint64_t instance, 
 		return no_memory(err);
 	p->servers[p->n_servers++] = (struct ws_part_server){ copy, instance };
 	return 0;
-}
-
-const struct ws_part_server *ws_parts_server(const struct ws_parts *p, const char *url)
-{
-	for (size_t i = 0; i < p->n_servers; i++)
-		if (ws_endpoint_same(p->servers[i].url, url))
-			return &p->servers[i];
-	return NULL;
 }
 
 void ws_parts_free(struct ws_parts *p)
@@ -191,8 +188,8 @@ static int read_tensor(const char *line, size_t n, struct ws_parts *p, char name
 	char before[NAME + 1];
 	while (at < n && line[at] >= '0' && line[at] <= '9' && k <= NAME)
 		k = 10 * k + (size_t)(line[at++] - '0');
-	if (at == 1 || read_bytes(line, n, &at, &bytes) || at >= n || line[at] != ' ' || k > strlen(name) || n - at - 1 > NAME - k ||
-	    !is_plain(line, n))
+	if (at == 1 || read_bytes(line, n, &at, &bytes) || at >= n || line[at] != ' ' || k > strlen(name) ||
+	    n - at - 1 > NAME - k || !is_plain(line, n))
 		return -1;
 	memcpy(before, name, strlen(name) + 1);
 	memcpy(name + k, line + at + 1, n - at - 1);

@@ -5,7 +5,7 @@
  *
  *   @INSTANCE URL    a server, and the instance that was seen there (instance.h), in 16 hex digits
  *   +K:BYTES REST    a tensor that was sent
- *   -K:BYTES REST    a tensor that a sender has, that no --exclude of it names, and that nobody has sent
+ *   -K:BYTES REST    a tensor that nobody has sent, although a sender has it and does not name it in --exclude
  *
  * A name is the first K bytes of the name in the line before, then REST. ":BYTES" is absent where they are not known,
  * and is then taken for 0. */
@@ -53,7 +53,7 @@ size_t ws_parts_left(const struct ws_parts *p, const char **first);
 uint64_t ws_parts_bytes(const struct ws_parts *p); /* of all tensors, sent or not; at most UINT64_MAX - 1 */
 
 int ws_parts_set_server(struct ws_parts *p, const char *url, uint64_t instance, struct ws_err *err);
-/* The server at this URL, or at another name of this machine with the same port; NULL: it was sent nothing. */
+/* The server at this URL, or at another URL of the same endpoint (ws_endpoint_same); NULL: it was sent nothing. */
 const struct ws_part_server *ws_parts_server(const struct ws_parts *p, const char *url);
 
 #endif

@@ -16,7 +16,8 @@
 static bool ends_whole_round(const struct ws_push *p)
 {
 	const char *first;
-	return p->has_turn && !p->not_last && !p->opts.n_exclude && p->parts.n_tensors && !ws_parts_left(&p->parts, &first);
+	return p->has_turn && !p->not_last && !p->opts.n_exclude && p->parts.n_tensors &&
+	       !ws_parts_left(&p->parts, &first);
 }
 
 void push_load(const struct ws_push *p, struct ws_ledger_sent *out)

@@ -300,7 +300,8 @@ static void pause_again(struct ws_push *p)
 			p->urls[n++] = e->url;
 	}
 	if (n)
-		ws_endpoint_pause(p->http, p->urls, n, p->opts.pause, push_patience(p, PAUSE_AGAIN_NS), NULL, p->answers, NULL);
+		ws_endpoint_pause(p->http, p->urls, n, p->opts.pause, push_patience(p, PAUSE_AGAIN_NS), NULL, p->answers,
+		                  NULL);
 }
 
 static void say_left(struct ws_push *p, const struct push_endpoint *e)

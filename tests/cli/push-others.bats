@@ -60,7 +60,7 @@ s = json.load(sys.stdin)["state"]; print(s["paused"], s["weight_version"])')
 	expect_state partial True default
 }
 
-# until_there FILE: for the commands of meddlers, which are ended with the test.
+# until_there FILE: a shell command for `meddle` that waits for FILE.
 until_there() { printf 'for _ in $(seq 600); do [ ! -e %s ] || break; sleep 0.05; done' "$1"; }
 
 @test "a push that ends within another is seen by the other one" {
