@@ -18,6 +18,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define LOCK_SERVICE_IS_GONE "was removed with the lock service: use --lock FILE on a file system that all senders share"
+
 /* Indexes are the values of the library's enum. */
 static const char *const verifies[] = { "names", "hash", "none", NULL };
 
@@ -27,19 +29,18 @@ static struct {
 	struct transforming transforming;
 	struct opt_list endpoints, include, exclude;
 	struct pushing pushing;
-	const char *pool, *weight_version, *prove_flush, *lock, *round, *lock_key_file;
+	const char *pool, *weight_version, *prove_flush, *lock, *round;
 	unsigned asleep;
 	struct tracing tracing;
 	struct measuring measuring;
 	unsigned sender, senders;
 	unsigned verify;
 	bool from_stdin, dry_run;
-	int64_t connect_ns, timeout_ns, lease_ns;
+	int64_t connect_ns, timeout_ns;
 } cfg = {
 	.pushing = PUSHING_DEFAULTS,
 	.connect_ns = 10 * WS_NS_PER_S,
 	.timeout_ns = WS_FOREVER,
-	.lease_ns = 30 * WS_NS_PER_S,
 };
 
 static struct {
@@ -97,10 +98,8 @@ static const struct opt opts[] = {
 	OPT_STRING(0, "prove-flush", "PROMPT", &cfg.prove_flush, "send this prompt before and after: nothing of it may come from the cache then"),
 	OPT_CALL(0, "asleep", "LIST", take_asleep, NULL, "memory to wake: weights, kv_cache, cuda_graph with commas, or recorded"),
 	OPT_CALL(0, "sender", "I/N", take_sender, NULL, "one of N that push a part each; the last of a round says flush and version"),
-	OPT_STRING(0, "lock", "FILE|URL", &cfg.lock, "by which the senders take turns, the same for all: a file, or http://HOST:PORT/NAME of a wsync-gateway"),
+	OPT_STRING(0, "lock", "FILE", &cfg.lock, "lock file shared by all senders; only the holder sends"),
 	OPT_STRING(0, "round", "ID", &cfg.round, "step that this sender sends (default: the weight version)"),
-	OPT_STRING(0, "lock-key-file", "FILE", &cfg.lock_key_file, "what that gateway asks for"),
-	OPT_LIMIT(0, "lock-lease", &cfg.lease_ns, "after which a silent sender has lost its turn there (30s)"),
 	OPT_CHOICE(0, "verify", verifies, &cfg.verify, "hold the names against the servers first (names), and their checksums against what was sent afterwards (hash)"),
 	OPT_GROUP("How long"),
 	OPT_LIMIT(0, "connect-timeout", &cfg.connect_ns, "to reach the servers (10s)"),
@@ -112,6 +111,12 @@ static const struct opt opts[] = {
 	OPT_COMMON(&cfg.common),
 	OPT_PROGRESS(&cfg.common),
 	OPT_END,
+};
+
+static const struct opt_gone gone[] = {
+	{ "lock-key-file", LOCK_SERVICE_IS_GONE },
+	{ "lock-lease", LOCK_SERVICE_IS_GONE },
+	{ NULL, NULL },
 };
 
 static const struct opt_program program = {
@@ -126,6 +131,7 @@ static const struct opt_program program = {
 	.min_args = 0,
 	.max_args = OPT_MANY,
 	.opts = opts,
+	.gone = gone,
 };
 
 static void emit_start(struct ui *ui, size_t n_endpoints)
@@ -335,16 +341,6 @@ static void free_again(struct again *a)
 	free(a->words);
 }
 
-static int read_lock_key(char **key, struct ui *ui, struct ws_err *err)
-{
-	bool loose = false;
-	if (cfg.lock_key_file && ws_client_read_key(cfg.lock_key_file, key, &loose, err))
-		return -1;
-	if (loose)
-		ui_warn(ui, NULL, "%s: others can read this key file", ui_text(cfg.lock_key_file));
-	return 0;
-}
-
 static int push(const struct opt_args *args, const struct targets *targets, struct ui *ui,
                 struct ws_err *err)
 {
@@ -369,13 +365,9 @@ static int push(const struct opt_args *args, const struct targets *targets, stru
 	};
 	struct ws_push *p = NULL;
 	struct again again = { 0 };
-	char state[PUSHING_PATH], *lock_key = NULL;
+	char state[PUSHING_PATH];
 	pushing_apply(&cfg.pushing, &o);
-	int rc = read_lock_key(&lock_key, ui, err);
-	o.lock_key = lock_key;
-	o.lock_lease_ns = cfg.lease_ns;
-	if (!rc)
-		rc = pushing_find_state(&cfg.pushing, state, &o, ui, err);
+	int rc = pushing_find_state(&cfg.pushing, state, &o, ui, err);
 	if (!rc)
 		rc = find_again(&again, &o, err);
 	if (!rc)
@@ -384,14 +376,13 @@ static int push(const struct opt_args *args, const struct targets *targets, stru
 		rc = cfg.from_stdin ? push_lines(p, ui, err) : push_once(p, args, ui, err);
 	ws_push_close(p);
 	free_again(&again);
-	if (lock_key)
-		explicit_bzero(lock_key, strlen(lock_key));
-	free(lock_key);
 	return rc;
 }
 
 static int check_usage(const struct opt_args *args)
 {
+	if (cfg.lock && strstr(cfg.lock, "://"))
+		return opt_usage(&program, "--lock URL: " LOCK_SERVICE_IS_GONE);
 	if (cfg.from_stdin && args->n)
 		return opt_usage(&program, "--stdin takes no SOURCE");
 	if (cfg.from_stdin && cfg.pushing.disk_path && !cfg.pushing.disk_dir)

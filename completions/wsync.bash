@@ -23,7 +23,7 @@ _wsync_options() {
 		--bucket-size=128MiB|256MiB|512MiB|1GiB
 		--load-format=auto|none|flattened_bucket|safetensors --flush=last|never|every
 		--pause=abort|retract|in_place|none --on-partial=pause|resume --verify=names|hash|none
-		--sender=ANY --lock=FILE --round=ANY --lock-key-file=FILE --lock-lease=ANY
+		--sender=ANY --lock=FILE --round=ANY
 		--master-address=ANY --master-port=ANY --group-name=ANY --state-dir=FILE
 		--lock-wait=ANY
 		--connect-timeout=ANY --init-timeout=ANY --bucket-timeout=ANY --timeout=ANY -t=ANY

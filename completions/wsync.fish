@@ -100,10 +100,8 @@ __wsync push,verify,gateway,bench -l flush -x -a 'last never every' -d 'which re
 __wsync push,verify,gateway,bench -l pause -x -a 'abort retract in_place none' -d 'what becomes of requests in flight'
 __wsync push,verify,gateway,bench -l on-partial -x -a 'pause resume' -d 'what becomes of half an update'
 __wsync push -l sender -x -d 'one of several'
-__wsync push -l lock -r -F -d 'by which senders take turns'
+__wsync push -l lock -r -F -d 'lock file shared by all senders'
 __wsync push -l round -x -d 'step that this sender sends'
-__wsync push -l lock-key-file -r -F -d 'what the gateway that keeps the lock asks for'
-__wsync push -l lock-lease -x -d 'after which a silent sender has lost its turn'
 __wsync push,gateway,bench -l verify -x -a 'names hash none' -d 'names first, checksums afterwards'
 __wsync push,verify,ctl,gateway,bench -l master-address -x -d 'this machine as the endpoints reach it'
 __wsync push,verify,ctl,gateway,bench -l master-port -x -d "the store's port"

@@ -148,6 +148,9 @@ static int refuse(const struct opt_program *p, const struct tables *t, bool miss
 			                         "%s--%s", used ? ", " : "", l->name);
 	if (used)
 		return opt_usage(p, "ambiguous option '--%.*s' (%s)", (int)len, name, candidates);
+	for (const struct opt_gone *g = p->gone; g && g->name; g++)
+		if (strlen(g->name) == len && strncmp(g->name, name, len) == 0)
+			return opt_usage(p, "--%s: %s", g->name, g->text);
 	const char *near = nearest_option(p, name, len);
 	if (near)
 		return opt_usage(p, "unknown option '--%.*s', did you mean '--%s'?", (int)len, name,

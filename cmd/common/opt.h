@@ -141,6 +141,11 @@ struct opt_command {
 	int (*run)(void *ctx, const struct opt_args *args, struct ws_err *err);
 };
 
+/* An option of an earlier release: its usage error is "--NAME: TEXT". */
+struct opt_gone {
+	const char *name, *text; /* name NULL ends the table */
+};
+
 struct opt_program {
 	const char *name;    /* "wsync-push" */
 	const char *args;    /* "SOURCE..."; with commands: "COMMAND [ARGUMENT]..." */
@@ -150,6 +155,7 @@ struct opt_program {
 	size_t min_args, max_args; /* ignored where there are commands */
 	const struct opt_command *commands; /* NULL: none */
 	const struct opt *opts;
+	const struct opt_gone *gone; /* NULL: none */
 };
 
 /* OPT_GO: run. Otherwise the exit status: 0 when help, version or the dump were printed, 2 when a

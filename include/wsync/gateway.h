@@ -10,12 +10,7 @@
  *   GET  /metrics
  *   GET  /health
  *
- * each also below /api/v1; and locks with a lease, for senders that take turns (push.h):
- *
- *   POST /wsync/lock/NAME            {holder, lease_s}
- *   POST /wsync/lock/NAME/renew      {token, lease_s}
- *   POST /wsync/lock/NAME/release    {token, round}
- *   GET  /wsync/lock/NAME
+ * each also below /api/v1.
  *
  * What xorl's server has and we have not is a running trainer, so a sync names its
  * "source", or the gateway has one for those that do not. Endpoints live in the registry (registry.h).

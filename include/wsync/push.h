@@ -125,7 +125,7 @@ struct ws_push_opts {
 	bool dry_run;               /* plan, ask the endpoints who they are, stop */
 	bool list_tensors;          /* emit WS_EV_TENSOR for each planned tensor */
 	const char *api_key;        /* NULL: none */
-	const char *ca_file;        /* as ws_client_opts, of the lock service too */
+	const char *ca_file;        /* as ws_client_opts */
 	/* Where locks of endpoints and records of pushes are kept (ledger.h); NULL: neither. Required: what
 	 * cannot be recorded is not begun; else it is warned about. */
 	const char *state_dir;
@@ -134,12 +134,10 @@ struct ws_push_opts {
 	 * and the last of a round alone says flush (WS_FLUSH_LAST) and weight version. Without a lock and by
 	 * WS_PROTOCOL_EP_SCATTER they send at once, as ranks of the group that the first makes. */
 	unsigned sender, senders;
-	const char *sender_lock;    /* a file, or http://HOST:PORT/NAME of a wsync-gateway; NULL: none */
+	const char *sender_lock;    /* path of the lock file; NULL: none */
 	/* Which round a sender belongs to, the same for all senders of one step; NULL: the weight version. Senders of
 	 * one group that name different rounds are WS_EUSAGE, before an endpoint is paused. */
 	const char *round;
-	const char *lock_key;       /* asked for by that; NULL: none */
-	int64_t lock_lease_ns;      /* after which a holder that is silent has lost it; 0: 30 s */
 	int64_t lock_wait_ns;       /* for another push at the same endpoints to end; 0: WS_EREFUSED at once */
 	/* How this push is repeated, for the record: wsync-push in that directory with these options, which
 	 * begin with "--" and leave out endpoints and sources. NULL: not at all. */

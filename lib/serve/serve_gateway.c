@@ -19,7 +19,6 @@ static const char *const add_keys[] = { "host", "port", "worker_port", "world_si
 static const char *const remove_keys[] = { "host", "port", NULL };
 static const char *const sync_keys[] = { "pools", SYNC_KEYS, NULL };
 static const char *const quantization_keys[] = { "quantization", "skip_modules", NULL };
-static const char *const lock_keys[] = { "holder", "lease_s", "token", "round", NULL };
 
 static const struct route {
 	const char *name; /* the path without its first slash and without api/v1/ */
@@ -34,9 +33,6 @@ static const struct route {
 	{ "set_sync_quantization", "POST", gateway_set_quantization, quantization_keys },
 	{ "metrics", "GET", gateway_metrics, NULL },
 	{ "health", "GET", NULL, NULL },
-}, lock_routes[] = {
-	{ "lock", "POST", gateway_lock_post, lock_keys },
-	{ "lock", "GET", gateway_lock_get, NULL },
 };
 
 /* ---- answers ---- */
@@ -186,10 +182,8 @@ ws_deadline gateway_until(const struct ws_gateway *g)
 
 /* ---- one request ---- */
 
-static const struct route *find_route(const char *path, const char *method)
+static const struct route *find_route(const char *path)
 {
-	if (strncmp(path, "/wsync/lock/", 12) == 0)
-		return &lock_routes[strcmp(method, "GET") == 0];
 	if (strncmp(path, "/api/v1/", 8) == 0)
 		path += 7;
 	for (size_t i = 0; *path == '/' && i < sizeof routes / sizeof routes[0]; i++)
@@ -201,7 +195,7 @@ static const struct route *find_route(const char *path, const char *method)
 static bool admit(void *ctx, const struct ws_serve_request *rq, struct ws_serve_reply *rp)
 {
 	const struct ws_gateway *g = ctx;
-	const struct route *r = find_route(rq->path, rq->method);
+	const struct route *r = find_route(rq->path);
 	if (!g->opts.api_key || (r && !r->run) || ws_serve_has_key(rq, g->opts.api_key, true))
 		return true;
 	answer_detail(rp, 401, "Unauthorized");
@@ -238,7 +232,7 @@ static void run(struct gateway_call *c, const struct route *r)
 static void handle(void *ctx, const struct ws_serve_request *rq, struct ws_serve_reply *rp)
 {
 	struct ws_gateway *g = ctx;
-	const struct route *r = find_route(rq->path, rq->method);
+	const struct route *r = find_route(rq->path);
 	struct gateway_call c = { .gateway = g, .rq = rq, .rp = rp };
 	const int64_t start = ws_now_ns();
 	*rp = (struct ws_serve_reply){ .status = 200, .type = "application/json" };
@@ -321,7 +315,6 @@ void ws_gateway_stop(struct ws_gateway *g)
 	ws_serve_http_close(g->http);
 	ws_cancel_fini(&g->stop);
 	gateway_quant_free(&g->quant);
-	gateway_locks_free(g->locks);
 	ws_metrics_close(g->metrics);
 	pthread_cond_destroy(&g->turn);
 	pthread_mutex_destroy(&g->lock);

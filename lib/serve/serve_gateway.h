@@ -5,7 +5,6 @@
  *   serve_gateway_endpoints.c  add, list, remove
  *   serve_gateway_sync.c       a push, as a request says
  *   serve_gateway_metrics.c    how pushes went
- *   serve_gateway_locks.c      locks with a lease
  *   serve_gateway_quant.c      a quantization_config as xorl takes it */
 #ifndef WS_SERVE_GATEWAY_H
 #define WS_SERVE_GATEWAY_H
@@ -29,8 +28,6 @@ struct gateway_quant {
 	size_t n_skip;
 };
 
-struct gateway_locks;
-
 struct ws_gateway {
 	struct ws_gateway_opts opts;
 	char host[WS_SERVE_HOST], url[WS_SERVE_URL];
@@ -42,7 +39,6 @@ struct ws_gateway {
 	uint64_t n_asked, n_ended;    /* pushes; one runs at a time, in the order in which they were asked for */
 	struct gateway_quant quant;   /* of syncs that say nothing */
 	struct ws_metrics *metrics;
-	struct gateway_locks *locks;  /* NULL: nobody asked for one yet */
 };
 
 struct gateway_call {
@@ -79,9 +75,6 @@ void gateway_sync(struct gateway_call *c);
 void gateway_set_quantization(struct gateway_call *c);
 void gateway_metrics(struct gateway_call *c);
 void gateway_hear(struct ws_gateway *g, const struct ws_event *ev); /* for the metrics */
-void gateway_lock_post(struct gateway_call *c);
-void gateway_lock_get(struct gateway_call *c);
-void gateway_locks_free(struct gateway_locks *l); /* NULL is fine */
 
 /* *rp is complete, whatever came of it. only: the URL of the one endpoint to push to; NULL: the pools'. */
 bool gateway_push(struct gateway_call *c, const char *only, struct ws_buf *message);

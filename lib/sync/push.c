@@ -179,7 +179,7 @@ static void withdraw_commits(struct ws_push *p)
 static int change_weights(struct ws_push *p, struct ws_err *err)
 {
 	push_enter(p, WS_PHASE_PAUSE);
-	if (push_sender_still(p, err) || push_record(p, err) || push_pause(p, err) || push_others_begin(p, err) ||
+	if (push_record(p, err) || push_pause(p, err) || push_others_begin(p, err) ||
 	    push_wake_weights(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_FLUSH);
@@ -196,7 +196,7 @@ static int change_weights(struct ws_push *p, struct ws_err *err)
 	p->spoilt = false;
 	push_enter(p, WS_PHASE_VERIFY);
 	(void)push_record(p, NULL);
-	return push_verify(p, err) || take_step(p, PUSH_STEP_JUDGE, err) || push_sender_still(p, err) ||
+	return push_verify(p, err) || take_step(p, PUSH_STEP_JUDGE, err) ||
 	       push_sender_whole(p, err) || push_others_end(p, err) ? -1 : 0;
 }
 

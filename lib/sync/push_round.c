@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_round.c - where the round of several senders is kept: in FILE.round beside the lock file, or by the lock
- * service. It is read and written only while the lock is held.
+/* push_round.c - the round of several senders, kept in FILE.round beside the lock file. It is read and written only
+ * while the lock is held.
  *
- * FILE.round may be removed, and a lock service forgets all rounds when it is restarted. Therefore a half round is
- * also noted in the state directory, for the senders of this machine, and without one in the process. A note may be
- * older than the round, so a round is lost only where a sender had a turn by the note and has none by the round. */
+ * FILE.round may be removed. Therefore a half round is also noted in the state directory, for the senders of this
+ * machine, and without a state directory in the process. A note may be older than the round, so a round is lost only
+ * if a sender had a turn by the note and has none by the round. */
 #include "push_state.h"
 
 #include "file.h"
 #include "hash.h"
-#include "lease.h"
 #include "lock.h"
 
 #include <inttypes.h>
@@ -56,7 +55,7 @@ static int write_round(const struct ws_push *p, struct ws_err *err)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	ws_buf_init(&text, WS_ROUND_TEXT);
 	ws_jw_init(&w, &text);
-	ws_round_write(&w, NULL, p->round, &p->parts);
+	ws_round_write(&w, p->round, &p->parts);
 	ws_buf_puts(&text, "\n");
 	if (ws_buf_check(&text, path, err) == 0)
 		rc = ws_file_replace(path, ws_buf_str(&text), text.len, 0600, err);
@@ -67,14 +66,14 @@ static int write_round(const struct ws_push *p, struct ws_err *err)
 
 /* ---- the note ----------------------------------------------------------------------------------- */
 
-/* STATE/rounds/HASH of the lock's absolute path or URL, on this machine: one may have another file there. NULL: none
- * is kept. */
+/* STATE/rounds/HASH of the lock's absolute path on this machine: another machine may have another file there. NULL:
+ * no note is kept. */
 static char *note_path(const struct ws_push *p, bool make)
 {
 	char host[65] = "", *dir = NULL, *path = NULL, *key = NULL;
 	const char *lock = p->opts.sender_lock;
 	gethostname(host, sizeof host - 1);
-	char *real = ws_lease_is_url(lock) ? strdup(lock) : realpath(lock, NULL);
+	char *real = realpath(lock, NULL);
 	if (real && p->opts.state_dir && asprintf(&dir, "%s/rounds", p->opts.state_dir) >= 0 &&
 	    (!make || ws_file_mkdirs(dir, NULL) == 0) && asprintf(&key, "%s %s", host, real) >= 0 &&
 	    asprintf(&path, "%s/%016" PRIx64, dir, ws_hash64(key, strlen(key))) < 0)
@@ -109,7 +108,7 @@ static void write_note(struct ws_push *p)
 	*p->known_round = half ? *p->round : (struct ws_round){ 0 };
 	ws_buf_init(&text, NOTE_MAX);
 	ws_jw_init(&w, &text);
-	ws_round_write(&w, NULL, p->round, NULL);
+	ws_round_write(&w, p->round, NULL);
 	if (path && !half)
 		unlink(path);
 	else if (path && (ws_buf_check(&text, path, &why) ||
@@ -137,9 +136,8 @@ static int say_lost(const struct ws_push *p, struct ws_err *err)
 	ws_round_describe(p->known_round, round, sizeof round);
 	ws_round_list(p->known_round, senders, sizeof senders);
 	ws_err_set(err, WS_EPARTIAL, "%s: %s was lost; as far as is known here, %s", p->turn, round, senders);
-	return ws_err_hint(err, "%s%s: push the parts of all senders again; the round begins anew",
-	                   ws_lease_is_url(p->opts.sender_lock) ? "the lock service was restarted" : p->opts.sender_lock,
-	                   ws_lease_is_url(p->opts.sender_lock) ? "" : ".round was removed or replaced");
+	return ws_err_hint(err, "%s.round was removed or replaced: push the parts of all senders again; the round begins "
+	                        "anew", p->opts.sender_lock);
 }
 
 void push_round_anew(struct ws_push *p, const char *id)
@@ -171,35 +169,15 @@ static int find_lost(struct ws_push *p, const char *id, struct ws_err *err)
 
 /* ---- the lock ----------------------------------------------------------------------------------- */
 
-static int take_file(struct ws_push *p, int64_t wait, struct ws_err *err)
-{
-	p->sender_fd = ws_lock_take(p->opts.sender_lock, p->turn, wait, p->opts.cancel, err);
-	return p->sender_fd < 0 || read_round(p, err) ? -1 : 0;
-}
-
-static int take_lease(struct ws_push *p, int64_t wait, struct ws_err *err)
-{
-	const struct ws_lease_opts opts = {
-		.url = p->opts.sender_lock, .api_key = p->opts.lock_key, .ca_file = p->opts.ca_file, .what = p->turn,
-		.lease_ns = p->opts.lock_lease_ns, .wait_ns = wait, .until = p->until,
-		.cancel = p->opts.cancel, .log = p->opts.log,
-	};
-	return ws_lease_take(&opts, p->round, &p->parts, &p->lease, err);
-}
-
 int push_round_take(struct ws_push *p, const char *id, int64_t wait, struct ws_err *err)
 {
 	*p->round = (struct ws_round){ 0 };
 	ws_parts_free(&p->parts);
-	if ((ws_lease_is_url(p->opts.sender_lock) ? take_lease : take_file)(p, wait, err) == 0)
+	p->sender_fd = ws_lock_take(p->opts.sender_lock, p->turn, wait, p->opts.cancel, err);
+	if (p->sender_fd >= 0 && read_round(p, err) == 0)
 		return find_lost(p, id, err);
 	(void)push_round_drop(p, false, NULL);
 	return -1;
-}
-
-int push_sender_still(struct ws_push *p, struct ws_err *err)
-{
-	return p->lease ? ws_lease_check(p->lease, err) : 0;
 }
 
 int push_round_drop(struct ws_push *p, bool keep, struct ws_err *err)
@@ -207,12 +185,9 @@ int push_round_drop(struct ws_push *p, bool keep, struct ws_err *err)
 	int rc = 0;
 	if (keep)
 		write_note(p); /* first: another sender may take the lock at once */
-	if (p->lease)
-		rc = ws_lease_release(p->lease, keep ? p->round : NULL, &p->parts, err);
-	else if (keep)
+	if (keep)
 		rc = write_round(p, err);
 	ws_lock_drop(p->sender_fd);
 	p->sender_fd = -1;
-	p->lease = NULL;
 	return rc;
 }

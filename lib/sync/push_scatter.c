@@ -368,7 +368,7 @@ static int transfer(struct ws_push *p, struct ws_err *err)
 	for (size_t k = 0; rc == 0 && k < p->scatter->n_batches; k++) {
 		struct batch b = { 0 };
 		p->bucket = k;
-		rc = push_sender_still(p, err) || open_batch(p, k, &b, err) ? -1 : 0;
+		rc = open_batch(p, k, &b, err);
 		if (rc == 0 && k + 1 == p->scatter->n_batches)
 			rc = push_check_sources(p, err);
 		if (rc == 0) {

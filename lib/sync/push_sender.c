@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_sender.c - one of several processes that push a part of the weights each: pipeline stages, ranks
- * of experts. They take turns by a lock file or a lock service. The sender that finds that all the others
+ * of experts. They take turns by a lock file. The sender that finds that all the others
  * have had a turn in its round ends the round: it alone flushes and sets the weight version.
  *
  * The round (round.h, kept by push_round.c) has an ID, --round or the weight version, so that a half round of an
@@ -41,7 +41,7 @@ static void warn_abandoned(struct ws_push *p, const char *id)
 }
 
 /* Enters the round `id`. Parts of an abandoned round were not flushed: this part's flush does it. A round whose
- * parts are not known, as an older release wrote it, cannot be completed. */
+ * parts cannot be read cannot be completed. */
 static void join_round(struct ws_push *p, const char *id)
 {
 	struct ws_round *r = p->round;

@@ -138,9 +138,8 @@ struct ws_push {
 	struct ws_lend *lend;              /* of --backend ipc: memory that the servers read; NULL: none yet */
 	bool lent;                         /* somebody may be reading it */
 	int sender_fd;                     /* the senders' lock, held; -1 */
-	struct ws_lease *lease;            /* or by a lock service; NULL */
 	char turn[64];                     /* "turn of sender 1 of 2", for sentences */
-	bool has_turn;                     /* the lock or the lease is held */
+	bool has_turn;                     /* the senders' lock is held */
 	bool in_round;                     /* our last turn did not end its round */
 	struct ws_round *round;            /* of this turn, or of the last one; NULL: there was none */
 	struct ws_parts parts;             /* of that round */
@@ -346,7 +345,6 @@ int push_sender_leave(struct ws_push *p, bool ok, struct ws_err *err);
 /* Fills p->round and p->parts. -1 is also that a round in which others had a turn is not there any more. */
 int push_round_take(struct ws_push *p, const char *id, int64_t wait, struct ws_err *err);
 void push_round_anew(struct ws_push *p, const char *id); /* p->round has this ID, and nobody had a turn */
-int push_sender_still(struct ws_push *p, struct ws_err *err); /* -1: it has ended, by itself */
 /* keep: p->round and p->parts stand there from now on. -1: they do not; the lock is free in any case. */
 int push_round_drop(struct ws_push *p, bool keep, struct ws_err *err);
 

@@ -102,8 +102,6 @@ static int move_all(struct ws_push *p, struct ws_err *err)
 			rc = open_bucket(p, b + 1, &next, err);
 		if (rc == 0 && next.payloads)
 			stage(p, next.payloads, next.n_payloads);
-		if (rc == 0)
-			rc = push_sender_still(p, err);
 		if (rc == 0 && now.last)
 			rc = push_check_sources(p, err);
 		if (rc == 0 && now.last && p->protocol->groupless)

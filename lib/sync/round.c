@@ -16,23 +16,7 @@ enum { NAMED = 8 };
 
 /* ---- reading and writing ------------------------------------------------------------------------ */
 
-/* "N: I I" */
-static void read_old(const char *text, struct ws_round *out)
-{
-	char *end;
-	const unsigned long n = strtoul(text, &end, 10);
-	if (end == text || *end != ':' || n < 1 || n > WS_ROUND_SENDERS)
-		return;
-	out->senders = (unsigned)n;
-	for (const char *at = end + 1;; at = end) {
-		const unsigned long i = strtoul(at, &end, 10);
-		if (end == at || i < 1 || i > n)
-			return;
-		out->had[i] = true;
-	}
-}
-
-void ws_round_read_json(const struct ws_json *node, struct ws_round *out, struct ws_parts *parts)
+static void read_json(const struct ws_json *node, struct ws_round *out, struct ws_parts *parts)
 {
 	*out = (struct ws_round){ 0 };
 	if (parts)
@@ -59,9 +43,7 @@ void ws_round_read_json(const struct ws_json *node, struct ws_round *out, struct
 void ws_round_read(const char *text, size_t n, struct ws_round *out, struct ws_parts *parts)
 {
 	struct ws_json *root = ws_json_parse(text, n, "round", NULL);
-	ws_round_read_json(root, out, parts);
-	if (!root && !memchr(text, 0, n))
-		read_old(text, out);
+	read_json(root, out, parts);
 	ws_json_free(root);
 }
 
@@ -77,9 +59,9 @@ static void write_parts(struct ws_jw *w, const struct ws_parts *parts)
 	ws_buf_free(&text);
 }
 
-void ws_round_write(struct ws_jw *w, const char *key, const struct ws_round *r, const struct ws_parts *parts)
+void ws_round_write(struct ws_jw *w, const struct ws_round *r, const struct ws_parts *parts)
 {
-	ws_jw_object(w, key);
+	ws_jw_object(w, NULL);
 	ws_jw_str(w, "id", r->id);
 	ws_jw_uint(w, "senders", r->senders);
 	ws_jw_array(w, "had");

@@ -3,8 +3,8 @@
  *
  *   {"id":"7","senders":3,"had":[1,3],"begun":1763800000,"pid":4711,"host":"trainer3","parts":"..."}
  *
- * parts is what these turns have sent (parts.h). A round is kept in a file beside the lock file, or by the lock
- * service, and may hold anything. Older releases wrote "3: 1 3" into the file, without an id. */
+ * parts is what these turns have sent (parts.h). A round is kept in a file beside the lock file (push_round.c), which
+ * may hold anything. */
 #ifndef WS_SYNC_ROUND_H
 #define WS_SYNC_ROUND_H
 
@@ -28,12 +28,11 @@ struct ws_round {
 	char host[65];
 };
 
-/* What is not understood is no round, and parts that are not understood are none. The text form reads old files,
- * too; text[n] is NUL. *parts is the caller's to free; NULL: not wanted. */
+/* Text that is not understood gives no round (senders 0), and parts that are not understood give no parts. text[n] is
+ * NUL. The caller frees *parts; parts NULL: they are skipped. */
 void ws_round_read(const char *text, size_t n, struct ws_round *out, struct ws_parts *parts);
-void ws_round_read_json(const struct ws_json *node, struct ws_round *out, struct ws_parts *parts);
-/* As a member of an object; key NULL: as the whole text. parts NULL: without them. */
-void ws_round_write(struct ws_jw *w, const char *key, const struct ws_round *r, const struct ws_parts *parts);
+/* Writes the object, as the whole text. parts NULL: without them. */
+void ws_round_write(struct ws_jw *w, const struct ws_round *r, const struct ws_parts *parts);
 
 unsigned ws_round_count(const struct ws_round *r); /* senders that had a turn */
 bool ws_round_is_half(const struct ws_round *r);   /* some had a turn, but not all */

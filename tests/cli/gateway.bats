@@ -142,7 +142,6 @@ paused_by() { curl -sS "$1/wsync/journal" | grep -c pause_generation; }
 		/add_inference_endpoint|{"host":"127.0.0.1","port":$port,"pools":["x"]}|pools|host, port, worker_port, world_size, pool, receiver_kv_cache_dtype, sync_weights, $sync
 		/remove_inference_endpoint|{"host":"127.0.0.1","port":$port,"url":"x"}|url|host, port
 		/set_sync_quantization|{"quantisation":"fp8"}|quantisation|quantization, skip_modules
-		/wsync/lock/a|{"lease":60}|lease|holder, lease_s, token, round
 	END
 	[ "$(paused_by "$one")" = 0 ]
 	call /list_inference_endpoints
@@ -394,107 +393,6 @@ print(" ".join(l["weight_version"] for l in lines if l["type"] == "result"))'; }
 	expect_code 200
 	out_has '"success":true'
 	[ "$(curl -sS "$slow/wsync/journal" | grep -o continue_generation | wc -l)" = 2 ]
-}
-
-lock() { call "/wsync/lock/$1" "$2"; }
-number() { grep -o "\"$1\":[0-9]*" <<<"$out" | head -n 1 | cut -d: -f2; }
-
-@test "a lock is granted once, renewed, released with its round, and ends by itself" {
-	lock sync '{"holder":"a","lease_s":60}'
-	expect_code 200
-	out_has '"round":null'
-	token=$(number token)
-	lock sync '{"holder":"b"}'
-	expect_code 409
-	out_has '"holder":"a"'
-	lock sync/renew "{\"token\":$token,\"lease_s\":60}"
-	expect_code 200
-	lock sync/release "{\"token\":$((token - 1)),\"round\":null}"
-	expect_code 409
-	lock sync/release "{\"token\":$token,\"round\":{\"senders\":4,\"had\":[1,3],\"parts\":\"+0 a\\n\"}}"
-	expect_code 200
-	call /wsync/lock/sync
-	out_has '"round":{"senders":4,"had":[1,3]}'
-	lock sync '{"holder":"b","lease_s":1}'
-	expect_code 200
-	out_has '"round":{"senders":4,"had":[1,3],"parts":"+0 a\n"}'
-	[ "$(number token)" -gt "$token" ]
-	token=$(number token)
-	sleep 1.2
-	call /wsync/lock/sync
-	expect_code 200
-	out_has '"holder":null'
-	out_has '"had":[1,3]'
-	lock sync '{"holder":"c"}'
-	expect_code 200
-	lock sync/renew "{\"token\":$token}"
-	expect_code 409
-	out_has '"holder":"c"'
-}
-
-@test "locks that cannot be are refused" {
-	lock sync/renew '{"token":1}'
-	expect_code 409
-	lock sync/renew '{}'
-	expect_code 422
-	lock sync '{"lease_s":0}'
-	expect_code 422
-	lock sync '{"lease_s":4000}'
-	expect_code 422
-	for name in "" a/b a%20b "$(printf 'x%.0s' {1..65})" sync/take; do
-		lock "$name" '{}'
-		expect_code 404
-	done
-	lock sync '{}'
-	token=$(number token)
-	for round in 1 '{}' '{"senders":0,"had":[]}' '{"senders":2,"had":[3]}' '{"senders":2,"had":3}'; do
-		lock sync/release "{\"token\":$token,\"round\":$round}"
-		expect_code 422
-	done
-	# Parts of 17 MiB, and of more than 128 MiB in all.
-	/usr/bin/python3 - "$gateway" <<-'END'
-		import json, sys, urllib.error, urllib.request
-		def post(path, body):
-		    data = json.dumps(body).encode()
-		    return json.load(urllib.request.urlopen(sys.argv[1] + "/wsync/lock/" + path, data, 20))
-		def keep(name, mib):
-		    round = {"senders": 2, "had": [1], "parts": "x" * (mib << 20)}
-		    token = post(name, {})["token"]
-		    try:
-		        post(name + "/release", {"token": token, "round": round})
-		        return 200
-		    except urllib.error.HTTPError as e:
-		        return e.code
-		assert keep("large", 17) == 422
-		assert [keep(f"large-{i}", 16) for i in range(9)] == 8 * [200] + [422]
-		assert keep("large-3", 16) == 200
-	END
-	call /wsync/lock/sync
-	expect_code 200
-	for i in $(seq 256); do printf 'url=%s/wsync/lock/many-%s\n' "$gateway" "$i"; done >many
-	try curl -sS -d '{}' -K many
-	lock one-more '{}'
-	expect_code 507
-}
-
-@test "rounds that nobody ends leave room for others" {
-	/usr/bin/python3 - "$gateway" <<-'END'
-		import json, sys, urllib.request
-		def post(path, body):
-		    data = json.dumps(body).encode()
-		    return json.load(urllib.request.urlopen(sys.argv[1] + "/wsync/lock/" + path, data, 20))
-		for i in range(256):
-		    token = post(f"round-{i}", {"lease_s": 1})["token"]
-		    post(f"round-{i}/release", {"token": token, "round": {"senders": 2, "had": [1]}})
-	END
-	lock one-more '{}'
-	expect_code 200
-	call /wsync/lock/round-0
-	out_has '"round":null'
-	call /wsync/lock/round-1
-	out_has '"round":{"senders":2,"had":[1]}'
-	lock round-1 '{}'
-	out_has '"had":[1]'
 }
 
 @test "a gateway whose output nobody reads goes on, and says later what it left out" {

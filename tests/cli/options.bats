@@ -73,7 +73,7 @@ Try '$p --help'."
 @test "a limit of 0 is refused, and none is the word for no limit" {
 	for p in $(programs); do
 		try "$p" --dump-options
-		for o in $(awk -F '\t' '$4 == "duration" { print $1 }' <<<"$out" | grep -E 'timeout$|^lock-lease$'); do
+		for o in $(awk -F '\t' '$4 == "duration" { print $1 }' <<<"$out" | grep 'timeout$'); do
 			try "$p" "--$o" 0
 			expect_status 2
 			err_has "--$o: invalid DURATION '0', must be more than 0; none means no limit"
@@ -153,4 +153,16 @@ Try '$p --help'."
 		expect_status 2
 		[ ! -s out ]
 	done
+}
+
+@test "an option that was removed says what to use instead" {
+	try wsync-push m --lock-lease 3s
+	expect_status 2
+	err_has "--lock-lease: was removed with the lock service: use --lock FILE"
+	try wsync-push m --lock-key-file=k
+	expect_status 2
+	err_has "--lock-key-file: was removed"
+	try wsync-push m -e localhost:1 --sender 1/2 --lock http://localhost:1/a --round 1
+	expect_status 2
+	err_has "--lock URL: was removed"
 }

@@ -390,107 +390,6 @@ until_paused() {
 	expect_status 2
 }
 
-# gateway OPTION...: a gateway for locks; in $lock the lock "turn" of it.
-gateway() { gateway_at 127.0.0.1:0 "$@"; }
-
-gateway_at() {
-	start gateway wsync-gateway --listen "$@"
-	gateway_pid=$pid
-	eventually 20 grep -q "ready at" gateway.out
-	lock=$(sed 's/^ready at //' gateway.out)/turn
-}
-
-@test "turns by a lock service: who comes later waits, and the last is known" {
-	likely_model qwen3_moe
-	endpoint a --model m --tp 2
-	gateway
-	for i in 1 2 3; do
-		case $i in 1) what='*layers.0.*' ;; 2) what='*layers.1.*' ;; 3) what='[!.]*[!0-9].weight' ;; esac
-		start "s$i" timeout -k 5 40 wsync-push m -e "$url" --sender "$i/3" --lock "$lock" --include "$what" \
-			--weight-version 5 --pause none
-		pids+=("$pid")
-	done
-	ended 0 "${pids[@]}"
-	holds "$url"
-	try wsync-ctl version -e "$url"
-	out_has 5
-	try curl -sS "${lock%/turn}/wsync/lock/turn"
-	[ "$out" = '{"holder":null,"held_s":0,"left_s":0,"round":{"id":"5","senders":3,"had":[1,2,3]}}' ] || explain "the lock is not free"
-	[ "$(grep -l 'weight version 5' s?.out | wc -l)" = 1 ] || explain "$(cat s?.out)"
-	try wsync-push m -e "$url" --sender 1/2 --lock "$lock" --weight-version 6
-	expect_status 0
-	try wsync-push m -e "$url" --sender 2/2 --lock "$lock" --weight-version 7
-	expect_status 0
-	err_has "round 7 begins, and round 6 of 2 senders is abandoned: sender 1 had a turn, sender 2 had none"
-	try wsync-ctl version -e "$url"
-	out_has 5
-}
-
-@test "a lock service that is restarted in the middle of a round has lost it" {
-	likely_model qwen3_moe
-	endpoint a --model m --tp 2
-	gateway
-	turn() { try wsync-push m -e "$url" --sender "$1/2" --lock "$lock" --weight-version 5; }
-	turn 1
-	expect_status 0
-	kill -KILL "$gateway_pid"
-	wait "$gateway_pid" || true
-	gateway_at "$(sed 's,http://\(.*\)/turn,\1,' <<<"$lock")"
-	turn 2
-	expect_status 9
-	err_has "round 5 of 2 senders (begun"
-	err_has "was lost; as far as is known here, sender 1 had a turn, sender 2 had none"
-	err_has "the lock service was restarted"
-	turn 2
-	expect_status 0
-	turn 1
-	expect_status 0
-	out_has "weight version 5, ends round 5"
-	holds "$url"
-}
-
-@test "a lock service with a key, a held lock, and none at all" {
-	likely_model qwen3_moe
-	echo secret >key
-	chmod 600 key
-	gateway --require-key-file key
-	try wsync-push m -e localhost:1 --sender 1/2 --lock "$lock" --round 1
-	expect_status 5
-	err_has "--lock-key-file"
-	curl -sS -H "x-api-key: secret" -d '{"holder":"somebody else"}' "${lock%/turn}/wsync/lock/turn" >/dev/null
-	try wsync-push m -e localhost:1 --sender 1/2 --lock "$lock" --round 1 --lock-key-file key --lock-wait 600ms
-	expect_status 10
-	err_has "turn of sender 1 of 2: somebody else is still at work on it after 600 ms"
-	try wsync-push m -e localhost:1 --sender 1/2 --lock http://127.0.0.1:1/turn --round 1
-	expect_status 4
-	try wsync-push m -e localhost:1 --sender 1/2 --lock http://127.0.0.1:1 --round 1
-	expect_status 2
-	err_has "neither a file nor http://HOST:PORT/NAME"
-}
-
-@test "what is no lock service is said to be none" {
-	likely_model qwen3_moe
-	cat >other.py <<-'END'
-		import http.server
-		class Other(http.server.BaseHTTPRequestHandler):
-		    def do_POST(self):
-		        self.send_response(200)
-		        self.end_headers()
-		        self.wfile.write({"text": b"hello", "list": b"[1]", "token": b'{"token": "7"}'}[self.path.split("/")[-1]])
-		server = http.server.HTTPServer(("127.0.0.1", 0), Other)
-		print(server.server_port, flush=True)
-		server.serve_forever()
-	END
-	start other /usr/bin/python3 other.py
-	eventually 20 test -s other.out
-	for name in text list token; do
-		try wsync-push m -e localhost:1 --sender 1/2 --lock "http://127.0.0.1:$(<other.out)/$name" --round 1
-		expect_status 5
-		err_has "HTTP 200: no answer of a lock service"
-		err_has "locks are kept by wsync-gateway"
-	done
-}
-
 # over_in_time STATUS: the last one ended with that status and without any patience but --timeout.
 over_in_time() {
 	expect_status "$1"
@@ -499,12 +398,6 @@ over_in_time() {
 
 @test "turns and locks are waited for no longer than the push may take" {
 	likely_model qwen3_moe
-	gateway
-	curl -sS -d '{"holder":"somebody else"}' "${lock%/turn}/wsync/lock/turn" >/dev/null
-	SECONDS=0
-	try timeout -k 5 40 wsync-push m -e localhost:1 --sender 1/2 --lock "$lock" --round 1 --timeout 500ms
-	over_in_time 10
-	err_has "turn of sender 1 of 2: somebody else is still at work on it after"
 	exec 8>turns
 	flock 8
 	SECONDS=0
@@ -520,36 +413,6 @@ over_in_time() {
 	err_has "is still at work on it after"
 }
 
-@test "a sender that slept past its lease ends before its next bucket" {
-	likely_model qwen3_moe
-	endpoint a --model m --fault slow:update_weights_from_distributed:1
-	gateway
-	start s1 wsync-push m -e "$url" --sender 1/2 --lock "$lock" --round 3 --lock-lease 1s --bucket-size 64KiB
-	slept=$pid
-	eventually 20 asked_for update_weights_from_distributed
-	kill -STOP "$slept"
-	sleep 2.5
-	curl -sS -d '{"holder":"the next"}' "${lock%/turn}/wsync/lock/turn" | grep -q token
-	kill -CONT "$slept"
-	ended 5 "$slept"
-	grep -q "the lock was lost to the next" s1.err || explain "$(cat s1.err)"
-}
-
-@test "a sender that is killed keeps the others waiting no longer than its lease" {
-	likely_model qwen3_moe
-	endpoint a --model m --fault slow:update_weights_from_distributed:1
-	gateway
-	start s1 wsync-push m -e "$url" --sender 1/2 --lock "$lock" --round 3 --lock-lease 2s
-	dead=$pid
-	eventually 20 asked_for pause
-	kill -KILL "$dead"
-	try wsync-push m -e "$url" --sender 2/2 --lock "$lock" --lock-wait 20s --weight-version 3
-	expect_status 0
-	try wsync-push m -e "$url" --sender 1/2 --lock "$lock" --lock-wait 20s --weight-version 3
-	expect_status 0
-	holds "$url"
-}
-
 # lines N I: as many, of r$i, with versions.
 lines() { for k in $(seq "$1"); do printf 'r%s\tv%s\n' "$2" "$k"; done; }
 
@@ -557,28 +420,25 @@ lines() { for k in $(seq "$1"); do printf 'r%s\tv%s\n' "$2" "$k"; done; }
 	likely_model qwen3_moe
 	split m 2 r
 	endpoint a --model m --tp 2
-	gateway
-	for how in turns "$lock"; do
-		lines 20 1 >lines1
-		lines 20 2 >lines2
-		start s2 timeout -k 5 50 bash -c "wsync-push --stdin -e $url --sender 2/2 --lock $how --json <lines2"
-		start s1 timeout -k 5 50 bash -c "wsync-push --stdin -e $url --sender 1/2 --lock $how --json <lines1"
-		wait "${background[-1]}" "${background[-2]}" || explain "$(cat s1.err s2.err)"
-		for i in 1 2; do
-			out=$(<s$i.out) err=$(<s$i.err)
-			expect_json 'sum(l["ok"] for l in lines if l["type"] == "result")' 20
-			err_lacks "comes again"
-		done
-		holds "$url"
-		try wsync-ctl version -e "$url"
-		out_has v20
+	lines 20 1 >lines1
+	lines 20 2 >lines2
+	start s2 timeout -k 5 50 bash -c "wsync-push --stdin -e $url --sender 2/2 --lock turns --json <lines2"
+	start s1 timeout -k 5 50 bash -c "wsync-push --stdin -e $url --sender 1/2 --lock turns --json <lines1"
+	wait "${background[-1]}" "${background[-2]}" || explain "$(cat s1.err s2.err)"
+	for i in 1 2; do
+		out=$(<s$i.out) err=$(<s$i.err)
+		expect_json 'sum(l["ok"] for l in lines if l["type"] == "result")' 20
+		err_lacks "comes again"
 	done
-	# A group each, made once in each of the two, and no turn was had twice.
+	holds "$url"
+	try wsync-ctl version -e "$url"
+	out_has v20
+	# One group for each sender, and no turn was sent twice.
 	try curl -sS "$url/wsync/journal"
 	out=$(/usr/bin/python3 -c 'import json, sys
 paths = [r["path"] for r in json.load(sys.stdin)["requests"]]
 print(sum("init_weights" in p for p in paths), sum("update_weights_from_distributed" in p for p in paths))' <"$scratch/.out")
-	[[ $out == "4 "* ]] || explain "groups and buckets: $out"
+	[[ $out == "2 "* ]] || explain "groups and buckets: $out"
 }
 
 @test "endpoints paused around all turns answer nobody between them" {

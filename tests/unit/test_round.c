@@ -17,7 +17,7 @@ static void write_read(const struct ws_round *r, struct ws_round *out)
 	struct ws_jw w;
 	ws_buf_init(&text, WS_ROUND_TEXT);
 	ws_jw_init(&w, &text);
-	ws_round_write(&w, NULL, r, NULL);
+	ws_round_write(&w, r, NULL);
 	assert_false(text.failed);
 	ws_round_read(ws_buf_str(&text), text.len, out, NULL);
 	ws_buf_free(&text);
@@ -54,14 +54,7 @@ static void what_is_not_understood_is_no_round(void **state)
 		unsigned senders, had;
 	} rows[] = {
 		{ "", 0, 0 },
-		{ "3: 1 3\n", 3, 2 },
-		{ "3:\n", 3, 0 },
-		{ "3: 1 4 2\n", 3, 1 },
-		{ "0:", 0, 0 },
-		{ "1025: 1", 0, 0 },
-		{ "-1: 1", 0, 0 },
-		{ "3", 0, 0 },
-		{ ": 1", 0, 0 },
+		{ "3: 1 3\n", 0, 0 },
 		{ "nothing", 0, 0 },
 		{ "[1]", 0, 0 },
 		{ "7", 0, 0 },
@@ -127,7 +120,7 @@ static void parts_come_back_and_what_nobody_sent_is_left(void **state)
 	ws_buf_init(&text, WS_ROUND_TEXT);
 	ws_jw_init(&w, &text);
 	ws_round_begin(&r, "7", 2);
-	ws_round_write(&w, NULL, &r, &p);
+	ws_round_write(&w, &r, &p);
 	assert_false(text.failed);
 	ws_round_read(ws_buf_str(&text), text.len, &back, &got);
 	assert_memory_equal(&r, &back, sizeof r);
