@@ -29,7 +29,7 @@ static struct {
 	struct transforming transforming;
 	struct opt_list endpoints, include, exclude;
 	struct pushing pushing;
-	const char *pool, *weight_version, *prove_flush, *lock, *round;
+	const char *pool, *weight_version, *lock, *round;
 	unsigned asleep;
 	struct tracing tracing;
 	struct measuring measuring;
@@ -95,7 +95,6 @@ static const struct opt opts[] = {
 	OPT_TRANSFORMING(&cfg.transforming),
 	OPT_GROUP("How"),
 	OPT_PUSHING(&cfg.pushing),
-	OPT_STRING(0, "prove-flush", "PROMPT", &cfg.prove_flush, "send this prompt before and after: nothing of it may come from the cache then"),
 	OPT_CALL(0, "asleep", "LIST", take_asleep, NULL, "memory to wake: weights, kv_cache, cuda_graph with commas, or recorded"),
 	OPT_CALL(0, "sender", "I/N", take_sender, NULL, "one of N that push a part each; the last of a round says flush and version"),
 	OPT_STRING(0, "lock", "FILE", &cfg.lock, "lock file shared by all senders; only the holder sends"),
@@ -116,6 +115,7 @@ static const struct opt opts[] = {
 static const struct opt_gone gone[] = {
 	{ "lock-key-file", LOCK_SERVICE_IS_GONE },
 	{ "lock-lease", LOCK_SERVICE_IS_GONE },
+	{ "prove-flush", "was removed: use wsync-verify logprobs --cached after the push" },
 	{ NULL, NULL },
 };
 
@@ -355,7 +355,6 @@ static int push(const struct opt_args *args, const struct targets *targets, stru
 		.transform = &transform,
 		.sender = cfg.sender, .senders = cfg.senders, .sender_lock = cfg.lock, .round = cfg.round,
 		.weight_version = cfg.weight_version, .dry_run = cfg.dry_run,
-		.prove_flush = cfg.prove_flush,
 		.list_tensors = cfg.dry_run || cfg.common.verbose > 0, .api_key = targets->api_key,
 		.ca_file = targets->ca_file,
 		.connect_ns = cfg.connect_ns,

@@ -17,7 +17,6 @@ _wsync_options() {
 		--backend=auto|gloo|nccl|tensor|disk|ipc --disk-dir=FILE --disk-path=ANY --disk-keep=0|1|2
 		--gpu=0|1|2|3|4|5|6|7 --ipc-device=uuid|0|1|2|3 --nccl-lib=FILE --nccl-from=FILE --transform-on=auto|cpu|gpu
 		--lineage=auto|sglang-0.4|sglang-0.5|sglang-2026|xorl-legacy|xorl|session|slime
-		--prove-flush=ANY
 		--asleep=weights|kv_cache|weights,kv_cache|weights,kv_cache,cuda_graph|recorded
 		--protocol=auto|update|session|two-phase|receive|ep-scatter --two-phase=bucket|whole
 		--bucket-size=128MiB|256MiB|512MiB|1GiB

@@ -90,7 +90,6 @@ __wsync push,verify,gateway,bench -l ipc-device -x -a 'uuid 0 1 2 3 4 5 6 7' -d 
 __wsync push,verify,gateway,bench -l transform-on -x -a 'auto cpu gpu' -d 'where tensors are made'
 __wsync push,verify,gateway,bench -l nccl-lib -r -F -d 'the libnccl.so.2 to load'
 __wsync push,verify,gateway,bench -l nccl-from -r -F -d 'the libnccl.so.2 of this Python'
-__wsync push -l prove-flush -x -d 'a prompt that may not be in the cache afterwards'
 __wsync push -l asleep -x -a 'weights weights,kv_cache weights,kv_cache,cuda_graph recorded' -d 'memory that they have released'
 __wsync push,verify,gateway,bench -l protocol -x -a 'auto update session two-phase receive ep-scatter' -d "the servers' routes"
 __wsync push,verify,gateway,bench -l two-phase -x -a 'bucket whole' -d 'what is prepared at once'

@@ -188,10 +188,6 @@ static void put_endpoint_result(struct ws_jw *w, const struct ws_ev_endpoint_res
 	ws_jw_str(w, "state", ws_endpoint_state_name(e->state));
 	ws_jw_bool(w, "paused", e->paused);
 	ui_json_text(w, "message", e->message);
-	if (e->proved) {
-		ws_jw_int(w, "cached_before", e->cached_before);
-		ws_jw_int(w, "cached_after", e->cached_after);
-	}
 	ws_jw_end_object(w);
 }
 

@@ -173,13 +173,6 @@ static void text_endpoint_result(struct ui *ui, const struct ws_ev_endpoint_resu
 	putchar('\n');
 }
 
-static void text_proof(struct ui *ui, const struct ws_ev_endpoint_result *e)
-{
-	ui_head(ui, e->cached_after ? UI_WARN : UI_GOOD, "prompt");
-	printf("%s: %lld tokens from the cache before the push, %lld after it\n", ui_text(e->url),
-	       (long long)e->cached_before, (long long)e->cached_after);
-}
-
 static const char *verified(const struct ws_ev_end *e)
 {
 	if (e->verify && strcmp(e->verify, "hash") == 0)
@@ -241,9 +234,6 @@ static void text_end(struct ui *ui, const struct ws_ev_end *e)
 	ui_progress(ui, NULL);
 	for (size_t i = 0; i < e->n_endpoints && !e->dry_run; i++)
 		text_endpoint_result(ui, &e->endpoints[i]);
-	for (size_t i = 0; i < e->n_endpoints; i++)
-		if (e->endpoints[i].proved)
-			text_proof(ui, &e->endpoints[i]);
 	if (e->ok && e->transform)
 		text_transform(ui, e->transform);
 	if (e->ok)

@@ -270,12 +270,6 @@ int ws_endpoint_get_weights(struct ws_http *http, const char *const *urls, size_
 bool ws_values_empty(const struct ws_values *v, unsigned dp_size);
 void ws_values_free(struct ws_values *v); /* NULL is fine */
 
-/* Sends a prompt to each of them, for one token: cached[i] is how many tokens of it came from the cache of
- * prefixes. A server that does not say: WS_EREFUSED. */
-int ws_endpoint_cached_tokens(struct ws_http *http, const char *const *urls, size_t n,
-                              const char *prompt, ws_deadline until, const struct ws_cancel *cancel,
-                              int64_t *cached, struct ws_err *errs, struct ws_err *err);
-
 /* What servers do with their weights on request, to find out whether an update writes all of them.
  * Reset overwrites every parameter with random numbers. */
 enum ws_weights_action { WS_WEIGHTS_SNAPSHOT, WS_WEIGHTS_RESET, WS_WEIGHTS_COMPARE };

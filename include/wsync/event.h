@@ -127,8 +127,6 @@ struct ws_ev_endpoint_result {
 	enum ws_endpoint_state state;
 	bool paused;                /* left paused */
 	const char *message;
-	bool proved;                /* a prompt was sent before and after: */
-	int64_t cached_before, cached_after; /* tokens of it that came from the cache */
 };
 
 /* The turn of one of several senders. It counts when the run has succeeded. */

@@ -98,7 +98,6 @@ struct ws_push_opts {
 	enum ws_pause_mode pause;
 	enum ws_push_verify verify;
 	enum ws_lineage lineage;    /* of the endpoints; unknown: they are asked */
-	const char *prove_flush;    /* a prompt that must not be in the cache afterwards; NULL: none */
 	enum ws_push_partial on_partial; /* stay paused, or resume */
 	const char *nccl_library;   /* libnccl.so.2: a path, or a name for the loader; NULL: where it usually is */
 	const char *nccl_from;      /* or that of this Python, a program or a virtual environment; NULL: none */

@@ -142,7 +142,7 @@ static int get_ready(struct ws_push *p, const struct ws_push_source *s, struct w
 /* The group, until bytes may go. */
 static int form_group(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
-	if (push_ready_make(p, err) || push_prove_before(p, err))
+	if (push_ready_make(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_INIT);
 	if (push_check_ranks_files(p, err) || push_name_group(p, err) || push_record_begin(p, s, err))
@@ -421,11 +421,6 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 	close_books(p, rc == 0, &local);
 	if (push_sender_leave(p, rc == 0, &local))
 		rc = -1;
-	push_enter(p, WS_PHASE_VERIFY);
-	if (rc == 0 && push_prove_after(p, &local)) {
-		ws_err_where(&local, ws_phase_name(WS_PHASE_VERIFY), NULL);
-		rc = -1;
-	}
 	push_enter(p, WS_PHASE_PLAN);
 	push_guard_watch(p, false);
 	p->failure = local;

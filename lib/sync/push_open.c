@@ -117,8 +117,6 @@ static int check_senders(const struct ws_push_opts *o, struct ws_err *err)
 	if (!o->sender || o->sender > o->senders || o->senders > 1024)
 		return ws_err_set(err, WS_EUSAGE, "sender %u of %u: 1 to 1024 senders, the first is 1",
 		                  o->sender, o->senders);
-	if (o->prove_flush)
-		return ws_err_set(err, WS_EUSAGE, "--prove-flush: of several senders only the last flushes");
 	if (o->round && !*o->round) {
 		ws_err_set(err, WS_EUSAGE, "--round: the ID is empty");
 		return ws_err_hint(err, "is a variable of the shell not set?");
@@ -185,8 +183,6 @@ static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 			if (strcmp(o->endpoints[i], o->endpoints[k]) == 0)
 				return ws_err_set(err, WS_EUSAGE, "endpoint %s is given twice",
 				                  o->endpoints[i]);
-	if (o->prove_flush && !o->prove_flush[0])
-		return ws_err_set(err, WS_EUSAGE, "--prove-flush: the prompt is empty");
 	if (check_senders(o, err))
 		return -1;
 	if (o->group_name && (!o->group_name[0] || strlen(o->group_name) > 100))
@@ -304,7 +300,6 @@ void ws_push_close(struct ws_push *p)
 	free(p->errs);
 	free(p->answers);
 	free(p->results);
-	free(p->cached);
 	free(p->round);
 	free(p->known_round);
 	ws_parts_free(&p->parts);

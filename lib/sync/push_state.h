@@ -94,7 +94,6 @@ struct ws_push {
 	bool known;                        /* infos are filled, */
 	bool probed;                       /* and that in this run */
 	const char *twin;                  /* may be one server with another one; NULL: none is */
-	int64_t *cached;                   /* tokens of the prompt, before and after; NULL: not asked */
 	struct ws_audit_target *targets;   /* what each of them lists; n_targets 0: not asked yet */
 	size_t n_targets;
 	struct ws_group *group;            /* NULL: not initialised, or given up after a failure */
@@ -303,10 +302,6 @@ enum ws_push_flush push_flush_when(const struct ws_push *p);
 bool push_flushes(const struct ws_push *p); /* does any of them flush, told to or not? */
 /* -1: this pause and this flush do not go together at this endpoint. */
 int push_refuse_pause(const struct ws_push *p, size_t i, bool idle, struct ws_err *err);
-
-/* push_prove.c */
-int push_prove_before(struct ws_push *p, struct ws_err *err);
-int push_prove_after(struct ws_push *p, struct ws_err *err); /* into results */
 
 /* push_wake.c */
 bool push_is_asleep(const struct push_endpoint *e); /* it has released memory, or its weights are not back */

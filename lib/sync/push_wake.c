@@ -61,12 +61,7 @@ static int note(const struct ws_push *p, struct push_endpoint *e, unsigned said,
 		e->asleep = said & WS_MEMORY_ALL;
 		e->slept = e->asleep != 0;
 	}
-	if (check_whole(p, e, err))
-		return -1;
-	if (e->asleep && p->opts.prove_flush)
-		return ws_err_set(err, WS_EUSAGE, "--prove-flush: %s has released memory (--asleep) and "
-		                  "answers no prompt", e->url);
-	return 0;
+	return check_whole(p, e, err);
 }
 
 /* All endpoints are checked before the first is changed: a run that is refused notes nothing. */

@@ -165,4 +165,7 @@ Try '$p --help'."
 	try wsync-push m -e localhost:1 --sender 1/2 --lock http://localhost:1/a --round 1
 	expect_status 2
 	err_has "--lock URL: was removed"
+	try wsync-push m --prove-flush hello
+	expect_status 2
+	err_has "--prove-flush: was removed: use wsync-verify logprobs --cached"
 }

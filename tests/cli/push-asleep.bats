@@ -376,11 +376,3 @@ again() {
 	err_has "wrote --asleep=weights,kv_cache and not what is still released: it cannot be repeated from here"
 	expect_state "$url" "['kv_cache']" True
 }
-
-@test "--prove-flush asks no endpoint that has released memory" {
-	asleep one weights
-	try wsync-push two.safetensors -e "$url" --asleep weights --prove-flush "the quick brown fox"
-	expect_status 2
-	err_has "has released memory (--asleep) and answers no prompt"
-	expect_state "$url" "['weights']" False
-}

@@ -658,32 +658,6 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 	err_has "hint: if the endpoint has released memory, list it: --asleep weights,kv_cache"
 }
 
-@test "a prompt that was cached before a flushed push is not cached after it" {
-	endpoint one
-	try wsync-push small.safetensors -e "$url" --prove-flush "the quick brown fox" --json
-	expect_status 0
-	expect_json 'lines[-1]["endpoints"][0]["cached_before"], lines[-1]["endpoints"][0]["cached_after"]' "(18, 0)"
-	try wsync-push small.safetensors -e "$url" --prove-flush "the quick brown fox" --flush never
-	expect_status 0
-	out_has "$url: 18 tokens from the cache before the push, 18 after it"
-	try wsync-push small.safetensors -e "$url" --prove-flush x
-	expect_status 0
-	err_has "proves nothing: use a longer prompt"
-	try wsync-push small.safetensors -e "$url" --prove-flush ""
-	expect_status 2
-}
-
-@test "a cache that outlives a flush is found out" {
-	endpoint one
-	replies 'if path == "/generate": answer = 200, "{\"text\": \"\", \"meta_info\": {\"cached_tokens\": 7}}"'
-	try wsync-push small.safetensors -e "$url" --prove-flush hello --json
-	expect_status 1
-	expect_json 'lines[-1]["error"]["code"], lines[-1]["endpoints"][0]["state"], lines[-1]["endpoints"][0]["cached_after"]' \
-		"('mismatch', 'committed', 7)"
-	err_has "7 tokens of the prompt came from the cache after the push"
-	expect_journal "$url" 'j["state"]["paused"]' False
-}
-
 @test "no protocol moves the weight version before what arrived was verified" {
 	local lineage protocol route
 	while read -r lineage protocol route; do
