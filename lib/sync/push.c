@@ -165,11 +165,9 @@ static int form_group(struct ws_push *p, const struct ws_push_source *s, struct 
 static void withdraw_commits(struct ws_push *p)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		struct push_endpoint *e = &p->endpoints[i];
-		if (!push_has_all(e) || !(p->torn || e->random))
-			continue;
-		e->state = WS_PARTIAL;
-		e->inherited = false;
+		const struct push_weights *w = &p->endpoints[i].weights;
+		if (p->torn || w->random)
+			push_target_event(w, PUSH_WITHDRAWN);
 	}
 	(void)push_sender_whole(p, NULL);
 	(void)push_complete(p, NULL);
@@ -221,13 +219,10 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 	p->until = p->opts.timeout_ns > 0 ? ws_deadline_in(p->opts.timeout_ns) : WS_FOREVER;
 	p->weight_version = s->weight_version ? s->weight_version : p->opts.weight_version;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		if (p->endpoints[i].state != WS_PARTIAL)
-			p->endpoints[i].state = WS_UNTOUCHED;
-		p->endpoints[i].before = p->endpoints[i].state;
+		push_target_event(&p->endpoints[i].weights, PUSH_RUN_BEGINS);
 		p->endpoints[i].slept = push_is_asleep(&p->endpoints[i]);
 		p->endpoints[i].lost = p->endpoints[i].silent = p->endpoints[i].paused_now = false;
 		p->endpoints[i].found_stopped = p->endpoints[i].left_paused = false;
-		p->endpoints[i].begun = p->endpoints[i].arrived = p->endpoints[i].random = false;
 		p->endpoints[i].message[0] = 0;
 	}
 	p->source = s;
@@ -255,7 +250,7 @@ static void judge_partial(const struct ws_push *p, struct ws_err *err)
 {
 	size_t committed = 0;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		committed += p->endpoints[i].state == WS_COMMITTED;
+		committed += p->endpoints[i].weights.state == WS_COMMITTED;
 	if (!committed || committed == p->opts.n_endpoints || err->code == WS_ECANCELLED)
 		return;
 	if (err->endpoint[0] && !strstr(err->msg, err->endpoint))
@@ -269,7 +264,7 @@ static void list_endpoints(struct ws_push *p)
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		const struct push_endpoint *e = &p->endpoints[i];
 		p->results[i] = (struct ws_ev_endpoint_result){
-			.url = e->url, .ok = e->state == WS_COMMITTED, .state = e->state,
+			.url = e->url, .ok = e->weights.state == WS_COMMITTED, .state = e->weights.state,
 			.paused = e->paused || e->found_paused || e->left_paused, .message = e->message,
 		};
 	}

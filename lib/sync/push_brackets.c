@@ -29,12 +29,12 @@ static bool wants_processing(const struct push_endpoint *e)
 
 static bool in_session(const struct push_endpoint *e)
 {
-	return e->begun && wants_session(e);
+	return e->weights.scope_open && wants_session(e);
 }
 
 static bool in_processing(const struct push_endpoint *e)
 {
-	return e->begun && wants_processing(e);
+	return e->weights.scope_open && wants_processing(e);
 }
 
 static const struct {
@@ -60,15 +60,14 @@ static void take_answer(struct ws_push *p, size_t i, enum push_side side)
 	const enum ws_code code = p->errs[i].code;
 	if (side == BEGIN || code == WS_ETIMEOUT)
 		push_note_silence(p, i, &p->errs[i]);
-	if (side == BEGIN) { /* one that was not answered may have been obeyed */
-		e->begun = code == WS_OK || (p->answers[i].sent && !ws_endpoint_said_no(&p->errs[i]));
-		/* Packed weights that were made loadable are none to compute with, if nothing is loaded. */
-		if (e->begun && p->infos[i].quantization[0])
-			e->before = e->state = WS_PARTIAL;
+	if (side == BEGIN) { /* a request without an answer may have been obeyed */
+		const bool open = code == WS_OK || (p->answers[i].sent && !ws_endpoint_said_no(&p->errs[i]));
+		push_target_event(&e->weights, open ? PUSH_SCOPE_OPENED : PUSH_SCOPE_DROPPED);
+		/* Packed weights were made loadable: the server cannot compute with them until they are loaded. */
+		if (open && p->infos[i].quantization[0])
+			push_target_event(&e->weights, PUSH_FOUND_PARTIAL);
 	} else if (code == WS_OK) {
-		e->begun = false;
-		if (e->arrived)
-			e->state = WS_COMMITTED;
+		push_target_event(&e->weights, PUSH_SCOPE_CLOSED);
 	}
 }
 
@@ -142,8 +141,9 @@ void push_brackets_undo(struct ws_push *p)
 	/* One that refuses has ended it already, or never began; one that was silent may still begin. */
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->endpoints[i];
-		e->begun = e->begun && (e->silent || !ws_endpoint_said_no(&p->errs[i]));
-		if (e->begun)
+		if (!e->silent && ws_endpoint_said_no(&p->errs[i]))
+			push_target_event(&e->weights, PUSH_SCOPE_DROPPED);
+		if (e->weights.scope_open)
 			push_warn(p, e->url, "may still wait for the end of its weight update: %s",
 			          p->errs[i].msg);
 	}

@@ -59,8 +59,7 @@ static int keep_partial(struct ws_push *p, size_t i, const struct ws_ledger_reco
                         const struct ws_ledger_sent *sent, struct ws_err *err)
 {
 	struct push_endpoint *e = &p->endpoints[i];
-	e->state = WS_PARTIAL;
-	e->inherited = true;
+	push_target_event(&e->weights, PUSH_OTHERS_MISSING);
 	describe(left, left_out, sent, e->message, sizeof e->message);
 	if (!err || err->code)
 		return -1;
@@ -76,7 +75,7 @@ static int keep_partial(struct ws_push *p, size_t i, const struct ws_ledger_reco
 
 bool push_has_all(const struct push_endpoint *e)
 {
-	return e->state == WS_COMMITTED || e->inherited;
+	return push_weights_arrived(&e->weights);
 }
 
 static int judge_record(struct ws_push *p, const struct ws_ledger_record *r, const struct ws_ledger_sent *sent,
@@ -146,11 +145,11 @@ void push_remember_left(struct ws_push *p)
 	for (size_t i = 0; p->plan && i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->endpoints[i];
 		struct push_left *l = &e->left;
-		if (e->state != WS_PARTIAL || (!e->inherited && e->before != WS_PARTIAL))
+		if (e->weights.state != WS_PARTIAL || (!e->weights.gap && e->weights.before != WS_PARTIAL))
 			*l = (struct push_left){ 0 };
-		if (e->state != WS_PARTIAL || e->inherited)
+		if (e->weights.state != WS_PARTIAL || e->weights.gap)
 			continue;
-		l->digest = e->before != WS_PARTIAL || l->digest == sent.digest ? sent.digest : 0;
+		l->digest = e->weights.before != WS_PARTIAL || l->digest == sent.digest ? sent.digest : 0;
 		l->tensors = sent.tensors > l->tensors ? sent.tensors : l->tensors;
 		l->bytes = sent.bytes > l->bytes ? sent.bytes : l->bytes;
 	}

@@ -206,7 +206,7 @@ int push_flush(struct ws_push *p, struct ws_err *err)
 
 static bool holds_mixture(const struct push_endpoint *e)
 {
-	return e->paused && e->state == WS_PARTIAL;
+	return e->paused && e->weights.state == WS_PARTIAL;
 }
 
 static void sleep_ns(int64_t ns)
@@ -241,8 +241,7 @@ void push_note_gone(struct ws_push *p, size_t i, const struct ws_err *why)
 	struct push_endpoint *e = &p->endpoints[i];
 	if (why->code != WS_EREACH || !push_has_all(e))
 		return;
-	e->state = WS_PARTIAL;
-	e->inherited = false;
+	push_target_event(&e->weights, PUSH_WITHDRAWN);
 	snprintf(e->message, sizeof e->message, "%.255s", why->msg);
 }
 
@@ -267,9 +266,9 @@ static void resume_once(struct ws_push *p, size_t n, int try, ws_deadline patien
 			push_warn(p, p->endpoints[i].url, "could not be resumed: %s", a->err.msg);
 			if (err)
 				*err = a->err;
-		} else if (p->endpoints[i].state == WS_PARTIAL) {
+		} else if (p->endpoints[i].weights.state == WS_PARTIAL) {
 			push_warn(p, p->endpoints[i].url, "resumed %s weights: push again before its answers are used",
-			          p->endpoints[i].random ? "and may hold random" : "with some old and some new");
+			          p->endpoints[i].weights.random ? "and may hold random" : "with some old and some new");
 		}
 		emit_endpoint(p, i, WS_PHASE_RESUME, &a->err, a->message, a->ns);
 	}
@@ -306,8 +305,8 @@ static void pause_again(struct ws_push *p)
 
 static void say_left(struct ws_push *p, const struct push_endpoint *e)
 {
-	const char *why = e->state != WS_PARTIAL ? "" :
-	                  e->random ? "it may hold random weights" :
+	const char *why = e->weights.state != WS_PARTIAL ? "" :
+	                  e->weights.random ? "it may hold random weights" :
 	                  e->slept ? "its weights were released and are not complete" :
 	                  "it has some old and some new weights";
 	if (e->paused && e->asleep)
@@ -315,7 +314,7 @@ static void say_left(struct ws_push *p, const struct push_endpoint *e)
 		          ws_memory_text(e->asleep));
 	else if (holds_mixture(e) && p->opts.on_partial == WS_PARTIAL_PAUSE)
 		push_warn(p, e->url, "left paused: %s", why);
-	else if (e->random && !e->paused)
+	else if (e->weights.random && !e->paused)
 		push_warn(p, e->url, "it may hold random weights: push again before its answers are used");
 }
 

@@ -317,13 +317,11 @@ static void judge(struct ws_push *p, struct push_request *r, size_t i)
 	const struct ws_json *answer = r->calls[i].root;
 	const char *words = ws_json_get_string(answer, "message", r->messages[i]); /* not cut short */
 	if (said->code == WS_OK) {
-		e->arrived = true;
-		if (!e->begun)
-			e->state = WS_COMMITTED;
+		push_target_event(&e->weights, PUSH_ACKED_LAST);
 		note_paused(r, i);
 	} else if (is_unchanged(said, answer, words)) {
-		e->state = e->before;
-	} else if (e->state == WS_PARTIAL && said->code == WS_ECANCELLED) {
+		push_target_event(&e->weights, PUSH_REFUSED_UNSENT);
+	} else if (e->weights.state == WS_PARTIAL && said->code == WS_ECANCELLED) {
 		push_warn(p, e->url, "it may still be loading %s: that cannot be stopped", p->disk->model_path);
 	}
 	explain(p, said, words);
@@ -388,7 +386,7 @@ static void warn_kept(void *ctx, const struct ws_err *why)
 static bool nobody_has_it(const struct ws_push *p)
 {
 	for (size_t i = 0; p->disk->asked && i < p->opts.n_endpoints; i++)
-		if (p->endpoints[i].state != p->endpoints[i].before || p->endpoints[i].state == WS_PARTIAL)
+		if (p->endpoints[i].weights.state != p->endpoints[i].weights.before || p->endpoints[i].weights.state == WS_PARTIAL)
 			return false;
 	return true;
 }

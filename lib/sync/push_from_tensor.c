@@ -78,12 +78,8 @@ static int begin(struct ws_push *p, struct push_request *r, const struct ws_buf 
 static void judge(struct ws_push *p, const struct push_bucket *k)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		struct push_endpoint *e = &p->endpoints[i];
-		if (p->errs[i].code != WS_OK || !k->last)
-			continue;
-		e->arrived = true;
-		if (!e->begun)
-			e->state = WS_COMMITTED;
+		if (p->errs[i].code == WS_OK && k->last)
+			push_target_event(&p->endpoints[i].weights, PUSH_ACKED_LAST);
 	}
 }
 

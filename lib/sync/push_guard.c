@@ -73,11 +73,11 @@ static void copy_endpoint(const struct ws_push *p, size_t i, struct ws_ledger_en
 {
 	const struct push_endpoint *e = &p->endpoints[i];
 	/* What has all bytes of a source that was not compared yet may be a mixture of two sources. */
-	const bool unsure = e->state == WS_COMMITTED && (p->spoilt || p->torn);
+	const bool unsure = e->weights.state == WS_COMMITTED && (p->spoilt || p->torn);
 	push_describe(p, i, out);
 	out->url = e->url;
-	out->state = unsure ? WS_PARTIAL : e->state;
-	if (!e->begun && !p->spoilt)
+	out->state = unsure ? WS_PARTIAL : e->weights.state;
+	if (!e->weights.scope_open && !p->spoilt)
 		out->middle = WS_MIDDLE_NONE;
 	out->paused = out->paused && !push_others_stopped(e) &&
 	              !(e->found_paused && !e->paused); /* that is in the record of another push */

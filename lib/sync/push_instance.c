@@ -19,9 +19,7 @@ enum { TIMES = 2 }; /* a balancer that takes turns shows two servers at once */
 static void take_back(struct ws_push *p, size_t i, const struct ws_err *why)
 {
 	struct push_endpoint *e = &p->endpoints[i];
-	if (e->state != WS_UNTOUCHED)
-		e->state = WS_PARTIAL;
-	e->inherited = false;
+	push_target_event(&e->weights, PUSH_WITHDRAWN);
 	snprintf(e->message, sizeof e->message, "%.255s", why->msg);
 }
 

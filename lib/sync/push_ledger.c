@@ -132,9 +132,9 @@ static void inherit(struct ws_push *p, const struct ws_ledger_entry *entry)
 			e->slept = true;
 			e->asleep = was->asleep;
 		}
-		if (was->state != WS_PARTIAL || e->state == WS_PARTIAL)
+		if (was->state != WS_PARTIAL || e->weights.state == WS_PARTIAL)
 			continue;
-		e->state = e->before = WS_PARTIAL;
+		push_target_event(&e->weights, PUSH_FOUND_PARTIAL);
 		push_warn(p, e->url, was->slept ? "process %lld woke its weights and did not complete them" :
 		          "process %lld left it with some old and some new weights", (long long)r->process.pid);
 	}
@@ -155,8 +155,8 @@ static void catch_up(struct ws_push *p)
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		const struct ws_ledger_endpoint *is = &ws_ledger_record(p->ledger)->endpoints[i];
 		struct push_endpoint *e = &p->endpoints[i];
-		if (e->state == WS_PARTIAL && is->state != WS_PARTIAL)
-			e->state = e->before = WS_UNTOUCHED;
+		if (e->weights.state == WS_PARTIAL && is->state != WS_PARTIAL)
+			push_target_event(&e->weights, PUSH_FOUND_SETTLED);
 		e->paused = e->paused && is->paused;
 		e->slept = is->slept;
 		e->asleep = is->asleep;
@@ -220,7 +220,7 @@ void push_take_over_pauses(struct ws_push *p)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->endpoints[i];
-		if (!e->paused && (!e->found_paused || e->state == WS_PARTIAL))
+		if (!e->paused && (!e->found_paused || e->weights.state == WS_PARTIAL))
 			continue;
 		e->paused = true;
 		e->found_paused = false;
@@ -265,7 +265,7 @@ static int open_ledger(struct ws_push *p, struct ws_err *err)
  * answer. */
 static enum ws_ledger_middle middle_of(const struct ws_push *p, size_t i)
 {
-	if (p->phase != WS_PHASE_TRANSFER && !p->endpoints[i].begun)
+	if (p->phase != WS_PHASE_TRANSFER && !p->endpoints[i].weights.scope_open)
 		return WS_MIDDLE_NONE;
 	switch (push_bracket_of(p, i)) {
 	case PUSH_BRACKET_SESSION:
@@ -286,13 +286,13 @@ void push_describe(const struct ws_push *p, size_t i, struct ws_ledger_endpoint 
 	const bool pausing = p->phase == WS_PHASE_PAUSE && p->opts.pause != WS_PAUSE_NONE;
 	if (p->phase > WS_PHASE_CONNECT && p->phase < WS_PHASE_RESUME)
 		out->phase = p->phase; /* where it stopped is more than that it cleans up */
-	out->state = p->phase == WS_PHASE_TRANSFER && e->state == WS_UNTOUCHED ? WS_PARTIAL : e->state;
+	out->state = p->phase == WS_PHASE_TRANSFER && e->weights.state == WS_UNTOUCHED ? WS_PARTIAL : e->weights.state;
 	out->paused = e->paused || e->found_paused || pausing;
 	out->grouped = e->grouped;
 	out->middle = middle_of(p, i);
 	out->version = p->infos[i].weight_version;
-	out->inherited = e->inherited && out->state == WS_PARTIAL;
-	out->left_out = out->inherited && e->left_out;
+	out->inherited = e->weights.gap != PUSH_GAP_NONE;
+	out->left_out = e->weights.gap == PUSH_GAP_LEFT_OUT;
 	out->slept = push_is_asleep(e);
 	out->asleep = out->slept ? e->asleep : 0;
 }
@@ -388,7 +388,7 @@ int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct 
 	struct ws_err why = WS_ERR_INIT;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		p->endpoints[i].grouped = !p->protocol->groupless;
-		p->endpoints[i].inherited = p->endpoints[i].left_out = false;
+		push_target_event(&p->endpoints[i].weights, PUSH_PLAN_RECORDED);
 	}
 	if (!keeps_ledger(p))
 		return 0;
@@ -426,8 +426,8 @@ void push_name_remedy(const struct ws_push *p, struct ws_err *err)
 	bool partial = false, asleep = false;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		const struct push_endpoint *e = &p->endpoints[i];
-		partial |= e->state == WS_PARTIAL;
-		asleep |= push_is_asleep(e) && (e->paused || e->state == WS_PARTIAL);
+		partial |= e->weights.state == WS_PARTIAL;
+		asleep |= push_is_asleep(e) && (e->paused || e->weights.state == WS_PARTIAL);
 	}
 	if (err->hint[0] || (!partial && !asleep))
 		return;

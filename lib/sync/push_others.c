@@ -153,7 +153,7 @@ void push_others_refused(struct ws_push *p, struct ws_err *err)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		const struct push_endpoint *e = &p->endpoints[i];
-		if (e->begun || !ws_endpoint_said_no(&p->errs[i]) || !strstr(p->errs[i].msg, "already open"))
+		if (e->weights.scope_open || !ws_endpoint_said_no(&p->errs[i]) || !strstr(p->errs[i].msg, "already open"))
 			continue;
 		ws_err_hint(err, "another push has begun an update there: push again when it has ended; if none is at "
 		                 "work, end that update: curl -d '{}' %s/end_weight_update", e->url);
@@ -162,7 +162,7 @@ void push_others_refused(struct ws_push *p, struct ws_err *err)
 
 bool push_others_stopped(const struct push_endpoint *e)
 {
-	return e->found_stopped && e->state == WS_UNTOUCHED;
+	return e->found_stopped && e->weights.state == WS_UNTOUCHED;
 }
 
 void push_others_leave(struct ws_push *p)
@@ -230,8 +230,7 @@ int push_others_check(struct ws_push *p, bool ours, struct ws_err *err)
 		labeled = compare(p, i, &seen[i], ours, what, sizeof what) && labeled;
 		if (!*what)
 			continue;
-		e->state = WS_PARTIAL;
-		e->inherited = false;
+		push_target_event(&e->weights, PUSH_WITHDRAWN);
 		snprintf(e->message, sizeof e->message, "%.255s", what);
 		if (none)
 			accuse(err, e->url, what);

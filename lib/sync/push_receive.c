@@ -72,9 +72,9 @@ static void judge(struct ws_push *p, bool last, const struct push_moved *m)
 		struct push_endpoint *e = &p->endpoints[i];
 		const enum ws_code code = p->errs[i].code;
 		if (last && code == WS_OK && push_moved_ours(m))
-			e->state = WS_COMMITTED;
-		else if (last && e->state == WS_UNTOUCHED && !(m->wire != WS_OK && ws_endpoint_said_no(&p->errs[i])))
-			e->state = WS_PARTIAL;
+			push_target_event(&e->weights, PUSH_ACKED_LAST);
+		else if (last && e->weights.state == WS_UNTOUCHED && !(m->wire != WS_OK && ws_endpoint_said_no(&p->errs[i])))
+			push_target_event(&e->weights, PUSH_BYTES_LEFT);
 	}
 	push_request_note(p, p->request);
 }

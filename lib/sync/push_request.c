@@ -89,8 +89,8 @@ int push_request_start(struct ws_push *p, struct push_request *r, ws_deadline un
 		if (ws_endpoint_start(p->http, &r->calls[i], p->endpoints[i].url, "POST", r->path, &r->body,
 		                      until, err))
 			return -1;
-		if (r->changes && p->endpoints[i].state == WS_UNTOUCHED)
-			p->endpoints[i].state = WS_PARTIAL;
+		if (r->changes)
+			push_target_event(&p->endpoints[i].weights, PUSH_BYTES_LEFT);
 	}
 	return 0;
 }
@@ -106,8 +106,8 @@ static void read_answer(struct ws_push *p, struct push_request *r, size_t i, con
 		ws_endpoint_reply(call, NULL, a->message, sizeof a->message, &a->err);
 	p->errs[i] = a->err;
 	memcpy(r->messages[i], a->message, sizeof a->message);
-	if (r->changes && a->sent && p->endpoints[i].state == WS_UNTOUCHED)
-		p->endpoints[i].state = WS_PARTIAL;
+	if (r->changes && a->sent)
+		push_target_event(&p->endpoints[i].weights, PUSH_BYTES_LEFT);
 }
 
 int push_request_ask(struct ws_push *p, struct push_request *r, bool (*wanted)(const struct push_endpoint *),

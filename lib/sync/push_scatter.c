@@ -321,7 +321,7 @@ static void judge(struct ws_push *p, bool last, enum ws_code wire)
 		struct push_endpoint *e = &p->endpoints[i];
 		const struct ws_err *said = &p->errs[i];
 		if (last && said->code == WS_OK && wire != WS_EINPUT && wire != WS_ESYSTEM)
-			e->state = WS_COMMITTED;
+			push_target_event(&e->weights, PUSH_ACKED_LAST);
 		push_note_silence(p, i, said);
 		snprintf(e->message, sizeof e->message, "%.255s",
 		         said->code == WS_OK ? p->scatter->messages[i] : said->msg);
@@ -340,8 +340,7 @@ static int move_batch(struct ws_push *p, size_t k, struct batch *b, struct ws_er
 	if (t->ops->send_each(t, b->sends, b->n, until, err))
 		return -1;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		if (p->endpoints[i].state == WS_UNTOUCHED)
-			p->endpoints[i].state = WS_PARTIAL;
+		push_target_event(&p->endpoints[i].weights, PUSH_BYTES_LEFT);
 	struct ws_together w = { .group = p->group, .calls = p->scatter->calls, .n = p->opts.n_endpoints,
 		                 .later = !last, .errs = p->errs, .messages = p->scatter->messages,
 		                 .until = until, .cancel = p->opts.cancel, .what = what,

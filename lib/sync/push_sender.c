@@ -254,8 +254,7 @@ int push_sender_whole(struct ws_push *p, struct ws_err *err)
 		struct push_endpoint *e = &p->endpoints[i];
 		if (!push_has_all(e))
 			continue;
-		e->state = WS_PARTIAL;
-		e->inherited = e->left_out = true; /* our own part is complete, so any sender may have its turn next */
+		push_target_event(&e->weights, PUSH_OTHERS_LEFT_OUT);
 		snprintf(e->message, sizeof e->message, "%zu tensor%s of the senders' sources %s not sent by any of them", n,
 		         n == 1 ? "" : "s", n == 1 ? "was" : "were");
 	}

@@ -17,6 +17,7 @@
 #include "hashes.h"
 #include "job.h"
 #include "payloads.h"
+#include "push_target.h"
 #include "round.h"
 #include "scatter.h"
 #include "wsync/audit.h"
@@ -39,10 +40,7 @@ struct push_left {
 
 struct push_endpoint {
 	const char *url;                   /* borrowed from the options */
-	enum ws_endpoint_state state;
-	enum ws_endpoint_state before;     /* when the run began: only success ends a mixture */
-	bool inherited;                    /* partial, but has all of this push: another part is missing, */
-	bool left_out;                     /* because no sender of the round has sent it */
+	const struct push_weights weights; /* changed by push_target_event only */
 	struct push_left left;
 	bool paused;                       /* by us, and not resumed yet */
 	bool paused_now;                   /* this run has sent the pause, and the server did not refuse it */
@@ -54,9 +52,6 @@ struct push_endpoint {
 	bool lost;                         /* its connection broke, */
 	bool silent;                       /* or a deadline passed without its answer: hardly waited for */
 	enum push_bracket bracket;
-	bool begun;                        /* it is in the middle of a protocol, which is to be ended */
-	bool arrived;                      /* it has everything, and only that end is missing */
-	bool random;                       /* its weights may have been reset, and are not proved to be back */
 	bool slept;                        /* it had released memory when a run began, and is not whole since */
 	unsigned asleep;                   /* enum ws_memory: and this is still released */
 	char message[256];                 /* the last words worth reporting */

@@ -24,7 +24,7 @@ static bool is_whole(const struct ws_push *p)
 
 static bool is_begun(const struct push_endpoint *e)
 {
-	return e->begun;
+	return e->weights.scope_open;
 }
 
 static ws_deadline soon(const struct ws_push *p)
@@ -55,7 +55,8 @@ static int prepare(struct ws_push *p, size_t b, struct ws_err *err)
 		write_rest(p, &r.w);
 		rc = push_request_ask(p, &r, NULL, soon(p), p->opts.cancel, err);
 		for (size_t i = 0; i < p->opts.n_endpoints; i++)
-			p->endpoints[i].begun = p->answers[i].sent && !ws_endpoint_said_no(&p->errs[i]);
+			push_target_event(&p->endpoints[i].weights, p->answers[i].sent && !ws_endpoint_said_no(&p->errs[i]) ?
+			                  PUSH_SCOPE_OPENED : PUSH_SCOPE_DROPPED);
 		push_request_note(p, &r);
 	}
 	if (rc && err && strstr(err->msg, "already in progress"))
@@ -79,10 +80,10 @@ static void judge(struct ws_push *p, bool ours, bool last)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->endpoints[i];
-		if (!e->begun || p->errs[i].code != WS_OK)
+		if (!e->weights.scope_open || p->errs[i].code != WS_OK)
 			continue;
-		e->begun = false;
-		e->state = ours && last ? WS_COMMITTED : WS_PARTIAL;
+		push_target_event(&e->weights, ours && last ? PUSH_ACKED_LAST : PUSH_BYTES_LEFT);
+		push_target_event(&e->weights, PUSH_SCOPE_CLOSED);
 	}
 }
 
@@ -152,8 +153,8 @@ static int move_bucket(struct ws_push *p, const struct push_bucket *k, struct ws
 static void give_up(struct ws_push *p, size_t i)
 {
 	struct push_endpoint *e = &p->endpoints[i];
-	if (!ws_endpoint_said_no(&p->errs[i]) && p->moving && e->state == WS_UNTOUCHED)
-		e->state = WS_PARTIAL;
+	if (!ws_endpoint_said_no(&p->errs[i]) && p->moving)
+		push_target_event(&e->weights, PUSH_BYTES_LEFT);
 	if (p->errs[i].code == WS_EREACH)
 		return; /* it has gone, and the update with it */
 	if (push_can(p, i)->stuck_prepare)
@@ -172,7 +173,7 @@ static void undo(struct ws_push *p)
 		write_complete(p, &r.w, false);
 		push_request_ask(p, &r, is_begun, push_patience(p, UNDO_NS), NULL, NULL);
 		for (size_t i = 0; i < p->opts.n_endpoints; i++)
-			if (p->endpoints[i].begun && p->errs[i].code != WS_OK)
+			if (p->endpoints[i].weights.scope_open && p->errs[i].code != WS_OK)
 				give_up(p, i);
 		judge(p, p->ours, p->completes);
 	}
@@ -180,7 +181,8 @@ static void undo(struct ws_push *p)
 	/* What a silent one may still begin is left for the record. */
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->endpoints[i];
-		e->begun = e->begun && e->silent && p->errs[i].code != WS_EREACH;
+		if (!e->silent || p->errs[i].code == WS_EREACH)
+			push_target_event(&e->weights, PUSH_SCOPE_DROPPED);
 	}
 }
 

@@ -29,12 +29,9 @@ static void judge(struct ws_push *p, const struct push_bucket *k, const struct p
 		struct push_endpoint *e = &p->endpoints[i];
 		const enum ws_code code = p->errs[i].code;
 		if (unsent && code != WS_OK)
-			e->state = e->before;
-		if (code != WS_OK || !k->last || !push_moved_ours(m))
-			continue;
-		e->arrived = true;
-		if (!e->begun)
-			e->state = WS_COMMITTED;
+			push_target_event(&e->weights, PUSH_REFUSED_UNSENT);
+		if (code == WS_OK && k->last && push_moved_ours(m))
+			push_target_event(&e->weights, PUSH_ACKED_LAST);
 	}
 }
 

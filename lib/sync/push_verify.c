@@ -110,7 +110,6 @@ static int judge(struct ws_push *p, size_t i, struct ws_checksums *c, struct ws_
 {
 	struct push_endpoint *e = &p->endpoints[i];
 	if (!ws_checksums_are_ours(c)) {
-		e->state = WS_PARTIAL;
 		refuse_kind(e->url, c, "was", err);
 		return ws_err_hint(err, "the weights were sent; --verify hash needs an endpoint whose "
 		                        "/weights_checker says \"algorithm\": \"xxh3-64\"");
@@ -120,7 +119,6 @@ static int judge(struct ws_push *p, size_t i, struct ws_checksums *c, struct ws_
 		return -1;
 	if (!bad && !unsent)
 		return ws_checksums_whole(c, &p->infos[i], err);
-	e->state = WS_PARTIAL;
 	describe_wrong(e->message, sizeof e->message, bad, unsent);
 	return ws_err_set(err, WS_EMISMATCH, "%s: %s", e->url, e->message);
 }
@@ -144,8 +142,7 @@ int push_verify(struct ws_push *p, struct ws_err *err)
 		if (e.code == WS_OK && judge(p, i, &sums[i], &e) == 0)
 			continue;
 		ws_err_where(&e, NULL, p->endpoints[i].url);
-		p->endpoints[i].state = WS_PARTIAL;
-		p->endpoints[i].inherited = false;
+		push_target_event(&p->endpoints[i].weights, PUSH_WITHDRAWN);
 		if (rc == 0 && err)
 			*err = e;
 		rc = -1;

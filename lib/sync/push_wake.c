@@ -17,7 +17,7 @@ static const int64_t CACHES_NS = 10 * WS_NS_PER_S;
 
 bool push_is_asleep(const struct push_endpoint *e)
 {
-	return e->slept && (e->asleep || e->state == WS_PARTIAL);
+	return e->slept && (e->asleep || e->weights.state == WS_PARTIAL);
 }
 
 /* The same command again, or one that does not know of the earlier push. */
@@ -25,7 +25,7 @@ static int contradict(const struct push_endpoint *e, unsigned said, struct ws_er
 {
 	ws_err_set(err, WS_EUSAGE, "%s: an earlier push left %s released%s, and --asleep %s%s", e->url,
 	           e->asleep ? ws_memory_text(e->asleep) : "nothing",
-	           e->state == WS_PARTIAL ? ", with incomplete weights" : "", said ? "says " : "is missing",
+	           e->weights.state == WS_PARTIAL ? ", with incomplete weights" : "", said ? "says " : "is missing",
 	           ws_memory_text(said));
 	ws_err_hint(err, "give --asleep recorded; if the server was restarted since, or others changed its memory: "
 	                 "wsync-ctl repair --forget --endpoint %s", e->url);
@@ -39,7 +39,7 @@ static int check_whole(const struct ws_push *p, const struct push_endpoint *e, s
 {
 	const bool turns = p->opts.senders > 1 && p->opts.sender_lock;
 	const bool released = e->asleep & WS_MEMORY_WEIGHTS;
-	if ((p->all_names && !turns) || !(released || (e->slept && e->state == WS_PARTIAL)))
+	if ((p->all_names && !turns) || !(released || (e->slept && e->weights.state == WS_PARTIAL)))
 		return 0;
 	ws_err_set(err, WS_EUSAGE, "%s: its weights were released and have no values, and %s sends only a part of them",
 	           e->url, turns ? "--sender" : "--include or --exclude");
@@ -90,17 +90,15 @@ static void expect(struct push_endpoint *e, unsigned memory)
 {
 	e->asleep &= ~memory;
 	if (memory & WS_MEMORY_WEIGHTS)
-		e->state = WS_PARTIAL;
+		push_target_event(&e->weights, PUSH_BYTES_LEFT);
 }
 
 static void settle(struct push_endpoint *e, const struct ws_waking *w, bool failed)
 {
 	if (failed)
 		e->asleep |= w->memory;
-	if (w->memory & WS_MEMORY_WEIGHTS && failed)
-		e->state = e->before;
-	else if (w->memory & WS_MEMORY_WEIGHTS)
-		e->before = WS_PARTIAL;
+	if (w->memory & WS_MEMORY_WEIGHTS)
+		push_target_event(&e->weights, failed ? PUSH_REFUSED_UNSENT : PUSH_FOUND_PARTIAL);
 }
 
 static void take_answers(struct ws_push *p, const struct ws_waking *items, size_t n)
@@ -162,9 +160,9 @@ static bool is_to_go_on(const struct ws_push *p, const struct push_endpoint *e)
 {
 	if (e->asleep & WS_MEMORY_WEIGHTS)
 		return false;
-	if (e->state == WS_PARTIAL)
+	if (e->weights.state == WS_PARTIAL)
 		return e->paused && p->opts.on_partial == WS_PARTIAL_RESUME;
-	return e->paused || e->state == WS_COMMITTED;
+	return e->paused || e->weights.state == WS_COMMITTED;
 }
 
 static int hint_at_caches(const struct ws_push *p, unsigned memory, struct ws_err *err)

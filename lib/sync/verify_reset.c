@@ -97,7 +97,7 @@ static int refuse_partial(const struct ws_push *p, struct ws_err *err)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		const struct push_endpoint *e = &p->endpoints[i];
-		if (e->state != WS_PARTIAL)
+		if (e->weights.state != WS_PARTIAL)
 			continue;
 		ws_err_set(err, WS_EREFUSED, "%s: an earlier push left its weights incomplete, so --reset has nothing to "
 		           "compare with", e->url);
@@ -147,13 +147,6 @@ static size_t count_changed(const struct ws_checksum_rank *before, const struct 
 	return n;
 }
 
-/* From before the request on, until the weights are proved to be back or to be what they were. */
-static void note_random(struct push_endpoint *e, bool random)
-{
-	e->random = random;
-	e->state = e->before = random ? WS_PARTIAL : WS_UNTOUCHED;
-}
-
 static int refuse_reset(struct again *a, size_t i, const char *of, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
@@ -180,7 +173,7 @@ static int check_endpoint(struct reset *s, size_t i, struct ws_err *err)
 	}
 	char of[48] = "";
 	if (changed == 0 && after->n_ranks == before->n_ranks)
-		note_random(&s->push->endpoints[i], false);
+		push_target_event(&s->push->endpoints[i].weights, PUSH_RESET_REFUSED);
 	else
 		snprintf(of, sizeof of, " on rank %d", still);
 	if (still >= 0)
@@ -264,7 +257,7 @@ static void find_intact(struct reset *s)
 		for (size_t k = 0; same && k < before->n_ranks; k++)
 			same = count_changed(&before->ranks[k], &after->ranks[k]) == 0;
 		if (same)
-			note_random(&p->endpoints[i], false);
+			push_target_event(&p->endpoints[i].weights, PUSH_RESET_REFUSED);
 	}
 }
 
@@ -333,7 +326,7 @@ static int prepare(struct reset *s, struct ws_push *p, struct ws_err *err)
 static int change(struct reset *s, struct ws_push *p, struct ws_err *err)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		note_random(&p->endpoints[i], true);
+		push_target_event(&p->endpoints[i].weights, PUSH_RESET_ASKED);
 	push_alive(p);
 	if (reset_all(s, err)) {
 		find_intact(s);
@@ -352,8 +345,7 @@ static int judge(struct reset *s, struct ws_push *p, struct ws_err *err)
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		if (s->a.results[i].err.code != WS_OK)
 			continue;
-		p->endpoints[i].random = false;
-		p->endpoints[i].state = WS_COMMITTED;
+		push_target_event(&p->endpoints[i].weights, PUSH_RESET_UNDONE);
 	}
 	return verify_sum_up(s->a.results, p->opts.n_endpoints, err);
 }

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "push_target.h"
+
+bool push_weights_arrived(const struct push_weights *w)
+{
+	return w->state == WS_COMMITTED || w->gap != PUSH_GAP_NONE;
+}
+
+static struct push_weights begin_run(struct push_weights w)
+{
+	const bool partial = w.state == WS_PARTIAL;
+	return (struct push_weights){
+		.state = partial ? WS_PARTIAL : WS_UNTOUCHED,
+		.before = partial ? WS_PARTIAL : WS_UNTOUCHED,
+		.gap = partial ? w.gap : PUSH_GAP_NONE,
+	};
+}
+
+static struct push_weights with_state(struct push_weights w, enum ws_endpoint_state state)
+{
+	w.state = state;
+	if (state != WS_PARTIAL)
+		w.gap = PUSH_GAP_NONE;
+	return w;
+}
+
+static struct push_weights found(struct push_weights w, enum ws_endpoint_state state)
+{
+	w.before = state;
+	return with_state(w, state);
+}
+
+static struct push_weights with_scope(struct push_weights w, bool open)
+{
+	w.scope_open = open;
+	return w;
+}
+
+static struct push_weights close_scope(struct push_weights w)
+{
+	w.scope_open = false;
+	return w.fully_sent ? with_state(w, WS_COMMITTED) : w;
+}
+
+static struct push_weights acked_last(struct push_weights w)
+{
+	w.fully_sent = true;
+	return w.scope_open ? w : with_state(w, WS_COMMITTED);
+}
+
+static struct push_weights withdrawn(struct push_weights w)
+{
+	w.gap = PUSH_GAP_NONE;
+	w.fully_sent = false;
+	return w.state == WS_UNTOUCHED ? w : with_state(w, WS_PARTIAL);
+}
+
+static struct push_weights with_gap(struct push_weights w, enum push_gap gap)
+{
+	if (!push_weights_arrived(&w))
+		return w;
+	if (w.gap < gap)
+		w.gap = gap;
+	return with_state(w, WS_PARTIAL);
+}
+
+static struct push_weights reset(struct push_weights w, bool random, enum ws_endpoint_state state)
+{
+	w.random = random;
+	return found(w, state);
+}
+
+static struct push_weights undo_reset(struct push_weights w)
+{
+	w.random = false;
+	return with_state(w, WS_COMMITTED);
+}
+
+struct push_weights push_weights_after(struct push_weights w, enum push_event event)
+{
+	switch (event) {
+	case PUSH_RUN_BEGINS:
+		return begin_run(w);
+	case PUSH_PLAN_RECORDED:
+		w.gap = PUSH_GAP_NONE;
+		return w;
+	case PUSH_FOUND_PARTIAL:
+		return found(w, WS_PARTIAL);
+	case PUSH_FOUND_SETTLED:
+		return found(w, WS_UNTOUCHED);
+	case PUSH_SCOPE_OPENED:
+		return with_scope(w, true);
+	case PUSH_SCOPE_CLOSED:
+		return close_scope(w);
+	case PUSH_SCOPE_DROPPED:
+		return with_scope(w, false);
+	case PUSH_BYTES_LEFT:
+		return with_state(w, WS_PARTIAL);
+	case PUSH_REFUSED_UNSENT:
+		return with_state(w, w.state == WS_COMMITTED ? WS_PARTIAL : w.before);
+	case PUSH_ACKED_LAST:
+		return acked_last(w);
+	case PUSH_WITHDRAWN:
+		return withdrawn(w);
+	case PUSH_OTHERS_MISSING:
+		return with_gap(w, PUSH_GAP_EARLIER);
+	case PUSH_OTHERS_LEFT_OUT:
+		return with_gap(w, PUSH_GAP_LEFT_OUT);
+	case PUSH_RESET_ASKED:
+		return reset(w, true, WS_PARTIAL);
+	case PUSH_RESET_REFUSED:
+		return reset(w, false, WS_UNTOUCHED);
+	case PUSH_RESET_UNDONE:
+		return undo_reset(w);
+	case PUSH_EVENTS:
+		break;
+	}
+	return w;
+}
+
+void push_target_event(const struct push_weights *w, enum push_event event)
+{
+	*(struct push_weights *)w = push_weights_after(*w, event);
+}

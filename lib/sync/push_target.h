@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push_target.h - which weights an endpoint has. The result of a push reports one of three states:
+ *
+ *   untouched   the weights that it had before this run
+ *   partial     some old and some new weights, or nobody knows
+ *   committed   all weights of this run
+ *
+ * Protocols, checks and records report events, and push_target.c alone changes the state. There is no I/O here. */
+#ifndef WS_SYNC_PUSH_TARGET_H
+#define WS_SYNC_PUSH_TARGET_H
+
+#include "wsync/event.h"
+
+#include <stdbool.h>
+
+/* Why an endpoint is partial although it has everything that this run sends. */
+enum push_gap {
+	PUSH_GAP_NONE,
+	PUSH_GAP_EARLIER,  /* an earlier push left it partial, and this run is not known to complete that */
+	PUSH_GAP_LEFT_OUT  /* its round ended, and some tensors were sent by no sender */
+};
+
+struct push_weights {
+	enum ws_endpoint_state state;
+	enum ws_endpoint_state before; /* when the run began: untouched or partial */
+	enum push_gap gap;             /* partial only; stays until the next run records its plan */
+	bool scope_open;               /* it waits for the request that ends an update */
+	bool fully_sent;               /* it confirmed everything; while scope_open it still has to confirm the end */
+	bool random;                   /* its weights may have been reset to random values */
+};
+
+enum push_event {
+	PUSH_RUN_BEGINS,
+	PUSH_PLAN_RECORDED,    /* the record describes this run from now on */
+	PUSH_FOUND_PARTIAL,    /* it was partial before this run, or has become that without our bytes */
+	PUSH_FOUND_SETTLED,    /* what earlier runs left partial was completed, or repaired, by others */
+	PUSH_SCOPE_OPENED,     /* it confirmed the begin of an update, or may have obeyed it */
+	PUSH_SCOPE_CLOSED,     /* it confirmed the end */
+	PUSH_SCOPE_DROPPED,    /* it is not in the update any more, without that */
+	PUSH_BYTES_LEFT,       /* bytes, or a request that changes weights, may have left */
+	PUSH_REFUSED_UNSENT,   /* it is known that nothing changed after all */
+	PUSH_ACKED_LAST,       /* it confirmed everything that this run sends */
+	PUSH_WITHDRAWN,        /* that does not hold: a mismatch, another server, a source that changed */
+	PUSH_OTHERS_MISSING,   /* everything was sent, and an earlier push is not completed by that */
+	PUSH_OTHERS_LEFT_OUT,  /* everything was sent, and the round ended without some tensors */
+	PUSH_RESET_ASKED,      /* a request to make the weights random is about to leave */
+	PUSH_RESET_REFUSED,    /* it changed nothing */
+	PUSH_RESET_UNDONE,     /* all weights are known to be back */
+	PUSH_EVENTS
+};
+
+/* The state after an event. Defined for every event in every state. An event that contradicts a commit, such as bytes
+ * after the last confirmation, makes it partial. */
+struct push_weights push_weights_after(struct push_weights w, enum push_event event);
+
+/* Applies it to the weights of an endpoint, which nothing else writes: that is why they are const there. */
+void push_target_event(const struct push_weights *w, enum push_event event);
+
+/* Does it have everything that this run sends? Then it is committed, or partial with a gap. */
+bool push_weights_arrived(const struct push_weights *w);
+
+#endif

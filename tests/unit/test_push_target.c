@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every event in every state of an endpoint's weights, against a written table. */
+#include "push_target.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+/* A state as six letters:
+ *   state       U untouched, P partial, C committed
+ *   before      U or P
+ *   gap         - none, E of an earlier push, L left out by the round
+ *   scope_open  o or -
+ *   fully_sent  s or -
+ *   random      r or -
+ * In the first column of the table * is any letter; in the second = is the letter as it was. */
+enum { LETTERS = 6 };
+
+static const struct rule {
+	enum push_event event;
+	const char *in, *out;
+} rules[] = {
+	{ PUSH_RUN_BEGINS, "U*****", "UU----" },
+	{ PUSH_RUN_BEGINS, "C*****", "UU----" },
+	{ PUSH_RUN_BEGINS, "P*****", "PP=---" },
+	{ PUSH_PLAN_RECORDED, "******", "==-===" },
+	{ PUSH_FOUND_PARTIAL, "******", "PP====" },
+	{ PUSH_FOUND_SETTLED, "******", "UU-===" },
+	{ PUSH_SCOPE_OPENED, "******", "===o==" },
+	{ PUSH_SCOPE_CLOSED, "****s*", "C=--==" },
+	{ PUSH_SCOPE_CLOSED, "****-*", "===-==" },
+	{ PUSH_SCOPE_DROPPED, "******", "===-==" },
+	{ PUSH_BYTES_LEFT, "******", "P=====" },
+	{ PUSH_REFUSED_UNSENT, "C*****", "P=====" },
+	{ PUSH_REFUSED_UNSENT, "UU****", "U=-===" },
+	{ PUSH_REFUSED_UNSENT, "PU****", "U=-===" },
+	{ PUSH_REFUSED_UNSENT, "UP****", "P=====" },
+	{ PUSH_REFUSED_UNSENT, "PP****", "P=====" },
+	{ PUSH_ACKED_LAST, "***o**", "====s=" },
+	{ PUSH_ACKED_LAST, "***-**", "C=-=s=" },
+	{ PUSH_WITHDRAWN, "U*****", "U=-=-=" },
+	{ PUSH_WITHDRAWN, "P*****", "P=-=-=" },
+	{ PUSH_WITHDRAWN, "C*****", "P=-=-=" },
+	{ PUSH_OTHERS_MISSING, "U*-***", "======" },
+	{ PUSH_OTHERS_MISSING, "P*-***", "======" },
+	{ PUSH_OTHERS_MISSING, "C*-***", "P=E===" },
+	{ PUSH_OTHERS_MISSING, "**E***", "P=E===" },
+	{ PUSH_OTHERS_MISSING, "**L***", "P=L===" },
+	{ PUSH_OTHERS_LEFT_OUT, "U*-***", "======" },
+	{ PUSH_OTHERS_LEFT_OUT, "P*-***", "======" },
+	{ PUSH_OTHERS_LEFT_OUT, "C*-***", "P=L===" },
+	{ PUSH_OTHERS_LEFT_OUT, "**E***", "P=L===" },
+	{ PUSH_OTHERS_LEFT_OUT, "**L***", "P=L===" },
+	{ PUSH_RESET_ASKED, "******", "PP===r" },
+	{ PUSH_RESET_REFUSED, "******", "UU-==-" },
+	{ PUSH_RESET_UNDONE, "******", "C=-==-" },
+};
+
+static void spell(const struct push_weights *w, char text[LETTERS + 1])
+{
+	snprintf(text, LETTERS + 1, "%c%c%c%c%c%c", "UPC"[w->state], "UPC"[w->before], "-EL"[w->gap],
+	         w->scope_open ? 'o' : '-', w->fully_sent ? 's' : '-', w->random ? 'r' : '-');
+}
+
+static bool matches(const char *pattern, const char *text)
+{
+	for (int i = 0; i < LETTERS; i++)
+		if (pattern[i] != '*' && pattern[i] != text[i])
+			return false;
+	return true;
+}
+
+static const struct rule *find_rule(enum push_event event, const char *text)
+{
+	const struct rule *found = NULL;
+	for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+		if (rules[i].event != event || !matches(rules[i].in, text))
+			continue;
+		if (found)
+			fail_msg("event %d in %s has two rules", (int)event, text);
+		found = &rules[i];
+	}
+	if (!found)
+		fail_msg("event %d in %s has no rule", (int)event, text);
+	return found;
+}
+
+static void check(const struct push_weights *w, enum push_event event)
+{
+	char in[LETTERS + 1], want[LETTERS + 1], got[LETTERS + 1];
+	spell(w, in);
+	const struct rule *r = find_rule(event, in);
+	for (int i = 0; i < LETTERS; i++)
+		want[i] = r->out[i] == '=' ? in[i] : r->out[i];
+	want[LETTERS] = 0;
+	const struct push_weights after = push_weights_after(*w, event);
+	spell(&after, got);
+	if (strcmp(got, want) != 0)
+		fail_msg("event %d in %s: %s instead of %s", (int)event, in, got, want);
+}
+
+static void every_event_in_every_state_follows_the_table(void **state)
+{
+	(void)state;
+	for (unsigned k = 0; k < 3 * 2 * 3 * 8; k++) {
+		const struct push_weights w = {
+			.state = k / 48, .before = k / 24 % 2, .gap = k / 8 % 3,
+			.scope_open = k & 4, .fully_sent = k & 2, .random = k & 1,
+		};
+		for (int event = 0; event < PUSH_EVENTS; event++)
+			check(&w, (enum push_event)event);
+	}
+}
+
+static unsigned number_of(const struct push_weights *w)
+{
+	return (((unsigned)w->state * 2 + (unsigned)w->before) * 3 + (unsigned)w->gap) * 8 +
+	       (w->scope_open ? 4 : 0) + (w->fully_sent ? 2 : 0) + (w->random ? 1 : 0);
+}
+
+/* Calls check for every state that events can reach; acks: also those that commit. Returns how many there are. */
+static size_t explore(bool acks, void (*check_state)(const struct push_weights *w))
+{
+	struct push_weights found[3 * 2 * 3 * 8] = { { .state = WS_UNTOUCHED } };
+	bool seen[3 * 2 * 3 * 8] = { [0] = true };
+	size_t n = 1;
+	for (size_t i = 0; i < n; i++) {
+		check_state(&found[i]);
+		for (int event = 0; event < PUSH_EVENTS; event++) {
+			const struct push_weights w = push_weights_after(found[i], (enum push_event)event);
+			if (seen[number_of(&w)] || (!acks && (event == PUSH_ACKED_LAST || event == PUSH_RESET_UNDONE)))
+				continue;
+			seen[number_of(&w)] = true;
+			found[n++] = w;
+		}
+	}
+	return n;
+}
+
+static void check_gap(const struct push_weights *w)
+{
+	assert_int_not_equal(w->before, WS_COMMITTED);
+	if (w->gap != PUSH_GAP_NONE)
+		assert_int_equal(w->state, WS_PARTIAL);
+	assert_int_equal(push_weights_arrived(w), w->state == WS_COMMITTED || w->gap != PUSH_GAP_NONE);
+}
+
+static void only_a_partial_endpoint_has_a_gap(void **state)
+{
+	(void)state;
+	assert_int_equal(explore(true, check_gap), 64);
+}
+
+static void check_not_committed(const struct push_weights *w)
+{
+	assert_int_not_equal(w->state, WS_COMMITTED);
+}
+
+static void nothing_commits_but_the_last_confirmation_or_the_proof_that_a_reset_was_undone(void **state)
+{
+	(void)state;
+	assert_int_equal(explore(false, check_not_committed), 12);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_event_in_every_state_follows_the_table),
+		cmocka_unit_test(only_a_partial_endpoint_has_a_gap),
+		cmocka_unit_test(nothing_commits_but_the_last_confirmation_or_the_proof_that_a_reset_was_undone),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
