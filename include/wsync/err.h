@@ -35,9 +35,10 @@ struct ws_err {
 	char hint[1024];    /* a remedy, where one is known; else "" */
 	char endpoint[128]; /* URL of the endpoint concerned; else "" */
 	char phase[16];     /* plan, connect, init, pause, ...; else "" */
+	unsigned rank;      /* rank of the process group concerned, from 1; 0, the sender's own, if none is known */
 };
 
-#define WS_ERR_INIT { WS_OK, 0, "", "", "", "" }
+#define WS_ERR_INIT { WS_OK, 0, "", "", "", "", 0 }
 
 /* Setters. All return -1, so that a failure is one line: return ws_err_set(err, WS_EINPUT, ...).
  * ws_err_set starts the error afresh; the others change what is there. */
@@ -51,6 +52,8 @@ int ws_err_wrap(struct ws_err *err, const char *fmt, ...) __attribute__((format(
 int ws_err_hint(struct ws_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Names the phase and the endpoint, unless the error already names one. NULL: leave. */
 int ws_err_where(struct ws_err *err, const char *phase, const char *endpoint);
+/* Names the rank, unless the error already names one. */
+int ws_err_rank(struct ws_err *err, unsigned rank);
 
 /* The word for a code as it stands in JSON: "mismatch", "usage", "input", ... */
 const char *ws_code_name(enum ws_code code);

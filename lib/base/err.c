@@ -73,6 +73,13 @@ int ws_err_where(struct ws_err *err, const char *phase, const char *endpoint)
 	return -1;
 }
 
+int ws_err_rank(struct ws_err *err, unsigned rank)
+{
+	if (err && !err->rank)
+		err->rank = rank;
+	return -1;
+}
+
 const char *ws_code_name(enum ws_code code)
 {
 	static const char *const names[] = {

@@ -42,6 +42,7 @@ void ws_gloo_lose(struct ws_gloo *g, struct ws_gloo_peer *p, const char *fmt, ..
 	vsnprintf(text, sizeof text, fmt, ap);
 	va_end(ap);
 	ws_err_set(&p->why, WS_EDATA, "rank %u %s", p->rank, text);
+	ws_err_rank(&p->why, p->rank);
 	p->gone = true;
 	ws_gloo_show(g, p->rank, WS_GLOO_LOST);
 	ws_log(g->log, 1, "gloo: %s", p->why.msg);

@@ -254,12 +254,11 @@ static int may_go_on(struct ws_gloo *g, struct ws_gloo_call *call, struct ws_err
 		return 0;
 	struct ws_buf text;
 	ws_buf_init(&text, 600);
-	if (call->ops)
-		call->ops->explain(call, &text);
+	const unsigned rank = call->ops ? call->ops->explain(call, &text) : 0;
 	ws_err_set(err, WS_ETIMEOUT, "gloo: the deadline passed%s%s", text.len ? ": " : "",
 	           ws_buf_str(&text));
 	ws_buf_free(&text);
-	return -1;
+	return ws_err_rank(err, rank);
 }
 
 int ws_gloo_turn(struct ws_gloo *g, struct ws_gloo_call *call, struct ws_err *err)

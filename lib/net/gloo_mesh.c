@@ -157,6 +157,8 @@ static int learn(const struct forming *f, struct ws_gloo_peer *p,
 	else
 		rc = judge(f->g, p, &card, ours, err);
 out:
+	if (rc)
+		ws_err_rank(err, p->rank);
 	ws_buf_free(&value);
 	return rc;
 }

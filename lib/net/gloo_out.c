@@ -85,10 +85,11 @@ static int begin_item(struct ws_gloo_out *o, const struct ws_gloo_source *s, str
 	uint64_t asked = 0;
 	if (!is_asked_for(o, s, &asked))
 		return 0;
-	if (asked != length)
-		return ws_err_set(err, WS_EDATA,
-		                  "rank %u expects %" PRIu64 " bytes for item %zu, which has %" PRIu64,
-		                  o->peer->rank, asked, o->item, length);
+	if (asked != length) {
+		ws_err_set(err, WS_EDATA, "rank %u expects %" PRIu64 " bytes for item %zu, which has %" PRIu64,
+		           o->peer->rank, asked, o->item, length);
+		return ws_err_rank(err, o->peer->rank);
+	}
 	o->begun = true;
 	o->at = 0;
 	return queue(o, s, WS_GLOO_SEND_UNBOUND, o->item, err);
@@ -304,12 +305,12 @@ int ws_gloo_out_check(const struct ws_gloo_out *o, const struct ws_gloo_source *
 	return -1;
 }
 
-void ws_gloo_out_explain(const struct ws_gloo_out *o, const struct ws_gloo_source *s,
+bool ws_gloo_out_explain(const struct ws_gloo_out *o, const struct ws_gloo_source *s,
                          struct ws_buf *text)
 {
 	char part[96];
 	if (ws_gloo_out_done(o, s))
-		return;
+		return false;
 	ws_buf_printf(text, "%srank %u: ", text->len ? "; " : "", o->peer->rank);
 	if (o->peer->fd < 0)
 		ws_buf_puts(text, "has not connected");
@@ -320,6 +321,7 @@ void ws_gloo_out_explain(const struct ws_gloo_out *o, const struct ws_gloo_sourc
 		                                            s->length(s, o->item), o->item));
 	else
 		ws_buf_printf(text, "not ready for item %zu (no RECV_READY)", o->item);
+	return true;
 }
 
 /* ---- the trace ---- */

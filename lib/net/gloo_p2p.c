@@ -140,10 +140,11 @@ static int begin(struct ws_gloo_call *call, struct ws_gloo_peer *p, uint64_t len
 		ws_gloo_lose(x->g, p, "sent a message unasked");
 		return 0;
 	}
-	if (length != sink_at(l, l->n_begun)->length)
-		return ws_err_set(err, WS_EDATA,
-		                  "rank %u sends %" PRIu64 " bytes as item %zu, which should have %" PRIu64,
-		                  p->rank, length, l->n_begun, sink_at(l, l->n_begun)->length);
+	if (length != sink_at(l, l->n_begun)->length) {
+		ws_err_set(err, WS_EDATA, "rank %u sends %" PRIu64 " bytes as item %zu, which should have %" PRIu64,
+		           p->rank, length, l->n_begun, sink_at(l, l->n_begun)->length);
+		return ws_err_rank(err, p->rank);
+	}
 	l->n_begun++;
 	l->got = 0;
 	l->n_complete += length == 0;
@@ -179,17 +180,21 @@ static int placed(struct ws_gloo_call *call, struct ws_gloo_peer *p, const void 
 
 /* ---- the call ---- */
 
-static void explain(struct ws_gloo_call *call, struct ws_buf *text)
+static unsigned explain(struct ws_gloo_call *call, struct ws_buf *text)
 {
 	const struct exchange *x = (const struct exchange *)call;
+	unsigned first = 0;
 	for (unsigned r = 0; r < x->g->size; r++) {
 		const struct lane *l = &x->lanes[r];
-		if (l->source.n_items)
-			ws_gloo_out_explain(&l->out, &l->source, text);
-		if (l->n_complete < l->n_recv)
+		const bool taking = l->source.n_items && ws_gloo_out_explain(&l->out, &l->source, text);
+		const bool sending = l->n_complete < l->n_recv;
+		if (sending)
 			ws_buf_printf(text, "%srank %u: has not sent item %zu", text->len ? "; " : "", r,
 			              l->n_complete);
+		if ((taking || sending) && !first)
+			first = r;
 	}
+	return first;
 }
 
 static int step_lane(struct lane *l, bool *done, struct ws_err *err)

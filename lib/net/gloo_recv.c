@@ -93,9 +93,9 @@ static int ask(struct receiving *r, struct ws_err *err)
 
 static int wrong_length(const struct receiving *r, size_t i, uint64_t length, struct ws_err *err)
 {
-	return ws_err_set(err, WS_EDATA,
-	                  "rank %u sends %" PRIu64 " bytes as item %zu, which should have %" PRIu64,
-	                  r->parent->rank, length, i, r->sinks[i].length);
+	ws_err_set(err, WS_EDATA, "rank %u sends %" PRIu64 " bytes as item %zu, which should have %" PRIu64,
+	           r->parent->rank, length, i, r->sinks[i].length);
+	return ws_err_rank(err, r->parent->rank);
 }
 
 static int begin(struct ws_gloo_call *call, struct ws_gloo_peer *p, uint32_t tag, uint64_t length,
@@ -251,10 +251,11 @@ static int check_parent(const struct receiving *r, struct ws_err *err)
 	return -1;
 }
 
-static void explain(struct ws_gloo_call *call, struct ws_buf *text)
+static unsigned explain(struct ws_gloo_call *call, struct ws_buf *text)
 {
 	const struct receiving *r = (const struct receiving *)call;
 	const struct ws_gloo_peer *p = r->parent;
+	unsigned first = r->n_complete < r->n ? p->rank : 0;
 	char part[96];
 	if (r->n_complete < r->n) {
 		ws_buf_printf(text, "rank %u: ", p->rank);
@@ -268,7 +269,9 @@ static void explain(struct ws_gloo_call *call, struct ws_buf *text)
 			ws_buf_printf(text, "has not sent item %zu", r->n_begun);
 	}
 	for (unsigned i = 0; i < r->n_out; i++)
-		ws_gloo_out_explain(&r->out[i], &r->source, text);
+		if (ws_gloo_out_explain(&r->out[i], &r->source, text) && !first)
+			first = r->out[i].peer->rank;
+	return first;
 }
 
 static bool has_room(const struct receiving *r)

@@ -163,12 +163,14 @@ static int refuse_payload(struct ws_gloo_call *call, struct ws_gloo_peer *p, uin
 	return 0;
 }
 
-static void explain(struct ws_gloo_call *call, struct ws_buf *text)
+static unsigned explain(struct ws_gloo_call *call, struct ws_buf *text)
 {
 	const struct sending *s = (const struct sending *)call;
+	unsigned first = 0;
 	for (unsigned i = 0; i < s->n_out; i++)
-		if (!s->lost[i])
-			ws_gloo_out_explain(&s->out[i], &s->source, text);
+		if (!s->lost[i] && ws_gloo_out_explain(&s->out[i], &s->source, text) && !first)
+			first = s->out[i].peer->rank;
+	return first;
 }
 
 /* What a lost child would have read goes past it, so that it does not hold the ring. */

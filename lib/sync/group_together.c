@@ -282,13 +282,9 @@ static bool is_complete(const struct ws_store_report *r, const struct ws_member 
 	return true;
 }
 
-/* The data plane knows ranks and no endpoints: whose is the one that its sentence names? NULL: nobody's. */
-static const char *find_owner(const struct duo *d, const char *sentence)
+/* The data plane knows ranks and not endpoints: the endpoint that has this rank. NULL: none has. */
+static const char *find_owner(const struct duo *d, unsigned rank)
 {
-	unsigned rank = 0;
-	while (rank == 0 && (sentence = strstr(sentence, "rank ")))
-		if (sscanf(sentence += strlen("rank "), "%u", &rank) != 1)
-			rank = 0;
 	for (size_t i = 0; rank && i < d->w->group->opts.n_members; i++) {
 		const struct ws_member *m = &d->w->group->opts.members[i];
 		if (rank >= m->rank_offset && rank - m->rank_offset < m->ranks)
@@ -303,7 +299,7 @@ static const char *find_owner(const struct duo *d, const char *sentence)
 static const char *find_silent(const struct duo *d)
 {
 	const struct ws_together *w = d->w;
-	const char *silent = NULL, *absent = w->joining ? NULL : find_owner(d, d->cause.msg);
+	const char *silent = NULL, *absent = w->joining ? NULL : find_owner(d, d->cause.rank);
 	struct ws_store_report r = { 0 };
 	const bool known = w->joining && ws_store_report(w->group->store, &r, NULL) == 0;
 	for (size_t i = 0; i < w->n; i++) {
@@ -360,7 +356,7 @@ static int say_cause(const struct duo *d, struct ws_err *err)
 		err->hint[0] = 0;
 	}
 	if (d->broken && !d->gave_up)
-		ws_err_where(err, NULL, find_owner(d, err->msg));
+		ws_err_where(err, NULL, find_owner(d, err->rank));
 	if (d->broken && !d->gave_up && other && other->code != WS_ETIMEOUT) {
 		if (!err->hint[0])
 			ws_err_hint(err, "%s: %s", other->endpoint, other->msg);
