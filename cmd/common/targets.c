@@ -13,7 +13,8 @@ const char *const targets_lineages[] = {
 	"auto", "sglang-0.4", "sglang-0.5", "sglang-2026", "xorl-legacy", "xorl", "session", "slime", NULL,
 };
 
-/* Endpoints are told apart by host and port: asking one twice at a time would end badly. */
+/* An endpoint must not be asked twice at a time. Locks and records take localhost, 127.0.0.1 and ::1 for one host, so two
+ * servers there need two ports. */
 static int check_new(const struct targets *t, const char *url, struct ws_err *err)
 {
 	char host[256], other[256];
@@ -21,8 +22,8 @@ static int check_new(const struct targets *t, const char *url, struct ws_err *er
 	if (ws_endpoint_host_port(url, host, &port, err))
 		return -1;
 	for (size_t i = 0; i < t->n; i++)
-		if (!ws_endpoint_host_port(t->urls[i], other, &other_port, err) &&
-		    port == other_port && !strcmp(host, other))
+		if (ws_endpoint_same(t->urls[i], url) || (!ws_endpoint_host_port(t->urls[i], other, &other_port, err) &&
+		                                          port == other_port && !strcmp(host, other)))
 			return ws_err_set(err, WS_EUSAGE, "endpoint %s: given twice%s%s", url,
 			                  strcmp(url, t->urls[i]) ? ", also as " : "",
 			                  strcmp(url, t->urls[i]) ? t->urls[i] : "");

@@ -140,14 +140,18 @@ int ws_endpoint_normalize(const char *text, char *url, size_t n, struct ws_err *
 	return len < 0 || (size_t)len >= n ? refuse(err, text, "is too long") : 0;
 }
 
-/* 127.1 and ::ffff:127.0.0.1 are 127.0.0.1. */
+/* 127.1 and ::ffff:127.0.0.1 are 127.0.0.1, and so is 0.0.0.0 on Linux: connect(2) goes to this machine. */
 static void canonical_address(struct parts *p)
 {
 	struct in_addr v4;
 	struct in6_addr v6;
 	if (!p->v6 && inet_aton(p->host, &v4)) {
+		if (v4.s_addr == htonl(INADDR_ANY))
+			v4.s_addr = htonl(INADDR_LOOPBACK);
 		inet_ntop(AF_INET, &v4, p->host, sizeof p->host);
 	} else if (p->v6 && inet_pton(AF_INET6, p->host, &v6) == 1) {
+		if (IN6_IS_ADDR_UNSPECIFIED(&v6))
+			v6 = in6addr_loopback;
 		const bool mapped = IN6_IS_ADDR_V4MAPPED(&v6);
 		inet_ntop(mapped ? AF_INET : AF_INET6, v6.s6_addr + (mapped ? 12 : 0), p->host, sizeof p->host);
 	}

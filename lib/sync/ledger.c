@@ -164,7 +164,7 @@ const char *ws_ledger_path(const struct ws_ledger *l)
 	return l->path;
 }
 
-/* By exact URL: r is the same record as it is in its file, and one record may have localhost and ::1. */
+/* By exact URL: r is the same record as it is in its file. */
 static const struct ws_ledger_endpoint *find(const struct ws_ledger_record *r, const char *url)
 {
 	for (size_t i = 0; i < r->n_endpoints; i++)

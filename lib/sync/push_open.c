@@ -180,9 +180,8 @@ static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 	}
 	for (size_t i = 0; i < o->n_endpoints; i++)
 		for (size_t k = 0; k < i; k++)
-			if (strcmp(o->endpoints[i], o->endpoints[k]) == 0)
-				return ws_err_set(err, WS_EUSAGE, "endpoint %s is given twice",
-				                  o->endpoints[i]);
+			if (ws_endpoint_same(o->endpoints[i], o->endpoints[k]))
+				return ws_err_set(err, WS_EUSAGE, "endpoint %s is given twice", o->endpoints[i]);
 	if (check_senders(o, err))
 		return -1;
 	if (o->group_name && (!o->group_name[0] || strlen(o->group_name) > 100))

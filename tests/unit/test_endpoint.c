@@ -109,6 +109,8 @@ static void two_urls_of_one_endpoint_are_the_same(void **state)
 		{ "http://localhost:1", "http://[::1]:1", true },
 		{ "http://[::1]:1", "http://127.1:1", true },
 		{ "http://[::ffff:127.0.0.1]:1", "http://[0:0::1]:1", true },
+		{ "http://0.0.0.0:1", "http://127.0.0.1:1", true },
+		{ "http://[::]:1", "http://localhost:1", true },
 		{ "http://gpu7", "http://gpu7:80", true },
 		{ "https://gpu7", "http://gpu7:443", true },
 		{ "http://[::ffff:10.0.0.1]:1", "http://10.1:1", true },
