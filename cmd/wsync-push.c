@@ -13,6 +13,8 @@
 #include "wsync/push.h"
 #include "wsync/str.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -209,16 +211,29 @@ static void refuse_cut_line(struct ws_err *err)
 	ws_err_hint(err, "end every line with a newline, the last one too");
 }
 
+/* The next byte of stdin, which another process may have made non-blocking. EOF also when the push is cancelled. */
+static int next_byte(void)
+{
+	int c;
+	while ((c = getchar()) == EOF && ferror(stdin) && errno == EAGAIN && !ws_cancelled(&run_cancel)) {
+		struct pollfd ready[] = { { .fd = STDIN_FILENO, .events = POLLIN },
+			                  { .fd = ws_cancel_fd(&run_cancel), .events = POLLIN } };
+		clearerr(stdin);
+		poll(ready, 2, -1);
+	}
+	return c;
+}
+
 /* Reads the next line of stdin, without its newline. Returns false at the end of stdin, and with *err set if stdin
  * cannot be read. A bad line (too long, with a NUL byte, or without a newline) is read to its end and sets *err. */
 static bool read_line(struct ws_err *err)
 {
 	size_t n = 0;
 	bool too_long = false, has_nul = false;
-	int c = getchar();
+	int c = next_byte();
 	if (c == EOF && !ferror(stdin))
 		return false;
-	for (; c != '\n' && c != EOF; c = getchar()) {
+	for (; c != '\n' && c != EOF; c = next_byte()) {
 		too_long = too_long || n == LINE_MOST;
 		has_nul = has_nul || c == 0;
 		if (!too_long)
@@ -253,19 +268,32 @@ static bool split_line(char **path, char **version, char **asleep)
 	return line[0] != 0;
 }
 
-/* An empty line is no source, and has no result. */
-static int push_line(struct ws_push *p, unsigned asleep, struct ws_ev_end *end, struct ws_err *err)
+/* Pushes the source of one line. An empty line has no source, and no result. *asleep is released memory that no run has
+ * recorded yet: a line that fails before that leaves it, or what its third field lists, to the next line. A line that
+ * cannot be read fills *refused instead of *end. */
+static int push_line(struct ws_push *p, unsigned *asleep, struct ws_ev_end *end, struct ws_ev_end *refused,
+                     struct ws_err *err)
 {
 	char *path, *version, *list;
 	end->source = NULL;
 	if (!split_line(&path, &version, &list))
 		return 0;
+	unsigned listed = *asleep;
+	if (list && parse_asleep(list, &listed, err)) {
+		refused->source = path;
+		return -1;
+	}
+	if (*asleep && listed == WS_MEMORY_RECORDED)
+		listed = *asleep; /* no record has it */
 	const char *const paths[] = { path };
-	struct ws_push_source source = { .paths = paths, .n_paths = 1, .weight_version = version, .asleep = asleep };
-	if (!list || parse_asleep(list, &source.asleep, err) == 0)
-		return ws_push_run(p, &source, end, err);
-	*end = (struct ws_ev_end){ .err = err, .source = path, .verify = verifies[cfg.verify] };
-	return -1;
+	const struct ws_push_source source = {
+		.paths = paths, .n_paths = 1, .weight_version = version, .asleep = listed,
+	};
+	const int rc = ws_push_run(p, &source, end, err);
+	const enum ws_asleep fate = ws_push_asleep(p);
+	if (fate != WS_ASLEEP_REFUSED)
+		*asleep = fate == WS_ASLEEP_RECORDED ? (unsigned)WS_MEMORY_RECORDED : listed;
+	return rc;
 }
 
 /* A line that fails does not end the loop: its result says so, and the next line gets a new group. The
@@ -275,23 +303,25 @@ static int push_lines(struct ws_push *p, struct ui *ui, struct ws_err *err)
 	struct ws_ev_end end = { .ok = true };
 	size_t failed = 0;
 	enum ws_code code = WS_OK;
+	unsigned asleep = cfg.asleep;
 	for (unsigned long long n = 1; !ws_cancelled(&run_cancel); n++) {
 		struct ws_err e = WS_ERR_INIT;
 		char where[40];
 		snprintf(where, sizeof where, "line %llu of stdin", n);
-		const struct ws_ev_end refused = { .source = where, .err = &e, .verify = verifies[cfg.verify] };
+		struct ws_ev_end refused = { .err = &e, .verify = verifies[cfg.verify] };
 		if (!read_line(&e)) {
 			*err = e;
 			break;
 		}
-		const struct ws_ev_end *result = e.code ? &refused : &end;
-		const unsigned asleep = ws_push_noted_asleep(p) ? (unsigned)WS_MEMORY_RECORDED : cfg.asleep;
-		if (e.code || push_line(p, asleep, &end, &e)) {
+		if (e.code)
+			refused.source = where;
+		if (e.code || push_line(p, &asleep, &end, &refused, &e)) {
 			failed++;
 			code = e.code;
 		} else if (!end.source) {
 			continue;
 		}
+		const struct ws_ev_end *result = refused.source ? &refused : &end;
 		emit_end(WS_EV_RESULT, result);
 		add_result(result);
 	}

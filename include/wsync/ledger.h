@@ -43,8 +43,7 @@ struct ws_ledger_endpoint {
 	bool slept;               /* it had released memory, and the push has to put that right */
 	unsigned asleep;          /* enum ws_memory: what is still released. A server may die of being woken
 	                           * twice, so it is cleared before the request that wakes leaves */
-	bool inherited;           /* partial, but it has all of this push: another part is missing, */
-	bool left_out;            /* which no record has: no sender of a round has sent it */
+	bool inherited;           /* partial, but it has all of this push: an earlier one is not completed */
 };
 
 struct ws_ledger_file {

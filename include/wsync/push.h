@@ -178,9 +178,12 @@ struct ws_push_source {
 int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct ws_ev_end *result,
                 struct ws_err *err);
 
-/* Has a run noted source->asleep? From then on the push follows what is released, and later sources say
- * WS_MEMORY_RECORDED. A run that was refused before that has noted nothing. */
-bool ws_push_noted_asleep(const struct ws_push *p);
+/* What the last run made of source->asleep. The next source then says:
+ *   WS_ASLEEP_RECORDED  WS_MEMORY_RECORDED
+ *   WS_ASLEEP_REFUSED   what is released; this contradicts a record, or needs another push
+ *   WS_ASLEEP_PENDING   the same: the run failed before it was recorded */
+enum ws_asleep { WS_ASLEEP_PENDING, WS_ASLEEP_REFUSED, WS_ASLEEP_RECORDED };
+enum ws_asleep ws_push_asleep(const struct ws_push *p);
 
 /* Destroys the group at the endpoints and here; what that took is added to result->ns and total_ns. */
 void ws_push_finish(struct ws_push *p, struct ws_ev_end *result);

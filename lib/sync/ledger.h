@@ -59,15 +59,12 @@ int ws_ledger_amend(const char *path, const struct ws_ledger_endpoint *now, size
 /* What a push sends. */
 struct ws_ledger_sent {
 	uint64_t digest;         /* of its plan */
-	uint64_t tensors, bytes; /* of its plan; of the whole round where a turn is whole */
-	bool whole;              /* no part was chosen by options; a turn: it ends a round in which everything was sent */
+	uint64_t tensors, bytes; /* of its plan */
+	bool whole;              /* no part was chosen by options */
 	bool checked;            /* whole, and compared with the names of the servers: nothing is missing */
-	bool turn;               /* it is the turn of one of several senders */
-	int64_t since;           /* of a whole turn: when its round began (time(2)) */
 };
 /* Does a push that sends this complete what the push of this record left at one of its endpoints, e? The same plan
- * does. Any other must be whole, and checked or at least as large. What the senders of a round left out is completed
- * only by such a whole push, or by the next turn, at the end of whose round it is counted again. */
+ * does. Any other must be whole, and checked or at least as large. The turn of one of several senders is not whole. */
 bool ws_ledger_completes(const struct ws_ledger_sent *sent, const struct ws_ledger_record *r,
                          const struct ws_ledger_endpoint *e);
 /* Removes these endpoints from all records but `own` (a path) that a push of `sent` completes: a later push has

@@ -30,7 +30,7 @@ static int write_entry(struct ws_ledger_entry *e, struct ws_err *err)
 	return rc;
 }
 
-/* By exact URL: `items` are changed copies of this record's endpoints, and one record may have localhost and ::1. */
+/* By exact URL: `items` are changed copies of this record's endpoints. */
 static const struct ws_ledger_endpoint *find(const char *url, const struct ws_ledger_endpoint *items,
                                              size_t n)
 {
@@ -99,15 +99,11 @@ bool ws_ledger_completes(const struct ws_ledger_sent *sent, const struct ws_ledg
 {
 	const bool known = r->tensors != WS_LEDGER_UNKNOWN && r->bytes != WS_LEDGER_UNKNOWN;
 	const bool as_large = known && sent->tensors >= r->tensors && sent->bytes >= r->bytes;
-	/* A push that began in the middle of a round may have replaced what the turns before had sent. */
-	const bool whole = sent->whole && (!sent->turn || r->began < sent->since);
-	if (e->state == WS_PARTIAL && e->left_out)
-		return sent->turn || (whole && (sent->checked || as_large));
 	if (sent->digest == r->digest && (as_large || !known))
 		return true;
 	if (e->state != WS_PARTIAL)
-		return whole;
-	return e->inherited || (whole && (sent->checked || as_large));
+		return sent->whole;
+	return e->inherited || (sent->whole && (sent->checked || as_large));
 }
 
 /* sent: only endpoints that this completes; NULL: all of these. */
@@ -174,7 +170,7 @@ static void note_memory(struct ws_ledger_entry *e, const char *url, unsigned mem
 			continue;
 		if (!released && now.asleep & memory & WS_MEMORY_WEIGHTS) {
 			now.state = WS_PARTIAL; /* they come back as garbage */
-			now.inherited = now.left_out = false;
+			now.inherited = false;
 		}
 		now.asleep = released ? now.asleep | memory : now.asleep & ~memory;
 		now.slept = true;

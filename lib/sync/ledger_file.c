@@ -14,15 +14,14 @@
  *   files             [{path, id}]: what was read, of sources, adapters and corrections; id: 16 hex digits, a hash of
  *                     inode, size, mtime and ctime; null: memory of a process
  *   again             {directory, args: [--option=value]}, null: cannot be repeated
- *   endpoints         [{url, phase, state, paused, grouped, middle, version, asleep, inherited, left_out}]; paused, grouped
+ *   endpoints         [{url, phase, state, paused, grouped, middle, version, asleep, inherited}]; paused, grouped
  *                     and middle (ledger_middle.c, "" none) mean perhaps. asleep: the memory that is still
  *                     released, "kv_cache,cuda_graph", "" none; null where none was when the push began.
- *                     inherited: partial, but it has all of this push: another part is missing; left_out: because
- *                     no sender of the round has sent it
+ *                     inherited: partial, but it has all of this push: an earlier one is not completed
  *
  * Every key must be there and have its type, because a file that was written by hand must not be acted upon.
- * Older versions did not write tensors, bytes and files, which are unknown then, asleep (null), and inherited and
- * left_out (false). */
+ * Older versions did not write tensors, bytes and files, which are unknown then, asleep (null), and inherited
+ * (false). */
 #include "ledger.h"
 
 #include "json.h"
@@ -78,7 +77,6 @@ static void print_endpoints(struct ws_jw *w, const struct ws_ledger_record *r)
 		ws_jw_str(w, "version", e->version);
 		ws_jw_str(w, "asleep", e->slept ? ws_memory_text(e->asleep) : NULL);
 		ws_jw_bool(w, "inherited", e->inherited);
-		ws_jw_bool(w, "left_out", e->left_out);
 		ws_jw_end_object(w);
 	}
 	ws_jw_end_array(w);
@@ -281,7 +279,6 @@ static void parse_endpoint(struct reader *in, struct ws_ledger_endpoint *e)
 	};
 	const struct ws_json *asleep = ws_json_get(in->object, "asleep");
 	e->inherited = ws_json_get(in->object, "inherited") && truth_of(in, "inherited");
-	e->left_out = ws_json_get(in->object, "left_out") && truth_of(in, "left_out");
 	e->slept = asleep && ws_json_type(asleep) != WS_JSON_NULL;
 	if (e->slept)
 		e->asleep = (unsigned)choice_of(in, "asleep", WS_MEMORY_ALL + 1, memory_name);

@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME = 4096, URL = 4096, HEX = 16, EXPANDED_MAX = 256 << 20 };
+/* SERVERS: each is compared with all before it. */
+enum { NAME = 4096, URL = 4096, HEX = 16, SERVERS = 4096, EXPANDED_MAX = 256 << 20 };
 
 /* ---- what there is ------------------------------------------------------------------------------ */
 
@@ -22,7 +23,7 @@ static int no_memory(struct ws_err *err)
 	return ws_err_set(err, WS_ESYSTEM, "out of memory");
 }
 
-int ws_parts_add(struct ws_parts *p, const char *name, bool sent, uint64_t bytes, struct ws_err *err)
+int ws_parts_add(struct ws_parts *p, const char *name, bool sent, struct ws_err *err)
 {
 	struct ws_part_tensor *more = grow(p->tensors, p->n_tensors, sizeof *more);
 	if (!more)
@@ -31,18 +32,16 @@ int ws_parts_add(struct ws_parts *p, const char *name, bool sent, uint64_t bytes
 	char *copy = strdup(name);
 	if (!copy)
 		return no_memory(err);
-	p->tensors[p->n_tensors++] = (struct ws_part_tensor){ copy, sent, bytes };
+	p->tensors[p->n_tensors++] = (struct ws_part_tensor){ copy, sent };
 	return 0;
 }
 
-/* By name; of one name those that were sent first, and of these the smallest. */
+/* By name; of one name those that were sent first. */
 static int by_name(const void *a, const void *b)
 {
 	const struct ws_part_tensor *x = a, *y = b;
 	const int order = strcmp(x->name, y->name);
-	if (order || x->sent != y->sent)
-		return order ? order : (int)y->sent - (int)x->sent;
-	return (x->bytes > y->bytes) - (x->bytes < y->bytes);
+	return order ? order : (int)y->sent - (int)x->sent;
 }
 
 void ws_parts_merge(struct ws_parts *p)
@@ -67,16 +66,6 @@ size_t ws_parts_left(const struct ws_parts *p, const char **first)
 		if (!p->tensors[i].sent && n++ == 0)
 			*first = p->tensors[i].name;
 	return n;
-}
-
-uint64_t ws_parts_bytes(const struct ws_parts *p)
-{
-	uint64_t sum = 0;
-	for (size_t i = 0; i < p->n_tensors; i++) {
-		const uint64_t room = UINT64_MAX - 1 - sum;
-		sum += p->tensors[i].bytes < room ? p->tensors[i].bytes : room;
-	}
-	return sum;
 }
 
 static struct ws_part_server *find_server(const struct ws_parts *p, const char *url)
@@ -135,7 +124,7 @@ void ws_parts_write(const struct ws_parts *p, struct ws_buf *out)
 			k++;
 		while (k && (name[k] & 0xc0) == 0x80) /* a line is UTF-8 by itself */
 			k--;
-		ws_buf_printf(out, "%c%zu:%" PRIu64 " ", p->tensors[i].sent ? '+' : '-', k, p->tensors[i].bytes);
+		ws_buf_printf(out, "%c%zu ", p->tensors[i].sent ? '+' : '-', k);
 		ws_buf_puts(out, name + k);
 		ws_buf_putc(out, '\n');
 		before = name;
@@ -153,7 +142,7 @@ static bool is_plain(const char *s, size_t n)
 static int read_server(const char *line, size_t n, struct ws_parts *p, struct ws_err *err)
 {
 	char digits[HEX + 1], url[URL + 1], *end;
-	if (p->n_tensors || n < HEX + 3 || n - HEX - 2 > URL || line[1 + HEX] != ' ' || !is_plain(line, n))
+	if (p->n_tensors || p->n_servers == SERVERS || n < HEX + 3 || n - HEX - 2 > URL || line[1 + HEX] != ' ' || !is_plain(line, n))
 		return -1;
 	memcpy(digits, line + 1, HEX);
 	digits[HEX] = 0;
@@ -165,36 +154,20 @@ static int read_server(const char *line, size_t n, struct ws_parts *p, struct ws
 	return find_server(p, url) ? -1 : ws_parts_set_server(p, url, instance, err);
 }
 
-/* ":BYTES" at line[*at], which may be absent. */
-static int read_bytes(const char *line, size_t n, size_t *at, uint64_t *bytes)
-{
-	if (*at >= n || line[*at] != ':')
-		return 0;
-	const size_t first = ++*at;
-	for (; *at < n && line[*at] >= '0' && line[*at] <= '9'; ++*at) {
-		const unsigned digit = (unsigned)(line[*at] - '0');
-		if (*bytes > (UINT64_MAX - digit) / 10)
-			return -1;
-		*bytes = 10 * *bytes + digit;
-	}
-	return *at > first ? 0 : -1;
-}
-
 /* name: of the line before, and then of this one. */
 static int read_tensor(const char *line, size_t n, struct ws_parts *p, char name[NAME + 1], struct ws_err *err)
 {
 	size_t k = 0, at = 1;
-	uint64_t bytes = 0;
 	char before[NAME + 1];
 	while (at < n && line[at] >= '0' && line[at] <= '9' && k <= NAME)
 		k = 10 * k + (size_t)(line[at++] - '0');
-	if (at == 1 || read_bytes(line, n, &at, &bytes) || at >= n || line[at] != ' ' || k > strlen(name) ||
+	if (at == 1 || at >= n || line[at] != ' ' || k > strlen(name) ||
 	    n - at - 1 > NAME - k || !is_plain(line, n))
 		return -1;
 	memcpy(before, name, strlen(name) + 1);
 	memcpy(name + k, line + at + 1, n - at - 1);
 	name[k + n - at - 1] = 0;
-	return *name && strcmp(before, name) < 0 ? ws_parts_add(p, name, line[0] == '+', bytes, err) : -1;
+	return *name && strcmp(before, name) < 0 ? ws_parts_add(p, name, line[0] == '+', err) : -1;
 }
 
 int ws_parts_read(const char *text, size_t n, struct ws_parts *out, struct ws_err *err)

@@ -4,11 +4,10 @@
  * As text, servers first, then tensors by name, a line each:
  *
  *   @INSTANCE URL    a server, and the instance that was seen there (instance.h), in 16 hex digits
- *   +K:BYTES REST    a tensor that was sent
- *   -K:BYTES REST    a tensor that nobody has sent, although a sender has it and does not name it in --exclude
+ *   +K REST          a tensor that was sent
+ *   -K REST          a tensor that nobody has sent, although a sender has it and does not name it in --exclude
  *
- * A name is the first K bytes of the name in the line before, then REST. ":BYTES" is absent where they are not known,
- * and is then taken for 0. */
+ * A name is the first K bytes of the name in the line before, then REST. */
 #ifndef WS_SYNC_PARTS_H
 #define WS_SYNC_PARTS_H
 
@@ -24,7 +23,6 @@ enum { WS_PARTS_TEXT = 16 << 20 };
 struct ws_part_tensor {
 	char *name;
 	bool sent;
-	uint64_t bytes; /* of its values; 0: not known */
 };
 
 struct ws_part_server {
@@ -44,13 +42,11 @@ int ws_parts_read(const char *text, size_t n, struct ws_parts *out, struct ws_er
 void ws_parts_write(const struct ws_parts *p, struct ws_buf *out);
 void ws_parts_free(struct ws_parts *p); /* leaves none */
 
-int ws_parts_add(struct ws_parts *p, const char *name, bool sent, uint64_t bytes, struct ws_err *err);
-/* To be called after the last ws_parts_add: sorts names, each once; one that was sent by anybody is sent. Of several
- * sizes the smallest is kept. */
+int ws_parts_add(struct ws_parts *p, const char *name, bool sent, struct ws_err *err);
+/* To be called after the last ws_parts_add: sorts names, each once; one that was sent by anybody is sent. */
 void ws_parts_merge(struct ws_parts *p);
 /* How many of the tensors nobody has sent; *first is one of them. */
 size_t ws_parts_left(const struct ws_parts *p, const char **first);
-uint64_t ws_parts_bytes(const struct ws_parts *p); /* of all tensors, sent or not; at most UINT64_MAX - 1 */
 
 int ws_parts_set_server(struct ws_parts *p, const char *url, uint64_t instance, struct ws_err *err);
 /* The server at this URL, or at another URL of the same endpoint (ws_endpoint_same); NULL: it was sent nothing. */

@@ -159,9 +159,9 @@ static int form_group(struct ws_push *p, const struct ws_push_source *s, struct 
 	return p->protocol->prepare(p, err);
 }
 
-/* Servers confirm what they received. That is not enough where the source changed, where the weights were reset and
- * are not proved to be back, or where this push is a part and another part is missing. The errors of the last come
- * after those of the checks that follow, but no failure in between may resume such an endpoint. */
+/* Servers confirm what they received. That is not enough if the source changed, if the weights were reset and are not
+ * known to be back, or if this push is a part and another part is missing. The error of the last comes after those of
+ * the checks that follow, but no failure in between may resume such an endpoint. */
 static void withdraw_commits(struct ws_push *p)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
@@ -169,15 +169,15 @@ static void withdraw_commits(struct ws_push *p)
 		if (p->torn || w->random)
 			push_target_event(w, PUSH_WITHDRAWN);
 	}
-	(void)push_sender_whole(p, NULL);
-	(void)push_complete(p, NULL);
+	if (p->recorded)
+		(void)push_complete(p, NULL);
 }
 
 /* From the first pause on; spoilt: what servers have is neither the old nor the new. */
 static int change_weights(struct ws_push *p, struct ws_err *err)
 {
 	push_enter(p, WS_PHASE_PAUSE);
-	if (push_record(p, err) || push_pause(p, err) || push_others_begin(p, err) ||
+	if (push_record(p, err) || push_others_recheck(p, err) || push_pause(p, err) || push_others_begin(p, err) ||
 	    push_wake_weights(p, err))
 		return -1;
 	push_enter(p, WS_PHASE_FLUSH);
@@ -195,7 +195,7 @@ static int change_weights(struct ws_push *p, struct ws_err *err)
 	push_enter(p, WS_PHASE_VERIFY);
 	(void)push_record(p, NULL);
 	return push_verify(p, err) || take_step(p, PUSH_STEP_JUDGE, err) ||
-	       push_sender_whole(p, err) || push_others_end(p, err) ? -1 : 0;
+	       push_others_end(p, err) ? -1 : 0;
 }
 
 static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
@@ -214,7 +214,7 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 	memset(p->ns, 0, sizeof p->ns);
 	p->sent_base = p->group ? push_sent(p) : 0;
 	p->posted = 0;
-	p->spoilt = p->torn = p->incomplete = false;
+	p->spoilt = p->torn = p->incomplete = p->recorded = p->asleep_refused = false;
 	p->names = (struct ws_audit){ 0 };
 	p->until = p->opts.timeout_ns > 0 ? ws_deadline_in(p->opts.timeout_ns) : WS_FOREVER;
 	p->weight_version = s->weight_version ? s->weight_version : p->opts.weight_version;

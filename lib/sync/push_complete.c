@@ -12,14 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* This turn ends a round in which everything was sent. */
-static bool ends_whole_round(const struct ws_push *p)
-{
-	const char *first;
-	return p->has_turn && !p->not_last && !p->opts.n_exclude && p->parts.n_tensors &&
-	       !ws_parts_left(&p->parts, &first);
-}
-
 void push_load(const struct ws_push *p, struct ws_ledger_sent *out)
 {
 	const struct ws_senders *have;
@@ -29,48 +21,40 @@ void push_load(const struct ws_push *p, struct ws_ledger_sent *out)
 		.digest = p->plan->digest, .tensors = all->n_tensors, .bytes = all->bytes,
 		.whole = p->all_names && (alone || push_leads(p)),
 		.checked = p->all_names && alone && p->names.checked,
-		.turn = p->has_turn,
 	};
-	if (!ends_whole_round(p))
-		return;
-	out->whole = true;
-	out->since = p->round->begun;
-	out->tensors = p->parts.n_tensors;
-	out->bytes = ws_parts_bytes(&p->parts);
 }
 
-static void describe(const struct ws_ledger_record *left, bool left_out, const struct ws_ledger_sent *sent, char *dst,
-                     size_t n)
+static void describe(const struct ws_ledger_record *left, const struct ws_ledger_sent *sent, char *dst, size_t n)
 {
 	char of[64] = "";
 	const bool known = left->tensors != WS_LEDGER_UNKNOWN;
 	if (known)
 		snprintf(of, sizeof of, " of %llu tensor%s", (unsigned long long)left->tensors,
 		         left->tensors == 1 ? "" : "s");
-	snprintf(dst, n, "process %lld %s%s%s, and this push of %llu tensor%s is %s", (long long)left->process.pid,
-	         left_out ? "ended a round whose senders left out tensors" : "left a push", left_out ? "" : of,
-	         left_out ? "" : " incomplete", (unsigned long long)sent->tensors, sent->tensors == 1 ? "" : "s",
+	snprintf(dst, n, "process %lld left a push%s incomplete, and this push of %llu tensor%s is %s",
+	         (long long)left->process.pid, of, (unsigned long long)sent->tensors, sent->tensors == 1 ? "" : "s",
 	         !sent->whole ? "another part" : known ? "smaller, without a check of its names" :
 	                                                 "not known to have all names of the server");
 }
 
 /* The first endpoint that stays partial is the error. */
-static int keep_partial(struct ws_push *p, size_t i, const struct ws_ledger_record *left, bool left_out,
+static int keep_partial(struct ws_push *p, size_t i, const struct ws_ledger_record *left,
                         const struct ws_ledger_sent *sent, struct ws_err *err)
 {
 	struct push_endpoint *e = &p->endpoints[i];
 	push_target_event(&e->weights, PUSH_OTHERS_MISSING);
-	describe(left, left_out, sent, e->message, sizeof e->message);
+	describe(left, sent, e->message, sizeof e->message);
 	if (!err || err->code)
 		return -1;
 	ws_err_set(err, WS_EPARTIAL, "%s: still has some old and some new weights: %s", e->url, e->message);
 	ws_err_where(err, NULL, e->url);
-	if (p->has_turn && p->not_last && !left_out)
-		return ws_err_hint(err, "this turn counts, and the last one completes the endpoint if all parts together are "
-		                        "everything; or push everything again, without --include, --exclude and --sender");
+	if (p->has_turn)
+		return ws_err_hint(err, "%spush again what was left incomplete, with the same options; or, when all senders have "
+		                        "sent everything: wsync-ctl repair --forget --endpoint %s, and this part again",
+		                   p->not_last ? "this turn counts: " : "", e->url);
 	return ws_err_hint(err, "push everything again: %swsync-push SOURCE -e %s%s",
-	                   left->directory && !left_out ? "wsync-ctl repair --again, or " : "", e->url,
-	                   sent->whole && !sent->turn ? "" : ", without --include, --exclude and --sender");
+	                   left->directory ? "wsync-ctl repair --again, or " : "", e->url,
+	                   sent->whole ? "" : ", without --include, --exclude and --sender");
 }
 
 bool push_has_all(const struct push_endpoint *e)
@@ -87,7 +71,7 @@ static int judge_record(struct ws_push *p, const struct ws_ledger_record *r, con
 		for (size_t i = 0; left->state == WS_PARTIAL && i < p->opts.n_endpoints; i++)
 			if (push_has_all(&p->endpoints[i]) && ws_endpoint_same(p->endpoints[i].url, left->url) &&
 			    !ws_ledger_completes(sent, r, left))
-				rc = keep_partial(p, i, r, left->left_out, sent, err);
+				rc = keep_partial(p, i, r, sent, err);
 	}
 	return rc;
 }

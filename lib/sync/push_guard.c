@@ -49,6 +49,8 @@ struct push_guard {
 	/* what push_alive copied last */
 	enum ws_phase phase;
 	struct ws_transport *transport; /* NULL: no data plane is open */
+	bool owns;                 /* it holds the locks of the endpoints */
+	char failure[512];         /* why the push has failed already; "": it has not */
 	bool unsure;               /* a silent thread may wait for something else than a file */
 	struct ws_ledger_endpoint *endpoints;
 	char group[128];
@@ -110,6 +112,8 @@ static void copy(struct push_guard *g, const struct ws_push *p)
 {
 	g->phase = p->phase;
 	g->until = p->until;
+	g->owns = push_owns_endpoints(p);
+	snprintf(g->failure, sizeof g->failure, "%s", p->phase_why ? p->phase_why : "");
 	g->transport = p->group ? ws_group_transport(p->group) : NULL;
 	/* After a failure it joins workers, and GPU libraries may take long to abort. */
 	g->unsure = p->phase_why || p->nccl_version[0] || p->lend;
@@ -179,7 +183,7 @@ static bool is_grouped(const struct push_guard *g, const struct ws_ledger_endpoi
 /* A server would die of the first prompt while some of its memory is released. */
 static bool is_to_resume(const struct push_guard *g, const struct ws_ledger_endpoint *e)
 {
-	return e->paused && !e->asleep && (e->state != WS_PARTIAL || g->push->opts.on_partial == WS_PARTIAL_RESUME);
+	return g->owns && e->paused && !e->asleep && (e->state != WS_PARTIAL || g->push->opts.on_partial == WS_PARTIAL_RESUME);
 }
 
 static void leave_group(struct push_guard *g)
@@ -261,6 +265,8 @@ static void explain(const struct push_guard *g, struct ws_err *why)
 		ws_err_set(why, WS_ECANCELLED, "cancelled while this process %s", what);
 	else
 		ws_err_set(why, WS_ETIMEOUT, "the deadline passed while this process %s", what);
+	if (*g->failure)
+		ws_err_wrap(why, "%s; then", g->failure);
 	ws_err_hint(why, "check the disk or the network file system of %s%s%s", g->end.source,
 	            o->state_dir ? " and of " : "", o->state_dir ? o->state_dir : "");
 	ws_err_where(why, ws_phase_name(g->phase), NULL);
@@ -273,7 +279,7 @@ static void fill_result(struct push_guard *g, struct ws_err *why)
 	for (size_t i = 0; i < n; i++) {
 		const struct ws_ledger_endpoint *e = &g->endpoints[i];
 		committed += e->state == WS_COMMITTED;
-		const bool paused = e->paused || (e->state == WS_UNTOUCHED && g->push->endpoints[i].found_stopped);
+		const bool paused = e->paused || push_others_stopped(&g->push->endpoints[i]);
 		left += paused;
 		g->results[i] = (struct ws_ev_endpoint_result){
 			.url = e->url, .ok = e->state == WS_COMMITTED, .state = e->state, .paused = paused,

@@ -144,12 +144,26 @@ static void inherit(struct ws_push *p, const struct ws_ledger_entry *entry)
 
 static void describe_all(struct ws_push *p);
 
+/* Nothing of ours is recorded, so all that is known came from the records of others. They may be gone by now, or say
+ * something else. */
+static void forget_others(struct ws_push *p)
+{
+	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+		struct push_endpoint *e = &p->endpoints[i];
+		push_target_event(&e->weights, PUSH_FOUND_SETTLED);
+		e->found_paused = e->slept = false;
+		e->asleep = 0;
+	}
+}
+
 /* Since our last run another push may have settled what that left, and wsync-ctl may have put an endpoint to
  * sleep or woken it. */
 static void catch_up(struct ws_push *p)
 {
-	if (!p->ledger)
+	if (!p->ledger) {
+		forget_others(p);
 		return;
+	}
 	describe_all(p);
 	ws_ledger_reread(p->ledger);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
@@ -158,6 +172,7 @@ static void catch_up(struct ws_push *p)
 		if (e->weights.state == WS_PARTIAL && is->state != WS_PARTIAL)
 			push_target_event(&e->weights, PUSH_FOUND_SETTLED);
 		e->paused = e->paused && is->paused;
+		e->found_paused = e->found_paused && is->paused;
 		e->slept = is->slept;
 		e->asleep = is->asleep;
 	}
@@ -231,12 +246,14 @@ void push_release(struct ws_push *p, bool ok)
 {
 	struct ws_ledger_sent sent;
 	/* After a success the record claims that endpoints may be paused, which is not worth a write: to
-	 * continue does no harm. Without the locks the record stands still: the push that has them may have settled it. */
-	if (p->ledger && !ok && push_owns_endpoints(p))
+	 * continue does no harm. Until this run has recorded its plan, the record is that of an earlier run. */
+	if (p->ledger && !ok && p->recorded)
 		(void)push_record(p, NULL);
-	/* Our record has all that the earlier ones said of endpoints that this plan completes. */
-	if (p->ledger && p->heir && p->plan) {
+	/* Our record has all that the earlier ones said of endpoints that this plan completes. After a failure it must also
+	 * be as hard to complete: a smaller plan is completed by less. */
+	if (p->ledger && p->heir && p->recorded) {
 		push_load(p, &sent);
+		sent.checked = sent.checked && ok;
 		ws_ledger_settle(p->opts.state_dir, ws_ledger_path(p->ledger), p->opts.endpoints,
 		                 p->opts.n_endpoints, &sent);
 	}
@@ -291,8 +308,7 @@ void push_describe(const struct ws_push *p, size_t i, struct ws_ledger_endpoint 
 	out->grouped = e->grouped;
 	out->middle = middle_of(p, i);
 	out->version = p->infos[i].weight_version;
-	out->inherited = e->weights.gap != PUSH_GAP_NONE;
-	out->left_out = e->weights.gap == PUSH_GAP_LEFT_OUT;
+	out->inherited = e->weights.gap;
 	out->slept = push_is_asleep(e);
 	out->asleep = out->slept ? e->asleep : 0;
 }
@@ -376,9 +392,8 @@ static int note_source(struct ws_push *p, const struct ws_push_source *s, struct
 		return -1;
 	struct ws_ledger_record *r = ws_ledger_record(p->ledger);
 	r->digest = sent.digest;
-	/* A turn repeats its own part only. */
-	r->tensors = sent.turn ? p->plan->n_tensors : sent.tensors;
-	r->bytes = sent.turn ? p->plan->bytes : sent.bytes;
+	r->tensors = sent.tensors;
+	r->bytes = sent.bytes;
 	r->began = begins_now(p);
 	return 0;
 }
@@ -386,6 +401,7 @@ static int note_source(struct ws_push *p, const struct ws_push_source *s, struct
 int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
+	p->recorded = true;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		p->endpoints[i].grouped = !p->protocol->groupless;
 		push_target_event(&p->endpoints[i].weights, PUSH_PLAN_RECORDED);
@@ -396,14 +412,6 @@ int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct 
 		return go_without(p, NOBODY_KNOWS, &why, err);
 	/* Who is in the group already is only heard of again with the pause. */
 	return p->group ? 0 : push_record(p, err);
-}
-
-void push_record_size(struct ws_push *p, uint64_t tensors, uint64_t bytes)
-{
-	if (!p->ledger)
-		return;
-	ws_ledger_record(p->ledger)->tensors = tensors;
-	ws_ledger_record(p->ledger)->bytes = bytes;
 }
 
 bool push_is_recorded(const struct ws_push *p)

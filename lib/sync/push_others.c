@@ -149,6 +149,21 @@ int push_others_connect(struct ws_push *p, struct ws_err *err)
 	return rc;
 }
 
+int push_others_recheck(struct ws_push *p, struct ws_err *err)
+{
+	struct seen *seen = NULL;
+	bool any = false;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		any = any || p->endpoints[i].found_stopped;
+	if (!any)
+		return 0;
+	const int rc = look(p, false, &seen, err);
+	for (size_t i = 0; rc == 0 && i < p->opts.n_endpoints; i++)
+		p->endpoints[i].found_stopped = p->endpoints[i].found_stopped && seen[i].ready == PAUSED;
+	free(seen);
+	return rc;
+}
+
 void push_others_refused(struct ws_push *p, struct ws_err *err)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
@@ -162,14 +177,14 @@ void push_others_refused(struct ws_push *p, struct ws_err *err)
 
 bool push_others_stopped(const struct push_endpoint *e)
 {
-	return e->found_stopped && e->weights.state == WS_UNTOUCHED;
+	return e->found_stopped && !e->weights.touched;
 }
 
 void push_others_leave(struct ws_push *p)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct push_endpoint *e = &p->endpoints[i];
-		if (!e->paused || !push_others_stopped(e))
+		if (!push_others_stopped(e))
 			continue;
 		e->paused = false;
 		e->left_paused = true;

@@ -18,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { AGAIN_MS = 100 };
 
@@ -180,7 +179,7 @@ static int add_part(struct ws_push *p, struct ws_err *err)
 		if (!t->bytes || ws_glob_any(o->exclude, o->n_exclude, t->name))
 			continue;
 		const bool sent = !o->n_include || ws_glob_any(o->include, o->n_include, t->name);
-		if (ws_parts_add(&p->parts, t->name, sent, t->bytes, err))
+		if (ws_parts_add(&p->parts, t->name, sent, err))
 			return -1;
 	}
 	for (size_t i = 0; i < o->n_endpoints; i++)
@@ -209,10 +208,6 @@ static int check_servers(struct ws_push *p, struct ws_err *err)
 		i++;
 	if (i == p->opts.n_endpoints)
 		return 0;
-	if (!ws_round_has_others(p->round, p->opts.sender)) { /* only our own part was lost, and is sent again */
-		ws_parts_free(&p->parts);
-		return 0;
-	}
 	p->round->had[p->opts.sender] = false;
 	ws_round_describe(p->round, round, sizeof round);
 	ws_round_list(p->round, senders, sizeof senders);
@@ -224,45 +219,39 @@ static int check_servers(struct ws_push *p, struct ws_err *err)
 	return ws_err_where(err, NULL, p->endpoints[i].url);
 }
 
+/* This turn would end a round in which some tensors were sent by no sender. It is refused before an endpoint is paused,
+ * so the round goes on: a sender with a wider --include may come again. */
+static int check_left(struct ws_push *p, struct ws_err *err)
+{
+	const char *first;
+	const size_t n = p->not_last ? 0 : ws_parts_left(&p->parts, &first);
+	if (!n)
+		return 0;
+	p->round->had[p->opts.sender] = false;
+	ws_err_set(err, WS_EPARTIAL, "round %.200s of %u senders leaves out %zu tensor%s, the first is %.300s: no sender has "
+	           "sent %s", p->round->id, p->round->senders, n, n == 1 ? "" : "s", first, n == 1 ? "it" : "them");
+	return ws_err_hint(err, "widen the --include of a sender and let it come again, then this one; or, to leave tensors "
+	                        "out deliberately, give all senders the same --exclude");
+}
+
 int push_sender_part(struct ws_push *p, struct ws_err *err)
 {
 	struct ws_buf text;
 	if (!p->has_turn)
 		return 0;
-	if (check_servers(p, err) || add_part(p, err))
+	/* What this sender sent before and does not send again may have been overwritten since. */
+	if (!ws_round_has_others(p->round, p->opts.sender))
+		ws_parts_free(&p->parts);
+	else if (check_servers(p, err))
 		return -1;
-	/* A round begins after the pushes that its first turn has found, whatever the clocks say. */
-	if (!ws_round_has_others(p->round, p->opts.sender) && p->heir && p->heir_began < INT64_MAX &&
-	    p->round->begun <= p->heir_began)
-		p->round->begun = p->heir_began + 1;
+	if (add_part(p, err) || check_left(p, err))
+		return -1;
 	/* What does not fit would be noticed too late. */
 	ws_buf_init(&text, WS_PARTS_TEXT);
 	ws_parts_write(&p->parts, &text);
 	const int rc = ws_buf_check(&text, "the list of what the senders of a round have sent", err);
 	ws_buf_free(&text);
 	return rc;
-}
-
-int push_sender_whole(struct ws_push *p, struct ws_err *err)
-{
-	const char *first;
-	const size_t n = p->has_turn && !p->not_last ? ws_parts_left(&p->parts, &first) : 0;
-	if (!n)
-		return 0;
-	push_record_size(p, p->parts.n_tensors, ws_parts_bytes(&p->parts));
-	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		struct push_endpoint *e = &p->endpoints[i];
-		if (!push_has_all(e))
-			continue;
-		push_target_event(&e->weights, PUSH_OTHERS_LEFT_OUT);
-		snprintf(e->message, sizeof e->message, "%zu tensor%s of the senders' sources %s not sent by any of them", n,
-		         n == 1 ? "" : "s", n == 1 ? "was" : "were");
-	}
-	ws_err_set(err, WS_EPARTIAL, "round %.200s of %u senders leaves out %zu tensor%s, the first is %.300s: no sender has "
-	           "sent %s, and the weight version is not set", p->round->id, p->round->senders, n, n == 1 ? "" : "s",
-	           first, n == 1 ? "it" : "them");
-	return ws_err_hint(err, "widen the --include of a sender and let it come again, then this one; or, to leave tensors "
-	                        "out deliberately, give all senders the same --exclude");
 }
 
 int push_sender_leave(struct ws_push *p, bool ok, struct ws_err *err)
@@ -274,9 +263,6 @@ int push_sender_leave(struct ws_push *p, bool ok, struct ws_err *err)
 	if (!p->has_turn)
 		return 0;
 	p->has_turn = false;
-	/* Nothing is left of the pushes before it, and one that comes now comes after its beginning. */
-	if (ok && p->round->begun > time(NULL))
-		p->round->begun = time(NULL);
 	const int rc = push_round_drop(p, counts || p->anew, &why);
 	p->in_round = counts ? p->not_last : p->in_round;
 	if (!rc || !ok)

@@ -96,7 +96,6 @@ struct ws_push {
 	struct ws_group_place place;       /* of the last one; port 0: all endpoints have answered */
 	struct ws_ledger *ledger;          /* NULL: none is kept, or nothing is written yet */
 	bool unrecorded;                   /* a ledger was to be kept and cannot be */
-	bool asleep_noted;                 /* a run has noted what its source says is released */
 
 	/* one run */
 	struct ws_locks *locks;            /* of the endpoints */
@@ -120,6 +119,8 @@ struct ws_push {
 	uint64_t posted;                   /* payload bytes that went by requests instead */
 	bool spoilt;                       /* a transfer was begun and not finished */
 	bool torn;                         /* a source changed in use, or a sender failed: commits are withdrawn */
+	bool asleep_refused;               /* this run cannot do with the memory that its source lists as released */
+	bool recorded;                     /* this run has recorded its plan, and holds the locks */
 	bool incomplete;                   /* nothing but push_complete has failed */
 	size_t bucket;
 	struct push_request *request;      /* one that is in flight for all of the transfer; NULL */
@@ -239,6 +240,8 @@ void push_twins_suspect(struct ws_push *p); /* the group did not form: names one
 
 /* push_others.c: is somebody else at work there? -1: yes, or an endpoint did not answer */
 int push_others_connect(struct ws_push *p, struct ws_err *err); /* warns */
+/* Right before our pause: is an endpoint that was found paused still paused? */
+int push_others_recheck(struct ws_push *p, struct ws_err *err);
 void push_others_refused(struct ws_push *p, struct ws_err *err); /* the begin of an update was: why? */
 /* Somebody else has paused it, and this push has changed nothing there. If this push resumed it, it would answer in the
  * middle of another push. */
@@ -274,7 +277,6 @@ int push_record(struct ws_push *p, struct ws_err *err);
 /* Likewise, and what is pushed, before the endpoints are asked to join a group. */
 int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err);
 /* The record is of a push of this size. */
-void push_record_size(struct ws_push *p, uint64_t tensors, uint64_t bytes);
 /* The push has begun, or keeps no record. Until then the records of earlier pushes stay as they are, with all
  * that is needed to repeat those. */
 bool push_is_recorded(const struct ws_push *p);
@@ -326,8 +328,6 @@ int64_t push_lock_wait(const struct ws_push *p, int64_t wait);
 int push_round_id(const struct ws_push *p, char id[WS_ROUND_ID], struct ws_err *err);
 int push_sender_enter(struct ws_push *p, struct ws_err *err); /* waits for ours */
 int push_sender_part(struct ws_push *p, struct ws_err *err);  /* notes what is sent to whom; the plan is made */
-/* -1: our turn ends the round, but not all tensors were sent, and all endpoints are partial. */
-int push_sender_whole(struct ws_push *p, struct ws_err *err);
 /* ok: our turn counts. -1: it was to count, but the other senders cannot know of it. */
 int push_sender_leave(struct ws_push *p, bool ok, struct ws_err *err);
 

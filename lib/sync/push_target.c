@@ -3,7 +3,7 @@
 
 bool push_weights_arrived(const struct push_weights *w)
 {
-	return w->state == WS_COMMITTED || w->gap != PUSH_GAP_NONE;
+	return w->state == WS_COMMITTED || w->gap;
 }
 
 static struct push_weights begin_run(struct push_weights w)
@@ -12,15 +12,14 @@ static struct push_weights begin_run(struct push_weights w)
 	return (struct push_weights){
 		.state = partial ? WS_PARTIAL : WS_UNTOUCHED,
 		.before = partial ? WS_PARTIAL : WS_UNTOUCHED,
-		.gap = partial ? w.gap : PUSH_GAP_NONE,
+		.gap = partial && w.gap,
 	};
 }
 
 static struct push_weights with_state(struct push_weights w, enum ws_endpoint_state state)
 {
 	w.state = state;
-	if (state != WS_PARTIAL)
-		w.gap = PUSH_GAP_NONE;
+	w.gap = w.gap && state == WS_PARTIAL;
 	return w;
 }
 
@@ -50,23 +49,22 @@ static struct push_weights acked_last(struct push_weights w)
 
 static struct push_weights withdrawn(struct push_weights w)
 {
-	w.gap = PUSH_GAP_NONE;
+	w.gap = false;
 	w.fully_sent = false;
 	return w.state == WS_UNTOUCHED ? w : with_state(w, WS_PARTIAL);
 }
 
-static struct push_weights with_gap(struct push_weights w, enum push_gap gap)
+static struct push_weights with_gap(struct push_weights w)
 {
 	if (!push_weights_arrived(&w))
 		return w;
-	if (w.gap < gap)
-		w.gap = gap;
+	w.gap = true;
 	return with_state(w, WS_PARTIAL);
 }
 
 static struct push_weights reset(struct push_weights w, bool random, enum ws_endpoint_state state)
 {
-	w.random = random;
+	w.random = w.touched = random;
 	return found(w, state);
 }
 
@@ -82,7 +80,7 @@ struct push_weights push_weights_after(struct push_weights w, enum push_event ev
 	case PUSH_RUN_BEGINS:
 		return begin_run(w);
 	case PUSH_PLAN_RECORDED:
-		w.gap = PUSH_GAP_NONE;
+		w.gap = false;
 		return w;
 	case PUSH_FOUND_PARTIAL:
 		return found(w, WS_PARTIAL);
@@ -95,17 +93,17 @@ struct push_weights push_weights_after(struct push_weights w, enum push_event ev
 	case PUSH_SCOPE_DROPPED:
 		return with_scope(w, false);
 	case PUSH_BYTES_LEFT:
+		w.touched = true;
 		return with_state(w, WS_PARTIAL);
 	case PUSH_REFUSED_UNSENT:
-		return with_state(w, w.state == WS_COMMITTED ? WS_PARTIAL : w.before);
+		w.touched = w.state == WS_COMMITTED;
+		return with_state(w, w.touched ? WS_PARTIAL : w.before);
 	case PUSH_ACKED_LAST:
 		return acked_last(w);
 	case PUSH_WITHDRAWN:
 		return withdrawn(w);
 	case PUSH_OTHERS_MISSING:
-		return with_gap(w, PUSH_GAP_EARLIER);
-	case PUSH_OTHERS_LEFT_OUT:
-		return with_gap(w, PUSH_GAP_LEFT_OUT);
+		return with_gap(w);
 	case PUSH_RESET_ASKED:
 		return reset(w, true, WS_PARTIAL);
 	case PUSH_RESET_REFUSED:

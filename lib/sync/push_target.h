@@ -13,20 +13,15 @@
 
 #include <stdbool.h>
 
-/* Why an endpoint is partial although it has everything that this run sends. */
-enum push_gap {
-	PUSH_GAP_NONE,
-	PUSH_GAP_EARLIER,  /* an earlier push left it partial, and this run is not known to complete that */
-	PUSH_GAP_LEFT_OUT  /* its round ended, and some tensors were sent by no sender */
-};
-
 struct push_weights {
 	enum ws_endpoint_state state;
 	enum ws_endpoint_state before; /* when the run began: untouched or partial */
-	enum push_gap gap;             /* partial only; stays until the next run records its plan */
+	bool gap;                      /* partial, although it has everything of this run: an earlier push left it so,
+	                                * and this run does not complete that. Stays until the next plan is recorded */
 	bool scope_open;               /* it waits for the request that ends an update */
 	bool fully_sent;               /* it confirmed everything; while scope_open it still has to confirm the end */
 	bool random;                   /* its weights may have been reset to random values */
+	bool touched;                  /* this run has sent it bytes, or a request that changes weights */
 };
 
 enum push_event {
@@ -42,7 +37,6 @@ enum push_event {
 	PUSH_ACKED_LAST,       /* it confirmed everything that this run sends */
 	PUSH_WITHDRAWN,        /* that does not hold: a mismatch, another server, a source that changed */
 	PUSH_OTHERS_MISSING,   /* everything was sent, and an earlier push is not completed by that */
-	PUSH_OTHERS_LEFT_OUT,  /* everything was sent, and the round ended without some tensors */
 	PUSH_RESET_ASKED,      /* a request to make the weights random is about to leave */
 	PUSH_RESET_REFUSED,    /* it changed nothing */
 	PUSH_RESET_UNDONE,     /* all weights are known to be back */

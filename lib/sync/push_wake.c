@@ -69,18 +69,18 @@ int push_note_asleep(struct ws_push *p, unsigned said, struct ws_err *err)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct push_endpoint is = p->endpoints[i];
-		if (note(p, &is, said, err))
+		p->asleep_refused = note(p, &is, said, err) != 0;
+		if (p->asleep_refused)
 			return -1;
 	}
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		(void)note(p, &p->endpoints[i], said, NULL);
-	p->asleep_noted = true;
 	return 0;
 }
 
-bool ws_push_noted_asleep(const struct ws_push *p)
+enum ws_asleep ws_push_asleep(const struct ws_push *p)
 {
-	return p->asleep_noted;
+	return p->recorded ? WS_ASLEEP_RECORDED : p->asleep_refused ? WS_ASLEEP_REFUSED : WS_ASLEEP_PENDING;
 }
 
 /* ---- waking ------------------------------------------------------------------------------------- */

@@ -287,6 +287,58 @@ expect_left() {
 	out=$(<.out) err=$(<.err)
 	expect_status 2
 	expect_json '[l["ok"] for l in lines if l["type"] == "result"]' "[False, True]"
+	expect_json '[[e["state"] for e in l["endpoints"]] for l in lines if l["type"] == "end"]' "[['committed']]"
+	expect_two "$url"
+}
+
+# pipe_to OPTION...: a push of the lines of file descriptor 7, $pid; its output: push.out and push.err.
+pipe_to() {
+	mkfifo sources
+	start push bash -c "exec wsync-push --stdin --json -e $url $* <sources"
+	exec 7>sources
+}
+has_results() { [ "$(grep -c '"type":"result"' push.out)" = "$1" ]; }
+
+@test "what the third field of a refused line lists is left to the next line" {
+	for next in '' $'\t\trecorded'; do
+		asleep one weights,kv_cache
+		# The lines before are refused early, by the lock of another push, and late, by their plan.
+		mkdir -p state/wsync/locks
+		mkfifo sources
+		start push bash -c "exec wsync-push --stdin --json -e $url <sources"
+		exec 7>sources
+		exec 8>"state/wsync/locks/localhost:${url##*:}.lock"
+		flock 8
+		printf 'two.safetensors\t8\tweights,kv_cache\n' >&7
+		eventually 20 grep -q '"type":"result"' push.out
+		exec 8>&-
+		printf 'missing.safetensors\ntwo.safetensors%s\n' "$next" >&7
+		exec 7>&-
+		rm sources
+		status=0
+		wait "$pid" || status=$?
+		out=$(<push.out) err=$(<push.err)
+		expect_json '[l["ok"] for l in lines if l["type"] == "result"]' "[False, False, True]"
+		expect_two "$url"
+	done
+}
+
+@test "a line of --stdin forgets what the record of another push said, once that push was repaired" {
+	asleep one weights,kv_cache --fault refuse:resume_memory_occupation:2
+	try wsync-push two.safetensors -e "$url" --asleep weights,kv_cache
+	expect_status 5
+	pipe_to --asleep recorded
+	printf 'missing.safetensors\n' >&7
+	eventually 20 has_results 1
+	try wsync-push two.safetensors -e "$url" --asleep recorded
+	expect_status 0
+	# The server dies of being asked to wake its caches once more.
+	printf 'two.safetensors\n' >&7
+	eventually 30 has_results 2
+	exec 7>&-
+	wait "$pid" || true
+	out=$(<push.out)
+	expect_json '[l["ok"] for l in lines if l["type"] == "result"]' "[False, True]"
 	expect_two "$url"
 }
 

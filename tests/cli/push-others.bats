@@ -238,6 +238,47 @@ records() { find "$XDG_STATE_HOME/wsync/pushes" -name '*.json' -exec grep -l '"s
 	expect_out "nothing to repair"
 }
 
+@test "a server that was found paused is reported so if the push fails before its own pause" {
+	endpoint e --lineage session
+	direct=$url
+	tell pause_generation '{}'
+	proxy "$url" "if path == '/init_weights_update_group': answer = (400, 'no')"
+	try wsync-push small.safetensors -e "$url" --json
+	expect_status 5
+	err_has "stays paused, as it was found"
+	url=$direct
+	expect_state untouched True default
+}
+
+@test "a partial server that somebody else has paused stays paused if the push changes nothing" {
+	endpoint e --lineage session --fault refuse:update_weights_from_distributed:2
+	direct=$url
+	proxy "$url" "if path == '/flush_cache' and __import__('os').path.exists('$scratch/armed'): answer = (500, 'no')"
+	try wsync-push small.safetensors -e "$url" "${buckets[@]}" --on-partial resume
+	expect_status 5
+	tell pause_generation '{}'
+	touch armed
+	try wsync-push small.safetensors -e "$url" --on-partial resume --json
+	expect_status 5
+	err_has "stays paused, as it was found"
+	url=$direct
+	expect_state partial True default
+}
+
+@test "a server whose other push ends before our pause does not stay paused" {
+	endpoint e --lineage session --fault slow:update_weights_from_distributed:2 --fault-delay 2s
+	direct=$url
+	start other bash -c "wsync-push small.safetensors -e $url --bucket-size 4KiB --state-dir other --weight-version theirs
+		touch $scratch/other.done"
+	eventually 20 times /update_weights_from_distributed 2
+	meddle "$direct" /init_weights_update_group 1 "$(until_there "$scratch/other.done")"
+	try wsync-push small.safetensors -e "$url" --state-dir mine --weight-version mine --json
+	expect_status 5
+	err_has "its weight version changed from 'default' to 'theirs'"
+	url=$direct
+	expect_state untouched False theirs
+}
+
 @test "a push that died has paused it: that is known" {
 	endpoint e --lineage session --fault slow:update_weights_from_distributed:2 --fault-delay 2s
 	held update_weights_from_distributed 2
@@ -273,8 +314,8 @@ front() {
 	expect_status 2
 	err_has "are one server"
 	! times /init_weights_update_group 1 || explain "it was asked to join"
-	# The same address in another spelling needs no question.
-	for other in 127.1 '[::ffff:127.0.0.1]'; do
+	# Other names of 127.0.0.1 need no question.
+	for other in 127.1 '[::ffff:127.0.0.1]' 0.0.0.0 '[::1]' '[::]' localhost; do
 		try wsync-push small.safetensors -e "127.0.0.1:$port" -e "$other:$port"
 		expect_status 2
 		err_has "endpoint http://$other:$port: given twice, also as http://127.0.0.1:$port"

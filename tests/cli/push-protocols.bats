@@ -251,14 +251,14 @@ round_of() {
 	try wsync-push m -e "$url" --sender 2/2 --lock turns --weight-version "$step" --json "$@"
 }
 
-@test "a round whose parts leave out tensors is partial and sets no version" {
+@test "a turn that would end its round without some tensors is refused before the pause" {
 	likely_model qwen3
 	endpoint a --model m --tp 2
 	step=1
 	round_of --include '*layers.0.*' -- --include '*layers.1.*'
 	expect_status 9
 	err_has "round 1 of 2 senders leaves out 2 tensors, the first is model.embed_tokens.weight"
-	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' "[('partial', True)]"
+	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' "[('untouched', False)]"
 	expect_round 1 2 1
 	try wsync-ctl version -e "$url"
 	out_has default
@@ -282,42 +282,28 @@ round_of() {
 	out_has 3
 }
 
-@test "a part without a turn does not complete a round that left out tensors" {
-	likely_model qwen3
-	endpoint a --model m
-	step=2
-	round_of --include '*layers.0.*' -- --include '*layers.1.*'
-	expect_status 9
-	for part in '*layers.0.*' '*layers.1.*'; do
-		try wsync-push m -e "$url" --include "$part" --weight-version 2 --json
-		expect_status 9
-		err_has " ended a round whose senders left out tensors, and this push of "
-		expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' "[('partial', True)]"
-	done
-	try wsync-ctl version -e "$url"
-	out_has default
-	try wsync-push m -e "$url" --weight-version 2
-	expect_status 0
-	holds "$url"
-	try wsync-ctl repair
-	expect_out "nothing to repair"
+# turn I OPTION...: sender I of 2 sends its half, in round $step.
+turn() {
+	local half=(--include '*layers.0.*')
+	[ "$1" = 1 ] || half=(--include '*layers.1.*' --include model.norm.weight --include '*embed*')
+	try wsync-push m -e "$url" --sender "$1/2" --lock turns --weight-version "$step" --bucket-size 64KiB --json \
+		"${half[@]}" "${@:2}"
 }
 
-@test "turns that send everything end the mixture of a whole push that failed before, not of a later one" {
+@test "a turn completes what its own part left partial, and nothing else" {
 	likely_model qwen3
-	endpoint a --model m --fault refuse:update_weights_from_distributed:2 --fault refuse:update_weights_from_distributed:7
-	whole_fails() {
-		try wsync-push m -e "$url" --bucket-size 64KiB --weight-version 1
-		expect_status 5
-	}
-	turn() { try wsync-push m -e "$url" --sender "$1/2" --lock turns --weight-version "$step" --json "${@:2}"; }
-	whole_fails
+	endpoint a --model m --fault refuse:update_weights_from_distributed:2
+	step=1
+	turn 2
+	expect_status 5
+	# The next job begins with the other sender.
 	step=2
-	turn 1 --include '*layers.0.*'
+	turn 1
 	expect_status 9
-	err_has "hint: this turn counts, and the last one completes the endpoint if all parts together are everything"
+	err_has "and this push of 11 tensors is another part"
+	err_has "hint: this turn counts: push again what was left incomplete, with the same options"
 	expect_round 2 2 1
-	turn 2 --include '*layers.1.*' --include model.norm.weight --include '*embed*'
+	turn 2
 	expect_status 0
 	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' "[('committed', False)]"
 	holds "$url"
@@ -325,21 +311,37 @@ round_of() {
 	out_has 2
 	try wsync-ctl repair
 	expect_out "nothing to repair"
-	# A push between the turns has replaced what the first one sent.
-	step=3
-	turn 1 --include '*layers.0.*'
-	expect_status 0
-	whole_fails
-	turn 2 --include '*layers.1.*' --include model.norm.weight --include '*embed*'
+}
+
+@test "turns do not complete a whole push that failed, however they fail themselves" {
+	likely_model qwen3
+	endpoint a --model m --fault refuse:update_weights_from_distributed:2
+	proxy "$url" "if __import__('os').path.exists('$scratch/armed') and path == '/update_weights_from_distributed': answer = (400, 'no')"
+	try wsync-push m -e "$url" --bucket-size 64KiB
+	expect_status 5
+	step=2
+	turn 1
+	expect_status 9
+	touch armed
+	turn 2
+	expect_status 5
+	rm armed
+	turn 2 --exclude model.norm.weight
+	expect_status 9
+	turn 2
 	expect_status 9
 	expect_json '[(e["state"], e["paused"]) for e in lines[-1]["endpoints"]]' "[('partial', True)]"
-	# A new round sends everything after it.
-	step=4
-	turn 2 --include '*layers.1.*' --include model.norm.weight --include '*embed*'
+	expect_round 2 2 1
+	# Each half is the plan of a turn above, so only the record of the whole push is left to object.
+	try wsync-push m -e "$url" --include '*layers.0.*' --bucket-size 64KiB
 	expect_status 9
-	turn 1 --include '*layers.0.*'
+	try wsync-ctl repair --forget --endpoint "$url"
 	expect_status 0
-	holds "$url"
+	turn 2
+	expect_status 0
+	try wsync-ctl version -e "$url"
+	out_has 2
+	holds "${url}"
 }
 
 @test "a half round of one step is not completed by the next" {

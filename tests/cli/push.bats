@@ -225,6 +225,28 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 		"('end', False, 8, 'read standard input: Is a directory')"
 }
 
+@test "a standard input that does not block is waited for" {
+	endpoint one
+	cat >slow.py <<-'END'
+		import array, fcntl, os, subprocess, sys, termios
+		r, w = os.pipe()
+		os.set_blocking(r, False)
+		p = subprocess.Popen(["wsync-push", "--stdin", "-e", sys.argv[1]], stdin=r, stdout=subprocess.DEVNULL)
+		unread = array.array("i", [1])
+		def is_waiting():
+		    fcntl.ioctl(r, termios.FIONREAD, unread)
+		    return unread[0] == 0 and open("/proc/%d/stat" % p.pid).read().split(")")[1].split()[0] == "S"
+		os.write(w, b"small.safe")
+		while p.poll() is None and not is_waiting():
+		    pass
+		os.write(w, b"tensors\n")
+		os.close(w)
+		sys.exit(p.wait())
+	END
+	try /usr/bin/python3 slow.py "$url"
+	expect_status 0
+}
+
 @test "a last line of stdin without a newline is not pushed" {
 	endpoint one
 	mkdir ckpt

@@ -599,3 +599,43 @@ asked() { [ "$(curl -sS --max-time 10 "$url/wsync/journal" | grep -o "\"$2\"" | 
 	try wsync-ctl repair
 	expect_out "nothing to repair"
 }
+
+@test "a line of --stdin that fails before it is recorded leaves the records as they are" {
+	safetensors few.safetensors --seed 3 a:F32:64,32
+	endpoint one
+	direct=$url
+	proxy "$url" "
+if path == '/update_weights_from_distributed' and nth == 2: answer = (400, 'no')
+if path == '/server_info' and __import__('os').path.exists('$scratch/armed'): answer = (500, 'no')"
+	mkfifo sources
+	start push bash -c "exec wsync-push --stdin --json -e $url --backend tensor <sources"
+	exec 7>sources
+	printf 'few.safetensors\n' >&7
+	eventually 20 grep -q '"type":"result"' push.out
+	try wsync-push small.safetensors -e "$url" --bucket-size 8KiB
+	expect_status 5
+	touch armed
+	printf 'small.safetensors\n' >&7
+	exec 7>&-
+	wait "$pid" || true
+	rm armed
+	try wsync-push few.safetensors -e "$url"
+	expect_status 9
+	err_has "left a push of 3 tensors incomplete"
+	try wsync-push small.safetensors -e "$url"
+	expect_status 0
+	try wsync-ctl repair
+	expect_out "nothing to repair"
+}
+
+@test "0.0.0.0 is this machine: a part pushed to 127.0.0.1 does not complete what failed there" {
+	endpoint one --fault refuse:update_weights_from_tensor:2
+	try wsync-push small.safetensors -e "${url/127.0.0.1/0.0.0.0}" --backend tensor --bucket-size 8KiB
+	expect_status 5
+	try wsync-push small.safetensors --include a -e "$url"
+	expect_status 9
+	try wsync-push small.safetensors -e "$url"
+	expect_status 0
+	try wsync-ctl repair
+	expect_out "nothing to repair"
+}

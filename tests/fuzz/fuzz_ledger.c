@@ -18,7 +18,7 @@ static void compare(const struct ws_ledger_record *a, const struct ws_ledger_rec
 	for (size_t i = 0; i < a->n_endpoints; i++) {
 		const struct ws_ledger_endpoint *x = &a->endpoints[i], *y = &b->endpoints[i];
 		if (strcmp(x->url, y->url) || x->state != y->state || x->phase != y->phase ||
-		    x->slept != y->slept || x->inherited != y->inherited || x->left_out != y->left_out ||
+		    x->slept != y->slept || x->inherited != y->inherited ||
 		    x->asleep != y->asleep || ws_ledger_owes(x) != ws_ledger_owes(y))
 			abort();
 	}

@@ -48,7 +48,7 @@ static struct ws_ledger *begin(void)
 	r->n_args = 2;
 	r->endpoints[0] = (struct ws_ledger_endpoint){ URLS[0], WS_PHASE_TRANSFER, WS_PARTIAL, true, true,
 	                                                 WS_MIDDLE_SESSION, "v6", true,
-	                                                 WS_MEMORY_KV_CACHE | WS_MEMORY_CUDA_GRAPH, false, false };
+	                                                 WS_MEMORY_KV_CACHE | WS_MEMORY_CUDA_GRAPH, false };
 	r->endpoints[1].paused = true;
 	return l;
 }
@@ -382,7 +382,7 @@ static void older_records_know_neither_sizes_nor_files(void **state)
 {
 	(void)state;
 	static const char *const older[][2] = { { ",\"tensors\":32,\"bytes\":4096", "" }, { ",\"tensors\":32", "" },
-		{ ",\"inherited\":false", "" }, { ",\"left_out\":false", "" } };
+		{ ",\"inherited\":false", "" } };
 	struct ws_buf text;
 	struct ws_ledger *l = begin();
 	ws_buf_init(&text, 1 << 16);
@@ -419,15 +419,15 @@ static void only_the_same_plan_or_a_whole_one_completes_a_push(void **state)
 		struct ws_ledger_sent sent;
 		bool known, older; /* does it complete a record with sizes, and one without? */
 	} cases[] = {
-		{ { 7, 32, 4096, false, false, false, 0 }, true, true },
-		{ { 7, 32, 4096, true, false, false, 0 }, true, true },
-		{ { 7, 31, 4095, false, false, false, 0 }, false, true }, /* fewer senders of one group */
-		{ { 8, 32, 4096, false, false, false, 0 }, false, false },
-		{ { 8, 99, 9999, false, true, false, 0 }, false, false },
-		{ { 8, 32, 4096, true, false, false, 0 }, true, false },
-		{ { 8, 31, 9999, true, false, false, 0 }, false, false },
-		{ { 8, 99, 4095, true, false, false, 0 }, false, false },
-		{ { 8, 3, 12, true, true, false, 0 }, true, true },
+		{ { 7, 32, 4096, false, false }, true, true },
+		{ { 7, 32, 4096, true, false }, true, true },
+		{ { 7, 31, 4095, false, false }, false, true }, /* fewer senders of one group */
+		{ { 8, 32, 4096, false, false }, false, false },
+		{ { 8, 99, 9999, false, true }, false, false },
+		{ { 8, 32, 4096, true, false }, true, false },
+		{ { 8, 31, 9999, true, false }, false, false },
+		{ { 8, 99, 4095, true, false }, false, false },
+		{ { 8, 3, 12, true, true }, true, true },
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		r.tensors = 32;
@@ -440,38 +440,6 @@ static void only_the_same_plan_or_a_whole_one_completes_a_push(void **state)
 	e.state = WS_UNTOUCHED;
 	assert_false(ws_ledger_completes(&PART, &r, &e));
 	assert_true(ws_ledger_completes(&ALL, &r, &e));
-}
-
-static void tensors_that_no_sender_sent_are_completed_by_a_turn_or_a_whole_push(void **state)
-{
-	(void)state;
-	struct ws_ledger_endpoint e = { .url = URLS[0], .state = WS_PARTIAL, .inherited = true, .left_out = true };
-	struct ws_ledger_record r = { .digest = 1, .tensors = 32, .bytes = 4096 };
-	struct ws_ledger_sent turn = { .digest = 8, .tensors = 1, .bytes = 4, .turn = true };
-	struct ws_ledger_sent few = ALL;
-	few.tensors = 31;
-	assert_false(ws_ledger_completes(&PART, &r, &e)); /* the same plan, but not as a turn */
-	assert_true(ws_ledger_completes(&turn, &r, &e));
-	assert_true(ws_ledger_completes(&ALL, &r, &e));
-	assert_false(ws_ledger_completes(&few, &r, &e));
-	few.checked = true;
-	assert_true(ws_ledger_completes(&few, &r, &e));
-}
-
-static void a_round_completes_what_began_before_it(void **state)
-{
-	(void)state;
-	const struct ws_ledger_endpoint e = { .url = URLS[0], .state = WS_PARTIAL };
-	struct ws_ledger_record r = { .digest = 8, .tensors = 32, .bytes = 4096, .began = 99 };
-	struct ws_ledger_sent end = ALL;
-	end.turn = true;
-	end.since = 100;
-	assert_true(ws_ledger_completes(&end, &r, &e));
-	end.tensors = 31;
-	assert_false(ws_ledger_completes(&end, &r, &e));
-	end.tensors = 32;
-	r.began = 100; /* it may have replaced what the first turn had sent */
-	assert_false(ws_ledger_completes(&end, &r, &e));
 }
 
 static void a_smaller_push_leaves_the_record_of_a_mixture(void **state)
@@ -586,7 +554,6 @@ static void a_cut_or_twisted_record_is_refused_or_whole(void **state)
 		{ "\"files\":[", "\"files\":[17," }, { "\"id\":null", "\"id\":\"\"" },
 		{ "00000000deadbeef", "deadbeef" }, { "\"ckpt/step 1/a.safetensors\"", "\"\"" },
 		{ "\"inherited\":false", "\"inherited\":0" },
-		{ "\"left_out\":false", "\"left_out\":0" },
 	};
 	for (size_t i = 0; i < sizeof twists / sizeof *twists; i++) {
 		struct ws_ledger_record r;
@@ -689,8 +656,6 @@ int main(void)
 		IN_SCRATCH(only_caches_that_a_push_left_released_are_owed),
 		IN_SCRATCH(older_records_know_neither_sizes_nor_files),
 		IN_SCRATCH(only_the_same_plan_or_a_whole_one_completes_a_push),
-		IN_SCRATCH(tensors_that_no_sender_sent_are_completed_by_a_turn_or_a_whole_push),
-		IN_SCRATCH(a_round_completes_what_began_before_it),
 		IN_SCRATCH(a_smaller_push_leaves_the_record_of_a_mixture),
 		IN_SCRATCH(a_source_that_changed_is_not_pushed_again),
 		IN_SCRATCH(a_record_of_the_first_version_knows_no_sleep),
