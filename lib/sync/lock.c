@@ -50,9 +50,9 @@ static void say_who(int fd)
 	char host[65] = "", text[WORDS_MAX];
 	gethostname(host, sizeof host - 1);
 	const int n = snprintf(text, sizeof text, "%ld %s\n", (long)getpid(), host);
-	/* Only a courtesy: without these words the lock holds as well. */
+	/* Errors are ignored: the lock holds without this text. */
 	if (n > 0 && ftruncate(fd, 0) == 0 && pwrite(fd, text, (size_t)n, 0) < 0)
-		(void)ftruncate(fd, 0);
+		(void)!ftruncate(fd, 0);
 }
 
 /* "process 4711 on trainer3", or "another process". */
