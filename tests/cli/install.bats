@@ -152,3 +152,21 @@ flags() {
 		[[ $out != *" $f"$'\n'* ]] || { echo "$f needs it" >&2; false; }
 	done
 }
+
+@test "setup skips torch where apt has none, and no other package" {
+	compgen -G '/var/lib/apt/lists/*_Packages*' >/dev/null || skip "no package lists"
+	mkdir tools
+	printf '#!/bin/sh\nfor p; do case " $LACKS " in *" $p "*) exit 1 ;; esac; done\necho install ok installed\n' >tools/dpkg-query
+	printf '#!/bin/sh\nprintf "%%s:\\n  Installed: (none)\\n  Candidate: (none)\\n" "$2"\n' >tools/apt-cache
+	printf '#!/bin/sh\nexit 1\n' >tools/apt-get
+	chmod +x tools/*
+	LACKS=python3-torch try env PATH="$PWD/tools:$PATH" "$repo/tests/setup.sh" -n
+	expect_status 0
+	expect_err "apt has no python3-torch: the tests that need it are skipped"
+	LACKS="bats python3-torch" try env PATH="$PWD/tools:$PATH" "$repo/tests/setup.sh" -n
+	expect_status 1
+	err_has "apt-get install -y --no-install-recommends bats"
+	LACKS=bats try env PATH="$PWD/tools:$PATH" "$repo/tests/setup.sh" -n
+	expect_status 1
+	[[ $err != *torch* ]] || explain "torch is installed"
+}

@@ -23,7 +23,7 @@ page() {
 section() { awk -v t="$1" '/^[A-Z]/ { on = $0 == t; next } on'; }
 
 needs_scdoc() {
-	command -v scdoc mandoc >/dev/null || skip "no scdoc or mandoc"
+	{ command -v scdoc && command -v mandoc; } >/dev/null || skip "no scdoc or mandoc"
 }
 
 @test "every program has a page with the sections in order" {
