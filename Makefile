@@ -154,8 +154,10 @@ lib: $(LIB)
 programs: $(LIB) $(BINS)
 
 left-out: programs
-	@$(if $(HAVE_MHD),,echo 'not built: wsync-endpoint and wsync-gateway, which need libmicrohttpd (make deps)' >&2)
-	@$(if $(HAVE_SCDOC),,echo 'not built: the man pages, which need scdoc (make deps)' >&2)
+	@$(if $(HAVE_MHD),,echo 'not built: wsync-endpoint and wsync-gateway, which need libmicrohttpd' \
+		'(install the package libmicrohttpd-dev, or make deps)' >&2)
+	@$(if $(HAVE_SCDOC),,echo 'not built: the man pages, which need scdoc' \
+		'(install the package scdoc, or make deps)' >&2)
 
 # ---- rules -----------------------------------------------------------------------------------
 $(BUILD)/obj/lib/base/%.o: LAYER = $(INC_base)
@@ -311,7 +313,7 @@ $(BUILD)/tests/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(BUILD)/obj/tests/fuzz/repla
 $(BUILD)/man/%: man/%.scd
 	@mkdir -p $(@D)
 	$(call say,MAN,$@)
-	$(Q)$(if $(HAVE_SCDOC),scdoc < $< > $@,echo 'missing: scdoc (make deps)' >&2; exit 1)
+	$(Q)$(if $(HAVE_SCDOC),scdoc < $< > $@,echo 'missing: scdoc (install the package scdoc, or make deps)' >&2; exit 1)
 
 man: $(MANS) ## build the man pages (needs scdoc)
 

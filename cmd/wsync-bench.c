@@ -123,7 +123,7 @@ static const struct opt_program program = {
 	.examples = { "wsync-bench transport --receivers 4 --check",
 	              "wsync-bench push --model qwen3-0.6b --local 2",
 	              "wsync-bench sweep ckpt/ -e gpu7:30000 --plot sweep.svg",
-	              "wsync-bench plan --model qwen3-235b-a22b --senders 4 --receivers 8 --link 400Gb" },
+	              "wsync-bench plan --model qwen3-235b-a22b --endpoints 8 --link 400Gb" },
 	.commands = commands,
 	.opts = opts,
 };

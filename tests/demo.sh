@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The main job, shown: a checkpoint with Qwen3-0.6B's names and shapes goes into two running endpoints of
-# two tensor-parallel ranks each. Everything lives under build/demo; endpoints, their logs and the registry end
-# with this script, and are its own, so that several can run at once.
+# two tensor-parallel ranks each. All files are under build/demo, locks too. The script removes them at its end, except
+# the checkpoint. Each run has a directory of its own, so that several can run at once.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${BUILD:-build}
@@ -12,6 +12,8 @@ model=synthetic:qwen3-0.6b
 mkdir -p "$dir"
 run=$(mktemp -d "$dir/run.XXXXXX")
 export WSYNC_REGISTRY=$run/registry.json
+XDG_STATE_HOME=$(realpath "$run")
+export XDG_STATE_HOME
 unset WSYNC_API_KEY_FILE http_proxy https_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY all_proxy
 
 pids=()

@@ -139,10 +139,10 @@ flags() {
 	make -C "$repo" --no-print-directory install DESTDIR="$scratch/bare" PREFIX=/opt/w HAVE_SCDOC= >bare.log 2>bare.err
 	[ -x "$scratch/bare/opt/w/bin/wsync-push" ]
 	[ ! -e "$scratch/bare/opt/w/share/man" ]
-	grep -q '^not built: the man pages, which need scdoc' bare.err
+	grep -qxF 'not built: the man pages, which need scdoc (install the package scdoc, or make deps)' bare.err
 	try env -u MAKEFLAGS make -C "$repo" --no-print-directory HAVE_SCDOC= BUILD="$scratch/bare" "$scratch/bare/man/wsync.7"
 	expect_status 2
-	err_has 'missing: scdoc (make deps)'
+	err_has 'missing: scdoc (install the package scdoc, or make deps)'
 }
 
 @test "without libmicrohttpd no test is built that needs the endpoint" {
@@ -169,4 +169,10 @@ flags() {
 	LACKS=bats try env PATH="$PWD/tools:$PATH" "$repo/tests/setup.sh" -n
 	expect_status 1
 	[[ $err != *torch* ]] || explain "torch is installed"
+}
+
+@test "tests do not run before the programs are built" {
+	try env BUILD="$scratch/nothing" "$repo/tests/run"
+	expect_status 2
+	expect_err "tests/run: no programs in $scratch/nothing/bin; build first: make tests-build"
 }
