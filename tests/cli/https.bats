@@ -81,18 +81,11 @@ secured() { # ENDPOINT CERTIFICATE: sets $secure
 	expect_out 3
 }
 
-@test "a gateway asks and pushes by https, and a lock may be there" {
+@test "a gateway asks and pushes by https" {
 	start gateway wsync-gateway --listen 127.0.0.1:0 --json --ca-file known.pem
 	eventually 20 grep -q '"ready"' gateway.out
 	url=$(sed -n 's/.*"type":"ready","url":"\([^"]*\)".*/\1/p' gateway.out)
 	try wsync-register add "$secure" --ca-file known.pem
 	try curl -sS -m 30 -d "{\"source\":\"$PWD/small.safetensors\"}" "$url/sync_inference_weights"
 	out_has '"success":true'
-	secured gateway known
-	url=$(sed -n 's/.*"type":"ready","url":"\([^"]*\)".*/\1/p' one.out)
-	try wsync-push small.safetensors -e "$url" --sender 1/2 --lock "$secure/turn" --round 1 --ca-file known.pem
-	expect_status 0
-	try wsync-push small.safetensors -e "$url" --sender 1/2 --lock "$secure/turn" --round 1
-	expect_status 4
-	err_has "--ca-file"
 }
