@@ -216,6 +216,71 @@ if __import__('os').path.exists('$scratch/armed'):
 	completes small.safetensors
 }
 
+# leave_part [OPTION...]: like leave, by a push of b and c.
+leave_part() {
+	endpoint one --fault refuse:update_weights_from_distributed:2 "$@"
+	direct=$url
+	# PYTHON in this file runs when the weight version is asked for after a push of a.
+	proxy "$url" "
+import os
+if os.path.exists('$scratch/after_a'):
+    if path == '/update_weights_from_distributed': kept['sent'] = True
+    if path == '/model_info' and 'sent' in kept: exec(open('$scratch/after_a').read())"
+	try wsync-push small.safetensors -e "$url" --include '[bc]' --bucket-size 8KiB
+	expect_status 5
+}
+
+# a_is_partial: a push of b and c completes only these two, and a push of everything ends the mixture.
+a_is_partial() {
+	rm -f after_a
+	try wsync-push small.safetensors -e "$url" --include '[bc]' --bucket-size 8KiB
+	expect_status 9
+	err_has "left a push of 1 tensor incomplete, and this push of 2 tensors is another part"
+	completes small.safetensors
+}
+
+@test "a part that another push has spoiled does not count as complete" {
+	leave_part
+	echo "answer = (200, '{\"weight_version\": \"theirs\"}')" >after_a
+	try wsync-push small.safetensors -e "$url" --include a
+	expect_status 5
+	err_has "its weight version is 'theirs'"
+	a_is_partial
+}
+
+@test "a part whose endpoint goes away after the transfer does not count as complete" {
+	leave_part
+	echo "raise ConnectionError" >after_a
+	try wsync-push small.safetensors -e "$url" --include a
+	expect_status 4
+	a_is_partial
+}
+
+@test "a part whose hashes differ does not count as complete" {
+	leave_part --keep memory --checksums --fault corrupt:update_weights_from_distributed:3:flip
+	try wsync-push small.safetensors -e "$url" --include a --verify hash
+	expect_status 1
+	err_has "1 tensor differs from what was sent"
+	a_is_partial
+}
+
+@test "a part whose source changes after the transfer does not count as complete" {
+	safetensors small.safetensors {a,b,c}:U8:1048576 # large enough that only the hashes use pread(2)
+	leave_part --checksums
+	mkfifo fifo
+	HANG="pread small 1048576" HANG_FIFO=fifo LD_PRELOAD=$tools/hang_io.so ASAN_OPTIONS=verify_asan_link_order=0 \
+		start push timeout 60 wsync-push small.safetensors -e "$url" --include a --verify hash
+	eventually 20 grep -qr '"inherited":true' state/wsync/pushes # the transfer is over
+	touch small.safetensors
+	timeout 20 sh -c ': >fifo'
+	status=0
+	wait "$pid" || status=$?
+	out=$(<push.out) err=$(<push.err) last=push
+	expect_status 3
+	err_has "the file was overwritten"
+	a_is_partial
+}
+
 @test "a smaller source whose names cannot be checked does not end a mixture" {
 	leave one
 	safetensors few.safetensors a:F32:64,32
