@@ -82,6 +82,16 @@ nothing_to_repair() {
 	nothing_to_repair
 }
 
+@test "an endpoint that another process has paused stays paused" {
+	endpoint one --lineage session
+	curl -sS -d '{}' "$url/pause_generation" >/dev/null
+	hung "fadvise source 3000000" -t 5
+	expect_status 10
+	ends untouched True
+	! journal | grep -q '"path":"/continue_generation"' || explain "it was resumed"
+	nothing_to_repair
+}
+
 @test "the thread that reads for --backend tensor hangs" {
 	endpoint one
 	hung "pread source 5000000" --bucket-timeout 5 --backend tensor
