@@ -138,6 +138,15 @@ for f in ("m/model.safetensors", "lora/adapter_model.safetensors"): # no NaN
 	done
 }
 
+@test "--backend disk --disk-dir: the pause waits until the hashes of a slow source are computed" {
+	endpoint e --checksums
+	meddle "$url" /pause_generation 1 "$overwrite"
+	try env SLOW="pread current 200" LD_PRELOAD="$tools/hang_io.so" ASAN_OPTIONS=verify_asan_link_order=0 \
+		wsync-push current.safetensors --backend disk --disk-dir written --verify hash -e "$url"
+	expect_status 0
+	cmp current.safetensors two.safetensors
+}
+
 @test "wsync-verify weights has no answer about a source that changes" {
 	endpoint e
 	direct=$url
