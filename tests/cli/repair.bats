@@ -143,6 +143,22 @@ joins() { curl -sS "$url/wsync/journal" | grep -q '"groups":\["'; }
 	expect_out "nothing to repair"
 }
 
+@test "of two pushes that died by different names of an endpoint only the later is made again" {
+	endpoint one --fault refuse:update_weights_from_distributed:2 --fault hang:update_weights_from_distributed:4
+	try wsync-push small.safetensors -e "${url/127.0.0.1/localhost}" --bucket-size 8KiB --weight-version 8
+	expect_status 5
+	start push wsync-push small.safetensors -e "$url" --bucket-size 8KiB --weight-version 9 --json
+	eventually 20 grep -q '"type":"bucket"' push.out
+	kill -KILL "$pid"
+	wait "$pid" || true
+	try wsync-ctl repair --again --json
+	expect_status 0
+	expect_json '[l["weight_version"] for l in lines if l["type"] == "transaction"]' "['8', '9']"
+	expect_json 'len([l for l in lines if l["type"] == "again"])' 1
+	try wsync-ctl version -e "$url"
+	expect_out 9
+}
+
 @test "--timeout bounds a repair and the pushes that it repeats" {
 	leave one --fault hang:update_weights_from_distributed:3
 	local began=$SECONDS
