@@ -142,9 +142,18 @@ joins() {
 	eventually 30 asked
 }
 
+# The main thread of $pid wakes up ten times a second while it waits for an answer, and not at all while it joins.
+is_still() {
+	local before
+	before=$(grep voluntary "/proc/$pid/status")
+	sleep 1
+	[ "$before" = "$(grep voluntary "/proc/$pid/status")" ]
+}
+
 @test "a failed push has time to join its threads" {
 	joins hang --bucket-timeout 10s
-	sleep 16 # until the bucket's deadline, and then longer than the silence after a deadline
+	eventually 60 is_still
+	sleep 4 # longer than the 3 s of silence after a deadline, and far from the 13 s of the clean-up
 	while kill -0 "$pid" 2>/dev/null; do timeout 1 sh -c ': >fifo' || true; done
 	status=0
 	wait "$pid" || status=$?
