@@ -98,9 +98,9 @@ each() {
 		time.sleep(6)
 		out, err = p.communicate(timeout=60)
 		lines = [json.loads(l) for l in (first + out).splitlines()]
-		print(sum(l["type"] == "tensor" for l in lines), b"does not respond" in err, b"hangs" in err)
+		print(p.returncode, sum(l["type"] == "tensor" for l in lines), b"does not respond" in err, b"hangs" in err)
 	PY
-	[ "$output" = "3000 False False" ] || { echo "$output" >&2; false; }
+	[ "$output" = "0 3000 False False" ] || { echo "$output" >&2; false; }
 }
 
 # The pipe of 4 KiB is emptied so slowly that a write of a whole piece takes longer than the grace.
