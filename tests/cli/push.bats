@@ -192,7 +192,7 @@ expect_journal() {
 	endpoint one --tp 2
 	printf 'small.safetensors\tv1\nmissing.safetensors\nother.safetensors\tv3\n' >list
 	status=0
-	wsync-push --stdin -e "$url" --json <list >"$scratch/.out" 2>"$scratch/.err" || status=$?
+	timeout -k 5 60 wsync-push --stdin -e "$url" --json <list >"$scratch/.out" 2>"$scratch/.err" || status=$?
 	out=$(<"$scratch/.out") err=$(<"$scratch/.err") last=stdin
 	expect_status 3
 	expect_json '[(l["source"], l["ok"]) for l in lines if l["type"] == "result"]' \
@@ -206,7 +206,7 @@ expect_journal() {
 	/usr/bin/python3 -c 'import sys
 sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + b"b" * (1 << 20) + b"\n\nsmall.safetensors\n")' >list
 	status=0
-	wsync-push --stdin -e "$url" --json <list >"$scratch/.out" 2>"$scratch/.err" || status=$?
+	timeout -k 5 60 wsync-push --stdin -e "$url" --json <list >"$scratch/.out" 2>"$scratch/.err" || status=$?
 	out=$(<"$scratch/.out") err=$(<"$scratch/.err") last=stdin
 	expect_status 3
 	expect_json '[(l["source"][:15], l["error"]["message"][:29] if "error" in l else "") for l in lines if l["type"] == "result"]' \
@@ -218,7 +218,7 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 @test "a standard input that cannot be read is a system error" {
 	endpoint one
 	status=0
-	wsync-push --stdin -e "$url" --json <. >"$scratch/.out" 2>"$scratch/.err" || status=$?
+	timeout -k 5 60 wsync-push --stdin -e "$url" --json <. >"$scratch/.out" 2>"$scratch/.err" || status=$?
 	out=$(<"$scratch/.out") err=$(<"$scratch/.err") last=stdin
 	expect_status 8
 	expect_json 'lines[-1]["type"], lines[-1]["ok"], lines[-1]["exit"], lines[-1]["error"]["message"]' \
@@ -256,7 +256,7 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 	for line in 'ckpt\tv2' 'ckpt/11.safetensors\tv2' 'ckpt/11.safetensors\r' ' '; do
 		printf "ckpt/1.safetensors\tv1\n$line" >list
 		status=0
-		wsync-push --stdin -e "$url" --json <list >"$scratch/.out" 2>"$scratch/.err" || status=$?
+		timeout -k 5 60 wsync-push --stdin -e "$url" --json <list >"$scratch/.out" 2>"$scratch/.err" || status=$?
 		out=$(<"$scratch/.out") err=$(<"$scratch/.err") last="stdin $line"
 		expect_status 3
 		expect_json '[(l["source"], l["ok"], l.get("error", {}).get("message", "")[:29]) for l in lines if l["type"] == "result"]' \
@@ -361,7 +361,7 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 	err_has "is a variable of the shell not set?"
 	printf 'small.safetensors\t\nsmall.safetensors\tv2\n' >list
 	status=0
-	wsync-push --stdin -e "$url" --json --weight-version v1 <list >.out 2>.err || status=$?
+	timeout -k 5 60 wsync-push --stdin -e "$url" --json --weight-version v1 <list >.out 2>.err || status=$?
 	out=$(<.out) err=$(<.err) last=stdin
 	expect_status 2
 	expect_json '[l["ok"] for l in lines if l["type"] == "result"]' "[False, True]"
@@ -461,7 +461,7 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 	endpoint one --fault refuse:update_weights_from_distributed:2
 	printf 'small.safetensors\nmissing.safetensors\n' >list
 	status=0 last=stdin
-	wsync-push --stdin -e "$url" --bucket-size 4KiB --on-partial pause --json <list >.out 2>.err || status=$?
+	timeout -k 5 60 wsync-push --stdin -e "$url" --bucket-size 4KiB --on-partial pause --json <list >.out 2>.err || status=$?
 	out=$(<.out) err=$(<.err)
 	expect_status 3
 	expect_json '[(e["state"], e["paused"]) for l in lines if l["type"] == "result" for e in l["endpoints"]]' \
@@ -470,7 +470,7 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 	endpoint two --fault refuse:update_weights_from_distributed:2
 	printf 'small.safetensors\nsmall.safetensors\n' >list
 	status=0
-	wsync-push --stdin -e "$url" --bucket-size 4KiB --on-partial pause --json <list >.out 2>.err || status=$?
+	timeout -k 5 60 wsync-push --stdin -e "$url" --bucket-size 4KiB --on-partial pause --json <list >.out 2>.err || status=$?
 	out=$(<.out) err=$(<.err)
 	expect_json '[(e["state"], e["paused"]) for l in lines if l["type"] == "result" for e in l["endpoints"]]' \
 		"[('partial', True), ('committed', False)]"
@@ -493,7 +493,7 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 	endpoint one "${faults[@]}"
 	printf 'small.safetensors\n%.0s' 1 2 >list
 	status=0 last=stdin
-	wsync-push --stdin -e "$url" --json <list >.out 2>.err || status=$?
+	timeout -k 5 60 wsync-push --stdin -e "$url" --json <list >.out 2>.err || status=$?
 	out=$(<.out) err=$(<.err)
 	expect_status 5
 	err_has "POST /pause_generation"
@@ -609,7 +609,7 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 		endpoint "again-$f" --tp 2 --fault "$f:update_weights_from_distributed:2"
 		printf 'small.safetensors\nsmall.safetensors\n' >list
 		status=0 last="--stdin, $f"
-		wsync-push --stdin -e "$url" --group-name mine --bucket-size 4KiB --bucket-timeout 1s --json \
+		timeout -k 5 60 wsync-push --stdin -e "$url" --group-name mine --bucket-size 4KiB --bucket-timeout 1s --json \
 			<list >.out 2>.err || status=$?
 		out=$(<.out) err=$(<.err)
 		expect_json '[l["ok"] for l in lines if l["type"] == "result"]' '[False, True]'
@@ -733,7 +733,7 @@ sys.stdout.buffer.write(b"small.safetensors\0/x\n" + b"a" * (3 << 20) + b"\n" + 
 	err_lacks "weight version"
 	printf 'a.safetensors\na.safetensors\n' >lines
 	status=0
-	wsync-push -e "$url" --stdin <lines >.out 2>.err || status=$?
+	timeout -k 5 60 wsync-push -e "$url" --stdin <lines >.out 2>.err || status=$?
 	out=$(<.out) err=$(<.err) last=--stdin
 	expect_status 0
 	[ "$(grep -c "$url: its weight version stays '7'" .err)" = 1 ] || explain "one warning"
