@@ -167,27 +167,44 @@ void ws_explain_arrived(struct ws_explain *x)
 		x->n_arrived = x->bucket + 1;
 }
 
-void ws_explain_begin(struct ws_explain *x, const struct ws_together *w)
+static void wait_begins(void *ctx, const struct ws_together *w)
 {
+	struct ws_explain *x = ctx;
 	if (!x)
 		return;
 	x->wait = w;
 	x->wait_since = x->moved_at = ws_now_ns();
 }
 
-void ws_explain_moved(struct ws_explain *x)
+static void wait_moved(void *ctx)
 {
+	struct ws_explain *x = ctx;
 	if (!x)
 		return;
 	x->moved_at = ws_now_ns();
 	ws_explain_heard(x);
 }
 
-void ws_explain_end(struct ws_explain *x)
+static void wait_alive(void *ctx, ws_deadline due)
 {
+	ws_explain_alive(ctx, due);
+}
+
+static void wait_failed(void *ctx, enum ws_hang_end end)
+{
+	ws_explain_catch(ctx, end);
+}
+
+static void wait_ends(void *ctx)
+{
+	struct ws_explain *x = ctx;
 	if (x)
 		x->wait = NULL;
 }
+
+const struct ws_group_watch ws_explain_group = {
+	.begins = wait_begins, .moved = wait_moved, .alive = wait_alive, .failed = wait_failed, .ends = wait_ends,
+};
 
 /* ---- the end ------------------------------------------------------------------------------------ */
 

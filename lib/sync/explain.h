@@ -8,10 +8,9 @@
 #define WS_SYNC_EXPLAIN_H
 
 #include "endpoint_call.h"
+#include "group.h"
 #include "wsync/hang.h"
 
-struct ws_group;
-struct ws_together;
 struct ws_explain; /* opaque */
 
 struct ws_explain_opts {
@@ -43,10 +42,8 @@ void ws_explain_arrived(struct ws_explain *x);
 /* Something was told, or moved: the silence ends. */
 void ws_explain_heard(struct ws_explain *x);
 
-/* Between these a group's ranks are waited for. */
-void ws_explain_begin(struct ws_explain *x, const struct ws_together *w);
-void ws_explain_moved(struct ws_explain *x); /* a byte did */
-void ws_explain_end(struct ws_explain *x);
+/* Follows the waits of a group. ctx: a struct ws_explain, or NULL. */
+extern const struct ws_group_watch ws_explain_group;
 void ws_explain_alive(struct ws_explain *x, ws_deadline due); /* calls that function */
 
 /* The wait has ended badly: keeps what is to be seen at this moment, of the first time since the last

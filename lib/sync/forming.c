@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wsync/forming.h"
 
+#include "explain.h"
 #include "group.h"
 #include "push_state.h"
 
@@ -65,7 +66,7 @@ static int form(struct held *h, struct ws_http *http, const struct ws_forming_op
 	const struct ws_group_opts opts = {
 		.http = http, .members = h->members, .n_members = o->n, .ops = &ws_transport_gloo,
 		.master_address = o->master_address, .master_port = o->master_port, .name = o->name,
-		.log = o->log, .cancel = o->cancel, .explain = x,
+		.log = o->log, .cancel = o->cancel, .watch = &ws_explain_group, .watch_ctx = x,
 	};
 	if (ws_group_open(&opts, until, &h->group, err))
 		return -1;

@@ -5,7 +5,6 @@
 #define WS_SYNC_GROUP_H
 
 #include "endpoint_call.h"
-#include "explain.h"
 #include "transport.h"
 
 struct ws_member {
@@ -21,6 +20,17 @@ struct ws_member {
 struct ws_group_place {
 	char host[64];  /* an address literal */
 	uint16_t port;  /* 0: they were told of none */
+};
+
+struct ws_together;
+
+/* Follows the waits of a group (explain.h does). All functions must be there. */
+struct ws_group_watch {
+	void (*begins)(void *ctx, const struct ws_together *w);
+	void (*moved)(void *ctx);                        /* bytes were sent */
+	void (*alive)(void *ctx, ws_deadline due);       /* the thread of the group is at work, until `due` at most */
+	void (*failed)(void *ctx, enum ws_hang_end end); /* nothing is closed yet */
+	void (*ends)(void *ctx);
 };
 
 struct ws_group_opts {
@@ -39,7 +49,8 @@ struct ws_group_opts {
 	const struct ws_cancel *cancel;
 	struct ws_trace *trace;             /* borrowed; NULL: none */
 	struct ws_group_place *place;       /* out: where members were told to come; NULL: not wanted */
-	struct ws_explain *explain;         /* told of what ws_group_together waits for; NULL: nobody is */
+	const struct ws_group_watch *watch; /* NULL: none */
+	void *watch_ctx;
 };
 
 struct ws_group; /* opaque */

@@ -53,6 +53,24 @@ static bool readable(int fd)
 	return fd >= 0 && poll(&p, 1, 0) > 0;
 }
 
+static void tell_moved(const struct ws_group *g)
+{
+	if (g->opts.watch)
+		g->opts.watch->moved(g->opts.watch_ctx);
+}
+
+static void tell_alive(const struct ws_group *g)
+{
+	if (g->opts.watch)
+		g->opts.watch->alive(g->opts.watch_ctx, ws_now_ns());
+}
+
+static void tell_failed(const struct ws_group *g, enum ws_hang_end end)
+{
+	if (g->opts.watch)
+		g->opts.watch->failed(g->opts.watch_ctx, end);
+}
+
 /* It has failed: there is still that long for what others have to say about it. */
 static void wind_up(struct duo *d, int64_t grace_ns)
 {
@@ -179,7 +197,7 @@ static void watch_wire(struct duo *d, int64_t start)
 	if (bytes != d->bytes) {
 		d->bytes = bytes;
 		d->moved_ns = ws_now_ns();
-		ws_explain_moved(d->w->group->opts.explain);
+		tell_moved(d->w->group);
 	}
 	if (d->lost && (d->w->joining || ws_now_ns() - d->moved_ns > STALL_NS || lost_before_it_joined(d))) {
 		d->gave_up = true;
@@ -234,14 +252,13 @@ static void see_in(struct duo *d)
  * silence (push_guard.c). */
 static void await_wire(const struct duo *d)
 {
-	struct ws_explain *explain = d->w->group->opts.explain;
 	struct pollfd over = { .fd = d->t->ops->fd(d->t), .events = POLLIN };
 	uint64_t sent = d->t->ops->sent(d->t, NULL);
-	ws_explain_alive(explain, ws_now_ns());
+	tell_alive(d->w->group);
 	while (poll(&over, 1, TICK_MS) <= 0) {
 		const uint64_t now = d->t->ops->sent(d->t, NULL);
 		if (now != sent)
-			ws_explain_alive(explain, ws_now_ns());
+			tell_alive(d->w->group);
 		sent = now;
 	}
 }
@@ -386,7 +403,6 @@ static bool ran_late(const struct duo *d)
 
 static int run_together(struct ws_together *w, struct ws_err *err)
 {
-	struct ws_explain *explain = w->group->opts.explain;
 	struct ws_transport *t = w->group->transport;
 	const int64_t start = ws_now_ns();
 	struct duo d = { .w = w, .t = t, .moving = true, .until = w->until,
@@ -408,14 +424,14 @@ static int run_together(struct ws_together *w, struct ws_err *err)
 		d.late = d.late || is_over(&d);
 	}
 	if (rc < 0)
-		ws_explain_catch(explain, WS_HANG_CANCELLED);
+		tell_failed(w->group, WS_HANG_CANCELLED);
 	if (rc < 0 && w->joining)
 		see_in(&d);
 	w->group->rest_since = ws_now_ns();
 	if (rc >= 0 && w->later && is_well(&d))
 		return 0;
 	if (rc >= 0 && ran_late(&d))
-		ws_explain_catch(explain, WS_HANG_DEADLINE); /* before we close what is to be seen */
+		tell_failed(w->group, WS_HANG_DEADLINE); /* before we close what is to be seen */
 	stop_all(&d, start);
 	if (rc < 0)
 		return -1;
@@ -427,10 +443,13 @@ static int run_together(struct ws_together *w, struct ws_err *err)
 
 int ws_group_together(struct ws_together *w, struct ws_err *err)
 {
-	ws_explain_begin(w->group->opts.explain, w);
+	const struct ws_group_opts *o = &w->group->opts;
 	struct ws_transport *t = w->group->transport;
+	if (o->watch)
+		o->watch->begins(o->watch_ctx, w);
 	const int rc = run_together(w, err);
-	ws_explain_end(w->group->opts.explain);
+	if (o->watch)
+		o->watch->ends(o->watch_ctx);
 	if (rc) /* of no more use, and leaving it in peace would wait for whoever hangs */
 		t->ops->abort(t);
 	return rc;

@@ -75,7 +75,7 @@ int push_init_group(struct ws_push *p, struct ws_err *err)
 		.log = p->opts.log,
 		.cancel = p->opts.cancel,
 		.place = &p->place,
-		.explain = p->explain,
+		.watch = &ws_explain_group, .watch_ctx = p->explain,
 		.trace = p->opts.trace,
 	};
 	if (ws_group_open(&opts, ws_deadline_min(p->until, ws_deadline_in(p->opts.init_ns)), &p->group,

@@ -13,6 +13,7 @@
 #define WS_SYNC_PUSH_STATE_H
 
 #include "endpoint_call.h"
+#include "explain.h"
 #include "group.h"
 #include "hashes.h"
 #include "job.h"
