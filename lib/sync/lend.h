@@ -13,7 +13,7 @@
 
 #include "cuda.h"
 #include "payload.h"
-#include "transport.h"
+#include "transport_gpu.h"
 
 enum { WS_LEND_PARTS = 3 };
 

@@ -9,6 +9,7 @@
 
 #include "payload.h"
 #include "store.h"
+#include "transport_gpu.h"
 #include "wsync/cancel.h"
 #include "wsync/clock.h"
 #include "wsync/err.h"
@@ -19,16 +20,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-/* Of data planes that send from a GPU. */
-struct ws_transport_gpu {
-	const char *driver; /* libcuda; NULL: as the loader finds it */
-	const char *nccl;   /* libnccl; NULL: where it usually is */
-	int device;
-	uint64_t box;       /* the most that a bucket takes there; 0: not known */
-	bool makes;         /* what is computed is computed there, as far as there are kernels */
-	bool must_make;     /* or it is not opened */
-};
 
 struct ws_transport_opts {
 	unsigned world_size;       /* with us as rank 0 */
