@@ -74,9 +74,10 @@ LIBS       := $(shell $(PKG_CONFIG) --libs libcurl libcjson 2>/dev/null) -lm -ld
 MHD_LIBS   := $(shell $(PKG_CONFIG) --libs libmicrohttpd 2>/dev/null)
 
 # The dependency rule of the house, enforced by what each layer can find:
-# cmd -> include/wsync; lib/bench -> lib/sync -> check -> model -> names -> base, and lib/sync -> net, gpu -> base,
-# which know nothing of models. lib/serve, the other end, sees what lib/sync sees and not lib/sync itself: each
-# reads the protocol of the servers for itself.
+# cmd -> include/wsync. In lib each folder sees those above it in this list, as far as its line says:
+#   base; names, model, check and transform (not each other); net, gpu (nothing of models)
+#   client, staging; group; state, diagnose (not each other); verify (neither group nor push); push; bench
+# serve is the other end: it sees none from client on, because each end reads the servers' protocol for itself.
 INC_base  = -Ilib/base
 INC_names = -Ilib/base -Ilib/names
 INC_model = $(INC_names) -Ilib/model
@@ -84,14 +85,20 @@ INC_check = $(INC_model) -Ilib/check
 INC_transform = $(INC_model) -Ilib/transform
 INC_net   = -Ilib/base -Ilib/net
 INC_gpu   = -Ilib/base -Ilib/gpu
-INC_sync  = $(INC_check) -Ilib/transform -Ilib/net -Ilib/gpu -Ilib/sync
+INC_client = $(INC_check) -Ilib/net -Ilib/client
+INC_staging = $(INC_transform) -Ilib/gpu -Ilib/staging
+INC_group = $(INC_client) -Ilib/transform -Ilib/gpu -Ilib/staging -Ilib/group
+INC_state = $(INC_group) -Ilib/state
+INC_diagnose = $(INC_group) -Ilib/diagnose
+INC_verify = $(INC_client) -Ilib/transform -Ilib/verify -Ilib/verify/parity
+INC_push  = $(INC_group) -Ilib/state -Ilib/diagnose -Ilib/verify $(addprefix -I,$(wildcard lib/push lib/push/*/))
 INC_serve = $(INC_check) -Ilib/transform -Ilib/net -Ilib/gpu -Ilib/serve
-INC_bench = $(INC_sync) -Ilib/bench
+INC_bench = $(INC_push) -Ilib/bench
 INC_cmd   = -Icmd/common
-INC_tests = $(INC_bench) -Ilib/serve -Itests -Itests/unit
+INC_tests = $(INC_bench) -Ilib/verify/parity -Ilib/serve -Itests -Itests/unit
 
 # ---- lists -----------------------------------------------------------------------------------
-LIB_SRCS := $(wildcard lib/*/*.c)
+LIB_SRCS := $(wildcard lib/*/*.c lib/*/*/*.c)
 CMD_SRCS := $(wildcard cmd/wsync-*.c)
 COMMON_SRCS := $(wildcard cmd/common/*.c)
 UNIT_SRCS := $(wildcard tests/unit/test_*.c)
@@ -167,7 +174,13 @@ $(BUILD)/obj/lib/check/%.o: LAYER = $(INC_check)
 $(BUILD)/obj/lib/transform/%.o: LAYER = $(INC_transform)
 $(BUILD)/obj/lib/net/%.o: LAYER = $(INC_net)
 $(BUILD)/obj/lib/gpu/%.o: LAYER = $(INC_gpu)
-$(BUILD)/obj/lib/sync/%.o: LAYER = $(INC_sync)
+$(BUILD)/obj/lib/client/%.o: LAYER = $(INC_client)
+$(BUILD)/obj/lib/staging/%.o: LAYER = $(INC_staging)
+$(BUILD)/obj/lib/group/%.o: LAYER = $(INC_group)
+$(BUILD)/obj/lib/state/%.o: LAYER = $(INC_state)
+$(BUILD)/obj/lib/diagnose/%.o: LAYER = $(INC_diagnose)
+$(BUILD)/obj/lib/verify/%.o: LAYER = $(INC_verify)
+$(BUILD)/obj/lib/push/%.o: LAYER = $(INC_push)
 $(BUILD)/obj/lib/serve/%.o: LAYER = $(INC_serve)
 $(BUILD)/obj/lib/bench/%.o: LAYER = $(INC_bench)
 $(BUILD)/obj/cmd/%.o: LAYER = $(INC_cmd)
