@@ -78,24 +78,26 @@ MHD_LIBS   := $(shell $(PKG_CONFIG) --libs libmicrohttpd 2>/dev/null)
 #   base; names, model, check and transform (not each other); net, gpu (nothing of models)
 #   client, staging; group; state, diagnose (not each other); verify (neither group nor push); push; bench
 # serve is the other end: it sees none from client on, because each end reads the servers' protocol for itself.
+# A folder with folders inside is one layer.
+dirs = $(foreach d,$(1),$(addprefix -I,$(patsubst %/,%,$(wildcard lib/$(d)/ lib/$(d)/*/))))
 INC_base  = -Ilib/base
-INC_names = -Ilib/base -Ilib/names
-INC_model = $(INC_names) -Ilib/model
+INC_names = $(call dirs,base names)
+INC_model = $(INC_names) $(call dirs,model)
 INC_check = $(INC_model) -Ilib/check
-INC_transform = $(INC_model) -Ilib/transform
-INC_net   = -Ilib/base -Ilib/net
+INC_transform = $(INC_model) $(call dirs,transform)
+INC_net   = -Ilib/base $(call dirs,net)
 INC_gpu   = -Ilib/base -Ilib/gpu
-INC_client = $(INC_check) -Ilib/net -Ilib/client
+INC_client = $(INC_check) $(call dirs,net client)
 INC_staging = $(INC_transform) -Ilib/gpu -Ilib/staging
-INC_group = $(INC_client) -Ilib/transform -Ilib/gpu -Ilib/staging -Ilib/group
+INC_group = $(INC_client) $(call dirs,transform gpu staging group)
 INC_state = $(INC_group) -Ilib/state
 INC_diagnose = $(INC_group) -Ilib/diagnose
-INC_verify = $(INC_client) -Ilib/transform -Ilib/verify -Ilib/verify/parity
-INC_push  = $(INC_group) -Ilib/state -Ilib/diagnose -Ilib/verify $(addprefix -I,$(wildcard lib/push lib/push/*/))
-INC_serve = $(INC_check) -Ilib/transform -Ilib/net -Ilib/gpu -Ilib/serve
+INC_verify = $(INC_client) $(call dirs,transform verify)
+INC_push  = $(INC_group) $(call dirs,state diagnose verify push)
+INC_serve = $(INC_check) $(call dirs,transform net gpu serve)
 INC_bench = $(INC_push) -Ilib/bench
 INC_cmd   = -Icmd/common
-INC_tests = $(INC_bench) -Ilib/verify/parity -Ilib/serve -Itests -Itests/unit
+INC_tests = $(INC_bench) $(call dirs,serve) -Itests -Itests/unit
 
 # ---- lists -----------------------------------------------------------------------------------
 LIB_SRCS := $(wildcard lib/*/*.c lib/*/*/*.c)

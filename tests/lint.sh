@@ -44,7 +44,7 @@ if [ -n "${LINT_TIDY:-}" ] && have clang-tidy; then
     files 'lib/*.c' 'cmd/*.c' | xargs clang-tidy --quiet \
         --checks='-*,bugprone-*,-bugprone-easily-swappable-parameters,-bugprone-reserved-identifier,clang-analyzer-*' \
         -- -std=c11 -D_GNU_SOURCE -DWSYNC_VERSION='""' -Iinclude -Icmd/common \
-        $(printf -- '-I%s ' lib/*/ lib/push/*/ lib/verify/*/) || failed=1
+        $(printf -- '-I%s ' lib/*/ lib/*/*/) || failed=1
 fi
 
 [ ${#missing[@]} = 0 ] || echo "lint: not installed: ${missing[*]}" >&2

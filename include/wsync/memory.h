@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-struct ws_memory_ops; /* opaque: lib/model/memory.h */
+struct ws_memory_ops; /* opaque: lib/model/exported/memory.h */
 
 /* Memory of GPUs of this machine, through CUDA IPC. The driver is loaded with the source, a GPU is opened
  * with the first byte that is read. */

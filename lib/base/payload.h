@@ -40,7 +40,7 @@ struct ws_strided {
 	int64_t read[WS_STRIDED_DIMS], write[WS_STRIDED_DIMS]; /* strides in elements; write: rows of the span, falling */
 };
 
-struct ws_formula_out; /* lib/transform/formula.h */
+struct ws_formula_out; /* lib/transform/merge/formula.h */
 
 struct ws_span {
 	uint64_t length; /* bytes; > 0 */

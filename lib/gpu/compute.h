@@ -43,7 +43,7 @@ struct ws_matrix {
 	int64_t rows, cols, stride;
 };
 
-/* As lib/transform/fp8.h. A block as large as the matrix makes one scale for all of it. */
+/* As lib/transform/fp8/fp8.h. A block as large as the matrix makes one scale for all of it. */
 struct ws_fp8_job {
 	struct ws_matrix x;
 	enum ws_scale_rule rule;
@@ -63,7 +63,7 @@ enum ws_fp8_pass { WS_FP8_BLOCKS, WS_FP8_LOOK, WS_FP8_CODES };
 int ws_compute_fp8_pass(struct ws_compute *c, const struct ws_fp8_job *job, enum ws_fp8_pass pass,
                         int64_t row, struct ws_stream *s, struct ws_err *err);
 
-/* out = bf16(w + scale * b @ a), as lib/transform/lowrank.h; out may be w where w is bf16. Deltas of
+/* out = bf16(w + scale * b @ a), as lib/transform/lora/lowrank.h; out may be w where w is bf16. Deltas of
  * several pairs are added up before w is; two_step, which rounds each of them, takes one at a time.
  * Deltas that are not finite show in the record's largest ones. */
 enum { WS_MERGE_MOST = 4 };
@@ -98,7 +98,7 @@ int ws_compute_chain(struct ws_compute *c, const struct ws_chain_job *job, struc
 
 enum ws_unpack_kind { WS_UNPACK_FP8, WS_UNPACK_NVFP4, WS_UNPACK_NF4 };
 
-/* As lib/transform/unpack.h. Codes and results are dense. */
+/* As lib/transform/unpack/unpack.h. Codes and results are dense. */
 struct ws_unpack_job {
 	enum ws_unpack_kind kind;
 	ws_devptr codes;

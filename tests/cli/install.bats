@@ -71,7 +71,7 @@ flags() {
 	try env -u MAKEFLAGS make -C "$repo" --no-print-directory -n lib BUILD="$scratch/lto" CFLAGS="-O2 -flto=auto"
 	expect_status 0
 	lines=$(grep -e ' -flto=auto .*lib/net/http\.c$' <<<"$out")
-	[[ $lines == *" -fno-lto "* ]] || explain "the linker is to compile lib/net/http.c: $lines"
+	[[ $lines == *" -fno-lto "* ]] || explain "the linker is to compile lib/net/http/http.c: $lines"
 }
 
 @test "each header stands alone, in C11 and in C++" {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Blocks to E4M3 on a GPU against lib/transform/fp8.h, bit for bit. */
+/* Blocks to E4M3 on a GPU against lib/transform/fp8/fp8.h, bit for bit. */
 #include "on_gpu.h"
 #include "hard.h"
 

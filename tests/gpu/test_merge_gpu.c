@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Low-rank changes merged on a GPU against lib/transform/lowrank.h, bit for bit. */
+/* Low-rank changes merged on a GPU against lib/transform/lora/lowrank.h, bit for bit. */
 #include "on_gpu.h"
 #include "hard.h"
 

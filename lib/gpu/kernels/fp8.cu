@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fp8.cu - blocks of bf16 or fp32 numbers to E4M3 with one scale each, as lib/transform/fp8.h.
+/* fp8.cu - blocks of bf16 or fp32 numbers to E4M3 with one scale each, as lib/transform/fp8/fp8.h.
  *
  *   fp8_block_T   one block of threads for each block of numbers
  *   fp8_amax_T    a tensor that is one block: found->amax is raised, tile by tile,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lowrank.cu - out = bf16(w + scale * (b @ a)), as lib/transform/lowrank.h: for each element
+/* lowrank.cu - out = bf16(w + scale * (b @ a)), as lib/transform/lora/lowrank.h: for each element
  * s = 0; for r rising, s = fma(b[i][r], a[r][j], s); delta = s * scale, rounded. Of several pairs the
  * deltas are added up first, in their order.
  *

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unpack.cu - codes back to numbers, bf16 or fp32, as lib/transform/unpack.h.
+/* unpack.cu - codes back to numbers, bf16 or fp32, as lib/transform/unpack/unpack.h.
  *
  *   unpack_fp8    E4M3 code * scale of its block
  *   unpack_nvfp4  E2M1 code * (E4M3 scale of sixteen * the tensor's scale), low nibble first

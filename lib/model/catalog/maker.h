@@ -16,7 +16,7 @@ struct ws_maker {
 	const struct ws_maker_ops *ops;
 };
 
-struct ws_formula_out; /* lib/transform/formula.h */
+struct ws_formula_out; /* lib/transform/merge/formula.h */
 struct ws_making; /* one reader's passage through several made items; opaque */
 
 struct ws_maker_ops {
