@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The three completion files are run in their shells and compared with the programs' own tables.
+# The three completion files are run in their shells: they offer what the programs' own tables have.
 load helpers
 
 options_of() { "$bin/$1" --dump-options | awk -F '\t' '$4 != "command" { print "--" $1 }' | sort; }
@@ -141,6 +141,7 @@ complete_fish() {
 specs_zsh() {
 	zsh -f -c '
 		_arguments() { print -rl -- "$@" }
+		_call_program() { shift; "$@" }
 		service=$2 words=($2 "") CURRENT=2
 		. $1/completions/_wsync' zsh "$repo" "$1"
 }
