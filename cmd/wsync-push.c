@@ -268,31 +268,38 @@ static bool split_line(char **path, char **version, char **asleep)
 	return line[0] != 0;
 }
 
-/* Pushes the source of one line. An empty line has no source, and no result. *asleep is released memory that no run has
- * recorded yet: a line that fails before that leaves it, or what its third field lists, to the next line. A line that
- * cannot be read fills *refused instead of *end. */
+/* Pushes the source of one line. An empty line has no source, and no result. A line that cannot be read fills *refused
+ * instead of *end. *asleep is what a line without a third field says is released: --asleep at first, and what the
+ * records say once a line has recorded it. What no line has recorded yet is added to what later lines list. */
 static int push_line(struct ws_push *p, unsigned *asleep, struct ws_ev_end *end, struct ws_ev_end *refused,
                      struct ws_err *err)
 {
 	char *path, *version, *list;
+	const unsigned pending = *asleep & WS_MEMORY_ALL;
+	unsigned listed = *asleep;
 	end->source = NULL;
 	if (!split_line(&path, &version, &list))
 		return 0;
-	unsigned listed = *asleep;
 	if (list && parse_asleep(list, &listed, err)) {
 		refused->source = path;
 		return -1;
 	}
-	if (*asleep && listed == WS_MEMORY_RECORDED)
-		listed = *asleep; /* no record has it */
 	const char *const paths[] = { path };
 	const struct ws_push_source source = {
-		.paths = paths, .n_paths = 1, .weight_version = version, .asleep = listed,
+		.paths = paths, .n_paths = 1, .weight_version = version, .asleep = listed | pending,
 	};
 	const int rc = ws_push_run(p, &source, end, err);
-	const enum ws_asleep fate = ws_push_asleep(p);
-	if (fate != WS_ASLEEP_REFUSED)
-		*asleep = fate == WS_ASLEEP_RECORDED ? (unsigned)WS_MEMORY_RECORDED : listed;
+	switch (ws_push_asleep(p)) {
+	case WS_ASLEEP_RECORDED:
+		*asleep = WS_MEMORY_RECORDED;
+		break;
+	case WS_ASLEEP_PENDING:
+		if (list)
+			*asleep = WS_MEMORY_RECORDED | listed | pending;
+		break;
+	case WS_ASLEEP_REFUSED:
+		break;
+	}
 	return rc;
 }
 

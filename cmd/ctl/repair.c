@@ -168,7 +168,8 @@ static bool names_one_of(const struct ws_ledger_record *rec, const struct target
 static bool is_over(const struct repairs *r, const struct ws_ledger_entry *e)
 {
 	return e->fate == WS_PROCESS_DEAD ||
-	       (e->fate == WS_PROCESS_ELSEWHERE && r->job->cfg->assume_dead);
+	       (e->fate == WS_PROCESS_ELSEWHERE && r->job->cfg->assume_dead) ||
+	       (e->fate == WS_PROCESS_ALIVE && r->job->cfg->forget); /* it checks that the process is not at work */
 }
 
 static int repair_one(struct repairs *r, struct ws_ledger_entry *e, struct ws_repair_answer *answers,

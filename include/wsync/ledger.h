@@ -131,7 +131,8 @@ struct ws_repair_answer {
 int ws_ledger_repair(struct ws_ledger_entry *entry, const struct ws_repair_opts *opts,
                      struct ws_repair_answer *answers, struct ws_err *err);
 
-/* Forgets these endpoints (none: all of them) without asking them anything. */
+/* Forgets these endpoints (none: all of them) without asking them anything. WS_EREFUSED: the process of the record is at
+ * work at one of them. */
 int ws_ledger_forget(struct ws_ledger_entry *entry, const char *const *urls, size_t n,
                      struct ws_err *err);
 

@@ -225,6 +225,7 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 		p->endpoints[i].found_stopped = p->endpoints[i].left_paused = false;
 		p->endpoints[i].message[0] = 0;
 	}
+	p->failed_why = NULL;
 	p->source = s;
 	push_name_source(p, s);
 	push_trace_run(p);
@@ -308,7 +309,7 @@ static void fill_result(struct ws_push *p, struct ws_ev_end *r)
 static void note_failure(struct ws_push *p, struct ws_err *err)
 {
 	ws_err_where(err, ws_phase_name(p->phase), NULL);
-	p->phase_why = err->msg;
+	p->phase_why = p->failed_why = err->msg;
 	/* The deadline of the step that failed has passed, or may pass while its threads are joined. */
 	push_alive_until(p, ws_deadline_in(CLEAN_UP_NS));
 	ws_explain_failed(p->explain, err);
@@ -349,7 +350,7 @@ static int resume_all(struct ws_push *p, int rc, struct ws_err *err)
 	if (!push_owns_endpoints(p))
 		return rc;
 	push_take_over_pauses(p);
-	if (rc && push_is_recorded(p))
+	if (rc && p->recorded)
 		(void)push_record(p, NULL);
 	if (push_wake_caches(p, rc == 0, &why) && rc == 0)
 		rc = note_resume_failure(p, &why, err);
@@ -419,6 +420,7 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 	push_enter(p, WS_PHASE_PLAN);
 	push_guard_watch(p, false);
 	p->failure = local;
+	p->failed_why = NULL;
 	r.ok = rc == 0;
 	r.err = rc ? &p->failure : NULL;
 	memcpy(r.ns, p->ns, sizeof r.ns);

@@ -49,9 +49,10 @@ static int keep_partial(struct ws_push *p, size_t i, const struct ws_ledger_reco
 	ws_err_set(err, WS_EPARTIAL, "%s: still has some old and some new weights: %s", e->url, e->message);
 	ws_err_where(err, NULL, e->url);
 	if (p->has_turn)
-		return ws_err_hint(err, "%spush again what was left incomplete, with the same options; or, when all senders have "
-		                        "sent everything: wsync-ctl repair --forget --endpoint %s, and this part again",
-		                   p->not_last ? "this turn counts: " : "", e->url);
+		return ws_err_hint(err, "%s every sender has sent its part since that push: wsync-ctl repair --forget --endpoint "
+		                        "%s, and %s part again; else push all parts again in another --round",
+		                   p->not_last ? "this turn counts; if the last one does not complete the endpoint, and" : "if",
+		                   e->url, p->not_last ? "the last" : "this");
 	return ws_err_hint(err, "push everything again: %swsync-push SOURCE -e %s%s",
 	                   left->directory ? "wsync-ctl repair --again, or " : "", e->url,
 	                   sent->whole ? "" : ", without --include, --exclude and --sender");

@@ -113,10 +113,10 @@ static void copy(struct push_guard *g, const struct ws_push *p)
 	g->phase = p->phase;
 	g->until = p->until;
 	g->owns = push_owns_endpoints(p);
-	snprintf(g->failure, sizeof g->failure, "%s", p->phase_why ? p->phase_why : "");
+	snprintf(g->failure, sizeof g->failure, "%s", p->failed_why ? p->failed_why : "");
 	g->transport = p->group ? ws_group_transport(p->group) : NULL;
 	/* After a failure it joins workers, and GPU libraries may take long to abort. */
-	g->unsure = p->phase_why || p->nccl_version[0] || p->lend;
+	g->unsure = p->failed_why || p->nccl_version[0] || p->lend;
 	snprintf(g->group, sizeof g->group, "%s", p->group_name);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		copy_endpoint(p, i, &g->endpoints[i]);

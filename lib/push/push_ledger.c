@@ -164,7 +164,6 @@ static void catch_up(struct ws_push *p)
 		forget_others(p);
 		return;
 	}
-	describe_all(p);
 	ws_ledger_reread(p->ledger);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		const struct ws_ledger_endpoint *is = &ws_ledger_record(p->ledger)->endpoints[i];
@@ -182,14 +181,38 @@ static void read_records(struct ws_push *p)
 {
 	struct ws_ledger_list list;
 	catch_up(p);
-	if (ws_ledger_list(p->opts.state_dir, &list, NULL))
-		return; /* the record of our own will say why */
+	struct ws_err why = WS_ERR_INIT;
+	if (ws_ledger_list(p->opts.state_dir, &list, &why)) {
+		push_warn(p, NULL, "what earlier pushes left is not known: %s", why.msg);
+		return;
+	}
 	p->heir_began = 0;
 	for (size_t i = 0; i < list.n; i++)
-		if (!list.items[i].err.code &&
-		    (!p->ledger || strcmp(list.items[i].path, ws_ledger_path(p->ledger)) != 0))
+		if (list.items[i].err.code)
+			push_warn(p, NULL, "what an earlier push left is not known: %s", list.items[i].err.msg);
+		else if (!p->ledger || strcmp(list.items[i].path, ws_ledger_path(p->ledger)) != 0)
 			inherit(p, &list.items[i]);
 	ws_ledger_list_free(&list);
+}
+
+/* An update that our last run could not end would keep this run from beginning its own. */
+static void end_own_middles(struct ws_push *p)
+{
+	struct ws_ledger_endpoint *now = calloc(p->opts.n_endpoints + 1, sizeof *now);
+	size_t n = 0;
+	for (size_t i = 0; now && i < p->opts.n_endpoints; i++) {
+		if (!p->endpoints[i].weights.scope_open)
+			continue;
+		now[n].url = p->endpoints[i].url;
+		push_describe(p, i, &now[n++]);
+		p->index[n - 1] = i;
+	}
+	if (n)
+		end_stale_middles(p, p->group_name, now, n);
+	for (size_t k = 0; k < n; k++)
+		if (!now[k].middle)
+			push_target_event(&p->endpoints[p->index[k]].weights, PUSH_SCOPE_DROPPED);
+	free(now);
 }
 
 static int take_locks(struct ws_push *p, const char *dir, struct ws_err *err)
@@ -223,6 +246,8 @@ int push_claim(struct ws_push *p, struct ws_err *err)
 	} else {
 		read_records(p);
 	}
+	if (rc == 0)
+		end_own_middles(p);
 	return rc;
 }
 
@@ -249,15 +274,19 @@ void push_release(struct ws_push *p, bool ok)
 	 * continue does no harm. Until this run has recorded its plan, the record is that of an earlier run. */
 	if (p->ledger && !ok && p->recorded)
 		(void)push_record(p, NULL);
+	else if (p->ledger && p->recorded)
+		describe_all(p);
 	/* Our record has all that the earlier ones said of endpoints that this plan completes. After a failure it must also
-	 * be as hard to complete: a smaller plan is completed by less. */
-	if (p->ledger && p->heir && p->recorded) {
+	 * be as hard to complete: a smaller plan is completed by less. Without a record, a success completes what our own
+	 * record said before it could not be written any more. */
+	if (p->recorded && (p->ledger ? p->heir : p->unrecorded && ok)) {
 		push_load(p, &sent);
 		sent.checked = sent.checked && ok;
-		ws_ledger_settle(p->opts.state_dir, ws_ledger_path(p->ledger), p->opts.endpoints,
+		ws_ledger_settle(p->opts.state_dir, p->ledger ? ws_ledger_path(p->ledger) : "", p->opts.endpoints,
 		                 p->opts.n_endpoints, &sent);
 	}
-	push_remember_left(p);
+	if (p->recorded)
+		push_remember_left(p);
 	p->heir = false;
 	ws_locks_drop(p->locks);
 	p->locks = NULL;
@@ -337,8 +366,8 @@ int push_record(struct ws_push *p, struct ws_err *err)
 	push_alive(p);
 	if (!keeps_ledger(p) || save(p, &why) == 0)
 		return 0;
-	/* A record that stands still while the push goes on would be acted upon. */
-	ws_ledger_abandon(p->ledger);
+	/* The file stays as it was written last: it may be the only one that knows of a partial endpoint. */
+	ws_ledger_leave(p->ledger);
 	p->ledger = NULL;
 	return go_without(p, NOBODY_KNOWS, &why, err);
 }
@@ -355,10 +384,12 @@ static int64_t begins_now(const struct ws_push *p)
 static void keep_earlier(struct ws_push *p, const struct ws_ledger_sent *sent)
 {
 	const struct ws_ledger_record *r = p->ledger ? ws_ledger_record(p->ledger) : NULL;
+	struct ws_ledger_sent strict = *sent;
 	bool keeps = false;
+	strict.checked = false; /* it may still fail */
 	for (size_t i = 0; r && i < r->n_endpoints; i++)
 		keeps = keeps || (r->endpoints[i].state == WS_PARTIAL &&
-		                  !ws_ledger_completes(sent, r, &r->endpoints[i]));
+		                  !ws_ledger_completes(&strict, r, &r->endpoints[i]));
 	if (!keeps)
 		return;
 	p->heir_began = r->began > p->heir_began ? r->began : p->heir_began;
@@ -401,17 +432,17 @@ static int note_source(struct ws_push *p, const struct ws_push_source *s, struct
 int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
-	p->recorded = true;
+	int rc = 0;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		p->endpoints[i].grouped = !p->protocol->groupless;
 		push_target_event(&p->endpoints[i].weights, PUSH_PLAN_RECORDED);
 	}
-	if (!keeps_ledger(p))
-		return 0;
-	if (note_source(p, s, &why))
-		return go_without(p, NOBODY_KNOWS, &why, err);
-	/* Who is in the group already is only heard of again with the pause. */
-	return p->group ? 0 : push_record(p, err);
+	if (keeps_ledger(p) && note_source(p, s, &why))
+		rc = go_without(p, NOBODY_KNOWS, &why, err);
+	else if (!p->group) /* who is in the group already is only asked again with the pause */
+		rc = push_record(p, err);
+	p->recorded = rc == 0;
+	return rc;
 }
 
 bool push_is_recorded(const struct ws_push *p)
@@ -421,10 +452,13 @@ bool push_is_recorded(const struct ws_push *p)
 
 void push_record_end(struct ws_push *p)
 {
-	if (p->ledger) {
-		describe_all(p);
-		ws_ledger_reread(p->ledger);
+	struct ws_ledger_record *r = p->ledger ? ws_ledger_record(p->ledger) : NULL;
+	for (size_t i = 0; r && i < p->opts.n_endpoints; i++) {
+		r->endpoints[i].grouped = r->endpoints[i].grouped && p->endpoints[i].grouped;
+		r->endpoints[i].paused = r->endpoints[i].paused && p->endpoints[i].paused;
 	}
+	if (p->ledger)
+		ws_ledger_reread(p->ledger);
 	ws_ledger_close(p->ledger);
 	p->ledger = NULL;
 }

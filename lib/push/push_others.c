@@ -177,7 +177,7 @@ void push_others_refused(struct ws_push *p, struct ws_err *err)
 
 bool push_others_stopped(const struct push_endpoint *e)
 {
-	return e->found_stopped && !e->weights.touched;
+	return e->found_stopped && !e->weights.touched && !e->weights.values_lost;
 }
 
 void push_others_leave(struct ws_push *p)

@@ -113,6 +113,7 @@ struct ws_push {
 	int64_t phase_since, run_since;
 	uint64_t run_span, phase_span;     /* of the trace */
 	const char *phase_why;             /* the phase at hand has failed; NULL */
+	const char *failed_why;            /* the run has; NULL */
 	int64_t transfer_since;
 	uint64_t progress_base;            /* of the transport when the transfer began */
 	uint64_t sent_base;                /* likewise, when the run began */

@@ -13,6 +13,7 @@ static struct push_weights begin_run(struct push_weights w)
 		.state = partial ? WS_PARTIAL : WS_UNTOUCHED,
 		.before = partial ? WS_PARTIAL : WS_UNTOUCHED,
 		.gap = partial && w.gap,
+		.scope_open = w.scope_open, /* an earlier run could not end it */
 	};
 }
 
@@ -83,6 +84,9 @@ struct push_weights push_weights_after(struct push_weights w, enum push_event ev
 		w.gap = false;
 		return w;
 	case PUSH_FOUND_PARTIAL:
+		return found(w, WS_PARTIAL);
+	case PUSH_VALUES_LOST:
+		w.values_lost = true;
 		return found(w, WS_PARTIAL);
 	case PUSH_FOUND_SETTLED:
 		return found(w, WS_UNTOUCHED);

@@ -22,12 +22,14 @@ struct push_weights {
 	bool fully_sent;               /* it confirmed everything; while scope_open it still has to confirm the end */
 	bool random;                   /* its weights may have been reset to random values */
 	bool touched;                  /* this run has sent it bytes, or a request that changes weights */
+	bool values_lost;              /* in this run: released memory was woken, or packed weights were unpacked */
 };
 
 enum push_event {
 	PUSH_RUN_BEGINS,
 	PUSH_PLAN_RECORDED,    /* the record describes this run from now on */
-	PUSH_FOUND_PARTIAL,    /* it was partial before this run, or has become that without our bytes */
+	PUSH_FOUND_PARTIAL,    /* it was partial before this run */
+	PUSH_VALUES_LOST,      /* what it had is gone: its memory was woken, or its packed weights were unpacked */
 	PUSH_FOUND_SETTLED,    /* what earlier runs left partial was completed, or repaired, by others */
 	PUSH_SCOPE_OPENED,     /* it confirmed the begin of an update, or may have obeyed it */
 	PUSH_SCOPE_CLOSED,     /* it confirmed the end */

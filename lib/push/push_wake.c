@@ -55,7 +55,7 @@ static int check_whole(const struct ws_push *p, const struct push_endpoint *e, s
 static int note(const struct ws_push *p, struct push_endpoint *e, unsigned said, struct ws_err *err)
 {
 	if (push_is_asleep(e)) {
-		if (said != WS_MEMORY_RECORDED && said != e->asleep)
+		if (!(said & WS_MEMORY_RECORDED) && said != e->asleep)
 			return contradict(e, said, err);
 	} else {
 		e->asleep = said & WS_MEMORY_ALL;
@@ -98,7 +98,7 @@ static void settle(struct push_endpoint *e, const struct ws_waking *w, bool fail
 	if (failed)
 		e->asleep |= w->memory;
 	if (w->memory & WS_MEMORY_WEIGHTS)
-		push_target_event(&e->weights, failed ? PUSH_REFUSED_UNSENT : PUSH_FOUND_PARTIAL);
+		push_target_event(&e->weights, failed ? PUSH_REFUSED_UNSENT : PUSH_VALUES_LOST);
 }
 
 static void take_answers(struct ws_push *p, const struct ws_waking *items, size_t n)
@@ -178,7 +178,7 @@ int push_wake_caches(struct ws_push *p, bool ok, struct ws_err *err)
 {
 	const ws_deadline until = ok ? ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns)) :
 	                               push_patience(p, CACHES_NS);
-	if (!p->known || !push_is_recorded(p))
+	if (!p->known || !p->recorded)
 		return 0;
 	if (wake(p, is_to_go_on, WS_MEMORY_ALL & ~(unsigned)WS_MEMORY_WEIGHTS, until,
 	         ok ? p->opts.cancel : NULL, err) == 0)

@@ -129,9 +129,39 @@ static int forget(struct ws_ledger_entry *e, const char *const *urls, size_t n, 
 	return rc;
 }
 
+/* Takes the locks of those endpoints of the record that are among the urls (n 0: of all). e->path is
+ * STATE_DIR/pushes/NAME. */
+static int lock_endpoints(const struct ws_ledger_entry *e, const char *const *urls, size_t n, struct ws_locks **out,
+                          struct ws_err *err)
+{
+	const struct ws_ledger_record *r = &e->record;
+	const char **those = calloc(r->n_endpoints + 1, sizeof *those);
+	char *state = strdup(e->path), *slash, *dir = NULL;
+	size_t k = 0;
+	for (int i = 0; state && i < 2 && (slash = strrchr(state, '/')); i++)
+		*slash = 0;
+	if (state)
+		dir = ws_ledger_locks(state);
+	for (size_t i = 0; those && i < r->n_endpoints; i++)
+		if (n == 0 || is_among(r->endpoints[i].url, urls, n))
+			those[k++] = r->endpoints[i].url;
+	const int rc = those && dir ? ws_locks_take(dir, those, k, 0, NULL, out, err)
+	                            : ws_err_set(err, WS_ESYSTEM, "out of memory");
+	free(those);
+	free(state);
+	free(dir);
+	return rc;
+}
+
 int ws_ledger_forget(struct ws_ledger_entry *e, const char *const *urls, size_t n, struct ws_err *err)
 {
-	return forget(e, urls, n, NULL, err);
+	struct ws_locks *locks = NULL;
+	/* A process that lives, and is between two of its sources, reads its record again before the next. */
+	if (e->fate == WS_PROCESS_ALIVE && lock_endpoints(e, urls, n, &locks, err))
+		return -1;
+	const int rc = forget(e, urls, n, NULL, err);
+	ws_locks_drop(locks);
+	return rc;
 }
 
 static void forget_memory(struct ws_ledger_entry *e, const char *const *urls, size_t n)

@@ -70,7 +70,7 @@ flags() {
 @test "what is in the archive is compiled, whoever asks for it at link time" {
 	try env -u MAKEFLAGS make -C "$repo" --no-print-directory -n lib BUILD="$scratch/lto" CFLAGS="-O2 -flto=auto"
 	expect_status 0
-	lines=$(grep -e ' -flto=auto .*lib/net/http\.c$' <<<"$out")
+	lines=$(grep -e ' -flto=auto .*lib/net/http/http\.c$' <<<"$out")
 	[[ $lines == *" -fno-lto "* ]] || explain "the linker is to compile lib/net/http/http.c: $lines"
 }
 

@@ -301,7 +301,7 @@ turn() {
 	turn 1
 	expect_status 9
 	err_has "and this push of 11 tensors is another part"
-	err_has "hint: this turn counts: push again what was left incomplete, with the same options"
+	err_has "hint: this turn counts; if the last one does not complete the endpoint, and every sender has sent its part since"
 	expect_round 2 2 1
 	turn 2
 	expect_status 0

@@ -157,8 +157,6 @@ static int learn(const struct forming *f, struct ws_gloo_peer *p,
 	else
 		rc = judge(f->g, p, &card, ours, err);
 out:
-	if (rc)
-		ws_err_rank(err, p->rank);
 	ws_buf_free(&value);
 	return rc;
 }
@@ -225,14 +223,17 @@ static void name_the_absent(const struct ws_gloo *g, struct ws_err *err)
 {
 	char ranks[256] = "", address[80];
 	size_t used = 0;
+	unsigned first = 0;
 	for (unsigned r = 0; r < g->size; r++) {
 		const struct ws_gloo_peer *p = &g->peers[r];
 		if (r == g->rank || p->fd >= 0 || p->lazy || used > sizeof ranks - 16)
 			continue;
+		first = first ? first : r;
 		used += (size_t)snprintf(ranks + used, sizeof ranks - used, "%s%u", used ? ", " : "", r);
 	}
 	ws_sock_name((const struct sockaddr *)&g->address.sa, address, sizeof address);
 	ws_err_set(err, WS_ETIMEOUT, "gloo: the deadline passed: no connection from rank %s", ranks);
+	ws_err_rank(err, first);
 	ws_err_hint(err, "they must be able to connect to %s%s (firewall? wrong interface?)", address,
 	            g->layout == WS_GLOO_G1 ? " and other ports" : "");
 }
@@ -264,8 +265,8 @@ static int form(const struct forming *f, struct ws_err *err)
 	if (g1)
 		g->address = ours[g->rank == 0 ? 1 : 0];
 	for (unsigned r = 0; r < g->size && rc == 0; r++)
-		if (r != g->rank)
-			rc = meet(f, &g->peers[r], g1 ? &ours[r] : &g->address, err);
+		if (r != g->rank && meet(f, &g->peers[r], g1 ? &ours[r] : &g->address, err))
+			rc = ws_err_rank(err, r);
 	free(ours);
 	return rc ? rc : wait_for_peers(f, err);
 }

@@ -188,7 +188,7 @@ void ws_store_conn_doom(struct ws_store_conn *c, const char *why)
 	ws_log(c->core->log, 1, "store: %s dropped: %s", c->address, why);
 	if (c->joined) {
 		char name[96];
-		ws_store_watch_trouble(c->core, NULL, "%s was dropped from the rendezvous: %s",
+		ws_store_watch_trouble(c->core, c->rank, NULL, "%s was dropped from the rendezvous: %s",
 		                       ws_store_watch_name(c, name, sizeof name), why);
 	}
 	ws_store_conn_due(c);

@@ -107,8 +107,8 @@ void ws_store_watch_decide(struct ws_store_conn *c);
 /* The connection is about to be closed. */
 void ws_store_watch_left(struct ws_store_conn *c);
 /* Remembers the first thing that cannot work. The hint may be NULL. */
-void ws_store_watch_trouble(struct ws_store_core *core, const char *hint, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
+void ws_store_watch_trouble(struct ws_store_core *core, int rank, const char *hint, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
 /* "10.0.0.2:41234 (rank 3)" */
 const char *ws_store_watch_name(const struct ws_store_conn *c, char *dst, size_t n);
 

@@ -65,7 +65,7 @@ static void take_answer(struct ws_push *p, size_t i, enum push_side side)
 		push_target_event(&e->weights, open ? PUSH_SCOPE_OPENED : PUSH_SCOPE_DROPPED);
 		/* Packed weights were made loadable: the server cannot compute with them until they are loaded. */
 		if (open && p->infos[i].quantization[0])
-			push_target_event(&e->weights, PUSH_FOUND_PARTIAL);
+			push_target_event(&e->weights, PUSH_VALUES_LOST);
 	} else if (code == WS_OK) {
 		push_target_event(&e->weights, PUSH_SCOPE_CLOSED);
 	}

@@ -231,7 +231,7 @@ static int check_left(struct ws_push *p, struct ws_err *err)
 	ws_err_set(err, WS_EPARTIAL, "round %.200s of %u senders leaves out %zu tensor%s, the first is %.300s: no sender has "
 	           "sent %s", p->round->id, p->round->senders, n, n == 1 ? "" : "s", first, n == 1 ? "it" : "them");
 	return ws_err_hint(err, "widen the --include of a sender and let it come again, then this one; or, to leave tensors "
-	                        "out deliberately, give all senders the same --exclude");
+	                        "out deliberately, give all senders the same --exclude and another --round");
 }
 
 int push_sender_part(struct ws_push *p, struct ws_err *err)

@@ -1,0 +1,182 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Lines of --stdin: what a line that fails early leaves of the process's own record, of the records of other pushes, and
+# of what is known to be released.
+load helpers
+
+prepare() {
+	safetensors one.safetensors a:F32:64,32 b:F32:64,32 c:F32:64,32
+	safetensors two.safetensors --seed 2 a:F32:64,32 b:F32:64,32 c:F32:64,32
+}
+
+# lines_to OPTION...: a push to $url of the lines of file descriptor 7; its output: push.out and push.err.
+lines_to() {
+	mkfifo sources
+	start push bash -c "exec wsync-push --stdin --json -e $url $* <sources"
+	push=$pid
+	exec 7>sources
+}
+# line N TEXT: the N-th line, and its result.
+line() {
+	printf '%b\n' "$2" >&7
+	eventually 30 eval "[ \"\$(grep -c '\"type\":\"result\"' push.out)\" = $1 ]"
+}
+# no_more STATUS RESULT...: the end, with each line's success.
+no_more() {
+	exec 7>&-
+	status=0
+	wait "$push" || status=$?
+	out=$(<push.out) err=$(<push.err) last="push --stdin"
+	expect_status "$1"
+	shift
+	expect_json '" ".join("yes" if l["ok"] else "no" for l in lines if l["type"] == "result")' "$*"
+}
+has_released() { # LIST PAUSED
+	local got
+	got=$(curl -sS "$url/wsync/journal" | /usr/bin/python3 -c 'import json, sys
+s = json.load(sys.stdin)["state"]; print(s["released"], s["paused"])')
+	[ "$got" = "$1 $2" ] || explain "expected $1 $2, got $got"
+}
+asleep() { # MEMORY
+	endpoint one --lineage sglang-2026 --memory-saver drop --checksums
+	try wsync-push one.safetensors -e "$url" --weight-version 7
+	expect_status 0
+	[ -z "$1" ] || try wsync-ctl sleep --tags "$1" -e "$url"
+	expect_status 0
+}
+
+@test "a record that cannot be written any more stays as it was" {
+	endpoint one --fault refuse:update_weights_from_distributed:2
+	lines_to --bucket-size 8KiB --state-dir own "> >(cat) 2> >(cat >&2)" # the limit is for files, not for pipes
+	line 1 one.safetensors
+	prlimit --pid "$push" --fsize=0
+	line 2 two.safetensors
+	exec 7>&-
+	eventually 20 grep -q '"type":"end".*"exit":8' push.out
+	try wsync-ctl repair --state-dir own
+	expect_status 9
+	try wsync-push two.safetensors --include b -e "$url" --state-dir own
+	expect_status 9
+	try wsync-push two.safetensors -e "$url" --state-dir own
+	expect_status 0
+	try wsync-ctl repair --state-dir own
+	expect_out "nothing to repair"
+}
+
+@test "a line that fails early does not write the record of an earlier line again" {
+	endpoint one --fault refuse:update_weights_from_distributed:4
+	lines_to
+	line 1 'one.safetensors\t1'
+	try wsync-push two.safetensors -e "$url" --weight-version 2
+	expect_status 0
+	try wsync-push one.safetensors -e "$url" --include '[ab]' --bucket-size 8KiB --weight-version 3
+	expect_status 5
+	line 2 missing.safetensors
+	no_more 3 yes no
+	try wsync-ctl repair --json
+	expect_status 9
+	expect_json '[l["weight_version"] for l in lines if l["type"] == "transaction"]' "['3']"
+}
+
+@test "an update that a line could not end is ended before the next, also after one that failed early" {
+	endpoint one --lineage session --fault hang:end_weight_update:1 --fault hang:end_weight_update:2
+	lines_to --bucket-timeout 2s
+	line 1 one.safetensors
+	line 2 missing.safetensors
+	grep -q '"middle":"session"' state/wsync/pushes/*.json || explain "$(cat state/wsync/pushes/*.json)"
+	line 3 two.safetensors
+	no_more 3 no no yes
+	try wsync-ctl repair
+	expect_out "nothing to repair"
+}
+
+@test "released memory is not forgotten where a line could not be recorded" {
+	asleep weights,kv_cache
+	mkdir -p own/pushes
+	chmod g+w own/pushes # is refused
+	lines_to --state-dir own --asleep weights,kv_cache
+	line 1 two.safetensors
+	chmod g-w own/pushes
+	line 2 two.safetensors
+	no_more 3 no yes
+	has_released '[]' False
+}
+
+@test "what is released is added up until a line has recorded it" {
+	asleep weights
+	lines_to
+	line 1 'missing.safetensors\t8\tweights'
+	try wsync-ctl sleep --tags kv_cache -e "$url"
+	line 2 'two.safetensors\t8\tkv_cache'
+	no_more 3 no yes
+	has_released '[]' False
+}
+
+@test "the record of the process has what wsync-ctl released between two lines" {
+	asleep ''
+	lines_to
+	line 1 one.safetensors
+	try wsync-ctl sleep --tags weights -e "$url"
+	line 2 'missing.safetensors\t2\tweights'
+	try wsync-ctl sleep --tags kv_cache -e "$url"
+	line 3 two.safetensors
+	no_more 3 yes no yes
+	has_released '[]' False
+}
+
+@test "a server whose weights were woken is not left as it was found, though no byte was sent" {
+	endpoint one --lineage session --memory-saver drop --fault refuse:update_weights_from_distributed:2
+	try wsync-push one.safetensors -e "$url"
+	try wsync-ctl sleep --tags weights -e "$url"
+	curl -sS -m 20 -d '{}' "$url/pause_generation" >/dev/null
+	try wsync-push two.safetensors -e "$url" --asleep weights
+	expect_status 5
+	err_lacks "stays paused, as it was found"
+	err_has "left paused: its weights were released and are not complete"
+	grep -q '"state":"partial","paused":true' state/wsync/pushes/*.json || explain "$(cat state/wsync/pushes/*.json)"
+}
+
+@test "a record that cannot be read is warned of" {
+	endpoint one --fault refuse:update_weights_from_distributed:2
+	try wsync-push one.safetensors -e "$url" --bucket-size 8KiB
+	expect_status 5
+	sed -i 's/"schema":1/"schema":2/' state/wsync/pushes/*.json
+	try wsync-push two.safetensors -e "$url" --include b
+	err_has "what an earlier push left is not known: "
+}
+
+@test "the record of a process that is between two lines can be forgotten" {
+	endpoint one --fault refuse:update_weights_from_distributed:2 --fault slow:update_weights_from_distributed:6 --fault-delay 4s
+	lines_to --bucket-size 8KiB
+	line 1 one.safetensors
+	try wsync-push two.safetensors -e "$url" --include b
+	expect_status 9
+	try wsync-ctl repair --forget --endpoint "$url"
+	expect_status 0
+	try wsync-push two.safetensors -e "$url" --include b
+	expect_status 0
+	# At work it is left alone.
+	printf 'two.safetensors\n' >&7
+	eventually 20 eval '[ "$(curl -sS "$url/wsync/journal" | grep -o "\"path\":\"/update_weights_from_distributed\"" | wc -l)" -ge 6 ]'
+	try wsync-ctl repair --forget --endpoint "$url"
+	expect_status 5
+	err_has "is at work on it"
+	no_more 5 no yes
+}
+
+@test "without a state directory a line that sent nothing is not remembered" {
+	endpoint one
+	direct=$url
+	proxy "$url" "
+if path == '/update_weights_from_distributed' and nth == 2: answer = (400, 'no')
+if path == '/server_info' and __import__('os').path.exists('$scratch/armed'): answer = (500, 'no')"
+	unset HOME XDG_STATE_HOME
+	safetensors other.safetensors --seed 3 a:F32:64,32 zz:F32:4,4
+	lines_to --include "'[ab]'" --bucket-size 8KiB
+	line 1 two.safetensors
+	touch armed
+	line 2 other.safetensors
+	rm armed
+	line 3 two.safetensors
+	no_more 5 no no yes
+}
