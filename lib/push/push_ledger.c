@@ -277,12 +277,11 @@ void push_release(struct ws_push *p, bool ok)
 	else if (p->ledger && p->recorded)
 		describe_all(p);
 	/* Our record has all that the earlier ones said of endpoints that this plan completes. After a failure it must also
-	 * be as hard to complete: a smaller plan is completed by less. Without a record, a success completes what our own
-	 * record said before it could not be written any more. */
-	if (p->recorded && (p->ledger ? p->heir : p->unrecorded && ok)) {
+	 * be as hard to complete: a smaller plan is completed by less. */
+	if (p->ledger && p->heir && p->recorded) {
 		push_load(p, &sent);
 		sent.checked = sent.checked && ok;
-		ws_ledger_settle(p->opts.state_dir, p->ledger ? ws_ledger_path(p->ledger) : "", p->opts.endpoints,
+		ws_ledger_settle(p->opts.state_dir, ws_ledger_path(p->ledger), p->opts.endpoints,
 		                 p->opts.n_endpoints, &sent);
 	}
 	if (p->recorded)
@@ -364,10 +363,20 @@ int push_record(struct ws_push *p, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
 	push_alive(p);
-	if (!keeps_ledger(p) || save(p, &why) == 0)
+	if (!keeps_ledger(p))
 		return 0;
-	/* The file stays as it was written last: it may be the only one that knows of a partial endpoint. */
-	ws_ledger_leave(p->ledger);
+	if (save(p, &why) == 0) {
+		p->owes_record = true;
+		return 0;
+	}
+	/* The file stays as it was written last, which was before the step that now cannot be made: it may be the only one
+	 * that knows of a partial endpoint. */
+	if (p->owes_record) {
+		if (err)
+			*err = why;
+		return ws_err_hint(err, "make room in the state directory, and push again");
+	}
+	ws_ledger_abandon(p->ledger);
 	p->ledger = NULL;
 	return go_without(p, NOBODY_KNOWS, &why, err);
 }
@@ -413,6 +422,18 @@ static int note_files(struct ws_push *p, struct ws_err *err)
 	return rc;
 }
 
+/* What an earlier run of this process left must stay written down. */
+static bool owes_record(const struct ws_push *p)
+{
+	const struct ws_ledger_record *r = p->ledger ? ws_ledger_record(p->ledger) : NULL;
+	bool owes = false;
+	for (size_t i = 0; r && i < r->n_endpoints; i++) {
+		const struct ws_ledger_endpoint *e = &r->endpoints[i];
+		owes = owes || e->state == WS_PARTIAL || e->paused || e->middle || e->slept;
+	}
+	return owes;
+}
+
 static int note_source(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
 	struct ws_ledger_sent sent;
@@ -433,6 +454,7 @@ int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct 
 {
 	struct ws_err why = WS_ERR_INIT;
 	int rc = 0;
+	p->owes_record = owes_record(p);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		p->endpoints[i].grouped = !p->protocol->groupless;
 		push_target_event(&p->endpoints[i].weights, PUSH_PLAN_RECORDED);
