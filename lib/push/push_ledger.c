@@ -232,10 +232,13 @@ static int take_locks(struct ws_push *p, const char *dir, struct ws_err *err)
 int push_claim(struct ws_push *p, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
-	if (!keeps_ledger(p))
+	int rc = 0;
+	if (!keeps_ledger(p)) {
+		end_own_middles(p);
 		return 0;
+	}
 	char *dir = ws_ledger_locks(p->opts.state_dir);
-	int rc = dir ? take_locks(p, dir, &why) : ws_err_set(&why, WS_ESYSTEM, "out of memory");
+	rc = dir ? take_locks(p, dir, &why) : ws_err_set(&why, WS_ESYSTEM, "out of memory");
 	free(dir);
 	if (rc && why.code == WS_ESYSTEM) {
 		rc = go_without(p, "other pushes are not kept away, and this one could not be repaired",

@@ -90,6 +90,15 @@ asleep() { # MEMORY
 	expect_out "nothing to repair"
 }
 
+@test "an update that a line could not end is ended before the next, also without a state directory" {
+	endpoint one --lineage session --fault hang:end_weight_update:1 --fault hang:end_weight_update:2
+	unset HOME XDG_STATE_HOME
+	lines_to --bucket-timeout 2s
+	line 1 one.safetensors
+	line 2 two.safetensors
+	no_more 10 no yes
+}
+
 @test "released memory is not forgotten where a line could not be recorded" {
 	asleep weights,kv_cache
 	mkdir -p own/pushes
