@@ -209,6 +209,7 @@ static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct 
 
 static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 {
+	const bool recorded = p->recorded; /* of the run before */
 	p->run_since = p->phase_since = ws_now_ns();
 	p->phase = WS_PHASE_PLAN;
 	memset(p->ns, 0, sizeof p->ns);
@@ -220,6 +221,11 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 	p->weight_version = s->weight_version ? s->weight_version : p->opts.weight_version;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		push_target_event(&p->endpoints[i].weights, PUSH_RUN_BEGINS);
+		if (p->endpoints[i].noted && !recorded) { /* the caller says it again */
+			p->endpoints[i].slept = false;
+			p->endpoints[i].asleep = 0;
+		}
+		p->endpoints[i].noted = false;
 		p->endpoints[i].slept = push_is_asleep(&p->endpoints[i]);
 		p->endpoints[i].lost = p->endpoints[i].silent = p->endpoints[i].paused_now = false;
 		p->endpoints[i].found_stopped = p->endpoints[i].left_paused = false;

@@ -49,7 +49,7 @@ struct push_guard {
 	/* what push_alive copied last */
 	enum ws_phase phase;
 	struct ws_transport *transport; /* NULL: no data plane is open */
-	bool owns;                 /* it holds the locks of the endpoints */
+	bool owns, recorded;       /* it holds the locks of the endpoints; it has recorded its plan */
 	char failure[512];         /* why the push has failed already; "": it has not */
 	bool unsure;               /* a silent thread may wait for something else than a file */
 	struct ws_ledger_endpoint *endpoints;
@@ -113,6 +113,7 @@ static void copy(struct push_guard *g, const struct ws_push *p)
 	g->phase = p->phase;
 	g->until = p->until;
 	g->owns = push_owns_endpoints(p);
+	g->recorded = p->recorded;
 	snprintf(g->failure, sizeof g->failure, "%s", p->failed_why ? p->failed_why : "");
 	g->transport = p->group ? ws_group_transport(p->group) : NULL;
 	/* After a failure it joins workers, and GPU libraries may take long to abort. */
@@ -203,7 +204,7 @@ static void end_middles(struct push_guard *g)
 	struct ws_ledger_endpoint **those = calloc(g->push->opts.n_endpoints + 1, sizeof *those);
 	size_t n = 0;
 	for (size_t i = 0; those && i < g->push->opts.n_endpoints; i++)
-		if (g->endpoints[i].middle)
+		if (g->owns && g->endpoints[i].middle)
 			those[n++] = &g->endpoints[i];
 	if (n)
 		ws_ledger_end_middles(g->http, those, n, g->group, ws_deadline_in(STEP_NS), NULL, NULL);
@@ -248,7 +249,8 @@ static int amend(void *guard, struct ws_err *err)
 /* The file system that hangs may be that of the state directory. The record then claims too much. */
 static void write_record(struct push_guard *g)
 {
-	if (!g->record || ws_job_init(&g->job, NULL))
+	/* Until the run has recorded its plan, the record is that of an earlier run. */
+	if (!g->record || !g->recorded || ws_job_init(&g->job, NULL))
 		return;
 	/* Not joined: it may hang, and the process is about to end. */
 	if (ws_job_start(&g->job, amend, g, NULL) == 0)

@@ -195,6 +195,8 @@ static void read_records(struct ws_push *p)
 	ws_ledger_list_free(&list);
 }
 
+static enum ws_ledger_middle middle_of(const struct ws_push *p, size_t i);
+
 /* An update that our last run could not end would keep this run from beginning its own. */
 static void end_own_middles(struct ws_push *p)
 {
@@ -203,12 +205,16 @@ static void end_own_middles(struct ws_push *p)
 	for (size_t i = 0; now && i < p->opts.n_endpoints; i++) {
 		if (!p->endpoints[i].weights.scope_open)
 			continue;
+		if (p->ledger)
+			now[n] = ws_ledger_record(p->ledger)->endpoints[i];
 		now[n].url = p->endpoints[i].url;
-		push_describe(p, i, &now[n++]);
-		p->index[n - 1] = i;
+		now[n].middle = middle_of(p, i);
+		p->index[n++] = i;
 	}
 	if (n)
 		end_stale_middles(p, p->group_name, now, n);
+	if (n && p->ledger)
+		ws_ledger_amend(ws_ledger_path(p->ledger), now, n, NULL);
 	for (size_t k = 0; k < n; k++)
 		if (!now[k].middle)
 			push_target_event(&p->endpoints[p->index[k]].weights, PUSH_SCOPE_DROPPED);
@@ -481,6 +487,8 @@ void push_record_end(struct ws_push *p)
 	for (size_t i = 0; r && i < p->opts.n_endpoints; i++) {
 		r->endpoints[i].grouped = r->endpoints[i].grouped && p->endpoints[i].grouped;
 		r->endpoints[i].paused = r->endpoints[i].paused && p->endpoints[i].paused;
+		if (!p->endpoints[i].weights.scope_open)
+			r->endpoints[i].middle = WS_MIDDLE_NONE;
 	}
 	if (p->ledger)
 		ws_ledger_reread(p->ledger);

@@ -54,6 +54,7 @@ struct push_endpoint {
 	bool silent;                       /* or a deadline passed without its answer: hardly waited for */
 	enum push_bracket bracket;
 	bool slept;                        /* it had released memory when a run began, and is not whole since */
+	bool noted;                        /* that is what the caller said, and no run has recorded it yet */
 	unsigned asleep;                   /* enum ws_memory: and this is still released */
 	char message[256];                 /* the last words worth reporting */
 };

@@ -55,11 +55,12 @@ static int check_whole(const struct ws_push *p, const struct push_endpoint *e, s
 static int note(const struct ws_push *p, struct push_endpoint *e, unsigned said, struct ws_err *err)
 {
 	if (push_is_asleep(e)) {
-		if (!(said & WS_MEMORY_RECORDED) && said != e->asleep)
-			return contradict(e, said, err);
+		const bool all_known = !(said & WS_MEMORY_ALL & ~e->asleep);
+		if (said & WS_MEMORY_RECORDED ? !all_known : said != e->asleep)
+			return contradict(e, said & WS_MEMORY_ALL, err);
 	} else {
 		e->asleep = said & WS_MEMORY_ALL;
-		e->slept = e->asleep != 0;
+		e->slept = e->noted = e->asleep != 0;
 	}
 	return check_whole(p, e, err);
 }

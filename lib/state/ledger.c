@@ -190,6 +190,8 @@ void ws_ledger_reread(struct ws_ledger *l)
 		if (is->state != WS_PARTIAL && e->state == WS_PARTIAL)
 			e->state = WS_UNTOUCHED;
 		e->paused = e->paused && is->paused;
+		e->grouped = e->grouped && is->grouped;
+		e->middle = is->middle ? e->middle : WS_MIDDLE_NONE;
 		e->slept = is->slept;
 		e->asleep = is->asleep;
 	}

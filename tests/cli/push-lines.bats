@@ -37,8 +37,8 @@ has_released() { # LIST PAUSED
 s = json.load(sys.stdin)["state"]; print(s["released"], s["paused"])')
 	[ "$got" = "$1 $2" ] || explain "expected $1 $2, got $got"
 }
-asleep() { # MEMORY
-	endpoint one --lineage sglang-2026 --memory-saver drop --checksums
+asleep() { # MEMORY OPTION...
+	endpoint one --lineage sglang-2026 --memory-saver drop --checksums "${@:2}"
 	try wsync-push one.safetensors -e "$url" --weight-version 7
 	expect_status 0
 	[ -z "$1" ] || try wsync-ctl sleep --tags "$1" -e "$url"
@@ -53,6 +53,7 @@ asleep() { # MEMORY
 	line 2 two.safetensors
 	exec 7>&-
 	eventually 20 grep -q '"type":"end".*"exit":8' push.out
+	wait "$push" || true
 	try wsync-ctl repair --state-dir own
 	expect_status 9
 	try wsync-push two.safetensors --include b -e "$url" --state-dir own
@@ -78,14 +79,16 @@ asleep() { # MEMORY
 	expect_json '[l["weight_version"] for l in lines if l["type"] == "transaction"]' "['3']"
 }
 
-@test "an update that a line could not end is ended before the next, also after one that failed early" {
-	endpoint one --lineage session --fault hang:end_weight_update:1 --fault hang:end_weight_update:2
-	lines_to --bucket-timeout 2s
+@test "an update that a line could not end is ended before the next, or stays recorded" {
+	endpoint one --lineage session --fault hang:end_weight_update:1 --fault hang:end_weight_update:2 --fault hang:end_weight_update:3
+	lines_to --bucket-timeout 6s
 	line 1 one.safetensors
 	line 2 missing.safetensors
 	grep -q '"middle":"session"' state/wsync/pushes/*.json || explain "$(cat state/wsync/pushes/*.json)"
-	line 3 two.safetensors
-	no_more 3 no no yes
+	line 3 missing.safetensors
+	grep -q '"middle":""' state/wsync/pushes/*.json || explain "$(cat state/wsync/pushes/*.json)"
+	line 4 two.safetensors
+	no_more 3 no no no yes
 	try wsync-ctl repair
 	expect_out "nothing to repair"
 }
@@ -93,7 +96,7 @@ asleep() { # MEMORY
 @test "an update that a line could not end is ended before the next, also without a state directory" {
 	endpoint one --lineage session --fault hang:end_weight_update:1 --fault hang:end_weight_update:2
 	unset HOME XDG_STATE_HOME
-	lines_to --bucket-timeout 2s
+	lines_to --bucket-timeout 6s
 	line 1 one.safetensors
 	line 2 two.safetensors
 	no_more 10 no yes
@@ -155,7 +158,7 @@ asleep() { # MEMORY
 }
 
 @test "the record of a process that is between two lines can be forgotten" {
-	endpoint one --fault refuse:update_weights_from_distributed:2 --fault slow:update_weights_from_distributed:6 --fault-delay 4s
+	endpoint one --fault refuse:update_weights_from_distributed:2 --fault hang:update_weights_from_distributed:6
 	lines_to --bucket-size 8KiB
 	line 1 one.safetensors
 	try wsync-push two.safetensors -e "$url" --include b
@@ -170,7 +173,35 @@ asleep() { # MEMORY
 	try wsync-ctl repair --forget --endpoint "$url"
 	expect_status 5
 	err_has "is at work on it"
-	no_more 5 no yes
+	try wsync-ctl repair --forget
+	expect_status 0
+	kill -TERM "$push"
+	wait "$push" || true
+}
+
+@test "what one line lists and does not record is no contradiction for the next, also without a state directory" {
+	asleep weights
+	unset HOME XDG_STATE_HOME
+	lines_to
+	line 1 'missing.safetensors\t8\tweights'
+	try curl -sS -m 20 -d '{"tags":["kv_cache"]}' "$url/release_memory_occupation"
+	line 2 'two.safetensors\t8\tkv_cache'
+	no_more 3 no yes
+	has_released '[]' False
+}
+
+@test "a list that the record contradicts is told, also if a line before it was locked out" {
+	asleep weights,kv_cache --fault refuse:resume_memory_occupation:2
+	try wsync-push two.safetensors -e "$url" --asleep weights,kv_cache # leaves kv_cache
+	expect_status 5
+	lines_to
+	exec 8>"state/wsync/locks/localhost:${url##*:}.lock"
+	flock 8
+	line 1 'two.safetensors\t8\tweights,kv_cache'
+	exec 8>&-
+	line 2 two.safetensors
+	no_more 2 no no
+	has_released "['kv_cache']" True
 }
 
 @test "without a state directory a line that sent nothing is not remembered" {
