@@ -138,6 +138,13 @@ static int open_transport(struct ws_group *g, ws_deadline until, struct ws_err *
 	return g->opts.ops->open(&opts, until, &g->transport, err);
 }
 
+/* It answered, and not that it could not: what nobody can read may mean that it has. */
+static bool may_have_joined(const struct ws_err *said)
+{
+	return said->code == WS_OK || said->code == WS_EREACH ||
+	       (said->code == WS_EREFUSED && !ws_endpoint_said_no(said));
+}
+
 int ws_group_join(struct ws_group *g, struct ws_endpoint_call *calls, struct ws_err *errs,
                   int (*watch)(void *ctx, struct ws_err *err), void *ctx, ws_deadline until,
                   struct ws_err *err)
@@ -148,18 +155,12 @@ int ws_group_join(struct ws_group *g, struct ws_endpoint_call *calls, struct ws_
 		                 .errs = errs, .until = until, .cancel = g->opts.cancel,
 		                 .what = "joining the group", .joining = true };
 	const int rc = ws_group_together(&w, err);
-	/* Without us nobody has; those who wait for us are let go when the store closes, and answer nothing
-	 * before. */
+	/* If we have not joined, one that says no may have: its transfer failed when another's connection to it closed.
+	 * Those that wait for us are let go when the store closes, and answer nothing before. */
 	for (size_t i = 0; i < g->opts.n_members; i++)
-		g->joined[i] = rc == 0;
+		g->joined[i] = rc == 0 || (calls[i].http.user &&
+		                           (errs[i].code == WS_EREFUSED || may_have_joined(&errs[i])));
 	return rc;
-}
-
-/* It answered, and not that it could not: what nobody can read may mean that it has. */
-static bool may_have_joined(const struct ws_err *said)
-{
-	return said->code == WS_OK || said->code == WS_EREACH ||
-	       (said->code == WS_EREFUSED && !ws_endpoint_said_no(said));
 }
 
 static int join_all(struct ws_group *g, ws_deadline until, struct ws_err *err)
