@@ -100,6 +100,8 @@ def stop_all():
 
 SCRATCH = tempfile.mkdtemp(prefix="wsync-peers-")
 atexit.register(shutil.rmtree, SCRATCH, True)
+# A shell's background job ignores it, and the programs under test would inherit that.
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 for sig in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
     signal.signal(sig, lambda number, _frame: sys.exit(128 + number))
 
