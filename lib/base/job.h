@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* job.h - one blocking call in a thread of its own, with a descriptor that says when it is over. */
-#ifndef WS_SYNC_JOB_H
-#define WS_SYNC_JOB_H
+#ifndef WS_BASE_JOB_H
+#define WS_BASE_JOB_H
 
 #include "wsync/err.h"
 

@@ -3,8 +3,8 @@
  *
  * A process id alone is given to another process sooner or later: the start time tells them apart, the
  * boot id tells the boots apart, and the namespace tells containers apart, which number on their own. */
-#ifndef WS_SYNC_PROCESS_H
-#define WS_SYNC_PROCESS_H
+#ifndef WS_BASE_PROCESS_H
+#define WS_BASE_PROCESS_H
 
 #include "wsync/ledger.h"
 

@@ -4,8 +4,8 @@
  * Servers say no in many shapes: {"success":false,"message"}, {"error":{"message"}},
  * {"error":"..."}, {"object":"error","message"}, {"detail"}, plain text, an empty body, with or
  * without a fitting status. ws_endpoint_reply makes one sentence of each of them. */
-#ifndef WS_SYNC_ENDPOINT_CALL_H
-#define WS_SYNC_ENDPOINT_CALL_H
+#ifndef WS_CLIENT_ENDPOINT_CALL_H
+#define WS_CLIENT_ENDPOINT_CALL_H
 
 #include "http.h"
 #include "json.h"

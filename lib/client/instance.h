@@ -8,8 +8,8 @@
  *   host, port     that it listens at, which tells servers behind one address apart
  *
  * Of a server with several tokenizer processes nothing is taken: it is not known that they all say the same. */
-#ifndef WS_SYNC_INSTANCE_H
-#define WS_SYNC_INSTANCE_H
+#ifndef WS_CLIENT_INSTANCE_H
+#define WS_CLIENT_INSTANCE_H
 
 #include "json.h"
 

@@ -4,8 +4,8 @@
  * Nothing here has an effect on a server. GET would: /flush_cache, /release_memory_occupation and
  * others take it. OPTIONS does not; a framework that knows the path answers 405 and says what it
  * takes, and one that does not answers 404. */
-#ifndef WS_SYNC_LINEAGE_PROBE_H
-#define WS_SYNC_LINEAGE_PROBE_H
+#ifndef WS_CLIENT_LINEAGE_PROBE_H
+#define WS_CLIENT_LINEAGE_PROBE_H
 
 #include "http.h"
 #include "json.h"

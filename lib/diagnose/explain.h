@@ -4,8 +4,8 @@
  *
  * Whoever runs an operation opens one of these, says which phase begins, and hands it to the group. The
  * rest it sees by itself, through the HTTP client. It belongs to one thread. NULL is fine everywhere. */
-#ifndef WS_SYNC_EXPLAIN_H
-#define WS_SYNC_EXPLAIN_H
+#ifndef WS_DIAGNOSE_EXPLAIN_H
+#define WS_DIAGNOSE_EXPLAIN_H
 
 #include "endpoint_call.h"
 #include "group.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* explain_state.h - what explain.c, explain_collect.c and explain_probe.c share. */
-#ifndef WS_SYNC_EXPLAIN_STATE_H
-#define WS_SYNC_EXPLAIN_STATE_H
+#ifndef WS_DIAGNOSE_EXPLAIN_STATE_H
+#define WS_DIAGNOSE_EXPLAIN_STATE_H
 
 #include "explain.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hang_list.h - what the judgement and the text of a hang (wsync/hang.h) both say: who. */
-#ifndef WS_SYNC_HANG_LIST_H
-#define WS_SYNC_HANG_LIST_H
+#ifndef WS_DIAGNOSE_HANG_LIST_H
+#define WS_DIAGNOSE_HANG_LIST_H
 
 #include "wsync/hang.h"
 

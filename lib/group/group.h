@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* group.h - one process group: the store that we host, the servers that we asked to join, and the
  * transport that joined as rank 0; and the work that needs HTTP and the data plane at once. */
-#ifndef WS_SYNC_GROUP_H
-#define WS_SYNC_GROUP_H
+#ifndef WS_GROUP_H
+#define WS_GROUP_H
 
 #include "endpoint_call.h"
 #include "transport.h"

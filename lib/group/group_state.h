@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* group_state.h - what group.c and group_together.c share. */
-#ifndef WS_SYNC_GROUP_STATE_H
-#define WS_SYNC_GROUP_STATE_H
+#ifndef WS_GROUP_STATE_H
+#define WS_GROUP_STATE_H
 
 #include "group.h"
 

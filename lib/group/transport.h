@@ -4,8 +4,8 @@
  * Opening and sending run in a thread of the transport's own, because HTTP requests to the servers
  * must proceed at the same time: they start, fd becomes readable when the work is over, and wait
  * collects the outcome. One piece of work at a time, and one thread that calls all of this. */
-#ifndef WS_SYNC_TRANSPORT_H
-#define WS_SYNC_TRANSPORT_H
+#ifndef WS_GROUP_TRANSPORT_H
+#define WS_GROUP_TRANSPORT_H
 
 #include "payload.h"
 #include "store.h"

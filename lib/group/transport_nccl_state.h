@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* transport_nccl_state.h - between transport_nccl.c, which joins and leaves, and transport_nccl_send.c, which
  * sends buckets and feeds ahead. */
-#ifndef WS_SYNC_TRANSPORT_NCCL_STATE_H
-#define WS_SYNC_TRANSPORT_NCCL_STATE_H
+#ifndef WS_GROUP_TRANSPORT_NCCL_STATE_H
+#define WS_GROUP_TRANSPORT_NCCL_STATE_H
 
 #include "feed.h"
 #include "job.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_ready.h - a push whose bytes were made beforehand, for who measures the wire alone. */
-#ifndef WS_SYNC_PUSH_READY_H
-#define WS_SYNC_PUSH_READY_H
+#ifndef WS_PUSH_READY_H
+#define WS_PUSH_READY_H
 
 #include "push_protocol.h"
 

@@ -9,8 +9,8 @@
  * (what stays written down, and who else may push), push_complete.c (was an earlier push completed?),
  * push_others.c (who else pushes), push_twins.c (two names of one server), push_instance.c (are they still the
  * same servers?), push_guard.c (ends a push that hangs in a file system), push_files.c (descriptors). */
-#ifndef WS_SYNC_PUSH_STATE_H
-#define WS_SYNC_PUSH_STATE_H
+#ifndef WS_PUSH_STATE_H
+#define WS_PUSH_STATE_H
 
 #include "endpoint_call.h"
 #include "explain.h"

@@ -6,8 +6,8 @@
  *   committed   all weights of this run
  *
  * Protocols, checks and records report events, and push_target.c alone changes the state. There is no I/O here. */
-#ifndef WS_SYNC_PUSH_TARGET_H
-#define WS_SYNC_PUSH_TARGET_H
+#ifndef WS_PUSH_TARGET_H
+#define WS_PUSH_TARGET_H
 
 #include "wsync/event.h"
 

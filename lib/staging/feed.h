@@ -14,8 +14,8 @@
  *
  * There are two boxes, so that one may be filled while the other is sent. One thread at a time calls
  * these, with the GPU current. */
-#ifndef WS_SYNC_FEED_H
-#define WS_SYNC_FEED_H
+#ifndef WS_STAGING_FEED_H
+#define WS_STAGING_FEED_H
 
 #include "cuda.h"
 #include "payload.h"

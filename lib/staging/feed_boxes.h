@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* feed_boxes.h - parts of a span that boxes of a GPU's memory make up, put together there. */
-#ifndef WS_SYNC_FEED_BOXES_H
-#define WS_SYNC_FEED_BOXES_H
+#ifndef WS_STAGING_FEED_BOXES_H
+#define WS_STAGING_FEED_BOXES_H
 
 #include "compute.h"
 #include "payload.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* feed_desk.h - where formulas are followed on a GPU: kernels, scratch, and what they tell of the numbers. */
-#ifndef WS_SYNC_FEED_DESK_H
-#define WS_SYNC_FEED_DESK_H
+#ifndef WS_STAGING_FEED_DESK_H
+#define WS_STAGING_FEED_DESK_H
 
 #include "feed_formula.h"
 #include "wsync/trace.h"

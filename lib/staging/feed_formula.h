@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* feed_formula.h - a formula (lib/transform) as steps of a feed, a band of rows at a time, so that however
  * large a weight is, the same scratch does. */
-#ifndef WS_SYNC_FEED_FORMULA_H
-#define WS_SYNC_FEED_FORMULA_H
+#ifndef WS_STAGING_FEED_FORMULA_H
+#define WS_STAGING_FEED_FORMULA_H
 
 #include "feed_steps.h"
 

@@ -5,8 +5,8 @@
  * Reading a file that is in the page cache is a copy by a processor, several times slower than the one to a
  * GPU; so several of them read. Spans that are made are filled by one thread at a time and in order, as
  * payload.h has it. The first piece in that order that cannot be had is the one that is told of. */
-#ifndef WS_SYNC_FEED_RING_H
-#define WS_SYNC_FEED_RING_H
+#ifndef WS_STAGING_FEED_RING_H
+#define WS_STAGING_FEED_RING_H
 
 #include "cuda.h"
 #include "payload.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* feed_steps.h - what is to be done for a bucket, in order: bytes to be read to the GPU, and what is made of
  * them there. */
-#ifndef WS_SYNC_FEED_STEPS_H
-#define WS_SYNC_FEED_STEPS_H
+#ifndef WS_STAGING_FEED_STEPS_H
+#define WS_STAGING_FEED_STEPS_H
 
 #include "compute.h"
 #include "payload.h"

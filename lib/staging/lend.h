@@ -8,8 +8,8 @@
  *
  * Readers are not known here. The caller sees to it that nobody reads any longer when it reserves anew or
  * closes. One thread at a time calls all of this; another fills. */
-#ifndef WS_SYNC_LEND_H
-#define WS_SYNC_LEND_H
+#ifndef WS_STAGING_LEND_H
+#define WS_STAGING_LEND_H
 
 #include "cuda.h"
 #include "payload.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* look_gpu.h - numbers in the memory of GPUs are looked at where they are (lib/transform/look.h). */
-#ifndef WS_SYNC_LOOK_GPU_H
-#define WS_SYNC_LOOK_GPU_H
+#ifndef WS_STAGING_LOOK_GPU_H
+#define WS_STAGING_LOOK_GPU_H
 
 #include "look.h"
 #include "wsync/log.h"

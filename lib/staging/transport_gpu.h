@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* transport_gpu.h - options of everything that sends from a GPU: NCCL, and memory that servers map. */
-#ifndef WS_SYNC_TRANSPORT_GPU_H
-#define WS_SYNC_TRANSPORT_GPU_H
+#ifndef WS_STAGING_TRANSPORT_GPU_H
+#define WS_STAGING_TRANSPORT_GPU_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -5,8 +5,8 @@
  * and keeps the one he has. The last few pieces stay, and the next ones are fetched while one is read: many
  * small reads cost a copy of the host each. The first failure of the GPU is that of every later call. A GPU that
  * is stuck keeps what it writes to, also after close. */
-#ifndef WS_SYNC_WINDOW_H
-#define WS_SYNC_WINDOW_H
+#ifndef WS_STAGING_WINDOW_H
+#define WS_STAGING_WINDOW_H
 
 #include "cuda.h"
 #include "manifest.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ledger.h - the side of the ledger that a push writes, and the text of its files. */
-#ifndef WS_SYNC_LEDGER_H
-#define WS_SYNC_LEDGER_H
+#ifndef WS_STATE_LEDGER_H
+#define WS_STATE_LEDGER_H
 
 #include "wsync/buf.h"
 #include "wsync/ledger.h"

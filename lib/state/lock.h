@@ -4,8 +4,8 @@
  * The kernel lets go of the lock when its holder dies, however that happens, so nothing is ever stale.
  * Files stay where they are: taking one away while another waits for it would make two holders. They
  * see each other only where they see the same files. */
-#ifndef WS_SYNC_LOCK_H
-#define WS_SYNC_LOCK_H
+#ifndef WS_STATE_LOCK_H
+#define WS_STATE_LOCK_H
 
 #include "wsync/cancel.h"
 #include "wsync/clock.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* registry_file.h - the registry's text, apart from where it is kept. */
-#ifndef WS_SYNC_REGISTRY_FILE_H
-#define WS_SYNC_REGISTRY_FILE_H
+#ifndef WS_STATE_REGISTRY_FILE_H
+#define WS_STATE_REGISTRY_FILE_H
 
 #include "json.h"
 #include "wsync/buf.h"

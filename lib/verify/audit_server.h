@@ -3,8 +3,8 @@
  *
  * Needed where the server's config.json cannot be read on this machine: every source fits the config.json
  * beside it, also one of another model. */
-#ifndef WS_SYNC_AUDIT_SERVER_H
-#define WS_SYNC_AUDIT_SERVER_H
+#ifndef WS_VERIFY_AUDIT_SERVER_H
+#define WS_VERIFY_AUDIT_SERVER_H
 
 #include "wsync/audit.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* verify_state.h - what the files of the verification share: verify.c (who offers what, checksums),
  * verify_samples.c and verify_choose.c (numbers), verify_again.c (with a push). */
-#ifndef WS_SYNC_VERIFY_STATE_H
-#define WS_SYNC_VERIFY_STATE_H
+#ifndef WS_VERIFY_STATE_H
+#define WS_VERIFY_STATE_H
 
 #include "hashes.h"
 #include "wsync/plan.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* verify_again.h - what the verifications that push share: verify_again.c (--twice) and verify_reset.c. */
-#ifndef WS_SYNC_VERIFY_AGAIN_H
-#define WS_SYNC_VERIFY_AGAIN_H
+#ifndef WS_PUSH_VERIFY_AGAIN_H
+#define WS_PUSH_VERIFY_AGAIN_H
 
 #include "verify_state.h"
 

@@ -9,8 +9,8 @@
  * What stands under its name is whole and on the disk. A directory with anything in it that its wsync.json
  * does not list was not written by us alone, and is left as it is. Directories and files have the modes
  * that the user's umask leaves, so that servers of other users can read them. */
-#ifndef WS_SYNC_DISK_H
-#define WS_SYNC_DISK_H
+#ifndef WS_PUSH_DISK_H
+#define WS_PUSH_DISK_H
 
 #include "wsync/err.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* disk_files.h - what lies in one directory of disk.h. */
-#ifndef WS_SYNC_DISK_FILES_H
-#define WS_SYNC_DISK_FILES_H
+#ifndef WS_PUSH_DISK_FILES_H
+#define WS_PUSH_DISK_FILES_H
 
 #include "disk.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_from_tensor.h - /update_weights_from_tensor: what is common to whoever posts a bucket to it, whether its
  * bytes stand in the request or lie elsewhere. */
-#ifndef WS_SYNC_PUSH_FROM_TENSOR_H
-#define WS_SYNC_PUSH_FROM_TENSOR_H
+#ifndef WS_PUSH_FROM_TENSOR_H
+#define WS_PUSH_FROM_TENSOR_H
 
 #include "pickle.h"
 #include "push_protocol.h"

@@ -3,8 +3,8 @@
  *
  * A protocol is stateless; what it must remember of a run is in struct ws_push. Its calls come in the order
  * legal, begin, bucket for each bucket, end; when anything fails from begin on, undo follows. */
-#ifndef WS_SYNC_PUSH_PROTOCOL_H
-#define WS_SYNC_PUSH_PROTOCOL_H
+#ifndef WS_PUSH_PROTOCOL_H
+#define WS_PUSH_PROTOCOL_H
 
 #include "disk.h"
 #include "push_state.h"

@@ -5,8 +5,8 @@
  * First the experts: a batch for each layer, in rising order, each parameter in ranges along its first
  * axis, each of a sender that has it. Then the rest, each from one sender, in batches of so many. Both sides must
  * agree on every transfer, its order and its bytes: nothing else tells them apart. */
-#ifndef WS_SYNC_SCATTER_H
-#define WS_SYNC_SCATTER_H
+#ifndef WS_PUSH_SCATTER_H
+#define WS_PUSH_SCATTER_H
 
 #include "scatter_stripe.h"
 #include "wsync/json.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scatter_state.h - what scatter.c, scatter_share.c and scatter_bytes.c share. */
-#ifndef WS_SYNC_SCATTER_STATE_H
-#define WS_SYNC_SCATTER_STATE_H
+#ifndef WS_PUSH_SCATTER_STATE_H
+#define WS_PUSH_SCATTER_STATE_H
 
 #include "scatter.h"
 

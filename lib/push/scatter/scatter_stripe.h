@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scatter_stripe.h - a box of one tensor that lies in a parameter as one row of bytes: what sends are
  * made of. */
-#ifndef WS_SYNC_SCATTER_STRIPE_H
-#define WS_SYNC_SCATTER_STRIPE_H
+#ifndef WS_PUSH_SCATTER_STRIPE_H
+#define WS_PUSH_SCATTER_STRIPE_H
 
 #include "payload.h"
 #include "wsync/plan.h"

@@ -8,8 +8,8 @@
  *   -K REST          a tensor that nobody has sent, although a sender has it and does not name it in --exclude
  *
  * A name is the first K bytes of the name in the line before, then REST. */
-#ifndef WS_SYNC_PARTS_H
-#define WS_SYNC_PARTS_H
+#ifndef WS_PUSH_PARTS_H
+#define WS_PUSH_PARTS_H
 
 #include "wsync/buf.h"
 #include "wsync/err.h"

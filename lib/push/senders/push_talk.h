@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_talk.h - what a sender that is not the first says to the first, and hears from it, through its store. */
-#ifndef WS_SYNC_PUSH_TALK_H
-#define WS_SYNC_PUSH_TALK_H
+#ifndef WS_PUSH_TALK_H
+#define WS_PUSH_TALK_H
 
 #include "push_protocol.h"
 

@@ -5,8 +5,8 @@
  *
  * parts is what these turns have sent (parts.h). A round is kept in a file beside the lock file (push_round.c), which
  * may hold anything. */
-#ifndef WS_SYNC_ROUND_H
-#define WS_SYNC_ROUND_H
+#ifndef WS_PUSH_ROUND_H
+#define WS_PUSH_ROUND_H
 
 #include "json.h"
 #include "parts.h"

@@ -3,8 +3,8 @@
  * the first of them what each is to send, and how it ended.
  *
  * The first hosts the store. Whoever reaches its port can write there, so all that is read is checked. */
-#ifndef WS_SYNC_SENDERS_H
-#define WS_SYNC_SENDERS_H
+#ifndef WS_PUSH_SENDERS_H
+#define WS_PUSH_SENDERS_H
 
 #include "gloo.h"
 #include "round.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* senders_wire.h - words of eight bytes, little endian, and texts behind their length: what senders.c,
  * senders_list.c and senders_share.c read and write. */
-#ifndef WS_SYNC_SENDERS_WIRE_H
-#define WS_SYNC_SENDERS_WIRE_H
+#ifndef WS_PUSH_SENDERS_WIRE_H
+#define WS_PUSH_SENDERS_WIRE_H
 
 #include "wsync/buf.h"
 

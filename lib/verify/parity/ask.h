@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ask.h - prompts to endpoints, each answer handed over as it comes. */
-#ifndef WS_SYNC_ASK_H
-#define WS_SYNC_ASK_H
+#ifndef WS_VERIFY_ASK_H
+#define WS_VERIFY_ASK_H
 
 #include "http.h"
 #include "json.h"

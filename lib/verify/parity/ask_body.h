@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ask_body.h - what a request for one prompt, or for several, says. */
-#ifndef WS_SYNC_ASK_BODY_H
-#define WS_SYNC_ASK_BODY_H
+#ifndef WS_VERIFY_ASK_BODY_H
+#define WS_VERIFY_ASK_BODY_H
 
 #include "ask.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* verify_logprobs.h - a comparison of log-probabilities in work: verify_logprobs.c asks, and
  * verify_logprobs_compare.c holds the answers against each other. */
-#ifndef WS_SYNC_VERIFY_LOGPROBS_H
-#define WS_SYNC_VERIFY_LOGPROBS_H
+#ifndef WS_VERIFY_LOGPROBS_H
+#define WS_VERIFY_LOGPROBS_H
 
 #include "ask.h"
 
