@@ -78,11 +78,11 @@ static void print_verdict(struct ui *ui, const struct ws_ev_names *n)
 		printf("no errors");
 	print_count(f->warnings, "warning", ", ");
 	print_count(f->notes, "note", ", ");
-	printf(", held against %s", ui_text(a->against));
+	printf(", checked against %s", ui_text(a->against));
 	if (a->own_config)
 		printf(", the source's own (%s)", ui_text(a->why));
 	if (n->alike)
-		printf(" (the same at %zu more)", n->alike);
+		printf("; the same for %zu more endpoint%s", n->alike, n->alike == 1 ? "" : "s");
 	putchar('\n');
 }
 

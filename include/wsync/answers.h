@@ -2,7 +2,7 @@
 /* answers.h - the same prompts asked of endpoints, or asked earlier and saved, and how what they answer
  * compares.
  *
- * Everything is asked at temperature 0. The first side is what the others are held against: the first
+ * Everything is asked at temperature 0. The first side is what the others are compared with: the first
  * file of saved answers, else the first endpoint. Servers that compute in another order give slightly
  * other numbers, and after the first drawn token that is another, nothing can be compared any more:
  * teacher forcing has every side say what it thinks of the same tokens, those that the first one drew. */
@@ -64,7 +64,7 @@ struct ws_ask_opts {
 enum ws_logprobs_how {
 	WS_HOW_ANSWERS,               /* what each side answers to the same prompts */
 	WS_HOW_FORCED,                /* what each side says of the first one's prompt and drawn tokens; with one
-	                               * endpoint alone, its prefill is held against its own decode */
+	                               * endpoint alone, its prefill is compared with its own decode */
 	WS_HOW_BATCHED,               /* prompts alone against all of them in one request, of each endpoint */
 	WS_HOW_CACHED                 /* what is drawn after prompts that are computed anew against what is drawn
 	                               * with the help of the cache of prefixes, of each endpoint */

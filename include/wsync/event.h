@@ -87,7 +87,7 @@ struct ws_ev_tensor {           /* dry run and -v */
 
 struct ws_audit;                /* audit.h */
 
-struct ws_ev_names {            /* the names were held against one endpoint, or what stands for it */
+struct ws_ev_names {            /* the names were compared with one endpoint, or what stands for it */
 	const char *url;            /* "" none */
 	size_t alike;               /* how many further endpoints have the same answer */
 	const struct ws_audit *audit;

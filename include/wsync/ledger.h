@@ -123,10 +123,10 @@ struct ws_repair_answer {
 	bool settled;             /* nothing is left to repair: the record forgets it */
 };
 
-/* Puts the endpoints of one record in order, all at once: they leave the group and the middle of a protocol. Those with
- * whole weights get their caches back and are resumed. The record keeps what is left.
+/* Repairs all endpoints of one record at once: each leaves the group, and an open update is ended. If the weights of an
+ * endpoint are complete, its released memory is woken and it is resumed. What could not be repaired stays in the record.
  * The file is removed with the last endpoint. answers has one for each endpoint of the record, in its order,
- * which stays. 0: nothing is left. Otherwise -1, and *err is WS_EPARTIAL where an endpoint has a mixture or
+ * which stays. 0: nothing is left. Otherwise -1, and *err is WS_EPARTIAL if an endpoint has some old and some new weights or
  * its weights are still released, else the first failure. May be repeated. */
 int ws_ledger_repair(struct ws_ledger_entry *entry, const struct ws_repair_opts *opts,
                      struct ws_repair_answer *answers, struct ws_err *err);

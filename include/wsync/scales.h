@@ -43,7 +43,7 @@ struct ws_scales_finding {
 	size_t order;
 };
 
-/* A tensor held against the same one of the source, as numbers: w those of the source, d what the codes
+/* A tensor compared with the same one of the source, as numbers: w those of the source, d what the codes
  * stand for. */
 struct ws_scales_error {
 	const char *name;

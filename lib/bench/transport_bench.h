@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* transport_bench.h - what the ends of a measured broadcast share: the keys (transport.c has the list),
- * the data planes, the receiver, and what a broadcast is held against. */
+ * the data planes, the receiver, and what a broadcast is compared with. */
 #ifndef WS_BENCH_TRANSPORT_BENCH_H
 #define WS_BENCH_TRANSPORT_BENCH_H
 

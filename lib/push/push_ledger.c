@@ -470,7 +470,7 @@ int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct 
 	}
 	if (keeps_ledger(p) && note_source(p, s, &why))
 		rc = go_without(p, NOBODY_KNOWS, &why, err);
-	else if (!p->group) /* who is in the group already is only asked again with the pause */
+	else if (!p->group) /* with a group of an earlier run, the next request is the pause, and it is recorded then */
 		rc = push_record(p, err);
 	p->recorded = rc == 0;
 	return rc;

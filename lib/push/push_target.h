@@ -2,7 +2,7 @@
 /* push_target.h - which weights an endpoint has. The result of a push reports one of three states:
  *
  *   untouched   the weights that it had before this run
- *   partial     some old and some new weights, or nobody knows
+ *   partial     some old and some new weights, or it is not known which
  *   committed   all weights of this run
  *
  * Protocols, checks and records report events, and push_target.c alone changes the state. There is no I/O here. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hashes.h - XXH3-64 of everything that a plan sends, made beside other work by a few threads, and
- * held against the checksums of a server. */
+ * compared with the checksums of a server. */
 #ifndef WS_VERIFY_HASHES_H
 #define WS_VERIFY_HASHES_H
 

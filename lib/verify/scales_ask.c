@@ -2,7 +2,7 @@
 /* scales_ask.c - what can be told of a running server's scales.
  *
  * It lists names and shapes of rank 0, and shows numbers of some parameters by their names in the
- * checkpoint. Its codes it does not show, so that a scale is held against the largest code there is: a
+ * checkpoint. Its codes it does not show, so that a scale is compared with the largest code there is: a
  * trained block has one near it. */
 #include "wsync/scales.h"
 
@@ -198,7 +198,7 @@ static void say_unseen(struct asking *a)
 		ws_scales_say(&a->notes, 0, WS_SCALES_UNSEEN, WS_NOTE, url, "names and shapes were not looked at: %s",
 		              a->target.unlisted);
 	else if (!a->config)
-		ws_scales_say(&a->notes, 0, WS_SCALES_UNSEEN, WS_NOTE, url, "shapes were not held against a block "
+		ws_scales_say(&a->notes, 0, WS_SCALES_UNSEEN, WS_NOTE, url, "shapes were not compared with a block "
 		              "size, and names in the checkpoint are not known: there is no config.json");
 	ws_scales_say(&a->notes, 1, WS_SCALES_UNSEEN, WS_NOTE, url, "the first rows of %zu of %zu tensors of "
 	              "scales were looked at%s%s; codes are not shown by servers", a->shown, a->n_names,

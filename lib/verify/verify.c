@@ -2,7 +2,7 @@
 /* verify.c - who offers what, and the comparison of checksums.
  *
  * The source is hashed after the endpoints have answered, and only when one of them has checksums that
- * hashes can be held against: hashing a terabyte for nothing takes minutes. */
+ * hashes can be compared with: hashing a terabyte for nothing takes minutes. */
 #include "verify_state.h"
 
 #include <stdio.h>

@@ -32,7 +32,7 @@ server() {
 			done
 			try wsync-verify names m --quantize fp8-tensor -e "$url"
 			expect_status 0
-			out_has "no errors, held against $family at tp $tp"
+			out_has "no errors, checked against $family at tp $tp"
 			try wsync-verify weights m --quantize fp8-tensor -e "$url"
 			expect_status 0
 		done

@@ -31,7 +31,7 @@ asked() { curl -s "$url/wsync/journal" | grep -q "$1"; }
 	out_lacks "names  "
 	try wsync-push ckpt -e "$url" --verify hash -v
 	expect_status 0
-	out_has "21 tensors, no errors, held against llama at tp 2 by ckpt/config.json"
+	out_has "21 tensors, no errors, checked against llama at tp 2 by ckpt/config.json"
 	out_has ", verified by hash"
 }
 
@@ -105,7 +105,7 @@ asked() { curl -s "$url/wsync/journal" | grep -q "$1"; }
 	try wsync-push fused -e "$url" -v
 	expect_status 0
 	out_has "plan      21 tensors"
-	out_has "21 tensors, no errors, held against llama at tp 1 by $PWD/model/config.json"
+	out_has "21 tensors, no errors, checked against llama at tp 1 by $PWD/model/config.json"
 	try wsync-verify names fused -e "$url"
 	expect_status 0
 	out_has "21 tensors, no errors"

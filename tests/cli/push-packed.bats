@@ -20,7 +20,7 @@ untouched() { ! grep -q POST "$1.out" || explain "expected no POST to $1"; }
 		[ "$(grep -c '^error' <<<"$out")" = 1 ] || explain "one group"
 		out_has "7 weights are packed in ${how%-double} ("
 		out_has "remedy: --unpack sends them in 16 bits; --quantize fp8"
-		out_has "7 errors, held against llama"
+		out_has "7 errors, checked against llama"
 		try wsync-verify names m/unsaid --unpack
 		expect_status 0
 		try wsync-verify names m/unsaid --quantize fp8 --block-size 16x16
@@ -32,7 +32,7 @@ untouched() { ! grep -q POST "$1.out" || explain "expected no POST to $1"; }
 	done
 }
 
-@test "a config that says how they are packed is held against nothing, and says what to do" {
+@test "a config that says how they are packed is compared with nothing, and says what to do" {
 	for how in nf4 nvfp4; do
 		packed "$how"
 		try wsync-verify names m/packed

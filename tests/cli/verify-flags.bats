@@ -29,7 +29,7 @@ answers() { json '[l["key"] + " " + l["answer"] for l in lines if l["type"] == "
 	expect_status 0
 }
 
-@test "endpoints are held against the first" {
+@test "endpoints are compared with the first" {
 	canned one "/server_info=200:$info"
 	one=$url
 	canned two "/server_info=200:${info/fa3/triton}"

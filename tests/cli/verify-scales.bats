@@ -172,7 +172,7 @@ packed() {
 @test "a scale of 4 bits that divides, and one that is another block's" {
 	packed nvfp4 reciprocal "['error reciprocal']"
 	packed nvfp4 reciprocal "['error reciprocal']" --against m/bf16
-	# 1 / absmax is a number like others, until it is held against the source.
+	# 1 / absmax is a number like others, until it is compared with the source.
 	packed nf4 reciprocal "[]"
 	packed nf4 reciprocal "['error reciprocal']" --against m/bf16
 	for how in nf4 nvfp4; do

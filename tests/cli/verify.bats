@@ -141,7 +141,7 @@ print(json.dumps({"weights": [{"name": r["name"], "shape": r["shape"]} for r in 
 	try wsync-verify names ckpt -e "$first" -e "$url"
 	expect_status 3
 	[ "$(wc -l <<<"$out")" = 1 ] || explain "one line"
-	out_has "the same at 1 more"
+	out_has "the same for 1 more endpoint"
 }
 
 @test "an endpoint that shows checksums shows names" {

@@ -328,7 +328,7 @@ EXCEPTIONS = {
     **{("openapi.json", k): {0, 5} for k in ("refuse", "hang", "late", "drop", "garbage", "wrong-length")},
     ("openapi.json", "die"): {4, 5, 6}, ("openapi.json", "freeze"): {5, 10},
     ("wire/connect", "refuse"): {4, 5, 6, 10},
-    # What has no list is not held against one.
+    # What has no list is not compared with one.
     **{("list_weights", k): {0, 4, 5, 10} for k in ROUTE_KINDS + ["late", "freeze"]},
     # Asked up to three times.
     **{("continue_generation", k): {0} for k in ("refuse", "hang", "late", "drop", "garbage", "wrong-length")},

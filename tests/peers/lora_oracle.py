@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""lora_oracle.py - what torch makes of an adapter and its base, held against a merged file.
+"""lora_oracle.py - what torch makes of an adapter and its base, compared with a merged file.
 
     lora_oracle.py make DIR          bases and adapters with all of HARD: DIR/bf16/base, DIR/bf16/adapter,
                                      and DIR/f32, whose factors are fp32 and whose scale is alpha / sqrt(r)

@@ -82,7 +82,7 @@ CHAIN = LORA + CORRECTION + FP8
 TPS = (1, 2, 4)  # at 4 the two heads of keys and values have two ranks each
 
 
-# ---- what an endpoint of wsync holds, held against torch's files ----
+# ---- what an endpoint of wsync holds, compared with torch's files ----
 
 E4M3 = [m / 512 if m < 8 else (8 + m % 8) * 2.0 ** (m // 8 - 10) for m in range(127)]
 E4M3 += [float("nan")] + [-x for x in E4M3] + [float("nan")]

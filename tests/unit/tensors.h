@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tensors.h - tensors in memory, cut and put together element by element, and written to files: what
- * catalogs are held against. */
+ * catalogs are compared with. */
 #ifndef TESTS_TENSORS_H
 #define TESTS_TENSORS_H
 

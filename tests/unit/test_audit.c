@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a server is held against: its sizes and listing, told apart from those of others. */
+/* What a server is compared with: its sizes and listing, told apart from those of others. */
 #include "wsync/audit.h"
 
 #include <setjmp.h>

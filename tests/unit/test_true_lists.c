@@ -7,7 +7,7 @@
 
 /* ---- checks ----------------------------------------------------------------------------------*/
 
-/* A checkpoint in a catalog, to be held against several servers. */
+/* A checkpoint in a catalog, to be compared with several servers. */
 struct checkpoint {
 	const struct model *model;
 	int depth;

@@ -126,7 +126,7 @@ static int make_layout(struct ws_push *p, size_t i, struct ws_err *err)
 	return 0;
 }
 
-/* Names of ours are held against the endpoints elsewhere. */
+/* Names of ours are compared with the endpoints elsewhere. */
 static void warn_of_strangers(struct ws_push *p)
 {
 	const struct ws_senders *have;

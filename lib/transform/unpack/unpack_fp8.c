@@ -54,7 +54,7 @@ static int disagree(const struct ws_packed *p, struct ws_err *err)
 	                  ws_unpack_describe(p->weight, w, sizeof w));
 }
 
-/* Block sizes from the shape of the scales, held against what the config says. */
+/* Block sizes from the shape of the scales, compared with what the config says. */
 static int fit_blocks(struct ws_packed *p, const struct ws_quant *config, struct ws_err *err)
 {
 	const struct ws_item *w = p->weight, *s = p->parts[0];

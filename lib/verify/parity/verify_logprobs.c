@@ -175,13 +175,13 @@ static int check_usage(const struct ws_verify_logprobs_opts *o, struct ws_err *e
 	const struct ws_ask_opts *a = &o->ask;
 	const size_t n = a->n_files + a->n_endpoints;
 	if (a->n_endpoints && a->n_files > 1)
-		return ws_err_set(err, WS_EUSAGE, "endpoints are held against one file of answers, not %zu", a->n_files);
+		return ws_err_set(err, WS_EUSAGE, "endpoints are compared with one file of answers, not %zu", a->n_files);
 	if (verify_logprobs_alone(o->how) && a->n_files)
 		return ws_err_set(err, WS_EUSAGE, "saved answers cannot be asked again, in a batch or with a cache");
 	if (o->how == WS_HOW_CACHED && a->flush)
 		return ws_err_set(err, WS_EUSAGE, "a cache that is flushed first tells nothing");
 	if (o->how != WS_HOW_ANSWERS && !a->n_endpoints)
-		return ws_err_set(err, WS_EUSAGE, "saved answers alone can only be held against each other");
+		return ws_err_set(err, WS_EUSAGE, "saved answers alone can only be compared with each other");
 	if (a->save && o->how == WS_HOW_FORCED && a->n_files)
 		return ws_err_set(err, WS_EUSAGE, "with saved answers and teacher forcing nothing is drawn that could "
 		                  "be saved");

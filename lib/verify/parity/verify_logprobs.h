@@ -28,7 +28,7 @@ struct verify_logprobs {
 	const struct logprobs_side *blamed; /* the first that is not near enough; NULL: none */
 };
 
-/* Each endpoint is held against itself. */
+/* Each endpoint is compared with itself. */
 bool verify_logprobs_alone(enum ws_logprobs_how how);
 /* -1: they differ too much; the first difference is what *err says. */
 int verify_logprobs_compare(struct verify_logprobs *v, struct ws_err *err);

@@ -239,7 +239,7 @@ static int begin(struct verify_routing *v, struct ws_err *err)
 	for (size_t i = 0; i < v->n_sides; i++)
 		v->sides[i].name = i < a->n_files ? a->files[i] : a->endpoints[i - a->n_files];
 	if (a->n_endpoints && a->n_files > 1)
-		return ws_err_set(err, WS_EUSAGE, "endpoints are held against one file of answers, not %zu", a->n_files);
+		return ws_err_set(err, WS_EUSAGE, "endpoints are compared with one file of answers, not %zu", a->n_files);
 	if (a->save && a->n_endpoints != 1)
 		return ws_err_set(err, WS_EUSAGE, "the answers of one endpoint can be saved, not of %zu", a->n_endpoints);
 	if (v->opts->npy && v->n_sides > 1)
