@@ -211,7 +211,8 @@ static void refuse_cut_line(struct ws_err *err)
 	ws_err_hint(err, "end every line with a newline, the last one too");
 }
 
-/* The next byte of stdin, which another process may have made non-blocking. EOF also when the push is cancelled. */
+/* The next byte of stdin, which another process may have made non-blocking. EOF also
+ * when the push is cancelled. */
 static int next_byte(void)
 {
 	int c;
@@ -224,8 +225,9 @@ static int next_byte(void)
 	return c;
 }
 
-/* Reads the next line of stdin, without its newline. Returns false at the end of stdin, and with *err set if stdin
- * cannot be read. A bad line (too long, with a NUL byte, or without a newline) is read to its end and sets *err. */
+/* Reads the next line of stdin, without its newline. Returns false at the end of stdin, and with
+ * *err set if stdin cannot be read. A bad line (too long, with a NUL byte, or without a newline)
+ * is read to its end and sets *err. */
 static bool read_line(struct ws_err *err)
 {
 	size_t n = 0;
@@ -268,9 +270,10 @@ static bool split_line(char **path, char **version, char **asleep)
 	return line[0] != 0;
 }
 
-/* Pushes the source of one line. An empty line has no source, and no result. A line that cannot be read fills *refused
- * instead of *end. *asleep is what a line without a third field says is released: --asleep at first, and what the
- * records say once a line has recorded it. What no line has recorded yet is added to what later lines list. */
+/* Pushes the source of one line. An empty line has no source, and no result. A line that cannot
+ * be read fills *refused instead of *end. *asleep is what a line without a third field says is
+ * released: --asleep at first, and what the records say once a line has recorded it. What no
+ * line has recorded yet is added to what later lines list. */
 static int push_line(struct ws_push *p, unsigned *asleep, struct ws_ev_end *end, struct ws_ev_end *refused,
                      struct ws_err *err)
 {
@@ -357,7 +360,8 @@ struct again {
 
 static int find_again(struct again *a, struct ws_push_opts *o, struct ws_err *err)
 {
-	/* The record has the weight version, but not of a turn that does not set it; there it names the round. */
+	/* The record has the weight version, but not of a turn that does not set it;
+	 * there it names the round. */
 	const char *const but[] = { "endpoint", "pool", "registry", "stdin", "dry-run", "group-name", "state-dir",
 		                    "asleep", "json", "quiet", "verbose", "color", "progress", "trace",
 		                    cfg.lock ? NULL : "weight-version", NULL };

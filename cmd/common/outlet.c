@@ -3,7 +3,8 @@
  *
  *   printf --> stream --> queue (whole lines) --> thread --> write(2)
  *
- * A stream keeps the beginning of a line until the rest arrives. The queue takes a line whole or not at all. */
+ * A stream keeps the beginning of a line until the rest arrives. The queue takes a
+ * line whole or not at all. */
 #include "outlet.h"
 
 #include "wsync/clock.h"
@@ -205,7 +206,8 @@ static void put(struct outlet *o, const char *data, size_t n)
 	wake(o);
 }
 
-/* Its caller holds the stream's lock. All is taken: why it could not be written is asked once, at the end. */
+/* Its caller holds the stream's lock. All is taken: why it could not be written
+ * is asked once, at the end. */
 static ssize_t take(void *cookie, const char *data, size_t n)
 {
 	struct stream *s = cookie;
@@ -401,7 +403,8 @@ static void *run(void *outlet)
 
 /* ---- beginning and end --------------------------------------------------------------------------- */
 
-/* Of 2>&1, and of a terminal. Two threads would tear each other's lines, and put them out of order. */
+/* Of 2>&1, and of a terminal. Two threads would tear each other's lines, and put them out of
+ * order. */
 static bool is_one_file(void)
 {
 	struct stat a, b;
@@ -446,7 +449,8 @@ void outlet_settle(int ms)
 			(void)nap(&ns);
 }
 
-/* ns: how long we have waited since the last look. A clock would also count the time while we were stopped. */
+/* ns: how long we have waited since the last look. A clock would also count the
+ * time while we were stopped. */
 static bool is_over(struct outlet *o, int64_t ns)
 {
 	if (!o->started || is_idle(o))

@@ -1,30 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* outlet.h - stdout and stderr of every program. Printing appends to a queue; a thread of each outlet writes.
+/* outlet.h - stdout and stderr of every program. Printing appends to a queue; a
+ * thread of each outlet writes.
  *
- * A terminal after Ctrl-S, or a pipe that nobody drains, blocks write(2) for as long as its reader likes. Only the
- * threads call write(2), and they hold no lock meanwhile, so that nothing else can be blocked by a reader.
+ * A terminal after Ctrl-S, or a pipe that nobody drains, blocks write(2) for as long as its
+ * reader likes. Only the threads call write(2), and they hold no lock meanwhile, so that nothing
+ * else can be blocked by a reader.
  *
- * stdout and stderr are replaced by streams of the C library (fopencookie) that feed the queues. Descriptors 1 and 2
- * stay what they were: a sanitizer's report or a message of malloc, which go there, are not lost in a queue, and
- * child processes inherit the terminal. Libraries that print (NCCL, libmicrohttpd) use these streams, too. */
+ * stdout and stderr are replaced by streams of the C library (fopencookie) that feed the queues.
+ * Descriptors 1 and 2 stay what they were: a sanitizer's report or a message of malloc, which go
+ * there, are not lost in a queue, and child processes inherit the terminal. Libraries that print
+ * (NCCL, libmicrohttpd) use these streams, too. */
 #ifndef WSYNC_CMD_OUTLET_H
 #define WSYNC_CMD_OUTLET_H
 
 #include <stdio.h>
 
-/* Replaces stdout and stderr. Without threads they stay as they were, and block. The name is kept. */
+/* Replaces stdout and stderr. Without threads they stay as they were, and block. The name is
+ * kept. */
 void outlet_start(const char *program);
 /* stdout carries JSON lines: a warning about dropped lines is one of them. */
 void outlet_json(void);
 
-/* A full queue waits for its reader, as cat(1) does, until a signal comes: this is how programs begin. From this call
- * on nothing waits for a reader. Lines are dropped that a reader has not made room for, and a warning in their place
- * says how many, once it reads on. For programs that pause servers or have deadlines. */
+/* A full queue waits for its reader, as cat(1) does, until a signal comes: this is how programs
+ * begin. From this call on nothing waits for a reader. Lines are dropped that a reader has not
+ * made room for, and a warning in their place says how many, once it reads on. For programs that
+ * pause servers or have deadlines. */
 void outlet_never_wait(void);
 
-/* The progress line, below all other lines; "" removes it. It is not queued: a new one replaces the old one. */
+/* The progress line, below all other lines; "" removes it. It is not queued: a new
+ * one replaces the old one. */
 void outlet_progress(const char *text);
-/* One more stream to stderr, for a thread whose lines may arrive in parts. NULL: there is none to be had. */
+/* One more stream to stderr, for a thread whose lines may arrive in parts.
+ * NULL: there is none to be had. */
 FILE *outlet_stderr(void);
 
 /* Prints on stderr that a signal came, and ends all waits for readers. Async-signal-safe. */
@@ -32,9 +39,10 @@ void outlet_interrupt(void);
 /* Waits at most ms until everything printed so far is written. Async-signal-safe. */
 void outlet_settle(int ms);
 
-/* Writes what is left. A reader that takes nothing for a second is given up; while programs may wait for readers, only
- * after a signal. Returns -1 after saying on stderr what was lost, where output was dropped here or writing to stdout
- * failed. A reader that closed its pipe is not mentioned. */
+/* Writes what is left. A reader that takes nothing for a second is given up; while
+ * programs may wait for readers, only after a signal. Returns -1 after saying on stderr
+ * what was lost, where output was dropped here or writing to stdout failed. A reader that
+ * closed its pipe is not mentioned. */
 int outlet_finish(void);
 
 #endif

@@ -32,7 +32,8 @@ static long long now_ms(void)
 	return t.tv_sec * 1000LL + t.tv_nsec / 1000000;
 }
 
-/* Timers and limits of CPU time repeat their signals by themselves: a second one is not somebody's wish. */
+/* Timers and limits of CPU time repeat their signals by themselves: a second
+ * one is not somebody's wish. */
 static bool repeats_itself(int sig)
 {
 	return sig == SIGALRM || sig == SIGVTALRM || sig == SIGPROF || sig == SIGXCPU;
@@ -82,8 +83,8 @@ static bool has_default(int sig)
 	return sigaction(sig, NULL, &now) == 0 && !(now.sa_flags & SA_SIGINFO) && now.sa_handler == SIG_DFL;
 }
 
-/* Whatever ends a process by default, also the real-time signals, by which some supervisors stop their services. Not
- * the faults of a program, after which nothing can be cleaned up. */
+/* Whatever ends a process by default, also the real-time signals, by which some supervisors stop
+ * their services. Not the faults of a program, after which nothing can be cleaned up. */
 static bool ends_us(int sig)
 {
 	static const int others[] = {
@@ -106,7 +107,8 @@ static void install_handlers(void)
 	for (int sig = 1; sig <= SIGRTMAX; sig++)
 		if (sigismember(&sa.sa_mask, sig) == 1)
 			sigaction(sig, &sa, NULL);
-	/* Then write(2) fails with EPIPE or EFBIG, which is said; the signals would leave servers paused. */
+	/* Then write(2) fails with EPIPE or EFBIG, which is said; the signals
+	 * would leave servers paused. */
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN);
 	if (has_default(SIGABRT))

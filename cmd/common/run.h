@@ -8,16 +8,17 @@
 #include "wsync/cancel.h"
 #include "wsync/err.h"
 
-/* Set by the first signal that would end the program; the second one kills. A signal that was ignored when the
- * program started (nohup, a background job of a script) stays ignored. */
+/* Set by the first signal that would end the program; the second one kills. A signal that was
+ * ignored when the program started (nohup, a background job of a script) stays ignored. */
 extern struct ws_cancel run_cancel;
 
-/* Makes sure that descriptors 0 to 2 exist (so that no socket takes their place), replaces stdout and stderr
- * (outlet.h), ignores SIGPIPE and SIGXFSZ and installs the handlers. name is kept. */
+/* Makes sure that descriptors 0 to 2 exist (so that no socket takes their place),
+ * replaces stdout and stderr (outlet.h), ignores SIGPIPE and SIGXFSZ and installs
+ * the handlers. name is kept. */
 void run_start(const char *name);
 
-/* Ends the output and returns the exit status: the given one, or 8 where that was 0 and output was lost. Does not
- * return after a signal: it dies by it. */
+/* Ends the output and returns the exit status: the given one, or 8 where that was 0 and output
+ * was lost. Does not return after a signal: it dies by it. */
 int run_exit(int status);
 
 /* Says the error and its hint on stderr, then run_exit with its code. NULL or WS_OK: success. */

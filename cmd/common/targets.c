@@ -13,8 +13,8 @@ const char *const targets_lineages[] = {
 	"auto", "sglang-0.4", "sglang-0.5", "sglang-2026", "xorl-legacy", "xorl", "session", "slime", NULL,
 };
 
-/* An endpoint must not be asked twice at a time. Locks and records take localhost, 127.0.0.1 and ::1 for one host, so two
- * servers there need two ports. */
+/* An endpoint must not be asked twice at a time. Locks and records take localhost, 127.0.0.1 and
+ * ::1 for one host, so two servers there need two ports. */
 static int check_new(const struct targets *t, const char *url, struct ws_err *err)
 {
 	char host[256], other[256];

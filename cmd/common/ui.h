@@ -2,8 +2,8 @@
 /* ui.h - the sinks: events as text for people, as JSON lines for programs, or not at all.
  *
  * Results go to stdout; warnings, log lines and the progress line to stderr. Text of foreign origin
- * (tensor names, servers' words) passes ws_printable before it reaches a terminal. run_exit checks once, at the end,
- * whether stdout could be written. */
+ * (tensor names, servers' words) passes ws_printable before it reaches a terminal. run_exit
+ * checks once, at the end, whether stdout could be written. */
 #ifndef WSYNC_CMD_UI_H
 #define WSYNC_CMD_UI_H
 
@@ -57,7 +57,8 @@ const char *ui_text(const char *foreign);
 /* Columns of the terminal: $COLUMNS, what the terminal says, or 80; at least 40. */
 int ui_width(int fd);
 
-/* The progress line, on stderr, and only where that is a terminal; it stays below what is printed. NULL: erase it. */
+/* The progress line, on stderr, and only where that is a terminal; it stays below what
+ * is printed. NULL: erase it. */
 void ui_progress(struct ui *ui, const char *text);
 
 /* ---- JSON lines, for programs without events ----

@@ -188,8 +188,8 @@ static int repair_one(struct repairs *r, struct ws_ledger_entry *e, struct ws_re
 	return rc;
 }
 
-/* Whether its process lives cannot be seen, so nothing is done about what it may have left. That is a failure,
- * unless a later push has seen to the endpoint and only the group is left. */
+/* Whether its process lives cannot be seen, so nothing is done about what it may have left. That
+ * is a failure, unless a later push has seen to the endpoint and only the group is left. */
 static void leave_alone(struct repairs *r, const struct ws_ledger_record *rec)
 {
 	static const char remedy[] = "repair it there; if that process is dead: wsync-ctl repair --assume-dead";
@@ -262,8 +262,9 @@ static void put_again(struct ui *ui, const struct ws_ledger_entry *e, int status
 	ui_line_end(ui);
 }
 
-/* Does endpoint k still need what this record pushed? Not where a later push has brought other weights, and only
- * the group is left. A label that is missing where the bytes have arrived means that they were not verified. */
+/* Does endpoint k still need what this record pushed? Not where a later push has brought other
+ * weights, and only the group is left. A label that is missing where the bytes have arrived
+ * means that they were not verified. */
 static bool lacks(const struct ws_ledger_record *rec, size_t k, const struct ws_repair_answer *a)
 {
 	if (rec->endpoints[k].phase == WS_PHASE_DESTROY)
@@ -308,8 +309,8 @@ static bool overtaken(const struct repairs *r, size_t i, const char *url)
 	return false;
 }
 
-/* An inherited endpoint has all of this push, on top of an incomplete one. Before that is repeated it stays
- * partial. */
+/* An inherited endpoint has all of this push, on top of an incomplete one. Before that is
+ * repeated it stays partial. */
 static bool is_in_vain(const struct repairs *r, const struct ws_ledger_endpoint *e)
 {
 	return e->inherited && r->worst.code;

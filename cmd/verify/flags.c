@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* flags.c - do endpoints compute as the trainer does, or one endpoint as another?
  *
- * With settings, each endpoint is compared with them; without any, every endpoint against the first. */
+ * With settings, each endpoint is compared with them; without any, every
+ * endpoint against the first. */
 #include "verify.h"
 
 #include "run.h"

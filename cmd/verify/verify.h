@@ -51,8 +51,8 @@ int verify_scales(void *ctx, const struct opt_args *args, struct ws_err *err);
 int verify_flags(void *ctx, const struct opt_args *args, struct ws_err *err);
 int verify_routing(void *ctx, const struct opt_args *args, struct ws_err *err);
 int verify_logprobs(void *ctx, const struct opt_args *args, struct ws_err *err);
-/* Opens the source as a push would send it, and warns of each --exclude that matches nothing. fallback: a config
- * for a source without one; NULL. */
+/* Opens the source as a push would send it, and warns of each --exclude that matches nothing.
+ * fallback: a config for a source without one; NULL. */
 int verify_open_source(const struct verify_job *job, const struct opt_args *args, const char *fallback,
                        struct ws_input *in, struct ws_err *err);
 /* Compares what several ranks saved of the same tensor; all of it with --scan. */

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* answers.h - the same prompts asked of endpoints, or asked earlier and saved, and how what they answer
- * compares.
+/* answers.h - the same prompts asked of endpoints, or asked earlier and saved, and how
+ * what they answer compares.
  *
- * Everything is asked at temperature 0. The first side is what the others are compared with: the first
- * file of saved answers, else the first endpoint. Servers that compute in another order give slightly
- * other numbers, and after the first drawn token that is another, nothing can be compared any more:
- * teacher forcing has every side say what it thinks of the same tokens, those that the first one drew. */
+ * Everything is asked at temperature 0. The first side is what the others are compared with:
+ * the first file of saved answers, else the first endpoint. Servers that compute in another
+ * order give slightly other numbers, and after the first drawn token that is another, nothing
+ * can be compared any more: teacher forcing has every side say what it thinks of the same
+ * tokens, those that the first one drew. */
 #ifndef WSYNC_ANSWERS_H
 #define WSYNC_ANSWERS_H
 

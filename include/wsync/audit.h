@@ -42,9 +42,10 @@ const char *ws_audit_model_dir(const struct ws_endpoint_info *info);
 int ws_audit_ask(struct ws_http *http, const struct ws_endpoint_info *infos, size_t n, bool thorough,
                  ws_deadline until, const struct ws_cancel *cancel, struct ws_audit_target *out,
                  struct ws_err *err);
-/* Asks those of which neither config nor listing is known for a few parameters, and compares number of layers
- * and hidden size with the source's config. What they do not show is no failure. A server logs each question
- * for a parameter that it does not have. -1: cancelled, or the system. */
+/* Asks those of which neither config nor listing is known for a few parameters, and
+ * compares number of layers and hidden size with the source's config. What they do not show
+ * is no failure. A server logs each question for a parameter that it does not have. -1:
+ * cancelled, or the system. */
 int ws_audit_measure(struct ws_http *http, const struct ws_input *in, struct ws_audit_target *targets,
                      size_t n, ws_deadline until, const struct ws_cancel *cancel, struct ws_err *err);
 /* Takes a saved listing (ws_weight_list_read). */
@@ -79,8 +80,9 @@ int ws_audit_run(const struct ws_audit_opts *opts, const struct ws_audit_target 
                  struct ws_audit *out, struct ws_err *err);
 void ws_audit_free(struct ws_audit *a); /* NULL is fine */
 
-/* Runs it once for targets that are alike, emits WS_EV_NAMES for each run, and adds up the numbers and
- * the tied heads in *sum, which owns nothing. Errors found are WS_EMISMATCH with the first of them. */
+/* Runs it once for targets that are alike, emits WS_EV_NAMES for each run, and adds up
+ * the numbers and the tied heads in *sum, which owns nothing. Errors found are
+ * WS_EMISMATCH with the first of them. */
 int ws_audit_all(const struct ws_audit_opts *opts, const struct ws_audit_target *targets, size_t n,
                  const struct ws_sink *sink, struct ws_audit *sum, struct ws_err *err);
 

@@ -104,12 +104,12 @@ int ws_bench_find_nccl(const char *python, int64_t timeout_ns, const struct ws_c
 
 /* ---- kernels: what a push does to numbers, in memory, on one thread ---- */
 
-/* size: bytes of a kernel's input. Every kernel is compared with memcpy of as many. What counts are the
- * bytes that must move, each that is read or written, once: of memcpy twice its size. check: SIMD
- * against the plain C of the same definition. */
+/* size: bytes of a kernel's input. Every kernel is compared with memcpy of as many. What counts
+ * are the bytes that must move, each that is read or written, once: of memcpy twice its size.
+ * check: SIMD against the plain C of the same definition. */
 int ws_bench_kernels(const struct ws_bench_opts *opts, uint64_t size, struct ws_err *err);
-/* The same of a GPU, in its own memory and by its own clock, compared with its own copy of as many bytes.
- * check: against the CPU. */
+/* The same of a GPU, in its own memory and by its own clock, compared with its own copy of as
+ * many bytes. check: against the CPU. */
 int ws_bench_kernels_gpu(const struct ws_bench_opts *opts, const struct ws_bench_gpu *on, uint64_t size,
                          struct ws_err *err);
 
@@ -125,9 +125,10 @@ struct ws_bench_load {
 	enum ws_push_transform_on transform_on; /* tensors that go there are made there, or here */
 	uint64_t most;            /* at most so many bytes, from the first tensor on; 0: all */
 };
-/* Every tensor read once, in the order of a push, through a buffer; compared with read(2) of the same
- * files, where there are files. To a GPU: as many bytes of pinned memory copied there; and every tensor
- * into its memory, as a push that sends from there brings it, compared with that copy. */
+/* Every tensor read once, in the order of a push, through a buffer; compared with read(2)
+ * of the same files, where there are files. To a GPU: as many bytes of pinned memory
+ * copied there; and every tensor into its memory, as a push that sends from there brings
+ * it, compared with that copy. */
 int ws_bench_load(const struct ws_bench_opts *opts, const struct ws_bench_load *load, struct ws_err *err);
 
 /* ---- control: requests ---- */
@@ -157,9 +158,10 @@ struct ws_bench_transport {
 	uint64_t total;            /* as many in a row as make so many bytes, whatever count says; 0: count */
 	int64_t timeout_ns;        /* for each row of broadcasts, and to form the group */
 };
-/* From the first byte until every receiver has told that it holds the last one. check: their hashes.
- * Gloo is compared with one plain TCP connection on the loopback interface, where all receivers are ours;
- * NCCL against a bare loop of ncclBroadcast from memory of the GPU, to the same receivers. */
+/* From the first byte until every receiver has told that it holds the last one. check:
+ * their hashes. Gloo is compared with one plain TCP connection on the loopback interface,
+ * where all receivers are ours; NCCL against a bare loop of ncclBroadcast from memory of
+ * the GPU, to the same receivers. */
 int ws_bench_transport(const struct ws_bench_opts *opts, const struct ws_bench_transport *t,
                        struct ws_err *err);
 struct ws_bench_receive {
@@ -217,9 +219,9 @@ struct ws_bench_standing {
 	bool fastest;     /* one of them: its median is the least */
 	bool alike;       /* in one turn of four or more it was no slower than that one */
 };
-/* A row for each way, once all are measured: they go in turns, each compared with the fastest of them.
- * With keep a group stays for all jobs of a way, so that one way comes after the other, and nothing is
- * compared with anything. */
+/* A row for each way, once all are measured: they go in turns, each compared with the fastest of
+ * them. With keep a group stays for all jobs of a way, so that one way comes after the other,
+ * and nothing is compared with anything. */
 int ws_bench_sweep(const struct ws_bench_opts *opts, const struct ws_bench_way *ways, size_t n,
                    const char *const *paths, size_t n_paths, bool keep, struct ws_bench_standing *out /* [n] */,
                    struct ws_err *err);

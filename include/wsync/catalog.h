@@ -77,9 +77,11 @@ const struct ws_item *ws_catalog_find(const struct ws_catalog *c, const char *na
 uint64_t ws_catalog_bytes(const struct ws_catalog *c);
 /* The number of a source among those that the catalog was made of: the rank, of a sharded one. */
 size_t ws_catalog_source(const struct ws_catalog *c, const struct ws_source *source);
-/* Source i of everything that items are made of: sources, adapters and corrections; NULL past the end. */
+/* Source i of everything that items are made of: sources, adapters and
+ * corrections; NULL past the end. */
 const struct ws_source *ws_catalog_source_at(const struct ws_catalog *c, size_t i);
-/* ws_source_check of everything that items are made of: sources, and a transform's adapters and corrections. */
+/* ws_source_check of everything that items are made of: sources, and a transform's
+ * adapters and corrections. */
 int ws_catalog_check(const struct ws_catalog *c, struct ws_err *err);
 /* Items that are views, and of those the ones whose bytes must be copied (not file runs >= 4 KiB). */
 size_t ws_catalog_views(const struct ws_catalog *c, size_t *copied);
@@ -95,8 +97,8 @@ struct ws_replica_opts {
 	size_t n_include, n_exclude;
 	const struct ws_cancel *cancel; /* NULL */
 };
-/* Compares what several ranks of a sharded source have of the same item. Ranks that differ saved at different
- * times, or did not save all: WS_EINPUT names the tensor and both files. */
+/* Compares what several ranks of a sharded source have of the same item. Ranks that differ saved
+ * at different times, or did not save all: WS_EINPUT names the tensor and both files. */
 int ws_catalog_check_replicas(const struct ws_catalog *c, const struct ws_replica_opts *opts, struct ws_err *err);
 size_t ws_catalog_replicas(const struct ws_catalog *c); /* how many there are */
 

@@ -33,11 +33,12 @@ enum { WS_URL_MAX = 512 }; /* an endpoint's URL with its NUL */
  * brackets. User info, query, fragment, blanks and control characters are WS_EUSAGE. n should be
  * WS_URL_MAX. */
 int ws_endpoint_normalize(const char *text, char *url, size_t n, struct ws_err *err);
-/* Host (without brackets; a numeric address in its usual form) and port (the scheme's when missing) of a normalized
- * URL: what an endpoint is told apart by. host has room for 256 bytes. */
+/* Host (without brackets; a numeric address in its usual form) and port (the scheme's when
+ * missing) of a normalized URL: what an endpoint is told apart by. host has room for 256 bytes. */
 int ws_endpoint_host_port(const char *url, char *host, uint16_t *port, struct ws_err *err);
-/* Do two URLs name the same endpoint? Host, port and path must be equal; localhost, 127.0.0.1 and ::1 are one host,
- * 127.0.0.2 is another. No name is looked up. Records of pushes are compared by this. false for invalid URLs. */
+/* Do two URLs name the same endpoint? Host, port and path must be equal; localhost, 127.0.0.1
+ * and ::1 are one host, 127.0.0.2 is another. No name is looked up. Records of pushes are
+ * compared by this. false for invalid URLs. */
 bool ws_endpoint_same(const char *a, const char *b);
 
 /* ---- connections ---- */
@@ -60,9 +61,10 @@ int ws_client_read_key(const char *path, char **key, bool *loose, struct ws_err 
 
 /* ---- what an endpoint is ---- */
 
-/* From /server_info and /model_info (or their older names), and what the routes show (lineage.h). That
- * takes 5 s at the most; what has not been answered by then counts as not told. A server that does not
- * report a size is taken to have 1 of it, except for tp_size; text that it does not report is "". */
+/* From /server_info and /model_info (or their older names), and what the routes show
+ * (lineage.h). That takes 5 s at the most; what has not been answered by then counts as not
+ * told. A server that does not report a size is taken to have 1 of it, except for tp_size; text
+ * that it does not report is "". */
 struct ws_endpoint_info {
 	char url[WS_URL_MAX];
 	char host[256];           /* without brackets */
@@ -139,7 +141,8 @@ int ws_endpoint_resume(struct ws_http *http, const char *const *urls, size_t n, 
 int ws_endpoint_flush(struct ws_http *http, const char *const *urls, size_t n, ws_deadline patience,
                       ws_deadline until, const struct ws_cancel *cancel,
                       struct ws_endpoint_answer *answers, struct ws_err *err);
-/* An empty version, which an unset shell variable leaves, is WS_EUSAGE. NULL (no version) is fine. */
+/* An empty version, which an unset shell variable leaves, is WS_EUSAGE. NULL (no version) is
+ * fine. */
 int ws_endpoint_check_version(const char *version, struct ws_err *err);
 /* The label only; requests in flight are left alone. */
 int ws_endpoint_set_version(struct ws_http *http, const char *const *urls, size_t n,
@@ -180,11 +183,13 @@ struct ws_waking {
 	unsigned memory;          /* enum ws_memory: to be taken back, not 0 */
 	struct ws_endpoint_answer answer;
 };
-/* Wakes endpoints that released different memory. -1 and the first failure where one did not confirm it. */
+/* Wakes endpoints that released different memory. -1 and the first failure
+ * where one did not confirm it. */
 int ws_endpoint_wake_each(struct ws_http *http, struct ws_waking *items, size_t n, ws_deadline until,
                           const struct ws_cancel *cancel, struct ws_err *err);
-/* The server refused, or the request never left: the memory is still released. Without an answer it counts as
- * taken back, because a server that received the request obeys it, and one that is asked twice dies. */
+/* The server refused, or the request never left: the memory is still released. Without an
+ * answer it counts as taken back, because a server that received the request obeys it, and one
+ * that is asked twice dies. */
 bool ws_waking_failed(const struct ws_waking *w);
 
 /* ---- what an endpoint holds ---- */
@@ -239,8 +244,8 @@ int ws_endpoint_checksums(struct ws_http *http, const char *const *urls, size_t 
                           ws_deadline until, const struct ws_cancel *cancel,
                           struct ws_checksums *outs, struct ws_err *errs, struct ws_err *err);
 void ws_checksums_free(struct ws_checksums *c); /* NULL is fine */
-/* Checks that each rank of the server, 0 to n-1, is there once (of data-parallel replicas: once for each).
- * If not, fails with WS_EREFUSED and names the ranks that are missing or too many. */
+/* Checks that each rank of the server, 0 to n-1, is there once (of data-parallel replicas: once
+ * for each). If not, fails with WS_EREFUSED and names the ranks that are missing or too many. */
 int ws_checksums_whole(const struct ws_checksums *c, const struct ws_endpoint_info *info, struct ws_err *err);
 
 /* The names that the checksums of all ranks have, each once and sorted, without shapes; those of a
@@ -265,8 +270,9 @@ int ws_endpoint_get_weights(struct ws_http *http, const char *const *urls, size_
                             const char *name, uint64_t rows, size_t most, ws_deadline until,
                             const struct ws_cancel *cancel, struct ws_values *outs,
                             struct ws_err *errs, struct ws_err *err);
-/* Is this the answer of a server of dp_size that does not show the parameter? SGLang with one replica answers 400 then;
- * with more it answers 200 and a list of one null per replica. An empty list shows nothing either. */
+/* Is this the answer of a server of dp_size that does not show the parameter? SGLang with one
+ * replica answers 400 then; with more it answers 200 and a list of one null per replica. An
+ * empty list shows nothing either. */
 bool ws_values_empty(const struct ws_values *v, unsigned dp_size);
 void ws_values_free(struct ws_values *v); /* NULL is fine */
 

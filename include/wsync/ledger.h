@@ -59,7 +59,8 @@ struct ws_ledger_record {
 	bool ended;               /* the push itself is over, whatever its process does now */
 	int64_t began, updated;   /* seconds since 1970 */
 	const char *group;        /* "" none */
-	/* Where its ranks were told to come, of endpoints that did not answer. "" and 0: all did. */
+	/* Where its ranks were told to come, of endpoints that did not answer. "" and 0: all
+	 * did. */
 	const char *master_host;
 	uint16_t master_port;
 	uint64_t digest;          /* of the plan, with so many tensors and bytes; */
@@ -123,28 +124,29 @@ struct ws_repair_answer {
 	bool settled;             /* nothing is left to repair: the record forgets it */
 };
 
-/* Repairs all endpoints of one record at once: each leaves the group, and an open update is ended. If the weights of an
- * endpoint are complete, its released memory is woken and it is resumed. What could not be repaired stays in the record.
- * The file is removed with the last endpoint. answers has one for each endpoint of the record, in its order,
- * which stays. 0: nothing is left. Otherwise -1, and *err is WS_EPARTIAL if an endpoint has some old and some new weights or
- * its weights are still released, else the first failure. May be repeated. */
+/* Repairs all endpoints of one record at once: each leaves the group, and an open update is
+ * ended. If the weights of an endpoint are complete, its released memory is woken and it is
+ * resumed. What could not be repaired stays in the record. The file is removed with the last
+ * endpoint. answers has one for each endpoint of the record, in its order, which stays. 0:
+ * nothing is left. Otherwise -1, and *err is WS_EPARTIAL if an endpoint has some old and some
+ * new weights or its weights are still released, else the first failure. May be repeated. */
 int ws_ledger_repair(struct ws_ledger_entry *entry, const struct ws_repair_opts *opts,
                      struct ws_repair_answer *answers, struct ws_err *err);
 
-/* Forgets these endpoints (none: all of them) without asking them anything. WS_EREFUSED: the process of the record is at
- * work at one of them. */
+/* Forgets these endpoints (none: all of them) without asking them anything. WS_EREFUSED: the
+ * process of the record is at work at one of them. */
 int ws_ledger_forget(struct ws_ledger_entry *entry, const char *const *urls, size_t n,
                      struct ws_err *err);
 
-/* Are the files that this push read unchanged, so that it can be repeated? -1: no, or that is not known; *err is
- * WS_EINPUT and names what changed. Opens each file. */
+/* Are the files that this push read unchanged, so that it can be repeated? -1: no, or that is
+ * not known; *err is WS_EINPUT and names what changed. Opens each file. */
 int ws_ledger_check_source(const struct ws_ledger_record *r, struct ws_err *err);
 
 /* Is there anything to repair at this endpoint? */
 bool ws_ledger_owes(const struct ws_ledger_endpoint *e);
 
-/* This endpoint has released memory or taken it back by a request outside of pushes: corrects the records that
- * are affected, unless a push is at work there. */
+/* This endpoint has released memory or taken it back by a request outside of pushes: corrects
+ * the records that are affected, unless a push is at work there. */
 void ws_ledger_note_memory(const char *state_dir, const char *url, unsigned memory, bool released);
 
 #ifdef __cplusplus

@@ -68,7 +68,8 @@ enum { WS_TIED_MAX = 4 };
 
 struct ws_findings;
 struct ws_namecheck_opts;
-/* Lists the heads of a model of which nothing but its config.json is known, which says that they are tied. */
+/* Lists the heads of a model of which nothing but its config.json is known,
+ * which says that they are tied. */
 void ws_tied_find(const struct ws_namecheck_opts *opts, struct ws_findings *out);
 /* Compares every element. WS_EMISMATCH: they differ, and the sentence says what would be lost. */
 int ws_tied_check(const struct ws_tied *t, const struct ws_cancel *cancel, struct ws_err *err);

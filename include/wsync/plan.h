@@ -77,8 +77,8 @@ void ws_plan_free(struct ws_plan *p); /* NULL is fine */
 /* ws_source_check_file for each file whose tensors are in bucket b. */
 int ws_plan_check_bucket(const struct ws_plan *p, size_t b, struct ws_err *err);
 
-/* The first of patterns[*next..n) that matches no tensor, which is probably misspelt; NULL: none. *next is 0
- * at first, and then behind the pattern. */
+/* The first of patterns[*next..n) that matches no tensor, which is probably misspelt; NULL:
+ * none. *next is 0 at first, and then behind the pattern. */
 const char *ws_plan_unused(const struct ws_catalog *c, const char *const *patterns, size_t n, size_t *next);
 
 #ifdef __cplusplus

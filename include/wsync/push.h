@@ -134,8 +134,9 @@ struct ws_push_opts {
 	 * WS_PROTOCOL_EP_SCATTER they send at once, as ranks of the group that the first makes. */
 	unsigned sender, senders;
 	const char *sender_lock;    /* path of the lock file; NULL: none */
-	/* Which round a sender belongs to, the same for all senders of one step; NULL: the weight version. Senders of
-	 * one group that name different rounds are WS_EUSAGE, before an endpoint is paused. */
+	/* Which round a sender belongs to, the same for all senders of one step; NULL: the
+	 * weight version. Senders of one group that name different rounds are WS_EUSAGE,
+	 * before an endpoint is paused. */
 	const char *round;
 	int64_t lock_wait_ns;       /* for another push at the same endpoints to end; 0: WS_EREFUSED at once */
 	/* How this push is repeated, for the record: wsync-push in that directory with these options, which
@@ -149,10 +150,11 @@ struct ws_push_opts {
 	const struct ws_log *log;
 	struct ws_trace *trace;     /* what ran when is recorded there; NULL: nowhere */
 	const struct ws_cancel *cancel;
-	/* Called by a thread of the push when the one that runs it hangs in a file system, three seconds after a
-	 * deadline has passed or the push was cancelled. By then the group is destroyed and the endpoints that are
-	 * whole are resumed. *end is the result of the run and *err its error. The function must end the process,
-	 * because the thread of the push comes back late or never. NULL: such a push waits. */
+	/* Called by a thread of the push when the one that runs it hangs in a file system, three
+	 * seconds after a deadline has passed or the push was cancelled. By then the group is
+	 * destroyed and the endpoints that are whole are resumed. *end is the result of the run
+	 * and *err its error. The function must end the process, because the thread of the push
+	 * comes back late or never. NULL: such a push waits. */
 	void (*hung)(void *ctx, const struct ws_ev_end *end, const struct ws_err *err);
 	void *hung_ctx;
 };
@@ -166,9 +168,10 @@ struct ws_push_source {
 	const char *const *paths;   /* several paths are one checkpoint (ws_source_open) */
 	size_t n_paths;
 	const char *weight_version; /* NULL: the one of the options */
-	/* enum ws_memory: what the endpoints have released. Their weights are woken after the pause, the rest
-	 * when all weights are there. WS_MEMORY_RECORDED: at each endpoint what earlier runs, or the records of
-	 * earlier pushes, have left released. Anything else must agree with these, else nothing is done. */
+	/* enum ws_memory: what the endpoints have released. Their weights are woken after the
+	 * pause, the rest when all weights are there. WS_MEMORY_RECORDED: at each endpoint what
+	 * earlier runs, or the records of earlier pushes, have left released. Anything else must
+	 * agree with these, else nothing is done. */
 	unsigned asleep;
 };
 

@@ -43,8 +43,8 @@ struct ws_scales_finding {
 	size_t order;
 };
 
-/* A tensor compared with the same one of the source, as numbers: w those of the source, d what the codes
- * stand for. */
+/* A tensor compared with the same one of the source, as numbers: w those of the source, d
+ * what the codes stand for. */
 struct ws_scales_error {
 	const char *name;
 	const char *packing;       /* "fp8", "nvfp4", "nf4"; "none": as it is on both sides */

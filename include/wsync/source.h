@@ -61,22 +61,23 @@ uint64_t ws_source_bytes(const struct ws_source *s); /* sum over tensors */
 
 size_t ws_source_file_count(const struct ws_source *s);
 const char *ws_source_file_name(const struct ws_source *s, size_t i);
-/* Identifies file i as it was when it was opened: a hash of its inode, size, mtime and ctime. false: memory, or a
- * synthetic model. */
+/* Identifies file i as it was when it was opened: a hash of its inode, size, mtime and ctime.
+ * false: memory, or a synthetic model. */
 bool ws_source_file_id(const struct ws_source *s, size_t i, uint64_t *id);
 /* The __metadata__ of a file: pairs in the file's order; NULL past the end. */
 const char *ws_source_metadata(const struct ws_source *s, size_t file, size_t i, const char **value);
 /* Directory holding config.json for this source, or the file that a manifest names, or NULL. */
 const char *ws_source_config_dir(const struct ws_source *s);
-/* Sentences for the user about directories that other programs read differently; NULL past the end. */
+/* Sentences for the user about directories that other programs read differently; NULL past the
+ * end. */
 const char *ws_source_warning(const struct ws_source *s, size_t i);
 
 /* Copies bytes [at, at+n) of a tensor to dst. A file that shrank since is WS_EINPUT, never SIGBUS. */
 int ws_source_read(const struct ws_source *s, const struct ws_tensor *t, uint64_t at, void *dst,
                    size_t n, struct ws_err *err);
-/* Are all bytes that were read since open those of one unchanged source? Files: the same file at the same path,
- * of the same size, mtime and ctime. Memory: its process still exports it. Synthetic models: always.
- * WS_EINPUT names the file or process, and how it changed. */
+/* Are all bytes that were read since open those of one unchanged source? Files: the same file at
+ * the same path, of the same size, mtime and ctime. Memory: its process still exports it.
+ * Synthetic models: always. WS_EINPUT names the file or process, and how it changed. */
 int ws_source_check(const struct ws_source *s, struct ws_err *err);
 /* Likewise for one file, by its open descriptor alone: cheap also on a network file system. */
 int ws_source_check_file(const struct ws_source *s, size_t file, struct ws_err *err);

@@ -30,7 +30,8 @@ char *ws_format_rate(char *dst, size_t n, uint64_t bytes, int64_t ns);
 /* Shell-style match of * ? [..] over a whole name, case-sensitive, where * also crosses dots. */
 bool ws_glob_match(const char *pattern, const char *name);
 bool ws_glob_any(const char *const *patterns, size_t n, const char *name); /* any of them matches */
-/* A name is chosen when an include pattern matches it, or there is none, and no exclude pattern does. */
+/* A name is chosen when an include pattern matches it, or there is none,
+ * and no exclude pattern does. */
 bool ws_glob_choose(const char *const *include, size_t n_include, const char *const *exclude,
                     size_t n_exclude, const char *name);
 

@@ -72,11 +72,12 @@ int ws_verify_weights(const struct ws_verify_opts *opts, struct ws_verify_result
 int ws_verify_twice(const struct ws_push_opts *push, const struct ws_push_source *source,
                     struct ws_verify_result *results, struct ws_err *err);
 
-/* Has the servers overwrite all weights with random numbers and receive the source: every parameter must be what
- * it was before. Checksums decide that for all ranks; a server that does not report them compares by itself, and
- * tells of its first rank alone (unknown_ranks). While it runs the endpoints are paused and hold random weights.
- * They are locked and recorded as in any push; one whose answer is not yes is partial, and push->on_partial says
- * whether it stays paused. */
+/* Has the servers overwrite all weights with random numbers and receive the source: every
+ * parameter must be what it was before. Checksums decide that for all ranks; a server that
+ * does not report them compares by itself, and tells of its first rank alone
+ * (unknown_ranks). While it runs the endpoints are paused and hold random weights. They are
+ * locked and recorded as in any push; one whose answer is not yes is partial, and
+ * push->on_partial says whether it stays paused. */
 int ws_verify_reset(const struct ws_push_opts *push, const struct ws_push_source *source,
                     struct ws_verify_result *results, struct ws_err *err);
 

@@ -15,22 +15,23 @@
 #include <sys/types.h>
 #include <time.h>
 
-/* Which file was opened and its last change, as fstat(2) reports them. Any write, truncation, rename, link,
- * unlink, chmod or utimes changes one of these fields. Stores through a mapping of somebody else may not: on
- * tmpfs they change no time at all. */
+/* Which file was opened and its last change, as fstat(2) reports them. Any write, truncation,
+ * rename, link, unlink, chmod or utimes changes one of these fields. Stores through a mapping of
+ * somebody else may not: on tmpfs they change no time at all. */
 struct ws_file_id {
 	uint64_t dev, ino, size;
 	struct timespec modified, changed; /* mtime, ctime */
 };
 
-/* Opens a regular file for reading: returns its descriptor, or -1, and fills *id. A file that was changed
- * within the current tick of the clock is waited for (some milliseconds), so that every later change gets
- * another time. Not found, a directory, a FIFO and the like: WS_EINPUT; permission and the rest:
- * WS_ESYSTEM. */
+/* Opens a regular file for reading: returns its descriptor, or -1, and fills *id. A file that
+ * was changed within the current tick of the clock is waited for (some milliseconds), so that
+ * every later change gets another time. Not found, a directory, a FIFO and the like: WS_EINPUT;
+ * permission and the rest: WS_ESYSTEM. */
 int ws_file_open(const char *path, struct ws_file_id *id, struct ws_err *err);
 /* Is fd still the file that *id describes? WS_EINPUT says how it changed. */
 int ws_file_check(int fd, const char *path, const struct ws_file_id *id, struct ws_err *err);
-/* Likewise for the file that is at this path now. Opens it, because NFS reports fresh attributes only then. */
+/* Likewise for the file that is at this path now. Opens it, because NFS reports
+ * fresh attributes only then. */
 int ws_file_check_path(const char *path, const struct ws_file_id *id, struct ws_err *err);
 /* A hash of all but the device: that number differs between hosts, and from mount to mount. */
 uint64_t ws_file_id_hash(const struct ws_file_id *id);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plane_gloo.c - broadcasts over gloo, compared with one plain connection on the loopback interface. */
+/* plane_gloo.c - broadcasts over gloo, compared with one plain connection
+ * on the loopback interface. */
 #include "transport_bench.h"
 
 #include <stdlib.h>

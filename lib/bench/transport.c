@@ -295,7 +295,8 @@ int ws_bench_transport(const struct ws_bench_opts *opts, const struct ws_bench_t
 		r.count = (unsigned)bench_count_of(r.size, what.count, what.total);
 		rc = measure(&r, err);
 	}
-	/* Receivers in threads of this process are cancelled as well, and may close their connections first. */
+	/* Receivers in threads of this process are cancelled as well, and may
+	 * close their connections first. */
 	if (rc && ws_cancelled(opts->cancel))
 		ws_err_set(err, WS_ECANCELLED, "cancelled");
 	else if (rc && err)

@@ -81,7 +81,8 @@ int ws_check_values(struct ws_check *c);   /* reads every tensor */
 
 /* ---- namecheck_tied.c ---- */
 
-/* The i-th name that the embedding may have beside a head of this name; NULL: no more, or it is no head. */
+/* The i-th name that the embedding may have beside a head of this name; NULL:
+ * no more, or it is no head. */
 const char *ws_embedding_of(const char *head, unsigned i, char dst[WS_CHECK_NAME]);
 /* Checks the head that is this part, and tied to the embedding. */
 int ws_check_tied(struct ws_check *c, size_t part);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* namecheck_tied.c - heads that servers read from the memory of the embedding (tie_word_embeddings).
+/* namecheck_tied.c - heads that servers read from the memory of the
+ * embedding (tie_word_embeddings).
  *
- * Such a server drops the head that it is sent. That is right where the head is equal to the embedding, and
- * loses what was trained where it is not, so the two are compared, in every byte: a few new rows of a
- * vocabulary may be all that differs. A push compares them in the background and passes them on for that. */
+ * Such a server drops the head that it is sent. That is right where the head is equal to the
+ * embedding, and loses what was trained where it is not, so the two are compared, in every byte:
+ * a few new rows of a vocabulary may be all that differs. A push compares them in the background
+ * and passes them on for that. */
 #include "namecheck_listing.h"
 
 #include "number.h"
@@ -141,7 +143,8 @@ static void say(struct ws_check *c, const struct ws_item *head, const char *of, 
 	ws_report_add(c->report, &said, "%s", why);
 }
 
-/* A config that says "not tied" is believed: a head that such a server does not show is another rank's. */
+/* A config that says "not tied" is believed: a head that such a server does
+ * not show is another rank's. */
 static bool is_untied(const struct ws_config *config)
 {
 	int64_t tied;

@@ -2,9 +2,10 @@
 /* endpoint_call.c - from one request to one sentence.
  *
  * No: a status that is not 2xx; "success" that is not true; an "error"; a "status" of error.
- * Yes: a 2xx reply in the words of that route, to a request that was sent completely. The routes that change a
- * server each have an answer that says yes (the table of expected answers below). A proxy's page, {} or a message
- * alone is not it. Other routes return data, which their callers check. */
+ * Yes: a 2xx reply in the words of that route, to a request that was sent completely. The
+ * routes that change a server each have an answer that says yes (the table of expected
+ * answers below). A proxy's page, {} or a message alone is not it. Other routes return data,
+ * which their callers check. */
 #include "endpoint_call.h"
 
 #include "wsync/str.h"
@@ -193,8 +194,8 @@ static bool has_status_ok(const struct ws_endpoint_call *call, const char *words
 	return has_status(call, "ok") || has_success(call, words);
 }
 
-/* SGLang answers null; vLLM answers nothing up to 0.20, later {"status":"sleeping"} or "awake" (also to a wake-up of
- * a part). */
+/* SGLang answers null; vLLM answers nothing up to 0.20, later {"status":"sleeping"} or "awake"
+ * (also to a wake-up of a part). */
 static bool is_quiet(const struct ws_endpoint_call *call, const char *words)
 {
 	const struct ws_buf *reply = &call->http.reply;
@@ -297,7 +298,8 @@ static int judge(struct ws_endpoint_call *call, const char *words, struct ws_err
 	return is_expected(call, words) ? 0 : refuse_unexpected(call, words, err);
 }
 
-/* Proxies answer so when a server is slow or busy. The server may have got the request, and obey it. */
+/* Proxies answer so when a server is slow or busy. The server may have got
+ * the request, and obey it. */
 static bool is_of_a_proxy(int status)
 {
 	return status == 408 || status == 425 || status == 429 || (status >= 502 && status <= 504);

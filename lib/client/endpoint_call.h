@@ -44,9 +44,10 @@ int ws_endpoint_run(struct ws_http *http, struct ws_endpoint_call *calls, size_t
 int ws_endpoint_reply(struct ws_endpoint_call *call, const struct ws_json **root, char *message,
                       size_t n, struct ws_err *err);
 
-/* Did the server refuse, so that nothing was done? Not with the statuses of proxies (502 to 504, 408, 425, 429): the
- * server may have got the request. An answer with a status of success that is not what such a
- * server says, or says no, is a refusal to its caller; but the request may have been obeyed. */
+/* Did the server refuse, so that nothing was done? Not with the statuses of proxies (502 to
+ * 504, 408, 425, 429): the server may have got the request. An answer with a status of
+ * success that is not what such a server says, or says no, is a refusal to its caller; but
+ * the request may have been obeyed. */
 bool ws_endpoint_said_no(const struct ws_err *err);
 
 /* A lifecycle call, as in endpoint.h: one request to each endpoint, paths[0] to all of them where they

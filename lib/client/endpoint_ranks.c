@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* endpoint_ranks.c - checks which ranks a /weights_checker reply comes from.
  *
- * SGLang 0.5.12 and later give each entry of "ranks" a "parallelism_info" with "rank", the rank in the
- * torch world of one server process group, and "dp_rank". Data-parallel replicas have a world each, so
- * their ranks repeat and only dp_rank tells them apart. With data-parallel attention there is one world and
- * no rank repeats. Since 0.5.21 "parallelism_info" is a list with one such object per role (target,
- * draft); all of them have the same rank. SGLang 0.5.12 reports rank 0 of each replica and no other rank,
- * so a missing rank is an error only for those callers that need all ranks. */
+ * SGLang 0.5.12 and later give each entry of "ranks" a "parallelism_info" with "rank", the rank
+ * in the torch world of one server process group, and "dp_rank". Data-parallel replicas have a
+ * world each, so their ranks repeat and only dp_rank tells them apart. With data-parallel
+ * attention there is one world and no rank repeats. Since 0.5.21 "parallelism_info" is a list
+ * with one such object per role (target, draft); all of them have the same rank. SGLang 0.5.12
+ * reports rank 0 of each replica and no other rank, so a missing rank is an error only for those
+ * callers that need all ranks. */
 #include "endpoint_call.h"
 
 #include <inttypes.h>
@@ -60,8 +61,9 @@ static int by_rank(const void *a, const void *b)
 	return (x->replica > y->replica) - (x->replica < y->replica);
 }
 
-/* A server that numbers no rank gathers them in rank order, and nothing in its reply could contradict that:
- * the positions are taken for the numbers. A reply that numbers some ranks and not others is refused. */
+/* A server that numbers no rank gathers them in rank order, and nothing in its reply could
+ * contradict that: the positions are taken for the numbers. A reply that numbers some ranks
+ * and not others is refused. */
 static int number_ranks(struct ws_checksums *c, struct ws_err *err)
 {
 	size_t n = 0;
@@ -115,10 +117,11 @@ static size_t list_ranks(const struct ws_checksums *c, uint64_t ranks, unsigned 
 	return n;
 }
 
-/* Every SGLang that takes weights tells all of its arguments in /server_info, tp_size among them, since before 0.4
- * (other sizes came later, so that their absence means 1). Where tp_size is missing, it is not the server that answers,
- * but a router or a proxy, or a server of another kind. One rank would be a guess: with a wrong one the group never
- * forms, or ranks are neither written nor compared. */
+/* Every SGLang that takes weights tells all of its arguments in /server_info, tp_size among
+ * them, since before 0.4 (other sizes came later, so that their absence means 1). Where tp_size
+ * is missing, it is not the server that answers, but a router or a proxy, or a server of
+ * another kind. One rank would be a guess: with a wrong one the group never forms, or ranks are
+ * neither written nor compared. */
 int ws_endpoint_check_tp(const struct ws_endpoint_info *info, struct ws_err *err)
 {
 	if (info->tp_size)

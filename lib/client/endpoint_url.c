@@ -140,7 +140,8 @@ int ws_endpoint_normalize(const char *text, char *url, size_t n, struct ws_err *
 	return len < 0 || (size_t)len >= n ? refuse(err, text, "is too long") : 0;
 }
 
-/* 127.1 and ::ffff:127.0.0.1 are 127.0.0.1, and so is 0.0.0.0 on Linux: connect(2) goes to this machine. */
+/* 127.1 and ::ffff:127.0.0.1 are 127.0.0.1, and so is 0.0.0.0 on Linux:
+ * connect(2) goes to this machine. */
 static void canonical_address(struct parts *p)
 {
 	struct in_addr v4;

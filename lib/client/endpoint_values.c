@@ -190,7 +190,8 @@ int ws_endpoint_decode_values(const char *text, size_t len, size_t most, struct 
 	return -1;
 }
 
-/* A parameter of one dimension, which may be NaN throughout, has an array for each replica: two dimensions. */
+/* A parameter of one dimension, which may be NaN throughout, has an array for
+ * each replica: two dimensions. */
 bool ws_values_empty(const struct ws_values *v, unsigned dp_size)
 {
 	if (v->n == 0)

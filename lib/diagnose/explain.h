@@ -19,8 +19,8 @@ struct ws_explain_opts {
 	size_t n;
 	struct ws_sink sink;
 	int64_t patience_ns;     /* silence before the first line; 0: 10 s */
-	/* Called before each request, and at least once a second while waiting. due: the deadline of the current step;
-	 * 0: unchanged. May be NULL. */
+	/* Called before each request, and at least once a second while waiting. due: the
+	 * deadline of the current step; 0: unchanged. May be NULL. */
 	void (*alive)(void *ctx, ws_deadline due);
 	void *ctx;
 };

@@ -63,9 +63,9 @@ enum ws_fp8_pass { WS_FP8_BLOCKS, WS_FP8_LOOK, WS_FP8_CODES };
 int ws_compute_fp8_pass(struct ws_compute *c, const struct ws_fp8_job *job, enum ws_fp8_pass pass,
                         int64_t row, struct ws_stream *s, struct ws_err *err);
 
-/* out = bf16(w + scale * b @ a), as lib/transform/lora/lowrank.h; out may be w where w is bf16. Deltas of
- * several pairs are added up before w is; two_step, which rounds each of them, takes one at a time.
- * Deltas that are not finite show in the record's largest ones. */
+/* out = bf16(w + scale * b @ a), as lib/transform/lora/lowrank.h; out may be w where w is bf16.
+ * Deltas of several pairs are added up before w is; two_step, which rounds each of them, takes
+ * one at a time. Deltas that are not finite show in the record's largest ones. */
 enum { WS_MERGE_MOST = 4 };
 struct ws_merge_pair {
 	ws_devptr a, b; /* fp32, dense: [rank, cols], [rows, rank] */

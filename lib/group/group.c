@@ -155,8 +155,9 @@ int ws_group_join(struct ws_group *g, struct ws_endpoint_call *calls, struct ws_
 		                 .errs = errs, .until = until, .cancel = g->opts.cancel,
 		                 .what = "joining the group", .joining = true };
 	const int rc = ws_group_together(&w, err);
-	/* If we have not joined, one that says no may have: its transfer failed when another's connection to it closed.
-	 * Those that wait for us are let go when the store closes, and answer nothing before. */
+	/* If we have not joined, one that says no may have: its transfer failed when another's
+	 * connection to it closed. Those that wait for us are let go when the store closes,
+	 * and answer nothing before. */
 	for (size_t i = 0; i < g->opts.n_members; i++)
 		g->joined[i] = rc == 0 || (calls[i].http.user &&
 		                           (errs[i].code == WS_EREFUSED || may_have_joined(&errs[i])));

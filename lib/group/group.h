@@ -75,8 +75,9 @@ void ws_group_close(struct ws_group *g, bool *lost, ws_deadline until); /* NULL 
 /* What follows closes our side only: the members are not asked. */
 void ws_group_forget(struct ws_group *g);
 
-/* Releases ranks that join after their group is gone, which would block their server for torch's half hour: listens at
- * the group's address until some connect or `until` passes. Returns how many; 0 also where it cannot listen there. */
+/* Releases ranks that join after their group is gone, which would block their server for torch's
+ * half hour: listens at the group's address until some connect or `until` passes. Returns how
+ * many; 0 also where it cannot listen there. */
 unsigned ws_group_release_late(const struct ws_group_place *place, const char *group, ws_deadline until,
                                const struct ws_cancel *cancel);
 

@@ -187,8 +187,9 @@ static void watch_wire(struct duo *d, int64_t start)
 		if (d->moving)
 			d->t->ops->abort(d->t);
 	}
-	/* The data plane has the same deadline and may end first. It is collected, and so aborted, only after the
-	 * report of the hang has seen what everybody waits for: an abort lets them all go. */
+	/* The data plane has the same deadline and may end first. It is collected, and so
+	 * aborted, only after the report of the hang has seen what everybody waits for:
+	 * an abort lets them all go. */
 	if (d->moving && !ws_deadline_passed(d->until) && readable(d->t->ops->fd(d->t)))
 		collect_wire(d, start);
 	if (!d->moving)
@@ -248,8 +249,8 @@ static void see_in(struct duo *d)
 	}
 }
 
-/* After an abort the data plane's thread ends soon, unless it hangs in a file. The push's guard sees that by the
- * silence (push_guard.c). */
+/* After an abort the data plane's thread ends soon, unless it hangs in a file. The push's guard
+ * sees that by the silence (push_guard.c). */
 static void await_wire(const struct duo *d)
 {
 	struct pollfd over = { .fd = d->t->ops->fd(d->t), .events = POLLIN };
@@ -435,7 +436,8 @@ static int run_together(struct ws_together *w, struct ws_err *err)
 	stop_all(&d, start);
 	if (rc < 0)
 		return -1;
-	/* A lost endpoint is the cause where there is one: those that are late may only wait for its ranks. */
+	/* A lost endpoint is the cause where there is one: those that are late
+	 * may only wait for its ranks. */
 	if (ran_late(&d) && !d.refused && !d.broken && !(d.lost && !w->joining))
 		return say_late(&d, err);
 	return say_cause(&d, err);

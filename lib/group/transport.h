@@ -95,7 +95,8 @@ struct ws_transport_ops {
 	/* What keeps the receivers from taking a tensor of this dtype, by itself or in a flattened
 	 * bucket; NULL: nothing. Says more once the group is open; t may be NULL. */
 	const char *(*refuses)(const struct ws_transport *t, const char *torch_dtype, bool flattened);
-	/* Shuts the connections, from any thread and while the one that calls the rest hangs. May be NULL. */
+	/* Shuts the connections, from any thread and while the one that calls
+	 * the rest hangs. May be NULL. */
 	void (*cut)(struct ws_transport *t);
 	/* Ends the work and the group: peers see closed connections. */
 	void (*abort)(struct ws_transport *t);

@@ -10,9 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Each step of the clean-up (end the update, leave the group, pause again, resume) waits for a silent endpoint a
- * tenth of --bucket-timeout, and at least this long. So a push with a short deadline ends within two seconds of it. If
- * no endpoint is silent, the steps have longer deadlines: pausing again has 2 s. */
+/* Each step of the clean-up (end the update, leave the group, pause again, resume) waits for a
+ * silent endpoint a tenth of --bucket-timeout, and at least this long. So a push with a short
+ * deadline ends within two seconds of it. If no endpoint is silent, the steps have longer
+ * deadlines: pausing again has 2 s. */
 static const int64_t SILENT_NS = 400 * WS_NS_PER_MS;
 static const int64_t CLEAN_UP_NS = 10 * WS_NS_PER_S;
 
@@ -159,9 +160,10 @@ static int form_group(struct ws_push *p, const struct ws_push_source *s, struct 
 	return p->protocol->prepare(p, err);
 }
 
-/* Servers confirm what they received. That is not enough if the source changed, if the weights were reset and are not
- * known to be back, or if this push is a part and another part is missing. The error of the last comes after those of
- * the checks that follow, but no failure in between may resume such an endpoint. */
+/* Servers confirm what they received. That is not enough if the source changed, if the weights
+ * were reset and are not known to be back, or if this push is a part and another part is
+ * missing. The error of the last comes after those of the checks that follow, but no failure in
+ * between may resume such an endpoint. */
 static void withdraw_commits(struct ws_push *p)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
@@ -316,7 +318,8 @@ static void note_failure(struct ws_push *p, struct ws_err *err)
 {
 	ws_err_where(err, ws_phase_name(p->phase), NULL);
 	p->phase_why = p->failed_why = err->msg;
-	/* The deadline of the step that failed has passed, or may pass while its threads are joined. */
+	/* The deadline of the step that failed has passed, or may pass
+	 * while its threads are joined. */
 	push_alive_until(p, ws_deadline_in(CLEAN_UP_NS));
 	ws_explain_failed(p->explain, err);
 	push_hash_end(p);
@@ -324,9 +327,9 @@ static void note_failure(struct ws_push *p, struct ws_err *err)
 	push_hint_asleep(p, err);
 }
 
-/* After a failure nobody knows how far each rank has come, so the next run forms a new group. Call this before
- * servers are resumed then: a rank that still forwards bytes to a rank that refused them hears nothing else until
- * that one has left. */
+/* After a failure nobody knows how far each rank has come, so the next run forms a new group.
+ * Call this before servers are resumed then: a rank that still forwards bytes to a rank that
+ * refused them hears nothing else until that one has left. */
 static void end_transfer(struct ws_push *p)
 {
 	if (!(p->spoilt || p->protocol->transfer) || !(p->group || p->protocol->groupless))
@@ -346,13 +349,14 @@ static int note_resume_failure(struct ws_push *p, const struct ws_err *why, stru
 	return -1;
 }
 
-/* rc: how the run went so far. Returns how it goes from here: a push is no success while an endpoint answers
- * nobody, whatever weights it has. */
+/* rc: how the run went so far. Returns how it goes from here: a push is no success while an
+ * endpoint answers nobody, whatever weights it has. */
 static int resume_all(struct ws_push *p, int rc, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
 	push_enter(p, WS_PHASE_RESUME);
-	/* An endpoint that an earlier line of --stdin could not resume may be in the middle of another push now. */
+	/* An endpoint that an earlier line of --stdin could not resume may be in the
+	 * middle of another push now. */
 	if (!push_owns_endpoints(p))
 		return rc;
 	push_take_over_pauses(p);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_complete.c - does this push complete what earlier pushes left at its endpoints?
  *
- * A push that failed leaves an endpoint with some old and some new weights. A push of a part, or of a smaller source,
- * replaces some of them: all that it sent arrives, and the rest stays mixed. Such an endpoint stays partial. Its
- * record of the failed push stays as well, so that pushes of other parts can still complete theirs. */
+ * A push that failed leaves an endpoint with some old and some new weights. A push of a part, or
+ * of a smaller source, replaces some of them: all that it sent arrives, and the rest stays
+ * mixed. Such an endpoint stays partial. Its record of the failed push stays as well, so that
+ * pushes of other parts can still complete theirs. */
 #include "push_state.h"
 
 #include "ledger.h"

@@ -78,8 +78,8 @@ int push_connect(struct ws_push *p, struct ws_err *err)
 	push_names_forget(p);
 	push_select(p, NULL);
 	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.connect_ns));
-	/* An endpoint that was restarted may have another address. One that is paused must be reached although its
-	 * name cannot be looked up any more. */
+	/* An endpoint that was restarted may have another address. One that is paused must be
+	 * reached although its name cannot be looked up any more. */
 	ws_http_keep_names(p->http, false);
 	const int rc = ws_endpoint_probe_all(p->http, p->urls, n, until, p->opts.cancel, p->infos,
 	                                     p->errs, err);
@@ -221,8 +221,8 @@ static bool stays_paused(const struct ws_push *p, const struct push_endpoint *e)
 	return e->paused && (e->asleep || (holds_mixture(e) && p->opts.on_partial == WS_PARTIAL_PAUSE));
 }
 
-/* Collects the endpoints to resume into urls/index: silent ones, which did not answer the last request, or the
- * others. Returns how many. */
+/* Collects the endpoints to resume into urls/index: silent ones, which did not answer the last
+ * request, or the others. Returns how many. */
 static size_t select_paused(struct ws_push *p, bool silent)
 {
 	size_t n = 0;
@@ -287,9 +287,9 @@ static void resume_those(struct ws_push *p, bool silent, struct ws_err *err)
 	}
 }
 
-/* Another push, or a restart in the middle of this run, may have resumed endpoints that this run must leave paused,
- * and few servers report that. An endpoint that this run has not paused is left alone: it may have been restarted
- * since the record was written, and serve again. */
+/* Another push, or a restart in the middle of this run, may have resumed endpoints that this run
+ * must leave paused, and few servers report that. An endpoint that this run has not paused is
+ * left alone: it may have been restarted since the record was written, and serve again. */
 static void pause_again(struct ws_push *p)
 {
 	size_t n = 0;

@@ -1,21 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_guard.c - ends a push whose thread hangs in a file system, where no deadline and no signal reaches it.
+/* push_guard.c - ends a push whose thread hangs in a file system, where no deadline
+ * and no signal reaches it.
  *
- * A read from a dead NFS server or a disk that fails may last forever, in the thread of the push or in a
- * worker that it joins. The endpoints would stay paused for as long. So a second thread, the guard, watches
- * the first one:
+ * A read from a dead NFS server or a disk that fails may last forever, in the thread of the push
+ * or in a worker that it joins. The endpoints would stay paused for as long. So a second thread,
+ * the guard, watches the first one:
  *
- * - The thread of the push calls push_alive before and after whatever may block, ten times a second while it
+ * - The thread of the push calls push_alive before and after whatever may block,
+ * ten times a second while it
  *   waits for HTTP and the data plane. Each call copies what the guard must know: which endpoints are paused,
  *   partial or in the group.
- * - Once a deadline has passed or the push was cancelled, three seconds without such a call mean that it
+ * - Once a deadline has passed or the push was cancelled, three seconds
+ * without such a call mean that it
  *   hangs. So does a thread that uses no processor at all for --bucket-timeout.
- * - The guard then takes the lock and never gives it back: a thread that wakes up later stops at its next
+ * - The guard then takes the lock and never gives it back: a thread that wakes
+ * up later stops at its next
  *   push_alive and changes nothing. From there on the guard owns the endpoints. It shuts the connections of
  *   the data plane, destroys the group, resumes the endpoints that are whole, writes the record, and hands the
  *   result to the caller, who ends the process.
  *
- * Silence is counted in turns of the guard and not in time: a process that was stopped is not hung. */
+ * Silence is counted in turns of the guard and not in time: a process that was stopped is not
+ * hung. */
 #include "push_protocol.h"
 
 #include "ledger.h"
@@ -74,7 +79,8 @@ struct push_guard {
 static void copy_endpoint(const struct ws_push *p, size_t i, struct ws_ledger_endpoint *out)
 {
 	const struct push_endpoint *e = &p->endpoints[i];
-	/* What has all bytes of a source that was not compared yet may be a mixture of two sources. */
+	/* What has all bytes of a source that was not compared yet may be a mixture of two
+	 * sources. */
 	const bool unsure = e->weights.state == WS_COMMITTED && (p->spoilt || p->torn);
 	push_describe(p, i, out);
 	out->url = e->url;
@@ -246,7 +252,8 @@ static int amend(void *guard, struct ws_err *err)
 	return ws_ledger_amend(g->record, g->endpoints, g->push->opts.n_endpoints, err);
 }
 
-/* The file system that hangs may be that of the state directory. The record then claims too much. */
+/* The file system that hangs may be that of the state directory. The record then claims too
+ * much. */
 static void write_record(struct push_guard *g)
 {
 	/* Until the run has recorded its plan, the record is that of an earlier run. */
@@ -317,8 +324,8 @@ static void take_over(struct push_guard *g)
 
 /* ---- watching ------------------------------------------------------------------------------------ */
 
-/* A thread that cannot be interrupted handles no signal either, and the kernel gives it those of the process
- * first. Whoever unblocks them gets what is still pending. */
+/* A thread that cannot be interrupted handles no signal either, and the kernel gives it those of
+ * the process first. Whoever unblocks them gets what is still pending. */
 static void take_signals(const struct push_guard *g)
 {
 	sigset_t mine;
@@ -411,8 +418,8 @@ static struct push_guard *new_guard(size_t n)
 
 int push_guard_open(struct ws_push *p, struct ws_err *err)
 {
-	/* A dry run has nothing to clean up, and may wait for its reader: with the lock of stdout, which the guard would
-	 * need for the result. */
+	/* A dry run has nothing to clean up, and may wait for its reader: with the lock of
+	 * stdout, which the guard would need for the result. */
 	if (!p->opts.hung || p->opts.dry_run)
 		return 0;
 	struct push_guard *g = new_guard(p->opts.n_endpoints);

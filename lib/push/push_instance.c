@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_instance.c - are the endpoints still the servers that were asked at first?
  *
- * A server that was restarted in the middle of a push, or is one of several behind a load balancer, answers every
- * request with success and does not hold what was sent before. In a process group its connections break. Without
- * one only what it tells about itself shows that: GET /server_info is asked before the last bucket, and once more
- * when the server answers requests again. */
+ * A server that was restarted in the middle of a push, or is one of several behind a load
+ * balancer, answers every request with success and does not hold what was sent before. In
+ * a process group its connections break. Without one only what it tells about itself
+ * shows that: GET /server_info is asked before the last bucket, and once more when the
+ * server answers requests again. */
 #include "instance.h"
 #include "push_protocol.h"
 
@@ -109,7 +110,8 @@ static int find_leaver(struct ws_push *p, ws_deadline until, struct ws_err *err)
 	return -1;
 }
 
-/* All weights were confirmed: a server that does not answer in time now, or that nobody waits for, keeps its yes. */
+/* All weights were confirmed: a server that does not answer in time now, or that nobody
+ * waits for, keeps its yes. */
 int push_check_end(struct ws_push *p, struct ws_err *err)
 {
 	const ws_deadline last = p->until == WS_FOREVER ? WS_FOREVER : p->until + LATE_NS;

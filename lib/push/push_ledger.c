@@ -42,7 +42,8 @@ static int go_without(struct ws_push *p, const char *what, const struct ws_err *
 
 /* ---- what others have left ---------------------------------------------------------------------- */
 
-/* The endpoint of this push that a record calls url: its exact URL, else another URL of the same endpoint. */
+/* The endpoint of this push that a record calls url: its exact URL, else another
+ * URL of the same endpoint. */
 static size_t find(const struct ws_push *p, const char *url)
 {
 	const size_t n = p->opts.n_endpoints;
@@ -107,15 +108,16 @@ static void clean_up(struct ws_push *p, const struct ws_ledger_entry *entry)
 	free(now);
 }
 
-/* The records of a live process that is between two of its sources still claim the pause of the last one. */
+/* The records of a live process that is between two of its sources still claim
+ * the pause of the last one. */
 static bool left_paused(const struct ws_ledger_entry *entry, const struct ws_ledger_endpoint *was)
 {
 	return was->paused && (entry->fate != WS_PROCESS_ALIVE || was->state == WS_PARTIAL || was->asleep);
 }
 
-/* A partially updated endpoint stays partial until a push succeeds. An endpoint that an earlier push paused and
- * left whole is resumed with ours. We hold the locks, so no other push is at work at these endpoints, dead or
- * alive. */
+/* A partially updated endpoint stays partial until a push succeeds. An endpoint that an earlier
+ * push paused and left whole is resumed with ours. We hold the locks, so no other push is at
+ * work at these endpoints, dead or alive. */
 static void inherit(struct ws_push *p, const struct ws_ledger_entry *entry)
 {
 	const struct ws_ledger_record *r = &entry->record;
@@ -144,8 +146,8 @@ static void inherit(struct ws_push *p, const struct ws_ledger_entry *entry)
 
 static void describe_all(struct ws_push *p);
 
-/* Nothing of ours is recorded, so all that is known came from the records of others. They may be gone by now, or say
- * something else. */
+/* Nothing of ours is recorded, so all that is known came from the records of others. They may be
+ * gone by now, or say something else. */
 static void forget_others(struct ws_push *p)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
@@ -156,8 +158,8 @@ static void forget_others(struct ws_push *p)
 	}
 }
 
-/* Since our last run another push may have settled what that left, and wsync-ctl may have put an endpoint to
- * sleep or woken it. */
+/* Since our last run another push may have settled what that left, and wsync-ctl may have put an
+ * endpoint to sleep or woken it. */
 static void catch_up(struct ws_push *p)
 {
 	if (!p->ledger) {
@@ -279,14 +281,16 @@ void push_take_over_pauses(struct ws_push *p)
 void push_release(struct ws_push *p, bool ok)
 {
 	struct ws_ledger_sent sent;
-	/* After a success the record claims that endpoints may be paused, which is not worth a write: to
-	 * continue does no harm. Until this run has recorded its plan, the record is that of an earlier run. */
+	/* After a success the record claims that endpoints may be paused, which is not worth
+	 * a write: to continue does no harm. Until this run has recorded its plan, the record
+	 * is that of an earlier run. */
 	if (p->ledger && !ok && p->recorded)
 		(void)push_record(p, NULL);
 	else if (p->ledger && p->recorded)
 		describe_all(p);
-	/* Our record has all that the earlier ones said of endpoints that this plan completes. After a failure it must also
-	 * be as hard to complete: a smaller plan is completed by less. */
+	/* Our record has all that the earlier ones said of endpoints that this plan
+	 * completes. After a failure it must also be as hard to complete: a smaller
+	 * plan is completed by less. */
 	if (p->ledger && p->heir && p->recorded) {
 		push_load(p, &sent);
 		sent.checked = sent.checked && ok;
@@ -378,8 +382,8 @@ int push_record(struct ws_push *p, struct ws_err *err)
 		p->owes_record = true;
 		return 0;
 	}
-	/* The file stays as it was written last, which was before the step that now cannot be made: it may be the only one
-	 * that knows of a partial endpoint. */
+	/* The file stays as it was written last, which was before the step that now cannot be
+	 * made: it may be the only one that knows of a partial endpoint. */
 	if (p->owes_record) {
 		if (err)
 			*err = why;
@@ -390,15 +394,16 @@ int push_record(struct ws_push *p, struct ws_err *err)
 	return go_without(p, NOBODY_KNOWS, &why, err);
 }
 
-/* Repair goes by this order, in which a push comes behind those that died before it, although clocks are put
- * back. */
+/* Repair goes by this order, in which a push comes behind those that died before it,
+ * although clocks are put back. */
 static int64_t begins_now(const struct ws_push *p)
 {
 	const int64_t now = time(NULL);
 	return p->heir_began < now || p->heir_began == INT64_MAX ? now : p->heir_began + 1;
 }
 
-/* The record of an earlier run of this process stays where this run does not complete what that left. */
+/* The record of an earlier run of this process stays where this run does
+ * not complete what that left. */
 static void keep_earlier(struct ws_push *p, const struct ws_ledger_sent *sent)
 {
 	const struct ws_ledger_record *r = p->ledger ? ws_ledger_record(p->ledger) : NULL;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_others.c - does somebody else push to our endpoints at the same time?
  *
- * Locks keep apart pushes that share a state directory. Other pushes, and operators, are seen only by what a
- * server tells without being changed:
+ * Locks keep apart pushes that share a state directory. Other pushes, and operators, are seen
+ * only by what a server tells without being changed:
  *
  *   GET /model_info   its weight version. Until we set ours, it must stay the one that was there after our
  *                     pause; afterwards it must be ours.
@@ -10,8 +10,8 @@
  *                     sessions, which came with the next release). Paused before our pause: another push may be
  *                     at work. Not paused after it: somebody has resumed it.
  *
- * Asked after our pause, before the request that sets our version, and after it. An endpoint that changed between
- * may hold weights of both pushes: it is partial, whatever it answered us. */
+ * Asked after our pause, before the request that sets our version, and after it. An endpoint
+ * that changed between may hold weights of both pushes: it is partial, whatever it answered us. */
 #include "push_protocol.h"
 
 #include "wsync/str.h"
@@ -95,8 +95,8 @@ static int read_all(struct ws_push *p, struct ws_endpoint_call *calls, struct se
 	return rc;
 }
 
-/* Asks all endpoints at once; version false: only whether they run. *out has one for each and is the
- * caller's to free, also after an error. */
+/* Asks all endpoints at once; version false: only whether they run. *out has one for each and is
+ * the caller's to free, also after an error. */
 static int look(struct ws_push *p, bool version, struct seen **out, struct ws_err *err)
 {
 	const size_t n = p->opts.n_endpoints;
@@ -214,8 +214,8 @@ int push_others_begin(struct ws_push *p, struct ws_err *err)
 	return rc;
 }
 
-/* Writes to `what` what another did to endpoint i since our pause; "": nothing that can be seen. Returns false, with a
- * warning, if the endpoint still tells its old version instead of ours. */
+/* Writes to `what` what another did to endpoint i since our pause; "": nothing that can be seen.
+ * Returns false, with a warning, if the endpoint still tells its old version instead of ours. */
 static bool compare(struct ws_push *p, size_t i, const struct seen *s, bool ours, char *what, size_t n)
 {
 	const char *before = p->infos[i].weight_version, *version = ours ? p->weight_version : before;

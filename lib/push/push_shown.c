@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_shown.c - does a server keep FP8 in blocks, when it does not say and its files are elsewhere?
+/* push_shown.c - does a server keep FP8 in blocks, when it does not say and its files are
+ * elsewhere?
  *
  *   POST /get_weights_by_name {"name":"X.weight_scale_inv","truncate_size":1}
  *
- * Servers do not tell what their checkpoint is quantized in ("quantization" is what they were told, mostly
- * null), but many show a parameter, and the scales of a weight are few numbers. It must be one that is not
- * fused with others: of those servers cut out a part by sizes that are not the scales'. Weights themselves
- * are not asked for: a server makes numbers of all of it to show one row. One that shows a norm and no
- * scales has none; one that shows neither does not answer such questions. With data-parallel ranks, no answer is a
- * null for each of them (ws_values_empty). */
+ * Servers do not tell what their checkpoint is quantized in ("quantization" is what they
+ * were told, mostly null), but many show a parameter, and the scales of a weight are few
+ * numbers. It must be one that is not fused with others: of those servers cut out a part by
+ * sizes that are not the scales'. Weights themselves are not asked for: a server makes
+ * numbers of all of it to show one row. One that shows a norm and no scales has none; one
+ * that shows neither does not answer such questions. With data-parallel ranks, no answer is
+ * a null for each of them (ws_values_empty). */
 #include "push_state.h"
 
 #include <stdio.h>

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_state.h - what the files of the push share: push.c (the life of a run), push_open.c (before and
- * after), push_plan.c (what is sent), push_group.c (to whom it is broadcast), push_connect.c (who the
- * endpoints are and what is legal), push_names.c (what the tensors are called), push_fp8.c (who keeps FP8),
- * push_values.c (what tensors are computed from), push_transfer.c (buckets), push_ready.c (buckets made
- * beforehand), push_protocol.h (how they get into servers), push_sender.c and
- * push_round.c (turns of several), push_lead.c
- * and push_follow.c (several at once), push_verify.c (hashes), push_trace.c (when what ran), push_ledger.c
- * (what stays written down, and who else may push), push_complete.c (was an earlier push completed?),
- * push_others.c (who else pushes), push_twins.c (two names of one server), push_instance.c (are they still the
- * same servers?), push_guard.c (ends a push that hangs in a file system), push_files.c (descriptors). */
+/* push_state.h - what the files of the push share: push.c (the life of a run), push_open.c
+ * (before and after), push_plan.c (what is sent), push_group.c (to whom it is broadcast),
+ * push_connect.c (who the endpoints are and what is legal), push_names.c (what the tensors are
+ * called), push_fp8.c (who keeps FP8), push_values.c (what tensors are computed from),
+ * push_transfer.c (buckets), push_ready.c (buckets made beforehand), push_protocol.h (how they
+ * get into servers), push_sender.c and push_round.c (turns of several), push_lead.c and
+ * push_follow.c (several at once), push_verify.c (hashes), push_trace.c (when what ran),
+ * push_ledger.c (what stays written down, and who else may push), push_complete.c (was an
+ * earlier push completed?), push_others.c (who else pushes), push_twins.c (two names of one
+ * server), push_instance.c (are they still the same servers?), push_guard.c (ends a push that
+ * hangs in a file system), push_files.c (descriptors). */
 #ifndef WS_PUSH_STATE_H
 #define WS_PUSH_STATE_H
 
@@ -59,8 +60,8 @@ struct push_endpoint {
 	char message[256];                 /* the last words worth reporting */
 };
 
-/* A run calls back here, for a caller that adds steps of its own (verify_reset.c). -1 ends the run as any failure
- * does. */
+/* A run calls back here, for a caller that adds steps of its own (verify_reset.c). -1 ends
+ * the run as any failure does. */
 enum push_step {
 	PUSH_STEP_PREPARE, /* the push may be made, and no endpoint is paused yet */
 	PUSH_STEP_CHANGE,  /* the endpoints are paused and recorded as partial, and nothing was sent yet */
@@ -217,9 +218,9 @@ int push_guard_open(struct ws_push *p, struct ws_err *err);
 void push_guard_close(struct ws_push *p);
 /* The guard watches the calling thread from now on, or no longer. */
 void push_guard_watch(struct ws_push *p, bool on);
-/* The thread is not hung, and the guard copies the state of the push. To be called before a request or a byte
- * leaves and before anything that may block, once the state says what that may change. Does not return once
- * the guard has taken over. */
+/* The thread is not hung, and the guard copies the state of the push. To be called before a
+ * request or a byte leaves and before anything that may block, once the state says what that may
+ * change. Does not return once the guard has taken over. */
 void push_alive(struct ws_push *p);
 /* Likewise; and `due` is the deadline of what begins now, until the next such call. */
 void push_alive_until(struct ws_push *p, ws_deadline due);
@@ -247,16 +248,16 @@ int push_others_connect(struct ws_push *p, struct ws_err *err); /* warns */
 /* Right before our pause: is an endpoint that was found paused still paused? */
 int push_others_recheck(struct ws_push *p, struct ws_err *err);
 void push_others_refused(struct ws_push *p, struct ws_err *err); /* the begin of an update was: why? */
-/* Somebody else has paused it, and this push has changed nothing there. If this push resumed it, it would answer in the
- * middle of another push. */
+/* Somebody else has paused it, and this push has changed nothing there. If this push resumed it,
+ * it would answer in the middle of another push. */
 bool push_others_stopped(const struct push_endpoint *e);
 void push_others_leave(struct ws_push *p); /* the run failed: such endpoints stay paused */
 int push_others_begin(struct ws_push *p, struct ws_err *err);   /* the endpoints are paused */
 /* ours: our weight version is set. An endpoint at which somebody was at work is partial. */
 int push_others_check(struct ws_push *p, bool ours, struct ws_err *err);
 int push_others_end(struct ws_push *p, struct ws_err *err);     /* sets the weight version, between checks */
-/* push_instance.c: are the endpoints still the servers that push_connect asked? -1: *err says which is not, and it
- * is partial */
+/* push_instance.c: are the endpoints still the servers that push_connect asked? -1: *err says
+ * which is not, and it is partial */
 int push_check_instances(struct ws_push *p, struct ws_err *err); /* in the middle */
 int push_check_end(struct ws_push *p, struct ws_err *err); /* after they were resumed; of the group's peers too */
 
@@ -280,19 +281,21 @@ void push_release(struct ws_push *p, bool ok); /* the run is over */
 int push_record(struct ws_push *p, struct ws_err *err);
 /* Likewise, and what is pushed, before the endpoints are asked to join a group. */
 int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err);
-/* The push has begun, or keeps no record. Until then the records of earlier pushes stay as they are, with all
- * that is needed to repeat those. */
+/* The push has begun, or keeps no record. Until then the records of earlier pushes stay as they
+ * are, with all that is needed to repeat those. */
 bool push_is_recorded(const struct ws_push *p);
 void push_record_end(struct ws_push *p); /* the push is over */
 /* Of a mixture, where the failure has no hint of its own. */
 void push_name_remedy(const struct ws_push *p, struct ws_err *err);
 
-/* push_complete.c: an endpoint that an earlier push left partial is committed only by a push that completes it */
+/* push_complete.c: an endpoint that an earlier push left partial is committed only
+ * by a push that completes it */
 struct ws_ledger_sent;
 void push_load(const struct ws_push *p, struct ws_ledger_sent *out); /* what this run sends; there is a plan */
 bool push_has_all(const struct push_endpoint *e); /* everything of this run, whatever other parts it lacks */
-/* Judges the endpoints that have all of this run. -1: one of them stays partial, and *err is WS_EPARTIAL. To be called
- * as soon as an endpoint is committed, and for the error again later, with the same outcome. */
+/* Judges the endpoints that have all of this run. -1: one of them stays partial, and *err is
+ * WS_EPARTIAL. To be called as soon as an endpoint is committed, and for the error again
+ * later, with the same outcome. */
 int push_complete(struct ws_push *p, struct ws_err *err);
 void push_remember_left(struct ws_push *p); /* the run is over */
 
@@ -308,7 +311,8 @@ bool push_is_asleep(const struct push_endpoint *e); /* it has released memory, o
 /* said: ws_push_source.asleep. -1: it contradicts what is known of an endpoint. */
 int push_note_asleep(struct ws_push *p, unsigned said, struct ws_err *err);
 int push_wake_weights(struct ws_push *p, struct ws_err *err);
-/* The rest, of those that are to be resumed. ok: the run has not failed, and *err says why this did. */
+/* The rest, of those that are to be resumed. ok: the run has not failed,
+ * and *err says why this did. */
 int push_wake_caches(struct ws_push *p, bool ok, struct ws_err *err);
 void push_hint_asleep(struct ws_push *p, struct ws_err *err); /* where a failure looks like sleep */
 
@@ -327,7 +331,8 @@ bool push_wait_on(struct ws_push *p, struct push_wait *w, struct ws_err *so);
 /* push_sender.c: turns of several senders */
 /* How long another is waited for, who may for `wait`: no longer than the push may take. 0 stays 0. */
 int64_t push_lock_wait(const struct ws_push *p, int64_t wait);
-/* The ID of the round of this run: --round, else the weight version; "" without either. Printable. */
+/* The ID of the round of this run: --round, else the weight version; "" without either.
+ * Printable. */
 int push_round_id(const struct ws_push *p, char id[WS_ROUND_ID], struct ws_err *err);
 int push_sender_enter(struct ws_push *p, struct ws_err *err); /* waits for ours */
 int push_sender_part(struct ws_push *p, struct ws_err *err);  /* notes what is sent to whom; the plan is made */
@@ -335,10 +340,12 @@ int push_sender_part(struct ws_push *p, struct ws_err *err);  /* notes what is s
 int push_sender_leave(struct ws_push *p, bool ok, struct ws_err *err);
 
 /* push_round.c: the lock of the senders, and the round with it */
-/* Fills p->round and p->parts. -1 is also that a round in which others had a turn is not there any more. */
+/* Fills p->round and p->parts. -1 is also that a round in which others had a
+ * turn is not there any more. */
 int push_round_take(struct ws_push *p, const char *id, int64_t wait, struct ws_err *err);
 void push_round_anew(struct ws_push *p, const char *id); /* p->round has this ID, and nobody had a turn */
-/* keep: p->round and p->parts stand there from now on. -1: they do not; the lock is free in any case. */
+/* keep: p->round and p->parts stand there from now on. -1: they do not; the
+ * lock is free in any case. */
 int push_round_drop(struct ws_push *p, bool keep, struct ws_err *err);
 
 /* push_lead.c: several senders of one group. We are the first */
@@ -383,8 +390,8 @@ void push_values_end(struct ws_push *p);                    /* drops what is not
 
 /* push_transfer.c */
 int push_transfer(struct ws_push *p, struct ws_err *err);
-/* -1: a source has changed since it was opened, and `torn` is set. Once --disk-dir has its copy, which was checked
- * before it was published, the source no longer matters: 0. */
+/* -1: a source has changed since it was opened, and `torn` is set. Once --disk-dir has its copy,
+ * which was checked before it was published, the source no longer matters: 0. */
 int push_check_sources(struct ws_push *p, struct ws_err *err);
 
 /* push_verify.c */

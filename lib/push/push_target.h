@@ -5,7 +5,8 @@
  *   partial     some old and some new weights, or it is not known which
  *   committed   all weights of this run
  *
- * Protocols, checks and records report events, and push_target.c alone changes the state. There is no I/O here. */
+ * Protocols, checks and records report events, and push_target.c alone changes the
+ * state. There is no I/O here. */
 #ifndef WS_PUSH_TARGET_H
 #define WS_PUSH_TARGET_H
 
@@ -45,11 +46,12 @@ enum push_event {
 	PUSH_EVENTS
 };
 
-/* The state after an event. Defined for every event in every state. An event that contradicts a commit, such as bytes
- * after the last confirmation, makes it partial. */
+/* The state after an event. Defined for every event in every state. An event that contradicts a
+ * commit, such as bytes after the last confirmation, makes it partial. */
 struct push_weights push_weights_after(struct push_weights w, enum push_event event);
 
-/* Applies it to the weights of an endpoint, which nothing else writes: that is why they are const there. */
+/* Applies it to the weights of an endpoint, which nothing else writes: that is
+ * why they are const there. */
 void push_target_event(const struct push_weights *w, enum push_event event);
 
 /* Does it have everything that this run sends? Then it is committed, or partial with a gap. */

@@ -70,8 +70,8 @@ static void stage(struct ws_push *p, const struct ws_payload *payloads, size_t n
 		t->ops->stage(t, payloads, n);
 }
 
-/* Detects early that a trainer overwrites its checkpoint. The last bucket is sent only if no source has changed until
- * then. */
+/* Detects early that a trainer overwrites its checkpoint. The last bucket is sent only if no
+ * source has changed until then. */
 static int check_bucket(struct ws_push *p, size_t b, struct ws_err *err)
 {
 	const int rc = ws_plan_check_bucket(p->plan, b, err);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_values.c - reads the values that decide, before anything is paused: whether a tied head differs from
- * the embedding, whether ranks saved different replicas of a tensor, and whether tensors that are changed on
- * their way hold NaN or infinity.
+/* push_values.c - reads the values that decide, before anything is paused: whether a tied head
+ * differs from the embedding, whether ranks saved different replicas of a tensor, and whether
+ * tensors that are changed on their way hold NaN or infinity.
  *
- * It happens in the background, while the group is made; what it learns of scales is used afterwards. Values in
- * the memory of a GPU are checked there. Values in files are not: their bytes pass through the host anyway. */
+ * It happens in the background, while the group is made; what it learns of scales is used
+ * afterwards. Values in the memory of a GPU are checked there. Values in files are not: their
+ * bytes pass through the host anyway. */
 #include "look_gpu.h"
 #include "push_state.h"
 

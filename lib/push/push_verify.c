@@ -36,9 +36,9 @@ static bool sends_all(const struct ws_push *p)
 	return p->all_names && p->opts.senders < 2;
 }
 
-/* Counts the tensors that are not what was sent, each once, however many ranks report it, and those that were
- * not sent, at the rank that has most of them. wsync-endpoint without a model keeps what earlier pushes brought,
- * also of another model. */
+/* Counts the tensors that are not what was sent, each once, however many ranks report it, and
+ * those that were not sent, at the rank that has most of them. wsync-endpoint without a model
+ * keeps what earlier pushes brought, also of another model. */
 static int count_wrong(struct ws_push *p, size_t e, struct ws_checksums *c, size_t *wrong,
                        size_t *unsent, struct ws_err *err)
 {
@@ -82,8 +82,9 @@ static int refuse_kind(const char *url, const struct ws_checksums *c, const char
 	return ws_err_where(err, NULL, url);
 }
 
-/* SGLang's own checksums cannot be compared, which is reported before anything is sent. A wsync-endpoint, by its
- * version, need not be asked. A server whose weights are released must not be asked: it would read them and die. */
+/* SGLang's own checksums cannot be compared, which is reported before anything is sent. A
+ * wsync-endpoint, by its version, need not be asked. A server whose weights are released must
+ * not be asked: it would read them and die. */
 int push_verify_can(struct ws_push *p, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
@@ -153,8 +154,8 @@ int push_verify(struct ws_push *p, struct ws_err *err)
 	return rc;
 }
 
-/* Without a version from us the servers keep theirs, and go on reporting it for other weights. "default" is what
- * SGLang reports for weights that were never named. */
+/* Without a version from us the servers keep theirs, and go on reporting it for other weights.
+ * "default" is what SGLang reports for weights that were never named. */
 static void warn_of_labels(struct ws_push *p)
 {
 	for (size_t i = 0; !p->label_told && !p->opts.label_stays && i < p->opts.n_endpoints; i++) {

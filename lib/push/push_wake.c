@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_wake.c - endpoints that have released memory: their weights are woken after the pause, before anything is
- * sent, and the rest when the weights are whole again.
+/* push_wake.c - endpoints that have released memory: their weights are woken after the pause,
+ * before anything is sent, and the rest when the weights are whole again.
  *
- * No server reports what it has released, and SGLang's scheduler dies of being asked for memory that it did not
- * release. So the caller says what is released, and from then on each endpoint's state is followed here and in the
- * ledger. Woken weights are garbage until a push succeeds: the endpoint is partial. An endpoint that still misses
- * some of its memory stays paused, because it would die of the first prompt. */
+ * No server reports what it has released, and SGLang's scheduler dies of being asked for memory
+ * that it did not release. So the caller says what is released, and from then on each endpoint's
+ * state is followed here and in the ledger. Woken weights are garbage until a push succeeds: the
+ * endpoint is partial. An endpoint that still misses some of its memory stays paused, because it
+ * would die of the first prompt. */
 #include "push_state.h"
 
 #include <stdio.h>
@@ -32,9 +33,10 @@ static int contradict(const struct push_endpoint *e, unsigned said, struct ws_er
 	return ws_err_where(err, NULL, e->url);
 }
 
-/* Released weights have no values, also when they are woken. An endpoint would commit, resume, and answer with garbage
- * where nothing was sent. So one push must send all of them. Senders that take turns send a part each, and the endpoint
- * answers in between; those of one group (ep-scatter) are one push. */
+/* Released weights have no values, also when they are woken. An endpoint would commit, resume,
+ * and answer with garbage where nothing was sent. So one push must send all of them. Senders
+ * that take turns send a part each, and the endpoint answers in between; those of one group
+ * (ep-scatter) are one push. */
 static int check_whole(const struct ws_push *p, const struct push_endpoint *e, struct ws_err *err)
 {
 	const bool turns = p->opts.senders > 1 && p->opts.sender_lock;
@@ -51,7 +53,8 @@ static int check_whole(const struct ws_push *p, const struct push_endpoint *e, s
 	return ws_err_where(err, NULL, e->url);
 }
 
-/* Adds to *e what the caller says is released. -1: that contradicts what is known of e, or this push cannot wake it. */
+/* Adds to *e what the caller says is released. -1: that contradicts what is known of e, or
+ * this push cannot wake it. */
 static int note(const struct ws_push *p, struct push_endpoint *e, unsigned said, struct ws_err *err)
 {
 	if (push_is_asleep(e)) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transport_gpu.h - options of everything that sends from a GPU: NCCL, and memory that servers map. */
+/* transport_gpu.h - options of everything that sends from a GPU: NCCL, and memory that servers
+ * map. */
 #ifndef WS_STAGING_TRANSPORT_GPU_H
 #define WS_STAGING_TRANSPORT_GPU_H
 

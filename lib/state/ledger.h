@@ -19,12 +19,13 @@ const char *ws_ledger_path(const struct ws_ledger *l);
 /* What is pushed: copied, because it may change while the push goes on. version NULL: none. */
 int ws_ledger_source(struct ws_ledger *l, const char *const *paths, size_t n, const char *version,
                      struct ws_err *err);
-/* Adds a file that is read for the source of the last ws_ledger_source. path is copied; id NULL: memory. */
+/* Adds a file that is read for the source of the last ws_ledger_source. path
+ * is copied; id NULL: memory. */
 int ws_ledger_add_file(struct ws_ledger *l, const char *path, const uint64_t *id, struct ws_err *err);
 /* Replaces the file, and returns when that has reached the disk. */
 int ws_ledger_save(struct ws_ledger *l, struct ws_err *err);
-/* Takes over what others have changed in the file since it was saved: a push that settled it, and wsync-ctl sleep
- * and wake. */
+/* Takes over what others have changed in the file since it was saved: a push that settled it,
+ * and wsync-ctl sleep and wake. */
 void ws_ledger_reread(struct ws_ledger *l);
 /* The push is over: the file goes where all is well, else it is written a last time and stays. */
 void ws_ledger_close(struct ws_ledger *l); /* NULL is fine */
@@ -40,8 +41,8 @@ int ws_ledger_end_middles(struct ws_http *http, struct ws_ledger_endpoint *const
                           const char *group, ws_deadline until, const struct ws_cancel *cancel,
                           struct ws_err *err);
 
-/* Ranks of those that did not answer may come to the group of this record only now: they are let go. Returns
- * how many came; at once where all had answered. */
+/* Ranks of those that did not answer may come to the group of this record only now: they are let
+ * go. Returns how many came; at once where all had answered. */
 unsigned ws_ledger_release_late(const struct ws_ledger_record *r, ws_deadline until, const struct ws_cancel *cancel);
 
 /* ---- files ---- */
@@ -52,8 +53,9 @@ char *ws_ledger_locks(const char *state_dir);
 int ws_ledger_check_dir(const char *pushes, struct ws_err *err);
 /* Reads entry->path into the rest of it: entry->err says why it is not believed. */
 void ws_ledger_read(struct ws_ledger_entry *entry);
-/* Writes all of these endpoints but url and version into the file of another push. An endpoint that owes
- * nothing is removed, and the file with the last one. A file that no longer exists is fine. */
+/* Writes all of these endpoints but url and version into the file of another push. An
+ * endpoint that owes nothing is removed, and the file with the last one. A file that
+ * no longer exists is fine. */
 int ws_ledger_amend(const char *path, const struct ws_ledger_endpoint *now, size_t n,
                     struct ws_err *err);
 /* What a push sends. */
@@ -63,14 +65,16 @@ struct ws_ledger_sent {
 	bool whole;              /* no part was chosen by options */
 	bool checked;            /* whole, and compared with the names of the servers: nothing is missing */
 };
-/* Does a push that sends this complete what the push of this record left at one of its endpoints, e? The same plan
- * does. Any other must be whole, and checked or at least as large. The turn of one of several senders is not whole. */
+/* Does a push that sends this complete what the push of this record left at one of its
+ * endpoints, e? The same plan does. Any other must be whole, and checked or at least as large.
+ * The turn of one of several senders is not whole. */
 bool ws_ledger_completes(const struct ws_ledger_sent *sent, const struct ws_ledger_record *r,
                          const struct ws_ledger_endpoint *e);
-/* Removes these endpoints from all records but `own` (a path) that a push of `sent` completes: a later push has
- * recorded their state. The caller holds their locks, so no other push is at work there. An endpoint with a group
- * that was not left yet stays in its record, in the phase destroy, and is not pushed to again. The other records
- * keep all but the memory, because only one record may say which memory to wake. */
+/* Removes these endpoints from all records but `own` (a path) that a push of `sent` completes: a
+ * later push has recorded their state. The caller holds their locks, so no other push is at work
+ * there. An endpoint with a group that was not left yet stays in its record, in the phase
+ * destroy, and is not pushed to again. The other records keep all but the memory, because only
+ * one record may say which memory to wake. */
 void ws_ledger_settle(const char *state_dir, const char *own, const char *const *urls, size_t n,
                       const struct ws_ledger_sent *sent);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ledger_amend.c - changes the records of other pushes. One lock serializes the changes to all of them, and each
- * file is read again under it: a repair and a push may change the same one. */
+/* ledger_amend.c - changes the records of other pushes. One lock serializes the changes to all
+ * of them, and each file is read again under it: a repair and a push may change the same one. */
 #include "ledger.h"
 
 #include "file.h"
@@ -129,8 +129,8 @@ static int forget(struct ws_ledger_entry *e, const char *const *urls, size_t n, 
 	return rc;
 }
 
-/* Takes the locks of those endpoints of the record that are among the urls (n 0: of all). e->path is
- * STATE_DIR/pushes/NAME. */
+/* Takes the locks of those endpoints of the record that are among the urls (n 0: of all).
+ * e->path is STATE_DIR/pushes/NAME. */
 static int lock_endpoints(const struct ws_ledger_entry *e, const char *const *urls, size_t n, struct ws_locks **out,
                           struct ws_err *err)
 {
@@ -156,7 +156,8 @@ static int lock_endpoints(const struct ws_ledger_entry *e, const char *const *ur
 int ws_ledger_forget(struct ws_ledger_entry *e, const char *const *urls, size_t n, struct ws_err *err)
 {
 	struct ws_locks *locks = NULL;
-	/* A process that lives, and is between two of its sources, reads its record again before the next. */
+	/* A process that lives, and is between two of its sources, reads its
+	 * record again before the next. */
 	if (e->fate == WS_PROCESS_ALIVE && lock_endpoints(e, urls, n, &locks, err))
 		return -1;
 	const int rc = forget(e, urls, n, NULL, err);

@@ -19,9 +19,9 @@
  *                     released, "kv_cache,cuda_graph", "" none; null where none was when the push began.
  *                     inherited: partial, but it has all of this push: an earlier one is not completed
  *
- * Every key must be there and have its type, because a file that was written by hand must not be acted upon.
- * Older versions did not write tensors, bytes and files, which are unknown then, asleep (null), and inherited
- * (false). */
+ * Every key must be there and have its type, because a file that was written by hand must not be
+ * acted upon. Older versions did not write tensors, bytes and files, which are unknown then,
+ * asleep (null), and inherited (false). */
 #include "ledger.h"
 
 #include "json.h"

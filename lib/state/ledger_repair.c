@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ledger_repair.c - putting in order what a dead push has left.
  *
- * What a record says is the worst that may have happened, and an endpoint is asked before it is believed:
- * where it reports the weight version that the push would have set and did not have it before, everything
- * was loaded. No server tells whether it is paused; to continue is harmless where it is not. What a server has
- * released is only known from the record: caches are woken once, and weights are left to a push.
- * An endpoint is left alone while another push holds its lock. */
+ * What a record says is the worst that may have happened, and an endpoint is asked before it
+ * is believed: where it reports the weight version that the push would have set and did not
+ * have it before, everything was loaded. No server tells whether it is paused; to continue
+ * is harmless where it is not. What a server has released is only known from the record:
+ * caches are woken once, and weights are left to a push. An endpoint is left alone while
+ * another push holds its lock. */
 #include "endpoint_call.h"
 #include "ledger.h"
 
@@ -90,7 +91,8 @@ static bool is_free(const struct repair *r, size_t i)
 
 /* ---- what is the matter with it ----------------------------------------------------------------- */
 
-/* A push that died may have committed more than it could write down; one that ended has written what it knew. */
+/* A push that died may have committed more than it could write down; one that ended
+ * has written what it knew. */
 static enum ws_endpoint_state judge(const struct ws_ledger_record *rec,
                                     const struct ws_ledger_endpoint *e, const char *version)
 {

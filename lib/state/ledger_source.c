@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ledger_source.c - can the push of a record be repeated, or has its source changed since?
  *
- * A trainer saves the next checkpoint to the same path. To push that under the version of the record would give other
- * weights its name. Files are compared by inode, size, mtime and ctime. The contents of memory cannot be compared,
- * and synthetic models never change. */
+ * A trainer saves the next checkpoint to the same path. To push that under the version of the
+ * record would give other weights its name. Files are compared by inode, size, mtime and ctime.
+ * The contents of memory cannot be compared, and synthetic models never change. */
 #include "ledger.h"
 
 #include "file.h"

@@ -25,8 +25,9 @@ void ws_lock_drop(int fd); /* -1 is fine */
 struct ws_locks; /* of some endpoints */
 
 /* All or none of them, by host and port, in the directory dir, which is created. All
- * loopback addresses with one port have one lock, so two URLs of one endpoint (ws_endpoint_same) have one, too. Locks
- * are always taken in the same order, to avoid deadlocks. wait_ns is the limit for all together. */
+ * loopback addresses with one port have one lock, so two URLs of one endpoint
+ * (ws_endpoint_same) have one, too. Locks are always taken in the same order, to avoid
+ * deadlocks. wait_ns is the limit for all together. */
 int ws_locks_take(const char *dir, const char *const *urls, size_t n, int64_t wait_ns,
                   const struct ws_cancel *cancel, struct ws_locks **out, struct ws_err *err);
 void ws_locks_drop(struct ws_locks *l); /* NULL is fine */

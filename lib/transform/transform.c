@@ -51,8 +51,8 @@ static bool is_sent(const struct ws_transform *t, const struct ws_item *item)
 	return t->opts.quantize != WS_QUANTIZE_NONE && is_chosen(t, scales);
 }
 
-/* A tensor that cannot be changed stays as it is where it is excluded, and so does a tensor that goes with an
- * excluded weight, as scales of an unknown packing do. */
+/* A tensor that cannot be changed stays as it is where it is excluded, and so does a tensor that
+ * goes with an excluded weight, as scales of an unknown packing do. */
 static bool is_forgiven(const struct ws_transform *t, const struct ws_item *item, const struct ws_err *why)
 {
 	const struct ws_item *codes = ws_unpack_codes(t->base, item);

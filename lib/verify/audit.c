@@ -20,8 +20,8 @@ static const struct ws_config *config_of(const struct ws_input *in, const struct
 	return in->config && !(in->fallback && t->config) ? in->config : t->config;
 }
 
-/* Where the config is the source's, the server's family may be another: one of the same parameters (mistral
- * and llama), or one that the source does not fit. */
+/* Where the config is the source's, the server's family may be another: one of the same
+ * parameters (mistral and llama), or one that the source does not fit. */
 static const struct ws_family *family_of(const struct ws_input *in, const struct ws_audit_target *t)
 {
 	const struct ws_config *config = config_of(in, t);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* audit_server.c - what a server tells of its model when its config.json is on another machine: model type
- * and architecture (/model_info), and by its parameters the number of layers and the width.
+/* audit_server.c - what a server tells of its model when its config.json is on
+ * another machine: model type and architecture (/model_info), and by its parameters
+ * the number of layers and the width.
  *
  *   POST /get_weights_by_name {"name": "model.layers.N.input_layernorm.weight", "truncate_size": rows}
  *
- * Only norms are asked for: a server makes Python numbers of the whole parameter to show one row of it. A
- * head is not asked for: SGLang answers with the embedding where they are tied. Many models of SGLang answer
- * no such question at all (qwen3 in 0.5.23); then nothing is concluded. */
+ * Only norms are asked for: a server makes Python numbers of the whole parameter to show one row
+ * of it. A head is not asked for: SGLang answers with the embedding where they are tied. Many
+ * models of SGLang answer no such question at all (qwen3 in 0.5.23); then nothing is concluded. */
 #include "audit_server.h"
 
 #include <inttypes.h>
@@ -29,7 +30,8 @@ const struct ws_family *audit_other_family(const struct ws_input *in, const stru
 	return told && told != in->family && !in->named && ws_family_has_params(told) ? told : NULL;
 }
 
-/* text_config of a multimodal model has a name of its own, which a server of the text model alone tells. */
+/* text_config of a multimodal model has a name of its own, which a server of
+ * the text model alone tells. */
 static bool is_named(const struct ws_config *c, const char *word)
 {
 	return *word && (!strcmp(word, ws_config_architecture(c)) || !strcmp(word, ws_config_model_type(c)) ||

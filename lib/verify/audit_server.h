@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* audit_server.h - compares the config.json that names are checked by with what a server tells of its own.
+/* audit_server.h - compares the config.json that names are checked by with what
+ * a server tells of its own.
  *
- * Needed where the server's config.json cannot be read on this machine: every source fits the config.json
- * beside it, also one of another model. */
+ * Needed where the server's config.json cannot be read on this machine: every source fits the
+ * config.json beside it, also one of another model. */
 #ifndef WS_VERIFY_AUDIT_SERVER_H
 #define WS_VERIFY_AUDIT_SERVER_H
 
 #include "wsync/audit.h"
 
-/* The family that the server says it runs, where that is another than the input's and its parameters are
- * known; else NULL. */
+/* The family that the server says it runs, where that is another than the input's and its
+ * parameters are known; else NULL. */
 const struct ws_family *audit_other_family(const struct ws_input *in, const struct ws_audit_target *t);
 
-/* "the server runs qwen3 (Qwen3ForCausalLM), and DIR/config.json says llama (LlamaForCausalLM)". false:
- * they agree, or one of them says nothing. */
+/* "the server runs qwen3 (Qwen3ForCausalLM), and DIR/config.json says llama (LlamaForCausalLM)".
+ * false: they agree, or one of them says nothing. */
 bool audit_model_differs(const struct ws_input *in, const struct ws_audit_target *t, char *dst, size_t n);
 
 #endif

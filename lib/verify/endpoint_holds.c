@@ -215,8 +215,8 @@ static int by_name(const void *a, const void *b)
 	return strcmp(((const struct ws_weight *)a)->name, ((const struct ws_weight *)b)->name);
 }
 
-/* The names stay in the reply's JSON, which the list takes over. wsync-endpoint sums what it was sent, by the
- * names of the checkpoint: that is no list of its parameters. */
+/* The names stay in the reply's JSON, which the list takes over. wsync-endpoint sums what it was
+ * sent, by the names of the checkpoint: that is no list of its parameters. */
 static int collect_names(struct ws_checksums *sums, struct ws_weight_list *out, struct ws_err *err)
 {
 	size_t n = 0, kept = 0;

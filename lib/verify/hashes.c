@@ -267,8 +267,8 @@ static bool is_tied_head(const struct ws_hashes *h, const struct ws_checksum *c)
 	return false;
 }
 
-/* SGLang 0.5.13 and later put the parameters of a draft model beside those of the model. The draft's weights
- * are pushed by themselves, or with the model's (multi-token prediction). */
+/* SGLang 0.5.13 and later put the parameters of a draft model beside those of the model. The
+ * draft's weights are pushed by themselves, or with the model's (multi-token prediction). */
 bool ws_checksum_is_draft(const struct ws_checksum *c)
 {
 	return !strncmp(c->name, "draft.", 6) || !strncmp(c->name, "draft_step_", 11);

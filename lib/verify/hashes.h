@@ -33,7 +33,8 @@ struct ws_hashes {
  * none) gets a span for each tensor. */
 int ws_hashes_begin(struct ws_hashes *h, const struct ws_plan *plan, unsigned threads, bool but_made,
                     struct ws_trace *trace, struct ws_err *err);
-/* Keeps http going meanwhile. May be called again: returns at once then. progress (or the function in it) may be NULL. */
+/* Keeps http going meanwhile. May be called again: returns at once then. progress (or the
+ * function in it) may be NULL. */
 int ws_hashes_wait(struct ws_hashes *h, struct ws_http *http, ws_deadline until,
                    const struct ws_cancel *cancel, const struct ws_sink *progress, struct ws_err *err);
 void ws_hashes_end(struct ws_hashes *h); /* drops what is not done */
@@ -44,10 +45,10 @@ struct ws_hash_count {
 	bool *wrong;          /* of each tensor of the plan: different or missing at some rank; NULL */
 };
 
-/* Adds the tensors of rank r of sums to *count and emits WS_EV_MISMATCH for each that is not equal, in its
- * bytes or, where the server tells, in the type and shape that it takes them for; those that
- * the plan does not have are unexpected only where `whole` is; a draft model's and a tied head are not.
- * Sorts the rank's items. */
+/* Adds the tensors of rank r of sums to *count and emits WS_EV_MISMATCH for each that is not
+ * equal, in its bytes or, where the server tells, in the type and shape that it takes them for;
+ * those that the plan does not have are unexpected only where `whole` is; a draft model's and a
+ * tied head are not. Sorts the rank's items. */
 void ws_hashes_compare(const struct ws_hashes *h, const char *url, struct ws_checksums *sums, size_t r,
                        bool whole, const struct ws_sink *sink, struct ws_hash_count *count);
 

@@ -2,8 +2,8 @@
 /* scales_ask.c - what can be told of a running server's scales.
  *
  * It lists names and shapes of rank 0, and shows numbers of some parameters by their names in the
- * checkpoint. Its codes it does not show, so that a scale is compared with the largest code there is: a
- * trained block has one near it. */
+ * checkpoint. Its codes it does not show, so that a scale is compared with the largest code
+ * there is: a trained block has one near it. */
 #include "wsync/scales.h"
 
 #include "scales_core.h"

@@ -78,8 +78,9 @@ static int probe(struct verify *v, struct ws_err *err)
 	return verify_stopped(v, err);
 }
 
-/* Decides how to compare each endpoint. An endpoint that refuses checksums may still show numbers. A reply
- * that cannot be true (a rank twice) is a failure: samples come from the first rank alone. */
+/* Decides how to compare each endpoint. An endpoint that refuses checksums may still
+ * show numbers. A reply that cannot be true (a rank twice) is a failure: samples come
+ * from the first rank alone. */
 static int ask_checksums(struct verify *v, struct ws_err *err)
 {
 	const size_t n = verify_select(v, WS_MEANS_NONE);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What another sender says, or a file holds: a list that was believed is sorted and is written as it was read; a share stays
- * within the tensors that it was read against. */
+/* What another sender says, or a file holds: a list that was believed is sorted and is written
+ * as it was read; a share stays within the tensors that it was read against. */
 #include "round.h"
 #include "senders.h"
 

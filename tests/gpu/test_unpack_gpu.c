@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Quantized bases to numbers on a GPU against what lib/transform/unpack/unpack.h decodes with, bit for bit. */
+/* Quantized bases to numbers on a GPU against what lib/transform/unpack/unpack.h
+ * decodes with, bit for bit. */
 #include "on_gpu.h"
 #include "hard.h"
 

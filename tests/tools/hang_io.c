@@ -6,8 +6,8 @@
  *   HANG_FIFO=PATH        until the FIFO PATH is opened for writing; PATH.reached is made before
  *   SLOW="CALL PART MS"   each call takes that long
  *
- * CALL: pread, sendfile, fadvise, fsync or any. A thread that hangs uses no processor and takes no signal, as one
- * that waits for a disk. */
+ * CALL: pread, sendfile, fadvise, fsync or any. A thread that hangs uses no processor and takes
+ * no signal, as one that waits for a disk. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

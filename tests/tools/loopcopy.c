@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* loopcopy.c - the bound that a push over one local connection is compared with: loopcopy [-w] [-r] FILE
+/* loopcopy.c - the bound that a push over one local connection is compared
+ * with: loopcopy [-w] [-r] FILE
  *
  * One process sends the file through one TCP connection on the loopback interface, another reads it
  * into a buffer and throws it away. By sendfile(2), or with -w by write(2) from a mapping; with -r

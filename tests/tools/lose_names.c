@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lose_names.c - for LD_PRELOAD: a DNS that fails after a while.
  *
- * The host server.test is 127.0.0.1, until the file LOST_NAMES exists: then no name is found, and it is an hour
- * later, so that addresses in a cache are old. */
+ * The host server.test is 127.0.0.1, until the file LOST_NAMES exists: then no name is found,
+ * and it is an hour later, so that addresses in a cache are old. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <netdb.h>

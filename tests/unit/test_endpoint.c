@@ -478,7 +478,8 @@ static void a_rank_that_is_reported_twice_is_refused(void **state)
 	}
 }
 
-/* SGLang 0.5.12 reports the first rank of each replica alone. Since 0.5.21 there is an object for each role. */
+/* SGLang 0.5.12 reports the first rank of each replica alone. Since 0.5.21 there
+ * is an object for each role. */
 static void ranks_of_real_servers_are_taken(void **state)
 {
 	(void)state;

@@ -166,7 +166,8 @@ static void a_file_that_changes_while_it_is_open_is_detected(void **state)
 		struct ws_file_id id;
 		struct ws_err err = WS_ERR_INIT, again = WS_ERR_INIT;
 		unlink("f");
-		/* Written, opened and changed at once: the times of files are no finer than the kernel's tick. */
+		/* Written, opened and changed at once: the times of files are no
+		 * finer than the kernel's tick. */
 		write_at_once("f", "12345678");
 		const int fd = ws_file_open("f", &id, NULL);
 		assert_true(fd >= 0);

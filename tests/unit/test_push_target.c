@@ -120,7 +120,8 @@ static unsigned number_of(const struct push_weights *w)
 	       (w->fully_sent ? 8 : 0) + (w->random ? 4 : 0) + (w->touched ? 2 : 0) + (w->values_lost ? 1 : 0);
 }
 
-/* Calls check for every state that events can reach; acks: also those that commit. Returns how many there are. */
+/* Calls check for every state that events can reach; acks: also those that commit.
+ * Returns how many there are. */
 static size_t explore(bool acks, void (*check_state)(const struct push_weights *w))
 {
 	struct push_weights found[STATES] = { { .state = WS_UNTOUCHED } };

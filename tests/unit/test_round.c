@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rounds of several senders: what is read is what was written, and what is not understood is no round. */
+/* Rounds of several senders: what is read is what was written, and what is
+ * not understood is no round. */
 #include "round.h"
 
 #include <setjmp.h>

@@ -107,8 +107,8 @@ static bool payload_fails(const char *fault, const char *ours)
 	return found;
 }
 
-/* The rank closes its connection at once. Bytes of ours that it has not read make that a reset, which may overtake
- * its last message: then once more. */
+/* The rank closes its connection at once. Bytes of ours that it has not read make that a reset,
+ * which may overtake its last message: then once more. */
 static void a_length_that_is_wrong_is_found_out(void **state)
 {
 	bool found = false;

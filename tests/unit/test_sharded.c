@@ -140,7 +140,8 @@ static void save_rank(const struct trainer *how, int rank, size_t tensor, bool c
 	tensors_write(&rank_tensors, path);
 }
 
-/* Has another rank a tensor of this name that ends alike? All numbers of the checkpoint are others. */
+/* Has another rank a tensor of this name that ends alike? All numbers of the checkpoint are
+ * others. */
 static bool is_replicated(const struct trainer *how, int rank, size_t tensor)
 {
 	uint8_t end[8];

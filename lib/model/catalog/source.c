@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* source.c - one list of tensors, from many files or from memory that other processes export.
  *
- * Files are read with pread(2) and never mapped: a trainer may truncate a checkpoint while we send it, and
- * reading such a mapping ends in SIGBUS instead of in an error message. A trainer may also overwrite it, so the
- * identity of each file is kept from before the first byte was read, and compared afterwards. */
+ * Files are read with pread(2) and never mapped: a trainer may truncate a checkpoint while we
+ * send it, and reading such a mapping ends in SIGBUS instead of in an error message. A trainer
+ * may also overwrite it, so the identity of each file is kept from before the first byte was
+ * read, and compared afterwards. */
 #include "wsync/source.h"
 
 #include "checkpoint.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* join.c - what ranks saved, as the checkpoint that they would have saved together.
  *
- * First each tensor of each rank gets its meaning: a part of the checkpoint, or a fused parameter of
- * that rank. Then the layout says for each part which box of it each rank has; boxes that several ranks
- * have are taken from the first of them, and replicas.c compares the others. A part that every rank has whole
- * is not divided, whatever the layout says. */
+ * First each tensor of each rank gets its meaning: a part of the checkpoint, or a fused
+ * parameter of that rank. Then the layout says for each part which box of it each rank has;
+ * boxes that several ranks have are taken from the first of them, and replicas.c compares the
+ * others. A part that every rank has whole is not divided, whatever the layout says. */
 #include "join.h"
 
 #include <stdlib.h>
@@ -108,7 +108,8 @@ static bool fits(const struct ws_part *p, const struct share *s)
 	return true;
 }
 
-/* Adds the pieces of one share, which have the size of its box. > 0: its tensor cannot be taken apart. */
+/* Adds the pieces of one share, which have the size of its box. > 0: its
+ * tensor cannot be taken apart. */
 static int take_share(struct ws_joining *j, const struct ws_part *p, const struct share *s)
 {
 	const size_t before = j->pieces.n;
@@ -254,7 +255,8 @@ static int add_replica(struct ws_joining *j, const struct ws_part *p, const stru
 	       ws_catalog_add_replica(j->c, &r, j->err) ? -1 : 0;
 }
 
-/* Shares that are not sent, of the item that was just added. What is sent instead stands before each. */
+/* Shares that are not sent, of the item that was just added. What is sent
+ * instead stands before each. */
 static int add_replicas(struct ws_joining *j, const struct ws_part *p, const struct share *s, size_t n, int axis)
 {
 	const struct share *sent = s;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* replicas.c - compares what several ranks saved of the same tensor: norms, routers, heads of keys and values
- * where there are fewer than ranks.
+/* replicas.c - compares what several ranks saved of the same tensor: norms, routers, heads of
+ * keys and values where there are fewer than ranks.
  *
- * The first rank's bytes are sent. Trainers keep replicas equal bit for bit, so ranks that differ were not saved
- * at the same step, and the tensors that are divided among them do not fit together either. Norms alone show that:
- * they are small and change at every step. Of large replicas both ends are read, because no push needs their
- * bytes and a torn file is mostly torn at its end. */
+ * The first rank's bytes are sent. Trainers keep replicas equal bit for bit, so ranks that
+ * differ were not saved at the same step, and the tensors that are divided among them do
+ * not fit together either. Norms alone show that: they are small and change at every step.
+ * Of large replicas both ends are read, because no push needs their bytes and a torn file
+ * is mostly torn at its end. */
 #include "catalog_build.h"
 
 #include "wsync/str.h"

@@ -52,8 +52,8 @@ bool ws_gloo_out_midway(const struct ws_gloo_out *o);
 /* The child is lost before it took everything: says so. */
 int ws_gloo_out_check(const struct ws_gloo_out *o, const struct ws_gloo_source *s,
                       struct ws_err *err);
-/* Appends "rank 2: not ready for item 7 (no RECV_READY)" and the like, after "; " if *text has something. Returns false
- * if the child has taken everything. */
+/* Appends "rank 2: not ready for item 7 (no RECV_READY)" and the like, after "; " if *text has
+ * something. Returns false if the child has taken everything. */
 bool ws_gloo_out_explain(const struct ws_gloo_out *o, const struct ws_gloo_source *s,
                          struct ws_buf *text);
 

@@ -107,7 +107,8 @@ struct ws_gloo_call_ops {
 	size_t (*place)(struct ws_gloo_call *call, struct ws_gloo_peer *p, void **at);
 	int (*placed)(struct ws_gloo_call *call, struct ws_gloo_peer *p, const void *at, size_t n,
 	              struct ws_err *err);
-	/* Appends to *text which ranks the call waits for, and for what. Returns the first of them; 0: none but rank 0. */
+	/* Appends to *text which ranks the call waits for, and for what. Returns the first of
+	 * them; 0: none but rank 0. */
 	unsigned (*explain)(struct ws_gloo_call *call, struct ws_buf *text);
 };
 

@@ -70,7 +70,8 @@ int ws_http_wait(struct ws_http *h, ws_deadline until, const struct ws_cancel *c
 int ws_http_run(struct ws_http *h, struct ws_http_call *const *calls, size_t n,
                 const struct ws_cancel *cancel, struct ws_err *err);
 
-/* Host names that were looked up keep their addresses for all calls that start from now on, or (not keep) for a minute. */
+/* Host names that were looked up keep their addresses for all calls that start from now on,
+ * or (not keep) for a minute. */
 void ws_http_keep_names(struct ws_http *h, bool keep);
 
 /* For who wants to say what is waited for. The functions are called from within ws_http_wait, and start

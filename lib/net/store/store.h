@@ -96,7 +96,8 @@ void ws_store_explain(struct ws_store *s, struct ws_buf *out);
  * -1 and the sentence, else 0. */
 int ws_store_trouble_fd(const struct ws_store *s);
 int ws_store_trouble(struct ws_store *s, struct ws_err *err);
-/* Returns when everything that had arrived before the call has been handled, connections that closed too. */
+/* Returns when everything that had arrived before the call has been handled,
+ * connections that closed too. */
 void ws_store_settle(struct ws_store *s);
 
 /* -1: a sender that had joined has left; says which. */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* verify_again.c - verification by pushing again: the push, its checksums, and --twice.
  *
- * Checksums are taken, the source is pushed, and checksums are taken again. What changes when the same weights
- * come once more was wrong before or is wrong now: a layout applied a second time, a parameter that is not
- * written but added to. It does not say which of the two. Every rank must report both times. */
+ * Checksums are taken, the source is pushed, and checksums are taken again. What changes when
+ * the same weights come once more was wrong before or is wrong now: a layout applied a second
+ * time, a parameter that is not written but added to. It does not say which of the two. Every
+ * rank must report both times. */
 #include "verify_again.h"
 
 #include <inttypes.h>

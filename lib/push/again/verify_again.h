@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verify_again.h - what the verifications that push share: verify_again.c (--twice) and verify_reset.c. */
+/* verify_again.h - what the verifications that push share: verify_again.c
+ * (--twice) and verify_reset.c. */
 #ifndef WS_PUSH_VERIFY_AGAIN_H
 #define WS_PUSH_VERIFY_AGAIN_H
 
@@ -22,10 +23,12 @@ void again_close(struct again *a);
 void again_fail(struct again *a, size_t i, const struct ws_err *why);
 /* The deadline of a step that begins now. */
 ws_deadline again_step(const struct again *a);
-/* Asks all endpoints for checksums; errs[i] says why sums[i] is empty. -1: the first error. Frees older ones. */
+/* Asks all endpoints for checksums; errs[i] says why sums[i] is empty. -1: the
+ * first error. Frees older ones. */
 int again_ask(struct again *a, struct ws_checksums *sums, struct ws_err *err);
-/* Compares before and after of endpoint i, from the same ranks: counts and algorithm go to its result, each
- * difference to the sink. -1: the reply cannot be compared, and results[i].err says why. */
+/* Compares before and after of endpoint i, from the same ranks: counts and algorithm
+ * go to its result, each difference to the sink. -1: the reply cannot be compared,
+ * and results[i].err says why. */
 int again_compare(struct again *a, size_t i);
 
 #endif

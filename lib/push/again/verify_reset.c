@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verify_reset.c - does a push write every parameter? The servers overwrite all of them with random numbers
- * and receive the source: a parameter that is not what it was before has not been written.
+/* verify_reset.c - does a push write every parameter? The servers overwrite all of them
+ * with random numbers and receive the source: a parameter that is not what it was
+ * before has not been written.
  *
  *   with checksums      checksum, pause, reset_tensors, checksum, transfer, checksum, resume: all ranks
  *   without             snapshot, pause, reset_tensors, compare, transfer, compare, resume: SGLang reports the
@@ -8,9 +9,9 @@
  *
  * The second answer must differ from the first on every rank, or nothing was reset.
  *
- * This is one run of a push, with three steps of its own (enum push_step). The push locks, records, pauses and
- * resumes the endpoints. From the reset on an endpoint is partial until its answer is that it has all parameters
- * back. */
+ * This is one run of a push, with three steps of its own (enum push_step). The push locks,
+ * records, pauses and resumes the endpoints. From the reset on an endpoint is partial until its
+ * answer is that it has all parameters back. */
 #include "push_state.h"
 #include "verify_again.h"
 
@@ -107,8 +108,8 @@ static int refuse_partial(const struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
-/* SGLang 0.5.12 reports the first rank alone: it must compare by itself, like a server without checksums. A reply
- * that contradicts itself is an error. */
+/* SGLang 0.5.12 reports the first rank alone: it must compare by itself, like a server without
+ * checksums. A reply that contradicts itself is an error. */
 static int choose_means(struct reset *s, struct ws_err *err)
 {
 	struct again *a = &s->a;
@@ -158,7 +159,8 @@ static int refuse_reset(struct again *a, size_t i, const char *of, struct ws_err
 	return -1;
 }
 
-/* Compares before with after, sorted by rank and name. A parameter that is not random now proves nothing later. */
+/* Compares before with after, sorted by rank and name. A parameter that is not random
+ * now proves nothing later. */
 static int check_endpoint(struct reset *s, size_t i, struct ws_err *err)
 {
 	struct again *a = &s->a;
@@ -240,7 +242,8 @@ static bool is_answered(const struct ws_err *said)
 	       (said->code == WS_EREFUSED && said->native >= 200 && said->native <= 299);
 }
 
-/* A server that refused may have done a part of it. Where all checksums are as before, it has not. */
+/* A server that refused may have done a part of it. Where all checksums are as before, it has
+ * not. */
 static void find_intact(struct reset *s)
 {
 	struct ws_push *p = s->push;
@@ -388,7 +391,8 @@ int ws_verify_reset(const struct ws_push_opts *push, const struct ws_push_source
 	struct ws_err why = WS_ERR_INIT;
 	opts.label_stays = true; /* the weights are the same */
 	const int rc = run(&s, &opts, source, &why);
-	/* Where the push fails after every endpoint said yes, a yes is worth nothing: somebody else may be at work. */
+	/* Where the push fails after every endpoint said yes, a yes is worth nothing:
+	 * somebody else may be at work. */
 	if (rc && (!s.judged || verify_sum_up(results, push->n_endpoints, &why) == 0))
 		verify_give_up(results, push->n_endpoints, &why);
 	ws_push_close(s.push);

@@ -86,15 +86,17 @@ static bool is_pushed(const struct ws_source *s, const char *name)
 	return false;
 }
 
-/* With model.safetensors.index.json SGLang skips the files that the index does not name. The exception is
- * mtp.safetensors: models of the Glm4Moe architectures load it without being named (SGLang of 2026). */
+/* With model.safetensors.index.json SGLang skips the files that the index does not name.
+ * The exception is mtp.safetensors: models of the Glm4Moe architectures load it without
+ * being named (SGLang of 2026). */
 static bool is_skipped(const struct ws_push *p, const char *name)
 {
 	const char *arch = p->input.config ? ws_config_architecture(p->input.config) : "Glm";
 	return strcmp(name, "mtp.safetensors") != 0 || strncmp(arch, "Glm", 3) != 0;
 }
 
-/* Do servers load the files of the source, and no others? NULL: yes; else why not, perhaps in dst. */
+/* Do servers load the files of the source, and no others? NULL: yes; else why not, perhaps in
+ * dst. */
 static const char *compare_files(const struct ws_push *p, char *dst, size_t n)
 {
 	const char *path = p->source->paths[0];

@@ -64,7 +64,8 @@ static void take_answer(struct ws_push *p, size_t i, enum push_side side)
 		const bool open = code == WS_OK || (p->answers[i].sent && !ws_endpoint_said_no(&p->errs[i]));
 		if (open) /* else one that an earlier run could not end may still be open */
 			push_target_event(&e->weights, PUSH_SCOPE_OPENED);
-		/* Packed weights were made loadable: the server cannot compute with them until they are loaded. */
+		/* Packed weights were made loadable: the server cannot compute with
+		 * them until they are loaded. */
 		if (open && p->infos[i].quantization[0])
 			push_target_event(&e->weights, PUSH_VALUES_LOST);
 	} else if (code == WS_OK) {

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_update.c - /update_weights_from_distributed: a request for each bucket, which the server answers
- * when it has received and loaded it; between brackets where a server wants them (push_brackets.c).
+/* push_update.c - /update_weights_from_distributed: a request for each bucket, which the
+ * server answers when it has received and loaded it; between brackets where a server
+ * wants them (push_brackets.c).
  *
  *   {"names":[..],"dtypes":[..],"shapes":[[..],..],"group_name","flush_cache","abort_all_requests",
  *    "load_format":"flattened_bucket" (or absent)}
  *
- * flush_cache is written into every request, because servers flush when it is absent. The weight version is not:
- * servers would take it with the last bucket, whose bytes may still turn out to be wrong. */
+ * flush_cache is written into every request, because servers flush when it is absent. The
+ * weight version is not: servers would take it with the last bucket, whose bytes may
+ * still turn out to be wrong. */
 #include "push_protocol.h"
 
 static void write_body(const struct ws_push *p, struct ws_jw *w, const struct push_bucket *k)
@@ -19,8 +21,9 @@ static void write_body(const struct ws_push *p, struct ws_jw *w, const struct pu
 		ws_jw_str(w, "load_format", "flattened_bucket");
 }
 
-/* After the last bucket an endpoint that agreed has everything. Before, an endpoint that was sent a request may
- * have some of it, unless the first bucket ended before a byte had left and the endpoint did not confirm it. */
+/* After the last bucket an endpoint that agreed has everything. Before, an endpoint that was
+ * sent a request may have some of it, unless the first bucket ended before a byte had left and
+ * the endpoint did not confirm it. */
 static void judge(struct ws_push *p, const struct push_bucket *k, const struct push_moved *m)
 {
 	const struct ws_transport *t = ws_group_transport(p->group);

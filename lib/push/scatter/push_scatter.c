@@ -113,7 +113,8 @@ static int make_layout(struct ws_push *p, size_t i, struct ws_err *err)
 	struct ws_scatter_opts opts = {
 		.layout = t->layout, .listing = &p->targets[i].listing, .dtype = server_dtype(p, i),
 		.senders = senders(p),
-		/* What the first does not include may come from others; what it excludes is meant to stay. */
+		/* What the first does not include may come from others; what it
+		 * excludes is meant to stay. */
 		.complete = p->lead && !p->opts.n_exclude && p->opts.verify != WS_VERIFY_NONE,
 	};
 	opts.plan = push_lead_plan(p, &opts.have);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* parts.h - what the turns of a round have sent so far, to which servers, and what they left to each other.
+/* parts.h - what the turns of a round have sent so far, to which servers, and
+ * what they left to each other.
  *
  * As text, servers first, then tensors by name, a line each:
  *
@@ -43,13 +44,15 @@ void ws_parts_write(const struct ws_parts *p, struct ws_buf *out);
 void ws_parts_free(struct ws_parts *p); /* leaves none */
 
 int ws_parts_add(struct ws_parts *p, const char *name, bool sent, struct ws_err *err);
-/* To be called after the last ws_parts_add: sorts names, each once; one that was sent by anybody is sent. */
+/* To be called after the last ws_parts_add: sorts names, each once; one that
+ * was sent by anybody is sent. */
 void ws_parts_merge(struct ws_parts *p);
 /* How many of the tensors nobody has sent; *first is one of them. */
 size_t ws_parts_left(const struct ws_parts *p, const char **first);
 
 int ws_parts_set_server(struct ws_parts *p, const char *url, uint64_t instance, struct ws_err *err);
-/* The server at this URL, or at another URL of the same endpoint (ws_endpoint_same); NULL: it was sent nothing. */
+/* The server at this URL, or at another URL of the same endpoint (ws_endpoint_same);
+ * NULL: it was sent nothing. */
 const struct ws_part_server *ws_parts_server(const struct ws_parts *p, const char *url);
 
 #endif

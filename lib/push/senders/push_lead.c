@@ -107,7 +107,8 @@ static int name_missing(struct ws_push *p, int64_t waited_ns, struct ws_err *err
 	                        "to reach", host, port);
 }
 
-/* Senders of two steps must not meet in one push. Each is compared with the first that names its step. */
+/* Senders of two steps must not meet in one push. Each is compared with the
+ * first that names its step. */
 static int check_round(const struct ws_push *p, unsigned i, struct ws_err *err)
 {
 	const struct ws_sender_list *lists = p->lead->lists, *mine = &lists[i - 1];

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_round.c - the round of several senders, kept in FILE.round beside the lock file. It is read and written only
- * while the lock is held.
+/* push_round.c - the round of several senders, kept in FILE.round beside the lock file. It is
+ * read and written only while the lock is held.
  *
- * FILE.round may be removed. Therefore a half round is also noted in the state directory, for the senders of this
- * machine, and without a state directory in the process. A note may be older than the round, so a round is lost only
- * if a sender had a turn by the note and has none by the round. */
+ * FILE.round may be removed. Therefore a half round is also noted in the state directory,
+ * for the senders of this machine, and without a state directory in the process. A note
+ * may be older than the round, so a round is lost only if a sender had a turn by the note
+ * and has none by the round. */
 #include "push_state.h"
 
 #include "file.h"
@@ -66,8 +67,8 @@ static int write_round(const struct ws_push *p, struct ws_err *err)
 
 /* ---- the note ----------------------------------------------------------------------------------- */
 
-/* STATE/rounds/HASH of the lock's absolute path on this machine: another machine may have another file there. NULL:
- * no note is kept. */
+/* STATE/rounds/HASH of the lock's absolute path on this machine: another machine may have
+ * another file there. NULL: no note is kept. */
 static char *note_path(const struct ws_push *p, bool make)
 {
 	char host[65] = "", *dir = NULL, *path = NULL, *key = NULL;
@@ -148,8 +149,9 @@ void push_round_anew(struct ws_push *p, const char *id)
 	ws_parts_free(&p->parts);
 }
 
-/* The round that stands at the lock may lack turns that are known to have been. If ours is of that round, or was the
- * one before in this process, nobody will ever end it; it begins anew. Else it is a round that was abandoned. */
+/* The round that stands at the lock may lack turns that are known to have been. If ours is of
+ * that round, or was the one before in this process, nobody will ever end it; it begins anew.
+ * Else it is a round that was abandoned. */
 static int find_lost(struct ws_push *p, const char *id, struct ws_err *err)
 {
 	read_note(p);

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* push_sender.c - one of several processes that push a part of the weights each: pipeline stages, ranks
- * of experts. They take turns by a lock file. The sender that finds that all the others
- * have had a turn in its round ends the round: it alone flushes and sets the weight version.
+/* push_sender.c - one of several processes that push a part of the weights each:
+ * pipeline stages, ranks of experts. They take turns by a lock file. The sender that
+ * finds that all the others have had a turn in its round ends the round: it alone
+ * flushes and sets the weight version.
  *
- * The round (round.h, kept by push_round.c) has an ID, --round or the weight version, so that a half round of an
- * earlier step, or of a job that died, is never completed by another step. A round that has ended stays there: a
- * sender that comes again in it flushes its part by itself, because no other sender follows.
+ * The round (round.h, kept by push_round.c) has an ID, --round or the weight version, so that a
+ * half round of an earlier step, or of a job that died, is never completed by another step. A
+ * round that has ended stays there: a sender that comes again in it flushes its part by itself,
+ * because no other sender follows.
  *
- * The round also has what its turns have sent (parts.h). The sender that ends it thus knows of tensors that no
- * --include has chosen, and every sender of a server that was restarted since and lost the parts before. */
+ * The round also has what its turns have sent (parts.h). The sender that ends it thus knows of
+ * tensors that no --include has chosen, and every sender of a server that was restarted since
+ * and lost the parts before. */
 #include "push_state.h"
 
 #include "wsync/str.h"
@@ -39,8 +42,8 @@ static void warn_abandoned(struct ws_push *p, const char *id)
 	push_warn(p, NULL, "round %.200s begins, and %s is abandoned: %s", id, round, senders);
 }
 
-/* Enters the round `id`. Parts of an abandoned round were not flushed: this part's flush does it. A round whose
- * parts cannot be read cannot be completed. */
+/* Enters the round `id`. Parts of an abandoned round were not flushed: this part's flush does
+ * it. A round whose parts cannot be read cannot be completed. */
 static void join_round(struct ws_push *p, const char *id)
 {
 	struct ws_round *r = p->round;
@@ -69,7 +72,8 @@ static int say_missing(const struct ws_push *p, struct ws_err *err)
 	return ws_err_set(err, WS_ETIMEOUT, "%s: sender %u has not had its own", p->turn, i);
 }
 
-/* A process with several sources (--stdin) has one turn in a round: the others have theirs first. */
+/* A process with several sources (--stdin) has one turn in a round: the others have theirs
+ * first. */
 static bool must_wait(const struct ws_push *p)
 {
 	return p->in_round && p->round->senders == p->opts.senders && p->round->had[p->opts.sender] &&
@@ -168,8 +172,8 @@ int push_sender_enter(struct ws_push *p, struct ws_err *err)
 
 /* ---- what is sent ------------------------------------------------------------------------------- */
 
-/* What this sender has and its --include leaves out is another sender's to send. What its --exclude names is left
- * out deliberately, where no other sender leaves it to others. */
+/* What this sender has and its --include leaves out is another sender's to send. What its
+ * --exclude names is left out deliberately, where no other sender leaves it to others. */
 static int add_part(struct ws_push *p, struct ws_err *err)
 {
 	const struct ws_push_opts *o = &p->opts;
@@ -189,7 +193,8 @@ static int add_part(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
-/* What others have sent is not at this server: it was restarted since, or got none of it. "": nothing is missing. */
+/* What others have sent is not at this server: it was restarted since, or got none of
+ * it. "": nothing is missing. */
 static const char *lacks_parts(const struct ws_push *p, size_t i)
 {
 	const struct ws_part_server *was = ws_parts_server(&p->parts, p->endpoints[i].url);
@@ -219,8 +224,8 @@ static int check_servers(struct ws_push *p, struct ws_err *err)
 	return ws_err_where(err, NULL, p->endpoints[i].url);
 }
 
-/* This turn would end a round in which some tensors were sent by no sender. It is refused before an endpoint is paused,
- * so the round goes on: a sender with a wider --include may come again. */
+/* This turn would end a round in which some tensors were sent by no sender. It is refused before
+ * an endpoint is paused, so the round goes on: a sender with a wider --include may come again. */
 static int check_left(struct ws_push *p, struct ws_err *err)
 {
 	const char *first;
@@ -257,8 +262,8 @@ int push_sender_part(struct ws_push *p, struct ws_err *err)
 int push_sender_leave(struct ws_push *p, bool ok, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
-	/* A sender that failed had no turn, and may come again. But all of its part was sent where only an earlier push
-	 * has left the endpoint incomplete. */
+	/* A sender that failed had no turn, and may come again. But all of its part was sent
+	 * where only an earlier push has left the endpoint incomplete. */
 	const bool counts = ok || (p->incomplete && p->not_last);
 	if (!p->has_turn)
 		return 0;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* round.h - a round of several senders that take turns: which step it is of, and who has had a turn.
+/* round.h - a round of several senders that take turns: which step it is
+ * of, and who has had a turn.
  *
  *   {"id":"7","senders":3,"had":[1,3],"begun":1763800000,"pid":4711,"host":"trainer3","parts":"..."}
  *
- * parts is what these turns have sent (parts.h). A round is kept in a file beside the lock file (push_round.c), which
- * may hold anything. */
+ * parts is what these turns have sent (parts.h). A round is kept in a file beside the lock file
+ * (push_round.c), which may hold anything. */
 #ifndef WS_PUSH_ROUND_H
 #define WS_PUSH_ROUND_H
 
@@ -28,8 +29,8 @@ struct ws_round {
 	char host[65];
 };
 
-/* Text that is not understood gives no round (senders 0), and parts that are not understood give no parts. text[n] is
- * NUL. The caller frees *parts; parts NULL: they are skipped. */
+/* Text that is not understood gives no round (senders 0), and parts that are not understood give
+ * no parts. text[n] is NUL. The caller frees *parts; parts NULL: they are skipped. */
 void ws_round_read(const char *text, size_t n, struct ws_round *out, struct ws_parts *parts);
 /* Writes the object, as the whole text. parts NULL: without them. */
 void ws_round_write(struct ws_jw *w, const struct ws_round *r, const struct ws_parts *parts);

@@ -13,7 +13,8 @@
 #define SYNC_KEYS "source", "lora", "weight_version", "pause_mode", "cache_invalidation_mode", "flush_cache", \
 	"quantization", "skip_modules", "master_address", "master_port", "group_name", "buffer_size_mb", "model_id"
 
-/* What xorl's clients send is known, too. Of its keys receiver_kv_cache_dtype alone is not used: the endpoint tells it. */
+/* What xorl's clients send is known, too. Of its keys receiver_kv_cache_dtype alone is not
+ * used: the endpoint tells it. */
 static const char *const add_keys[] = { "host", "port", "worker_port", "world_size", "pool", "receiver_kv_cache_dtype",
 	                                "sync_weights", SYNC_KEYS, NULL };
 static const char *const remove_keys[] = { "host", "port", NULL };

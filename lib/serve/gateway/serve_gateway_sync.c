@@ -397,8 +397,8 @@ static void end_turn(struct ws_gateway *g)
 	pthread_mutex_unlock(&g->lock);
 }
 
-/* The endpoints are those that are registered when the turn comes. Before, they are only looked for, so that a request
- * that is wrong does not wait to hear it. */
+/* The endpoints are those that are registered when the turn comes. Before, they are only looked
+ * for, so that a request that is wrong does not wait to hear it. */
 static int run_in_turn(struct sync *s, struct ws_err *err)
 {
 	if (take_request(s, err) || find_sources(s, err) || find_endpoints(s, err))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_chat.c - /open_session and /close_session: a name under which a server keeps the cache of a chat. Here only
- * the name is kept; one that is open already is refused, in the words of the servers. */
+/* serve_chat.c - /open_session and /close_session: a name under which a server keeps the
+ * cache of a chat. Here only the name is kept; one that is open already is refused, in
+ * the words of the servers. */
 #include "serve_call.h"
 #include "serve_fields.h"
 

@@ -107,7 +107,8 @@ static bool await_client(struct ws_serve_accept *a)
 	return false;
 }
 
-/* A slot that has this descriptor belonged to a connection that failed unnoticed, else a free one. */
+/* A slot that has this descriptor belonged to a connection that failed unnoticed, else a free
+ * one. */
 static struct ws_serve_slot *take_slot(struct ws_serve_accept *a, int fd)
 {
 	struct ws_serve_slot *s = NULL;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_accept.h - accepts connections, and limits their number and how long a request may take to arrive.
+/* serve_accept.h - accepts connections, and limits their number and how long a
+ * request may take to arrive.
  *
- * A connection is reading (idle, or its request is not complete), working, or sending its reply. When all
- * slots are taken, the connection that has been waiting for its client longest is closed, and new ones wait
- * in the kernel until it is gone: clients that are silent cannot keep others out. This holds for clients of
- * one address too, as on loopback and behind a proxy, where a limit for each address would not help. */
+ * A connection is reading (idle, or its request is not complete), working, or sending its reply.
+ * When all slots are taken, the connection that has been waiting for its client longest is
+ * closed, and new ones wait in the kernel until it is gone: clients that are silent cannot keep
+ * others out. This holds for clients of one address too, as on loopback and behind a proxy,
+ * where a limit for each address would not help. */
 #ifndef WS_SERVE_ACCEPT_H
 #define WS_SERVE_ACCEPT_H
 
@@ -32,7 +34,8 @@ int ws_serve_accept_open(const struct ws_serve_accept_opts *opts, int listen_fd,
 void ws_serve_accept_stop(struct ws_serve_accept *a);  /* no connection is added after this */
 void ws_serve_accept_close(struct ws_serve_accept *a); /* when all connections are gone; NULL is fine */
 
-/* For the thread of a connection. The slot of the connection that was added as fd, reading; NULL: none. */
+/* For the thread of a connection. The slot of the connection that was added
+ * as fd, reading; NULL: none. */
 struct ws_serve_slot *ws_serve_slot_find(struct ws_serve_accept *a, int fd);
 void ws_serve_slot_reading(struct ws_serve_slot *slot);            /* waits for the next request */
 void ws_serve_slot_received(struct ws_serve_slot *slot, size_t n); /* bytes of a body */

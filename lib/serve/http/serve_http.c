@@ -4,7 +4,8 @@
  * One thread per connection, because a request may wait for as long as a group takes to form; the
  * others stay responsive meanwhile. Bodies are bounded, and read to their end before a refusal so
  * that the client sees the answer and not a reset. Idle connections end after some seconds, as with
- * uvicorn. libmicrohttpd refuses new connections at its limit, so serve_accept.c accepts instead. */
+ * uvicorn. libmicrohttpd refuses new connections at its limit, so serve_accept.c accepts
+ * instead. */
 #include "serve_http.h"
 
 #include "serve_accept.h"
@@ -68,7 +69,8 @@ static enum MHD_Result count_lengths(void *cls, enum MHD_ValueKind kind, const c
 	return MHD_YES;
 }
 
-/* With two lengths, a proxy may see the end of the request elsewhere than we: what follows is not trusted. */
+/* With two lengths, a proxy may see the end of the request elsewhere than we:
+ * what follows is not trusted. */
 static void refuse_two_lengths(struct MHD_Connection *c, struct exchange *x)
 {
 	unsigned n = 0;
@@ -221,7 +223,8 @@ static bool add_connection(void *ctx, int fd, const struct sockaddr *address, so
 	return MHD_add_connection(h->daemon, fd, address, len) == MHD_YES;
 }
 
-/* Its own limit is never reached: a slot is free before libmicrohttpd has finished with its connection. */
+/* Its own limit is never reached: a slot is free before libmicrohttpd has
+ * finished with its connection. */
 static struct MHD_Daemon *start_daemon(struct ws_serve_http *h)
 {
 	return MHD_start_daemon(

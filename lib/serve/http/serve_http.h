@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_http.h - an HTTP/1.1 server for programs that answer JSON: the embedded endpoint, the gateway.
+/* serve_http.h - an HTTP/1.1 server for programs that answer JSON: the
+ * embedded endpoint, the gateway.
  *
- * Each connection has a thread of its own, so that a request may take as long as it takes. Clients that
- * send nothing, or half a request, lose their connection after some time, or to others (serve_accept.h). */
+ * Each connection has a thread of its own, so that a request may take as long as it takes.
+ * Clients that send nothing, or half a request, lose their connection after some time, or
+ * to others (serve_accept.h). */
 #ifndef WS_SERVE_HTTP_H
 #define WS_SERVE_HTTP_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verify_logprobs_compare.c - answers compared with each other, and what a difference may come from. */
+/* verify_logprobs_compare.c - answers compared with each other, and what a
+ * difference may come from. */
 #include "verify_logprobs.h"
 
 #include <stdio.h>
