@@ -93,7 +93,7 @@ static int judge_records(struct ws_push *p, const struct ws_ledger_sent *sent, s
 	return rc;
 }
 
-/* Without a state directory a process knows what its own runs left. */
+/* A run that writes no record knows what the runs before it in this process left. */
 static struct ws_ledger_record remembered(const struct push_endpoint *e, struct ws_ledger_endpoint *left)
 {
 	*left = (struct ws_ledger_endpoint){ .url = e->url, .state = e->left.tensors ? WS_PARTIAL : WS_UNTOUCHED };
@@ -113,7 +113,7 @@ int push_complete(struct ws_push *p, struct ws_err *err)
 		return 0;
 	push_load(p, &sent);
 	rc = judge_records(p, &sent, &first);
-	for (size_t i = 0; !p->ledger && i < p->opts.n_endpoints; i++) {
+	for (size_t i = 0; (!p->ledger || p->unrecorded) && i < p->opts.n_endpoints; i++) {
 		const struct ws_ledger_record r = remembered(&p->endpoints[i], &left);
 		if (judge_record(p, &r, &sent, &first))
 			rc = -1;

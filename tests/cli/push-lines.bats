@@ -220,3 +220,20 @@ if path == '/server_info' and __import__('os').path.exists('$scratch/armed'): an
 	line 3 two.safetensors
 	no_more 5 no no yes
 }
+
+@test "a part does not complete what an earlier line left, also if the endpoint cannot be locked" {
+	safetensors part.safetensors --seed 3 a:F32:64,32
+	endpoint one --fault refuse:update_weights_from_distributed:2
+	lines_to --bucket-size 8KiB
+	line 1 one.safetensors
+	mv state/wsync/locks locks
+	: >state/wsync/locks
+	line 2 part.safetensors
+	grep -q '"state":"partial"' state/wsync/pushes/*.json || explain "$(cat state/wsync/pushes/*.json)"
+	line 3 two.safetensors
+	no_more 9 no no yes
+	rm state/wsync/locks
+	mv locks state/wsync/locks
+	try wsync-ctl repair
+	expect_out "nothing to repair"
+}
