@@ -372,10 +372,9 @@ static int save(struct ws_push *p, struct ws_err *err)
 	return ws_ledger_save(p->ledger, err);
 }
 
-int push_record(struct ws_push *p, struct ws_err *err)
+static int record(struct ws_push *p, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
-	push_alive(p);
 	if (!keeps_ledger(p))
 		return 0;
 	if (save(p, &why) == 0) {
@@ -392,6 +391,14 @@ int push_record(struct ws_push *p, struct ws_err *err)
 	ws_ledger_abandon(p->ledger);
 	p->ledger = NULL;
 	return go_without(p, NOBODY_KNOWS, &why, err);
+}
+
+int push_record(struct ws_push *p, struct ws_err *err)
+{
+	push_alive(p);
+	const int rc = record(p, err);
+	p->recorded = p->recorded || rc == 0;
+	return rc;
 }
 
 /* Repair goes by this order, in which a push comes behind those that died before it,
@@ -475,10 +482,8 @@ int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct 
 	}
 	if (keeps_ledger(p) && note_source(p, s, &why))
 		rc = go_without(p, NOBODY_KNOWS, &why, err);
-	else if (!p->group) /* with a group of an earlier run, the next request is the pause, and it is recorded then */
-		rc = push_record(p, err);
-	p->recorded = rc == 0;
-	return rc;
+	/* Who is in the group already is only asked again with the pause, and that is recorded first. */
+	return rc == 0 && !p->group ? push_record(p, err) : rc;
 }
 
 bool push_is_recorded(const struct ws_push *p)

@@ -114,6 +114,21 @@ asleep() { # MEMORY OPTION...
 	has_released '[]' False
 }
 
+@test "released memory is not forgotten where a line that keeps its group could not be recorded" {
+	asleep ''
+	lines_to --state-dir own "> >(cat) 2> >(cat >&2)" # the limit is for files, not for pipes
+	line 1 one.safetensors
+	curl -sS -m 20 -d '{"tags":["weights"]}' "$url/release_memory_occupation"
+	prlimit --pid "$push" --fsize=0:
+	line 2 'two.safetensors\t8\tweights'
+	prlimit --pid "$push" --fsize=unlimited:
+	line 3 two.safetensors
+	exec 7>&-
+	eventually 20 grep -q '"type":"end"' push.out
+	no_more 8 yes no yes
+	has_released '[]' False
+}
+
 @test "what is released is added up until a line has recorded it" {
 	asleep weights
 	lines_to
