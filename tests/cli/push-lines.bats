@@ -102,6 +102,18 @@ asleep() { # MEMORY OPTION...
 	no_more 10 no yes
 }
 
+@test "a prepared update that a line could not complete is completed after it refused the next line" {
+	endpoint one --lineage xorl-legacy --fault hang:complete_weights_update:1 --fault hang:complete_weights_update:2 --fault hang:complete_weights_update:3
+	lines_to --bucket-timeout 6s --protocol two-phase
+	line 1 one.safetensors
+	line 2 two.safetensors
+	line 3 two.safetensors
+	no_more 5 no no yes
+	expect_json '[l["endpoints"][0]["state"] for l in lines if l["type"] == "result"]' "['partial', 'partial', 'committed']"
+	try wsync-ctl repair
+	expect_out "nothing to repair"
+}
+
 @test "released memory is not forgotten where a line could not be recorded" {
 	asleep weights,kv_cache
 	mkdir -p own/pushes
