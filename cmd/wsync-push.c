@@ -270,15 +270,15 @@ static bool split_line(char **path, char **version, char **asleep)
 	return line[0] != 0;
 }
 
-/* Pushes the source of one line. An empty line has no source, and no result. A line that cannot
- * be read fills *refused instead of *end. *asleep is what a line without a third field says is
- * released: --asleep at first, and what the records say once a line has recorded it. What no
- * line has recorded yet is added to what later lines list. */
+/* Pushes the source of one line. An empty line has no source, and no result. A line that cannot be read fills *refused
+ * instead of *end. *asleep is what a line without a third field says is released: --asleep at first, and what the
+ * records say once a line has recorded it. What no line has recorded yet is added to what later lines list; once a record
+ * has contradicted it, the word recorded drops it. */
 static int push_line(struct ws_push *p, unsigned *asleep, struct ws_ev_end *end, struct ws_ev_end *refused,
                      struct ws_err *err)
 {
 	char *path, *version, *list;
-	const unsigned pending = *asleep & WS_MEMORY_ALL;
+	unsigned pending = *asleep & WS_MEMORY_ALL;
 	unsigned listed = *asleep;
 	end->source = NULL;
 	if (!split_line(&path, &version, &list))
@@ -287,6 +287,8 @@ static int push_line(struct ws_push *p, unsigned *asleep, struct ws_ev_end *end,
 		refused->source = path;
 		return -1;
 	}
+	if (list && listed == WS_MEMORY_RECORDED && ws_push_asleep(p) == WS_ASLEEP_CONTRADICTED)
+		pending = 0;
 	const char *const paths[] = { path };
 	const struct ws_push_source source = {
 		.paths = paths, .n_paths = 1, .weight_version = version, .asleep = listed | pending,
@@ -301,6 +303,7 @@ static int push_line(struct ws_push *p, unsigned *asleep, struct ws_ev_end *end,
 			*asleep = WS_MEMORY_RECORDED | listed | pending;
 		break;
 	case WS_ASLEEP_REFUSED:
+	case WS_ASLEEP_CONTRADICTED:
 		break;
 	}
 	return rc;

@@ -217,7 +217,8 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 	memset(p->ns, 0, sizeof p->ns);
 	p->sent_base = p->group ? push_sent(p) : 0;
 	p->posted = 0;
-	p->spoilt = p->torn = p->incomplete = p->recorded = p->asleep_refused = false;
+	p->spoilt = p->torn = p->incomplete = p->recorded = false;
+	p->asleep_as = WS_ASLEEP_PENDING;
 	p->names = (struct ws_audit){ 0 };
 	p->until = p->opts.timeout_ns > 0 ? ws_deadline_in(p->opts.timeout_ns) : WS_FOREVER;
 	p->weight_version = s->weight_version ? s->weight_version : p->opts.weight_version;

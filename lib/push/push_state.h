@@ -123,7 +123,7 @@ struct ws_push {
 	uint64_t posted;                   /* payload bytes that went by requests instead */
 	bool spoilt;                       /* a transfer was begun and not finished */
 	bool torn;                         /* a source changed in use, or a sender failed: commits are withdrawn */
-	bool asleep_refused;               /* this run cannot do with the memory that its source lists as released */
+	enum ws_asleep asleep_as;          /* is the memory that its source lists as released refused? Else pending */
 	bool owes_record;                  /* the file of the record has something that must not be lost */
 	bool recorded;                     /* this run has recorded its plan, and holds the locks */
 	bool incomplete;                   /* nothing but push_complete has failed */

@@ -73,9 +73,10 @@ int push_note_asleep(struct ws_push *p, unsigned said, struct ws_err *err)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct push_endpoint is = p->endpoints[i];
-		p->asleep_refused = note(p, &is, said, err) != 0;
-		if (p->asleep_refused)
-			return -1;
+		if (note(p, &is, said, err) == 0)
+			continue;
+		p->asleep_as = push_is_asleep(&p->endpoints[i]) ? WS_ASLEEP_CONTRADICTED : WS_ASLEEP_REFUSED;
+		return -1;
 	}
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		(void)note(p, &p->endpoints[i], said, NULL);
@@ -84,7 +85,7 @@ int push_note_asleep(struct ws_push *p, unsigned said, struct ws_err *err)
 
 enum ws_asleep ws_push_asleep(const struct ws_push *p)
 {
-	return p->recorded ? WS_ASLEEP_RECORDED : p->asleep_refused ? WS_ASLEEP_REFUSED : WS_ASLEEP_PENDING;
+	return p->recorded ? WS_ASLEEP_RECORDED : p->asleep_as;
 }
 
 /* ---- waking ------------------------------------------------------------------------------------- */

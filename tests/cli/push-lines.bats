@@ -227,8 +227,10 @@ asleep() { # MEMORY OPTION...
 	line 1 'two.safetensors\t8\tweights,kv_cache'
 	exec 8>&-
 	line 2 two.safetensors
-	no_more 2 no no
 	has_released "['kv_cache']" True
+	line 3 'two.safetensors\t8\trecorded'
+	no_more 2 no no yes
+	has_released '[]' False
 }
 
 @test "without a state directory a line that sent nothing is not remembered" {
