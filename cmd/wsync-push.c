@@ -270,10 +270,11 @@ static bool split_line(char **path, char **version, char **asleep)
 	return line[0] != 0;
 }
 
-/* Pushes the source of one line. An empty line has no source, and no result. A line that cannot be read fills *refused
- * instead of *end. *asleep is what a line without a third field says is released: --asleep at first, and what the
- * records say once a line has recorded it. What no line has recorded yet is added to what later lines list; once a record
- * has contradicted it, the word recorded drops it. */
+/* Pushes the source of one line. An empty line has no source, and no result. A line that cannot
+ * be read fills *refused instead of *end. *asleep is what a line without a third field says is
+ * released: --asleep at first, and what the records say once a line has recorded it. What no
+ * line has recorded yet is added to what later lines list; once a record has contradicted it,
+ * the word recorded drops it. */
 static int push_line(struct ws_push *p, unsigned *asleep, struct ws_ev_end *end, struct ws_ev_end *refused,
                      struct ws_err *err)
 {

@@ -185,7 +185,8 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
  *   WS_ASLEEP_RECORDED  WS_MEMORY_RECORDED
  *   WS_ASLEEP_REFUSED   what is released; this needs another push
  *   WS_ASLEEP_PENDING   the same: the run failed before it was recorded
- *   WS_ASLEEP_CONTRADICTED what is released, or WS_MEMORY_RECORDED if the record is right that contradicts it */
+ *   WS_ASLEEP_CONTRADICTED  what is released, or WS_MEMORY_RECORDED if the record is right
+ *                           that contradicts it */
 enum ws_asleep { WS_ASLEEP_PENDING, WS_ASLEEP_REFUSED, WS_ASLEEP_RECORDED, WS_ASLEEP_CONTRADICTED };
 enum ws_asleep ws_push_asleep(const struct ws_push *p);
 

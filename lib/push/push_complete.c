@@ -113,7 +113,7 @@ int push_complete(struct ws_push *p, struct ws_err *err)
 		return 0;
 	push_load(p, &sent);
 	rc = judge_records(p, &sent, &first);
-	for (size_t i = 0; (!p->ledger || p->unrecorded) && i < p->opts.n_endpoints; i++) {
+	for (size_t i = 0; !push_has_record(p) && i < p->opts.n_endpoints; i++) {
 		const struct ws_ledger_record r = remembered(&p->endpoints[i], &left);
 		if (judge_record(p, &r, &sent, &first))
 			rc = -1;

@@ -482,13 +482,14 @@ int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct 
 	}
 	if (keeps_ledger(p) && note_source(p, s, &why))
 		rc = go_without(p, NOBODY_KNOWS, &why, err);
-	/* Who is in the group already is only asked again with the pause, and that is recorded first. */
+	/* Who is in the group already is only asked again with the pause,
+	 * and that is recorded first. */
 	return rc == 0 && !p->group ? push_record(p, err) : rc;
 }
 
-bool push_is_recorded(const struct ws_push *p)
+bool push_has_record(const struct ws_push *p)
 {
-	return p->ledger || !keeps_ledger(p);
+	return p->ledger && !p->unrecorded;
 }
 
 void push_record_end(struct ws_push *p)
@@ -516,9 +517,9 @@ void push_name_remedy(const struct ws_push *p, struct ws_err *err)
 	}
 	if (err->hint[0] || (!partial && !asleep))
 		return;
-	if (!p->ledger && asleep)
+	if (!push_has_record(p) && asleep)
 		ws_err_hint(err, "when the cause is gone, push again; --asleep must list what is still released");
-	if (!p->ledger)
+	if (!push_has_record(p))
 		return;
 	ws_err_hint(err, "when the cause is gone%s push again%s",
 	            p->opts.again_directory ? ": wsync-ctl repair --again, or" : ",",

@@ -281,9 +281,8 @@ void push_release(struct ws_push *p, bool ok); /* the run is over */
 int push_record(struct ws_push *p, struct ws_err *err);
 /* Likewise, and what is pushed, before the endpoints are asked to join a group. */
 int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err);
-/* The push has begun, or keeps no record. Until then the records of earlier pushes stay as they
- * are, with all that is needed to repeat those. */
-bool push_is_recorded(const struct ws_push *p);
+/* Its runs are written down. One that cannot be leaves the record of an earlier run as it is. */
+bool push_has_record(const struct ws_push *p);
 void push_record_end(struct ws_push *p); /* the push is over */
 /* Of a mixture, where the failure has no hint of its own. */
 void push_name_remedy(const struct ws_push *p, struct ws_err *err);

@@ -173,7 +173,7 @@ static bool is_to_go_on(const struct ws_push *p, const struct push_endpoint *e)
 static int hint_at_caches(const struct ws_push *p, unsigned memory, struct ws_err *err)
 {
 	err->hint[0] = 0;
-	if (p->ledger)
+	if (push_has_record(p))
 		return ws_err_hint(err, "the weights have arrived; to wake the rest and resume: wsync-ctl repair");
 	return ws_err_hint(err, "the weights have arrived; to wake the rest and resume: wsync-ctl wake --tags %s; "
 	                        "wsync-ctl resume", ws_memory_text(memory));

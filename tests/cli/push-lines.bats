@@ -266,3 +266,15 @@ if path == '/server_info' and __import__('os').path.exists('$scratch/armed'): an
 	try wsync-ctl repair
 	expect_out "nothing to repair"
 }
+
+@test "a line that is not recorded does not name wsync-ctl repair, although an earlier line was recorded" {
+	endpoint one --fault refuse:update_weights_from_distributed:5
+	lines_to --bucket-size 8KiB
+	line 1 one.safetensors
+	mv state/wsync/locks locks
+	: >state/wsync/locks
+	line 2 two.safetensors
+	no_more 5 yes no
+	err_has "left paused: it has some old and some new weights"
+	err_lacks "wsync-ctl repair"
+}
