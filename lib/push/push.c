@@ -211,7 +211,6 @@ static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct 
 
 static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 {
-	const bool recorded = p->recorded; /* of the run before */
 	p->run_since = p->phase_since = ws_now_ns();
 	p->phase = WS_PHASE_PLAN;
 	memset(p->ns, 0, sizeof p->ns);
@@ -223,16 +222,12 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 	p->until = p->opts.timeout_ns > 0 ? ws_deadline_in(p->opts.timeout_ns) : WS_FOREVER;
 	p->weight_version = s->weight_version ? s->weight_version : p->opts.weight_version;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		push_target_event(&p->endpoints[i].weights, PUSH_RUN_BEGINS);
-		if (p->endpoints[i].noted && !recorded) { /* the caller says it again */
-			p->endpoints[i].slept = false;
-			p->endpoints[i].asleep = 0;
-		}
-		p->endpoints[i].noted = false;
-		p->endpoints[i].slept = push_is_asleep(&p->endpoints[i]);
-		p->endpoints[i].lost = p->endpoints[i].silent = p->endpoints[i].paused_now = false;
-		p->endpoints[i].found_stopped = p->endpoints[i].left_paused = false;
-		p->endpoints[i].message[0] = 0;
+		struct push_endpoint *e = &p->endpoints[i];
+		push_target_event(&e->weights, PUSH_RUN_BEGINS);
+		e->paused = e->paused_now = e->found_paused = e->found_stopped = e->left_paused = e->told_pause = false;
+		e->lost = e->silent = e->slept = false;
+		e->asleep = 0;
+		e->message[0] = 0;
 	}
 	p->failed_why = NULL;
 	p->source = s;
@@ -328,12 +323,14 @@ static void note_failure(struct ws_push *p, struct ws_err *err)
 	push_hint_asleep(p, err);
 }
 
-/* After a failure nobody knows how far each rank has come, so the next run forms a new group.
- * Call this before servers are resumed then: a rank that still forwards bytes to a rank that
- * refused them hears nothing else until that one has left. */
-static void end_transfer(struct ws_push *p)
+/* After a failure it is not known how far each rank has come, so the next run forms a new group,
+ * and the record of this one can say that its group has ended. Call this before servers are
+ * resumed then: a rank that still forwards bytes to a rank that refused them hears nothing else
+ * until that one has left. */
+static void end_transfer(struct ws_push *p, bool ok)
 {
-	if (!(p->spoilt || p->protocol->transfer) || !(p->group || p->protocol->groupless))
+	const bool ends = p->spoilt || p->protocol->transfer || (!ok && p->recorded);
+	if (!ends || !(p->group || p->protocol->groupless))
 		return;
 	push_enter(p, WS_PHASE_DESTROY);
 	if (p->group)
@@ -356,10 +353,6 @@ static int resume_all(struct ws_push *p, int rc, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
 	push_enter(p, WS_PHASE_RESUME);
-	/* An endpoint that an earlier line of --stdin could not resume may be in the
-	 * middle of another push now. */
-	if (!push_owns_endpoints(p))
-		return rc;
 	push_take_over_pauses(p);
 	if (rc && p->recorded)
 		(void)push_record(p, NULL);
@@ -377,14 +370,14 @@ static int finish(struct ws_push *p, struct ws_err *err)
 {
 	const int rc = resume_all(p, 0, err);
 	push_lead_end(p, err);
-	end_transfer(p);
+	end_transfer(p, rc == 0);
 	return rc;
 }
 
 static int give_up(struct ws_push *p, struct ws_err *err)
 {
 	push_lead_end(p, err);
-	end_transfer(p);
+	end_transfer(p, false);
 	withdraw_commits(p);
 	push_others_leave(p);
 	return resume_all(p, -1, err);

@@ -11,7 +11,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 void push_load(const struct ws_push *p, struct ws_ledger_sent *out)
 {
@@ -78,65 +77,35 @@ static int judge_record(struct ws_push *p, const struct ws_ledger_record *r, con
 	return rc;
 }
 
-static int judge_records(struct ws_push *p, const struct ws_ledger_sent *sent, struct ws_err *err)
+static int judge_list(struct ws_push *p, const struct ws_ledger_list *list, const struct ws_ledger_sent *sent,
+                      struct ws_err *err)
 {
-	struct ws_ledger_list list;
-	const char *own = p->ledger ? ws_ledger_path(p->ledger) : "";
+	const char *own = p->ledger ? ws_ledger_path(p->ledger) : NULL;
 	int rc = 0;
-	if (!p->opts.state_dir || ws_ledger_list(p->opts.state_dir, &list, NULL))
-		return 0;
-	for (size_t i = 0; i < list.n; i++)
-		if (!list.items[i].err.code && strcmp(list.items[i].path, own) != 0 &&
-		    judge_record(p, &list.items[i].record, sent, err))
+	for (size_t i = 0; i < list->n; i++) {
+		const struct ws_ledger_entry *e = &list->items[i];
+		const bool ours = e->path && own && strcmp(e->path, own) == 0;
+		if (!e->err.code && !ours && judge_record(p, &e->record, sent, err))
 			rc = -1;
-	ws_ledger_list_free(&list);
+	}
 	return rc;
-}
-
-/* A run that writes no record knows what the runs before it in this process left. */
-static struct ws_ledger_record remembered(const struct push_endpoint *e, struct ws_ledger_endpoint *left)
-{
-	*left = (struct ws_ledger_endpoint){ .url = e->url, .state = e->left.tensors ? WS_PARTIAL : WS_UNTOUCHED };
-	return (struct ws_ledger_record){
-		.process.pid = getpid(), .digest = e->left.digest, .tensors = e->left.tensors, .bytes = e->left.bytes,
-		.endpoints = left, .n_endpoints = 1,
-	};
 }
 
 int push_complete(struct ws_push *p, struct ws_err *err)
 {
 	struct ws_err first = WS_ERR_INIT;
 	struct ws_ledger_sent sent;
-	struct ws_ledger_endpoint left;
+	struct ws_ledger_list list = { 0 };
 	int rc = 0;
 	if (!push_select(p, push_has_all) || !p->plan)
 		return 0;
 	push_load(p, &sent);
-	rc = judge_records(p, &sent, &first);
-	for (size_t i = 0; !push_has_record(p) && i < p->opts.n_endpoints; i++) {
-		const struct ws_ledger_record r = remembered(&p->endpoints[i], &left);
-		if (judge_record(p, &r, &sent, &first))
-			rc = -1;
-	}
+	if (p->opts.state_dir && ws_ledger_list(p->opts.state_dir, &list, NULL) == 0)
+		rc = judge_list(p, &list, &sent, &first);
+	if (judge_list(p, &p->left, &sent, &first))
+		rc = -1;
+	ws_ledger_list_free(&list);
 	if (rc && err)
 		*err = first;
 	return rc;
-}
-
-void push_remember_left(struct ws_push *p)
-{
-	struct ws_ledger_sent sent;
-	if (p->plan)
-		push_load(p, &sent);
-	for (size_t i = 0; p->plan && i < p->opts.n_endpoints; i++) {
-		struct push_endpoint *e = &p->endpoints[i];
-		struct push_left *l = &e->left;
-		if (e->weights.state != WS_PARTIAL || (!e->weights.gap && e->weights.before != WS_PARTIAL))
-			*l = (struct push_left){ 0 };
-		if (e->weights.state != WS_PARTIAL || e->weights.gap)
-			continue;
-		l->digest = e->weights.before != WS_PARTIAL || l->digest == sent.digest ? sent.digest : 0;
-		l->tensors = sent.tensors > l->tensors ? sent.tensors : l->tensors;
-		l->bytes = sent.bytes > l->bytes ? sent.bytes : l->bytes;
-	}
 }

@@ -54,7 +54,7 @@ struct push_guard {
 	/* what push_alive copied last */
 	enum ws_phase phase;
 	struct ws_transport *transport; /* NULL: no data plane is open */
-	bool owns, recorded;       /* it holds the locks of the endpoints; it has recorded its plan */
+	bool owns, recorded;       /* it has claimed the endpoints; it has recorded its plan */
 	char failure[512];         /* why the push has failed already; "": it has not */
 	bool unsure;               /* a silent thread may wait for something else than a file */
 	struct ws_ledger_endpoint *endpoints;
@@ -118,7 +118,7 @@ static void copy(struct push_guard *g, const struct ws_push *p)
 {
 	g->phase = p->phase;
 	g->until = p->until;
-	g->owns = push_owns_endpoints(p);
+	g->owns = p->claimed;
 	g->recorded = p->recorded;
 	snprintf(g->failure, sizeof g->failure, "%s", p->failed_why ? p->failed_why : "");
 	g->transport = p->group ? ws_group_transport(p->group) : NULL;

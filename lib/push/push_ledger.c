@@ -15,15 +15,23 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* For a server to leave the group of a dead push; one that does not may still take part in a new one. */
 static const int64_t STALE_NS = 5 * WS_NS_PER_S;
 
 static const char NOBODY_KNOWS[] = "if this process is killed, nobody will know what it left";
 
-static bool keeps_ledger(const struct ws_push *p)
+/* A run that may change endpoints keeps a record. Without a state directory, or where that cannot be
+ * written, it is in memory, and the later runs of this process go by it. */
+static bool keeps_record(const struct ws_push *p)
 {
-	return p->opts.state_dir && p->opts.n_endpoints && !p->opts.dry_run && !p->unrecorded;
+	return p->opts.n_endpoints && !p->opts.dry_run;
+}
+
+static bool on_disk(const struct ws_push *p)
+{
+	return p->opts.state_dir && !p->unrecorded;
 }
 
 /* -1 where nothing may be begun like this. */
@@ -35,7 +43,6 @@ static int go_without(struct ws_push *p, const char *what, const struct ws_err *
 			*err = *why;
 		return ws_err_hint(err, "--state-dir names a directory that this user can write");
 	}
-	p->unrecorded = true;
 	push_warn(p, NULL, "%s: %s", what, why->msg);
 	return 0;
 }
@@ -89,8 +96,8 @@ static void end_stale_middles(struct ws_push *p, const char *group, struct ws_le
 	free(those);
 }
 
-/* What the dead have left open at our endpoints would stand in our way. */
-static void clean_up(struct ws_push *p, const struct ws_ledger_entry *entry)
+/* What earlier pushes have left open at our endpoints would stand in our way. */
+static void clean_up(struct ws_push *p, struct ws_ledger_entry *entry)
 {
 	const struct ws_ledger_record *r = &entry->record;
 	struct ws_ledger_endpoint *now = calloc(r->n_endpoints + 1, sizeof *now);
@@ -103,31 +110,44 @@ static void clean_up(struct ws_push *p, const struct ws_ledger_entry *entry)
 		ws_ledger_release_late(r, p->until, p->opts.cancel);
 		leave_stale_group(p, r->group, now, n);
 		end_stale_middles(p, r->group, now, n);
-		ws_ledger_amend(entry->path, now, n, NULL);
+		ws_ledger_change(entry, now, n, NULL);
 	}
 	free(now);
 }
 
-/* The records of a live process that is between two of its sources still claim
+/* The record of a process that keeps its group between two sources still claims
  * the pause of the last one. */
 static bool left_paused(const struct ws_ledger_entry *entry, const struct ws_ledger_endpoint *was)
 {
 	return was->paused && (entry->fate != WS_PROCESS_ALIVE || was->state == WS_PARTIAL || was->asleep);
 }
 
+static void warn_partial(struct ws_push *p, const char *url, const struct ws_ledger_record *r, bool woken)
+{
+	char who[64];
+	if (r->process.pid == getpid())
+		snprintf(who, sizeof who, "an earlier push of this process");
+	else
+		snprintf(who, sizeof who, "process %lld", (long long)r->process.pid);
+	push_warn(p, url, woken ? "%s woke its weights and did not complete them" :
+	          "%s left it with some old and some new weights", who);
+}
+
 /* A partially updated endpoint stays partial until a push succeeds. An endpoint that an earlier
  * push paused and left whole is resumed with ours. We hold the locks, so no other push is at
  * work at these endpoints, dead or alive. */
-static void inherit(struct ws_push *p, const struct ws_ledger_entry *entry)
+static void inherit(struct ws_push *p, struct ws_ledger_entry *entry)
 {
 	const struct ws_ledger_record *r = &entry->record;
+	const bool own = entry->path && p->ledger && ws_ledger_path(p->ledger) &&
+	                 strcmp(entry->path, ws_ledger_path(p->ledger)) == 0;
 	for (size_t k = 0; k < r->n_endpoints; k++) {
 		const struct ws_ledger_endpoint *was = &r->endpoints[k];
 		const size_t i = find(p, was->url);
 		if (i == p->opts.n_endpoints)
 			continue;
 		struct push_endpoint *e = &p->endpoints[i];
-		p->heir = true;
+		p->heir = p->heir || !own;
 		p->heir_began = r->began > p->heir_began ? r->began : p->heir_began;
 		e->found_paused = e->found_paused || left_paused(entry, was);
 		if (was->slept) {
@@ -137,90 +157,27 @@ static void inherit(struct ws_push *p, const struct ws_ledger_entry *entry)
 		if (was->state != WS_PARTIAL || e->weights.state == WS_PARTIAL)
 			continue;
 		push_target_event(&e->weights, PUSH_FOUND_PARTIAL);
-		push_warn(p, e->url, was->slept ? "process %lld woke its weights and did not complete them" :
-		          "process %lld left it with some old and some new weights", (long long)r->process.pid);
+		warn_partial(p, e->url, r, was->slept);
 	}
-	if (entry->fate == WS_PROCESS_DEAD)
+	if (entry->fate == WS_PROCESS_DEAD && (p->locks || !entry->path))
 		clean_up(p, entry);
-}
-
-static void describe_all(struct ws_push *p);
-
-/* Nothing of ours is recorded, so all that is known came from the records of others. They may be
- * gone by now, or say something else. */
-static void forget_others(struct ws_push *p)
-{
-	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		struct push_endpoint *e = &p->endpoints[i];
-		push_target_event(&e->weights, PUSH_FOUND_SETTLED);
-		e->found_paused = e->slept = false;
-		e->asleep = 0;
-	}
-}
-
-/* Since our last run another push may have settled what that left, and wsync-ctl may have put an
- * endpoint to sleep or woken it. */
-static void catch_up(struct ws_push *p)
-{
-	if (!p->ledger) {
-		forget_others(p);
-		return;
-	}
-	ws_ledger_reread(p->ledger);
-	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		const struct ws_ledger_endpoint *is = &ws_ledger_record(p->ledger)->endpoints[i];
-		struct push_endpoint *e = &p->endpoints[i];
-		if (e->weights.state == WS_PARTIAL && is->state != WS_PARTIAL)
-			push_target_event(&e->weights, PUSH_FOUND_SETTLED);
-		e->paused = e->paused && is->paused;
-		e->found_paused = e->found_paused && is->paused;
-		e->slept = is->slept;
-		e->asleep = is->asleep;
-	}
 }
 
 static void read_records(struct ws_push *p)
 {
-	struct ws_ledger_list list;
-	catch_up(p);
+	struct ws_ledger_list list = { 0 };
 	struct ws_err why = WS_ERR_INIT;
-	if (ws_ledger_list(p->opts.state_dir, &list, &why)) {
-		push_warn(p, NULL, "what earlier pushes left is not known: %s", why.msg);
-		return;
-	}
 	p->heir_began = 0;
+	if (p->opts.state_dir && ws_ledger_list(p->opts.state_dir, &list, &why))
+		push_warn(p, NULL, "what earlier pushes left is not known: %s", why.msg);
 	for (size_t i = 0; i < list.n; i++)
 		if (list.items[i].err.code)
 			push_warn(p, NULL, "what an earlier push left is not known: %s", list.items[i].err.msg);
-		else if (!p->ledger || strcmp(list.items[i].path, ws_ledger_path(p->ledger)) != 0)
+		else
 			inherit(p, &list.items[i]);
+	for (size_t i = 0; i < p->left.n; i++)
+		inherit(p, &p->left.items[i]);
 	ws_ledger_list_free(&list);
-}
-
-static enum ws_ledger_middle middle_of(const struct ws_push *p, size_t i);
-
-/* An update that our last run could not end would keep this run from beginning its own. */
-static void end_own_middles(struct ws_push *p)
-{
-	struct ws_ledger_endpoint *now = calloc(p->opts.n_endpoints + 1, sizeof *now);
-	size_t n = 0;
-	for (size_t i = 0; now && i < p->opts.n_endpoints; i++) {
-		if (!p->endpoints[i].weights.scope_open)
-			continue;
-		if (p->ledger)
-			now[n] = ws_ledger_record(p->ledger)->endpoints[i];
-		now[n].url = p->endpoints[i].url;
-		now[n].middle = middle_of(p, i);
-		p->index[n++] = i;
-	}
-	if (n)
-		end_stale_middles(p, p->group_name, now, n);
-	if (n && p->ledger)
-		ws_ledger_amend(ws_ledger_path(p->ledger), now, n, NULL);
-	for (size_t k = 0; k < n; k++)
-		if (!now[k].middle)
-			push_target_event(&p->endpoints[p->index[k]].weights, PUSH_SCOPE_DROPPED);
-	free(now);
 }
 
 static int take_locks(struct ws_push *p, const char *dir, struct ws_err *err)
@@ -241,30 +198,22 @@ int push_claim(struct ws_push *p, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
 	int rc = 0;
-	if (!keeps_ledger(p)) {
-		end_own_middles(p);
+	if (!keeps_record(p))
 		return 0;
+	if (on_disk(p)) {
+		char *dir = ws_ledger_locks(p->opts.state_dir);
+		rc = dir ? take_locks(p, dir, &why) : ws_err_set(&why, WS_ESYSTEM, "out of memory");
+		free(dir);
 	}
-	char *dir = ws_ledger_locks(p->opts.state_dir);
-	rc = dir ? take_locks(p, dir, &why) : ws_err_set(&why, WS_ESYSTEM, "out of memory");
-	free(dir);
-	if (rc && why.code == WS_ESYSTEM) {
-		rc = go_without(p, "other pushes are not kept away, and this one could not be repaired",
-		                &why, err);
-	} else if (rc) {
-		if (err)
-			*err = why;
-	} else {
-		read_records(p);
-	}
-	if (rc == 0)
-		end_own_middles(p);
-	return rc;
-}
-
-bool push_owns_endpoints(const struct ws_push *p)
-{
-	return !keeps_ledger(p) || p->locks;
+	if (rc && why.code == WS_ESYSTEM)
+		rc = go_without(p, "other pushes are not kept away", &why, err);
+	else if (rc && err)
+		*err = why;
+	if (rc)
+		return -1;
+	p->claimed = true;
+	read_records(p);
+	return 0;
 }
 
 void push_take_over_pauses(struct ws_push *p)
@@ -278,39 +227,14 @@ void push_take_over_pauses(struct ws_push *p)
 	}
 }
 
-void push_release(struct ws_push *p, bool ok)
-{
-	struct ws_ledger_sent sent;
-	/* After a success the record claims that endpoints may be paused, which is not worth
-	 * a write: to continue does no harm. Until this run has recorded its plan, the record
-	 * is that of an earlier run. */
-	if (p->ledger && !ok && p->recorded)
-		(void)push_record(p, NULL);
-	else if (p->ledger && p->recorded)
-		describe_all(p);
-	/* Our record has all that the earlier ones said of endpoints that this plan
-	 * completes. After a failure it must also be as hard to complete: a smaller
-	 * plan is completed by less. */
-	if (p->ledger && p->heir && p->recorded) {
-		push_load(p, &sent);
-		sent.checked = sent.checked && ok;
-		ws_ledger_settle(p->opts.state_dir, ws_ledger_path(p->ledger), p->opts.endpoints,
-		                 p->opts.n_endpoints, &sent);
-	}
-	if (p->recorded)
-		push_remember_left(p);
-	p->heir = false;
-	ws_locks_drop(p->locks);
-	p->locks = NULL;
-}
-
 /* ---- what we are about to do -------------------------------------------------------------------- */
 
 static int open_ledger(struct ws_push *p, struct ws_err *err)
 {
 	if (p->ledger)
 		return 0;
-	if (ws_ledger_open(p->opts.state_dir, p->opts.endpoints, p->opts.n_endpoints, &p->ledger, err))
+	if (ws_ledger_open(on_disk(p) ? p->opts.state_dir : NULL, p->opts.endpoints, p->opts.n_endpoints,
+	                   &p->ledger, err))
 		return -1;
 	struct ws_ledger_record *r = ws_ledger_record(p->ledger);
 	r->directory = p->opts.again_directory;
@@ -372,25 +296,24 @@ static int save(struct ws_push *p, struct ws_err *err)
 	return ws_ledger_save(p->ledger, err);
 }
 
+/* Once a run is recorded, its file is the only one that knows what it may have left. If that cannot
+ * be updated, it stays, and the step that it does not know of is not made. */
 static int record(struct ws_push *p, struct ws_err *err)
 {
 	struct ws_err why = WS_ERR_INIT;
-	if (!keeps_ledger(p))
+	if (!keeps_record(p) || save(p, &why) == 0)
 		return 0;
-	if (save(p, &why) == 0) {
-		p->owes_record = true;
-		return 0;
-	}
-	/* The file stays as it was written last, which was before the step that now cannot be
-	 * made: it may be the only one that knows of a partial endpoint. */
-	if (p->owes_record) {
+	if (p->recorded) {
 		if (err)
 			*err = why;
 		return ws_err_hint(err, "make room in the state directory, and push again");
 	}
-	ws_ledger_abandon(p->ledger);
-	p->ledger = NULL;
-	return go_without(p, NOBODY_KNOWS, &why, err);
+	if (go_without(p, NOBODY_KNOWS, &why, err))
+		return -1;
+	p->unrecorded = true;
+	if (p->ledger)
+		ws_ledger_to_memory(p->ledger);
+	return save(p, err);
 }
 
 int push_record(struct ws_push *p, struct ws_err *err)
@@ -409,25 +332,6 @@ static int64_t begins_now(const struct ws_push *p)
 	return p->heir_began < now || p->heir_began == INT64_MAX ? now : p->heir_began + 1;
 }
 
-/* The record of an earlier run of this process stays where this run does
- * not complete what that left. */
-static void keep_earlier(struct ws_push *p, const struct ws_ledger_sent *sent)
-{
-	const struct ws_ledger_record *r = p->ledger ? ws_ledger_record(p->ledger) : NULL;
-	struct ws_ledger_sent strict = *sent;
-	bool keeps = false;
-	strict.checked = false; /* it may still fail */
-	for (size_t i = 0; r && i < r->n_endpoints; i++)
-		keeps = keeps || (r->endpoints[i].state == WS_PARTIAL &&
-		                  !ws_ledger_completes(&strict, r, &r->endpoints[i]));
-	if (!keeps)
-		return;
-	p->heir_began = r->began > p->heir_began ? r->began : p->heir_began;
-	ws_ledger_leave(p->ledger);
-	p->ledger = NULL;
-	p->heir = true;
-}
-
 static int note_files(struct ws_push *p, struct ws_err *err)
 {
 	const struct ws_source *s;
@@ -443,23 +347,10 @@ static int note_files(struct ws_push *p, struct ws_err *err)
 	return rc;
 }
 
-/* What an earlier run of this process left must stay written down. */
-static bool owes_record(const struct ws_push *p)
-{
-	const struct ws_ledger_record *r = p->ledger ? ws_ledger_record(p->ledger) : NULL;
-	bool owes = false;
-	for (size_t i = 0; r && i < r->n_endpoints; i++) {
-		const struct ws_ledger_endpoint *e = &r->endpoints[i];
-		owes = owes || e->state == WS_PARTIAL || e->paused || e->middle || e->slept;
-	}
-	return owes;
-}
-
 static int note_source(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
 	struct ws_ledger_sent sent;
 	push_load(p, &sent);
-	keep_earlier(p, &sent);
 	if (open_ledger(p, err) || ws_ledger_source(p->ledger, s->paths, s->n_paths, p->weight_version, err) ||
 	    note_files(p, err))
 		return -1;
@@ -475,36 +366,69 @@ int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct 
 {
 	struct ws_err why = WS_ERR_INIT;
 	int rc = 0;
-	p->owes_record = owes_record(p);
-	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		p->endpoints[i].grouped = !p->protocol->groupless;
-		push_target_event(&p->endpoints[i].weights, PUSH_PLAN_RECORDED);
-	}
-	if (keeps_ledger(p) && note_source(p, s, &why))
+	if (keeps_record(p) && note_source(p, s, &why)) {
 		rc = go_without(p, NOBODY_KNOWS, &why, err);
-	/* Who is in the group already is only asked again with the pause,
-	 * and that is recorded first. */
+		p->unrecorded = rc == 0;
+		if (rc == 0)
+			rc = note_source(p, s, err);
+	}
+	/* With a group of an earlier run the next request is the pause, and that is recorded first. */
 	return rc == 0 && !p->group ? push_record(p, err) : rc;
+}
+
+/* ---- the end ------------------------------------------------------------------------------------ */
+
+/* Our record has all that the earlier ones said of endpoints that this plan completes. After a
+ * failure it must also be as hard to complete: a smaller plan is completed by less. */
+static void settle_earlier(struct ws_push *p, bool ok)
+{
+	struct ws_ledger_sent sent;
+	struct ws_ledger_list list = { 0 };
+	push_load(p, &sent);
+	sent.checked = sent.checked && ok;
+	if (p->opts.state_dir && (ok || ws_ledger_path(p->ledger)) && ws_ledger_list(p->opts.state_dir, &list, NULL) == 0)
+		ws_ledger_settle(&list, ws_ledger_path(p->ledger), p->opts.endpoints, p->opts.n_endpoints, &sent);
+	ws_ledger_settle(&p->left, NULL, p->opts.endpoints, p->opts.n_endpoints, &sent);
+	ws_ledger_list_free(&list);
+}
+
+void push_release(struct ws_push *p, bool ok)
+{
+	/* After a success the record claims that endpoints may be paused, which is not worth
+	 * a write: to continue does no harm. Until this run has recorded its plan, the record
+	 * is that of an earlier run, whose group this one would have used. */
+	if (p->ledger && p->recorded) {
+		describe_all(p);
+		if (p->heir)
+			settle_earlier(p, ok);
+		if (!ok) {
+			push_alive(p);
+			ws_ledger_close(p->ledger, &p->left);
+			p->ledger = NULL;
+		}
+	}
+	p->heir = p->claimed = false;
+	ws_locks_drop(p->locks);
+	p->locks = NULL;
 }
 
 bool push_has_record(const struct ws_push *p)
 {
-	return p->ledger && !p->unrecorded;
+	return p->ledger && ws_ledger_path(p->ledger);
 }
 
 void push_record_end(struct ws_push *p)
 {
 	struct ws_ledger_record *r = p->ledger ? ws_ledger_record(p->ledger) : NULL;
-	for (size_t i = 0; r && i < p->opts.n_endpoints; i++) {
-		r->endpoints[i].grouped = r->endpoints[i].grouped && p->endpoints[i].grouped;
-		r->endpoints[i].paused = r->endpoints[i].paused && p->endpoints[i].paused;
-		if (!p->endpoints[i].weights.scope_open)
-			r->endpoints[i].middle = WS_MIDDLE_NONE;
-	}
+	for (size_t i = 0; r && i < p->opts.n_endpoints; i++)
+		r->endpoints[i].grouped = p->endpoints[i].grouped;
 	if (p->ledger)
 		ws_ledger_reread(p->ledger);
-	ws_ledger_close(p->ledger);
+	ws_ledger_close(p->ledger, NULL);
 	p->ledger = NULL;
+	ws_ledger_list_free(&p->left);
 }
 
 void push_name_remedy(const struct ws_push *p, struct ws_err *err)

@@ -23,6 +23,7 @@
 #include "round.h"
 #include "scatter.h"
 #include "wsync/audit.h"
+#include "wsync/ledger.h"
 #include "wsync/push.h"
 
 /* What an endpoint wants to hear around an update (push_brackets.c). */
@@ -35,15 +36,9 @@ struct push_scatter;
 struct push_lead;
 struct ws_lend;
 
-/* The plan of the runs of this process that an endpoint is partial of. digest 0: of several. */
-struct push_left {
-	uint64_t digest, tensors, bytes;
-};
-
 struct push_endpoint {
 	const char *url;                   /* borrowed from the options */
 	const struct push_weights weights; /* changed by push_target_event only */
-	struct push_left left;
 	bool paused;                       /* by us, and not resumed yet */
 	bool paused_now;                   /* this run has sent the pause, and the server did not refuse it */
 	bool found_paused;                 /* perhaps, by a push that died */
@@ -55,7 +50,6 @@ struct push_endpoint {
 	bool silent;                       /* or a deadline passed without its answer: hardly waited for */
 	enum push_bracket bracket;
 	bool slept;                        /* it had released memory when a run began, and is not whole since */
-	bool noted;                        /* that is what the caller said, and no run has recorded it yet */
 	unsigned asleep;                   /* enum ws_memory: and this is still released */
 	char message[256];                 /* the last words worth reporting */
 };
@@ -97,11 +91,13 @@ struct ws_push {
 	struct ws_group *group;            /* NULL: not initialised, or given up after a failure */
 	char group_name[128];              /* of it, or of the last one */
 	struct ws_group_place place;       /* of the last one; port 0: all endpoints have answered */
-	struct ws_ledger *ledger;          /* NULL: none is kept, or nothing is written yet */
-	bool unrecorded;                   /* a ledger was to be kept and cannot be */
+	struct ws_ledger *ledger;          /* record of this run, or of the last one while its group is kept; NULL */
+	struct ws_ledger_list left;        /* what earlier runs left, as far as it is recorded in memory only */
+	bool unrecorded;                   /* records were to be written and cannot be */
 
 	/* one run */
-	struct ws_locks *locks;            /* of the endpoints */
+	struct ws_locks *locks;            /* of the endpoints; NULL: there are none to be had */
+	bool claimed;                      /* no other push is known to be at work there */
 	bool heir;                         /* pushes that died had begun something at our endpoints */
 	int64_t heir_began;                /* when the last of these began, by its clock; 0: none */
 	struct ws_input input;
@@ -124,7 +120,6 @@ struct ws_push {
 	bool spoilt;                       /* a transfer was begun and not finished */
 	bool torn;                         /* a source changed in use, or a sender failed: commits are withdrawn */
 	enum ws_asleep asleep_as;          /* is the memory that its source lists as released refused? Else pending */
-	bool owes_record;                  /* the file of the record has something that must not be lost */
 	bool recorded;                     /* this run has recorded its plan, and holds the locks */
 	bool incomplete;                   /* nothing but push_complete has failed */
 	size_t bucket;
@@ -266,14 +261,13 @@ int push_check_end(struct ws_push *p, struct ws_err *err); /* after they were re
 int push_check_files(const struct ws_push *p, struct ws_err *err);
 int push_check_ranks_files(const struct ws_push *p, struct ws_err *err);
 
-/* push_ledger.c: without a state directory all but push_describe do nothing */
+/* push_ledger.c: one record for each run that may change endpoints. The next run of this process
+ * knows of what this one left by its record only, as any other process does */
 /* What a record would say of this endpoint now, but for the URL. */
 struct ws_ledger_endpoint;
 void push_describe(const struct ws_push *p, size_t i, struct ws_ledger_endpoint *out);
 /* Takes the endpoints for ourselves, and their troubles with them: what dead pushes left there. */
 int push_claim(struct ws_push *p, struct ws_err *err);
-/* Nobody else pushes to the endpoints now. false: another push has locked one of them. */
-bool push_owns_endpoints(const struct ws_push *p);
 /* What a dead push paused and we found or made whole is ours to resume. */
 void push_take_over_pauses(struct ws_push *p);
 void push_release(struct ws_push *p, bool ok); /* the run is over */
@@ -281,7 +275,7 @@ void push_release(struct ws_push *p, bool ok); /* the run is over */
 int push_record(struct ws_push *p, struct ws_err *err);
 /* Likewise, and what is pushed, before the endpoints are asked to join a group. */
 int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err);
-/* Its runs are written down. One that cannot be leaves the record of an earlier run as it is. */
+/* The record is in a file, where wsync-ctl repair finds it. */
 bool push_has_record(const struct ws_push *p);
 void push_record_end(struct ws_push *p); /* the push is over */
 /* Of a mixture, where the failure has no hint of its own. */
@@ -296,7 +290,6 @@ bool push_has_all(const struct push_endpoint *e); /* everything of this run, wha
  * WS_EPARTIAL. To be called as soon as an endpoint is committed, and for the error again
  * later, with the same outcome. */
 int push_complete(struct ws_push *p, struct ws_err *err);
-void push_remember_left(struct ws_push *p); /* the run is over */
 
 /* push_rules.c */
 /* As the options say, or never where no endpoint has anything to flush. */

@@ -6,17 +6,6 @@ bool push_weights_arrived(const struct push_weights *w)
 	return w->state == WS_COMMITTED || w->gap;
 }
 
-static struct push_weights begin_run(struct push_weights w)
-{
-	const bool partial = w.state == WS_PARTIAL;
-	return (struct push_weights){
-		.state = partial ? WS_PARTIAL : WS_UNTOUCHED,
-		.before = partial ? WS_PARTIAL : WS_UNTOUCHED,
-		.gap = partial && w.gap,
-		.scope_open = w.scope_open, /* an earlier run could not end it */
-	};
-}
-
 static struct push_weights with_state(struct push_weights w, enum ws_endpoint_state state)
 {
 	w.state = state;
@@ -79,17 +68,12 @@ struct push_weights push_weights_after(struct push_weights w, enum push_event ev
 {
 	switch (event) {
 	case PUSH_RUN_BEGINS:
-		return begin_run(w);
-	case PUSH_PLAN_RECORDED:
-		w.gap = false;
-		return w;
+		return (struct push_weights){ .state = WS_UNTOUCHED, .before = WS_UNTOUCHED };
 	case PUSH_FOUND_PARTIAL:
 		return found(w, WS_PARTIAL);
 	case PUSH_VALUES_LOST:
 		w.values_lost = true;
 		return found(w, WS_PARTIAL);
-	case PUSH_FOUND_SETTLED:
-		return found(w, WS_UNTOUCHED);
 	case PUSH_SCOPE_OPENED:
 		return with_scope(w, true);
 	case PUSH_SCOPE_CLOSED:

@@ -18,7 +18,7 @@ struct push_weights {
 	enum ws_endpoint_state state;
 	enum ws_endpoint_state before; /* when the run began: untouched or partial */
 	bool gap;                      /* partial, although it has everything of this run: an earlier push left it so,
-	                                * and this run does not complete that. Stays until the next plan is recorded */
+	                                * and this run does not complete that */
 	bool scope_open;               /* it waits for the request that ends an update */
 	bool fully_sent;               /* it confirmed everything; while scope_open it still has to confirm the end */
 	bool random;                   /* its weights may have been reset to random values */
@@ -27,11 +27,9 @@ struct push_weights {
 };
 
 enum push_event {
-	PUSH_RUN_BEGINS,
-	PUSH_PLAN_RECORDED,    /* the record describes this run from now on */
+	PUSH_RUN_BEGINS,       /* nothing is known of earlier runs: their records say it */
 	PUSH_FOUND_PARTIAL,    /* it was partial before this run */
 	PUSH_VALUES_LOST,      /* what it had is gone: its memory was woken, or its packed weights were unpacked */
-	PUSH_FOUND_SETTLED,    /* what earlier runs left partial was completed, or repaired, by others */
 	PUSH_SCOPE_OPENED,     /* it confirmed the begin of an update, or may have obeyed it */
 	PUSH_SCOPE_CLOSED,     /* it confirmed the end */
 	PUSH_SCOPE_DROPPED,    /* it is not in the update any more, without that */

@@ -63,7 +63,7 @@ static int note(const struct ws_push *p, struct push_endpoint *e, unsigned said,
 			return contradict(e, said & WS_MEMORY_ALL, err);
 	} else {
 		e->asleep = said & WS_MEMORY_ALL;
-		e->slept = e->noted = e->asleep != 0;
+		e->slept = e->asleep != 0;
 	}
 	return check_whole(p, e, err);
 }

@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 struct ws_ledger {
-	char *path;
+	char *path; /* NULL: in memory */
 	bool written;
 	char **sources; /* the record's, owned */
 	struct ws_ledger_file *files;
@@ -88,7 +88,7 @@ int ws_ledger_open(const char *state_dir, const char *const *urls, size_t n, str
 		free(l);
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	}
-	if (make_path(state_dir, &l->path, err)) {
+	if (state_dir && make_path(state_dir, &l->path, err)) {
 		ws_ledger_abandon(l);
 		return -1;
 	}
@@ -213,6 +213,8 @@ static int write_record(const char *path, struct ws_ledger_record *r, struct ws_
 
 int ws_ledger_save(struct ws_ledger *l, struct ws_err *err)
 {
+	if (!l->path)
+		return 0;
 	const int rc = write_record(l->path, &l->record, err);
 	l->written = l->written || rc == 0;
 	return rc;
@@ -235,33 +237,53 @@ static size_t keep_owing(struct ws_ledger_record *r)
 	return r->n_endpoints = n;
 }
 
-void ws_ledger_close(struct ws_ledger *l)
+/* As text and back, so that the copy owns its strings. */
+static void copy_to(struct ws_ledger_list *left, const struct ws_ledger_record *r)
+{
+	struct ws_buf text;
+	struct ws_ledger_entry *more = reallocarray(left->items, left->n + 1, sizeof *more);
+	if (!more)
+		return;
+	left->items = more;
+	more[left->n] = (struct ws_ledger_entry){ .err = WS_ERR_INIT, .fate = WS_PROCESS_DEAD };
+	ws_buf_init(&text, LEDGER_BYTES_MAX);
+	ws_ledger_print(r, &text);
+	if (!ws_buf_check(&text, "the record of the push", NULL) &&
+	    !ws_ledger_parse("", ws_buf_str(&text), text.len, &more[left->n].record, &more[left->n].priv, NULL))
+		left->n++;
+	ws_buf_free(&text);
+}
+
+void ws_ledger_close(struct ws_ledger *l, struct ws_ledger_list *left)
 {
 	if (!l)
 		return;
 	l->record.ended = true;
-	if (l->written && keep_owing(&l->record)) {
-		/* Where this fails, what was written before stays, which claims more. */
+	if (l->path && l->written && keep_owing(&l->record)) {
+		/* If this fails, the file stays as it was written before, and claims more. */
 		(void)ws_ledger_save(l, NULL);
 		l->written = false;
+	} else if (!l->path && left && keep_owing(&l->record)) {
+		copy_to(left, &l->record);
 	}
 	ws_ledger_abandon(l);
 }
 
-void ws_ledger_leave(struct ws_ledger *l)
+void ws_ledger_to_memory(struct ws_ledger *l)
 {
+	if (l->written)
+		unlink(l->path);
 	l->written = false;
-	ws_ledger_abandon(l);
+	free(l->path);
+	l->path = NULL;
 }
 
 void ws_ledger_abandon(struct ws_ledger *l)
 {
 	if (!l)
 		return;
-	if (l->written)
-		unlink(l->path);
+	ws_ledger_to_memory(l);
 	forget_source(l);
-	free(l->path);
 	free(l->record.endpoints);
 	free(l);
 }

@@ -10,28 +10,30 @@ enum { LEDGER_SCHEMA = 1, LEDGER_BYTES_MAX = 16 << 20, LEDGER_ENDPOINTS_MAX = 65
 
 struct ws_ledger; /* one push's file */
 
-/* Makes the directories and a name; nothing is written before the first save. urls outlive it. */
+/* Makes the directories and a name; nothing is written before the first save. state_dir NULL:
+ * the record is kept in memory. urls outlive it. */
 int ws_ledger_open(const char *state_dir, const char *const *urls, size_t n, struct ws_ledger **out,
                    struct ws_err *err);
+/* The file cannot be written: it is removed, and the record is kept in memory from now on. */
+void ws_ledger_to_memory(struct ws_ledger *l);
 /* What the next save writes: the caller changes it, its strings are the caller's. */
 struct ws_ledger_record *ws_ledger_record(struct ws_ledger *l);
-const char *ws_ledger_path(const struct ws_ledger *l);
+const char *ws_ledger_path(const struct ws_ledger *l); /* NULL: it is kept in memory */
 /* What is pushed: copied, because it may change while the push goes on. version NULL: none. */
 int ws_ledger_source(struct ws_ledger *l, const char *const *paths, size_t n, const char *version,
                      struct ws_err *err);
 /* Adds a file that is read for the source of the last ws_ledger_source. path
  * is copied; id NULL: memory. */
 int ws_ledger_add_file(struct ws_ledger *l, const char *path, const uint64_t *id, struct ws_err *err);
-/* Replaces the file, and returns when that has reached the disk. */
+/* Replaces the file, and returns when that has reached the disk. In memory: does nothing. */
 int ws_ledger_save(struct ws_ledger *l, struct ws_err *err);
 /* Takes over what others have changed in the file since it was saved: a push that settled it,
  * and wsync-ctl sleep and wake. */
 void ws_ledger_reread(struct ws_ledger *l);
-/* The push is over: the file goes where all is well, else it is written a last time and stays. */
-void ws_ledger_close(struct ws_ledger *l); /* NULL is fine */
-/* The file stays as it was saved last. */
-void ws_ledger_leave(struct ws_ledger *l);
-/* As if it had never been: what could not be kept up to date must not be believed. */
+/* The push is over. If nothing is left to repair, the file is removed, else it is written a last
+ * time. A record in memory then goes to *left (NULL: it is lost). */
+void ws_ledger_close(struct ws_ledger *l, struct ws_ledger_list *left); /* l NULL is fine */
+/* Removes the file. */
 void ws_ledger_abandon(struct ws_ledger *l); /* NULL is fine */
 
 const char *ws_ledger_middle_name(enum ws_ledger_middle middle); /* "" none */
@@ -58,6 +60,9 @@ void ws_ledger_read(struct ws_ledger_entry *entry);
  * no longer exists is fine. */
 int ws_ledger_amend(const char *path, const struct ws_ledger_endpoint *now, size_t n,
                     struct ws_err *err);
+/* The same for an entry of a list: its file, or, if its path is NULL, its record in memory. */
+int ws_ledger_change(struct ws_ledger_entry *e, const struct ws_ledger_endpoint *now, size_t n,
+                     struct ws_err *err);
 /* What a push sends. */
 struct ws_ledger_sent {
 	uint64_t digest;         /* of its plan */
@@ -70,12 +75,12 @@ struct ws_ledger_sent {
  * The turn of one of several senders is not whole. */
 bool ws_ledger_completes(const struct ws_ledger_sent *sent, const struct ws_ledger_record *r,
                          const struct ws_ledger_endpoint *e);
-/* Removes these endpoints from all records but `own` (a path) that a push of `sent` completes: a
- * later push has recorded their state. The caller holds their locks, so no other push is at work
- * there. An endpoint with a group that was not left yet stays in its record, in the phase
- * destroy, and is not pushed to again. The other records keep all but the memory, because only
- * one record may say which memory to wake. */
-void ws_ledger_settle(const char *state_dir, const char *own, const char *const *urls, size_t n,
+/* Removes these endpoints from all records of the list but `own` (a path, or NULL) that a push of
+ * `sent` completes: a later push has recorded their state. The caller holds their locks, so no
+ * other push is at work there. An endpoint with a group that was not left yet stays in its
+ * record, in the phase destroy, and is not pushed to again. The other records keep all but the
+ * memory, because only one record may say which memory to wake. */
+void ws_ledger_settle(struct ws_ledger_list *list, const char *own, const char *const *urls, size_t n,
                       const struct ws_ledger_sent *sent);
 
 /* ---- text ---- */

@@ -40,20 +40,8 @@ static const struct ws_ledger_endpoint *find(const char *url, const struct ws_le
 	return NULL;
 }
 
-/* As the file is by now, which others may have amended since we read it. */
-static int amend_locked(const char *path, const struct ws_ledger_endpoint *now, size_t n,
-                        struct ws_err *err)
+static void apply(struct ws_ledger_record *r, const struct ws_ledger_endpoint *now, size_t n)
 {
-	struct ws_ledger_entry e = { .path = (char *)(uintptr_t)path, .err = WS_ERR_INIT };
-	struct ws_ledger_record *r = &e.record;
-	if (access(path, F_OK) && errno == ENOENT)
-		return 0;
-	ws_ledger_read(&e);
-	if (e.err.code) {
-		if (err)
-			*err = e.err;
-		return -1;
-	}
 	size_t kept = 0;
 	for (size_t i = 0; i < r->n_endpoints; i++) {
 		const struct ws_ledger_endpoint *news = find(r->endpoints[i].url, now, n);
@@ -67,8 +55,24 @@ static int amend_locked(const char *path, const struct ws_ledger_endpoint *now, 
 			r->endpoints[kept++] = is;
 	}
 	r->n_endpoints = kept;
+}
+
+/* As the file is by now, which others may have amended since we read it. */
+static int amend_locked(const char *path, const struct ws_ledger_endpoint *now, size_t n,
+                        struct ws_err *err)
+{
+	struct ws_ledger_entry e = { .path = (char *)(uintptr_t)path, .err = WS_ERR_INIT };
+	if (access(path, F_OK) && errno == ENOENT)
+		return 0;
+	ws_ledger_read(&e);
+	if (e.err.code) {
+		if (err)
+			*err = e.err;
+		return -1;
+	}
+	apply(&e.record, now, n);
 	const int rc = write_entry(&e, err);
-	ws_ledger_drop(r, e.priv);
+	ws_ledger_drop(&e.record, e.priv);
 	return rc;
 }
 
@@ -84,6 +88,15 @@ int ws_ledger_amend(const char *path, const struct ws_ledger_endpoint *now, size
 	ws_file_unlock(fd);
 	free(lock);
 	return rc;
+}
+
+int ws_ledger_change(struct ws_ledger_entry *e, const struct ws_ledger_endpoint *now, size_t n,
+                     struct ws_err *err)
+{
+	if (e->path)
+		return ws_ledger_amend(e->path, now, n, err);
+	apply(&e->record, now, n);
+	return 0;
 }
 
 static bool is_among(const char *url, const char *const *urls, size_t n)
@@ -124,7 +137,7 @@ static int forget(struct ws_ledger_entry *e, const char *const *urls, size_t n, 
 				.grouped = r->endpoints[i].grouped && !groups,
 				.middle = groups ? WS_MIDDLE_NONE : r->endpoints[i].middle,
 			};
-	const int rc = k ? ws_ledger_amend(e->path, gone, k, err) : 0;
+	const int rc = k ? ws_ledger_change(e, gone, k, err) : 0;
 	free(gone);
 	return rc;
 }
@@ -167,28 +180,30 @@ int ws_ledger_forget(struct ws_ledger_entry *e, const char *const *urls, size_t 
 
 static void forget_memory(struct ws_ledger_entry *e, const char *const *urls, size_t n)
 {
-	for (size_t i = 0; i < e->record.n_endpoints; i++) {
+	for (size_t i = e->record.n_endpoints; i-- > 0;) { /* one that owes nothing then goes */
 		struct ws_ledger_endpoint now = e->record.endpoints[i];
 		if (!now.slept || !is_among(now.url, urls, n))
 			continue;
 		now.slept = false;
 		now.asleep = 0;
-		ws_ledger_amend(e->path, &now, 1, NULL);
+		ws_ledger_change(e, &now, 1, NULL);
 	}
 }
 
-void ws_ledger_settle(const char *state_dir, const char *own, const char *const *urls, size_t n,
+void ws_ledger_settle(struct ws_ledger_list *list, const char *own, const char *const *urls, size_t n,
                       const struct ws_ledger_sent *sent)
 {
-	struct ws_ledger_list list;
-	if (n == 0 || ws_ledger_list(state_dir, &list, NULL))
-		return;
-	for (size_t i = 0; i < list.n; i++)
-		if (!list.items[i].err.code && strcmp(list.items[i].path, own) != 0) {
-			forget_memory(&list.items[i], urls, n);
-			forget(&list.items[i], urls, n, sent, NULL);
-		}
-	ws_ledger_list_free(&list);
+	for (size_t i = list->n; n && i-- > 0;) {
+		struct ws_ledger_entry *e = &list->items[i];
+		if (e->err.code || (e->path && own && strcmp(e->path, own) == 0))
+			continue;
+		forget_memory(e, urls, n);
+		forget(e, urls, n, sent, NULL);
+		if (e->path || e->record.n_endpoints)
+			continue;
+		ws_ledger_drop(&e->record, e->priv);
+		memmove(e, e + 1, (--list->n - i) * sizeof *e);
+	}
 }
 
 /* ---- memory ---- */

@@ -267,7 +267,7 @@ if path == '/server_info' and __import__('os').path.exists('$scratch/armed'): an
 	expect_out "nothing to repair"
 }
 
-@test "a line that is not recorded does not name wsync-ctl repair, although an earlier line was recorded" {
+@test "a line that cannot lock its endpoint is recorded all the same" {
 	endpoint one --fault refuse:update_weights_from_distributed:5
 	lines_to --bucket-size 8KiB
 	line 1 one.safetensors
@@ -275,6 +275,13 @@ if path == '/server_info' and __import__('os').path.exists('$scratch/armed'): an
 	: >state/wsync/locks
 	line 2 two.safetensors
 	no_more 5 yes no
+	err_has "other pushes are not kept away"
 	err_has "left paused: it has some old and some new weights"
-	err_lacks "wsync-ctl repair"
+	err_has "wsync-ctl repair --again"
+	rm state/wsync/locks
+	mv locks state/wsync/locks
+	try wsync-ctl repair --again
+	expect_status 0
+	try wsync-ctl repair
+	expect_out "nothing to repair"
 }

@@ -630,7 +630,7 @@ asked() { [ "$(curl -sS --max-time 10 "$url/wsync/journal" | grep -o "\"$2\"" | 
 	exec 7>&-
 	wait "$first_pid" || true
 	out=$(<first.out)
-	expect_json '[(l["exit"], l["endpoints"][0]["paused"]) for l in lines if l["type"] == "result"]' "[(5, True), (5, True)]"
+	expect_json '[(l["exit"], l["endpoints"][0]["paused"]) for l in lines if l["type"] == "result"]' "[(5, True), (5, False)]"
 	asked 3 /continue_generation || explain "resumed in the middle of another push"
 }
 

@@ -53,6 +53,14 @@ static struct ws_ledger *begin(void)
 	return l;
 }
 
+static void settle(const char *own, const char *const *urls, size_t n, const struct ws_ledger_sent *sent)
+{
+	struct ws_ledger_list list;
+	assert_int_equal(ws_ledger_list("state", &list, NULL), 0);
+	ws_ledger_settle(&list, own, urls, n, sent);
+	ws_ledger_list_free(&list);
+}
+
 static size_t count_files(void)
 {
 	size_t n = 0;
@@ -119,7 +127,7 @@ static void a_push_that_leaves_nothing_leaves_no_file(void **state)
 	r->endpoints[0].paused = r->endpoints[0].grouped = r->endpoints[1].paused = false;
 	r->endpoints[0].middle = WS_MIDDLE_NONE;
 	r->endpoints[0].asleep = 0;
-	ws_ledger_close(l);
+	ws_ledger_close(l, NULL);
 	assert_int_equal(count_files(), 0);
 }
 
@@ -129,7 +137,7 @@ static void what_is_left_stays_and_the_push_has_ended(void **state)
 	struct ws_ledger_list list;
 	struct ws_ledger *l = begin();
 	assert_int_equal(ws_ledger_save(l, NULL), 0);
-	ws_ledger_close(l);
+	ws_ledger_close(l, NULL);
 	struct ws_ledger_entry *e = only(&list);
 	assert_int_equal(e->fate, WS_PROCESS_DEAD);
 	assert_int_equal(e->record.n_endpoints, 2); /* the third owes nothing */
@@ -145,24 +153,52 @@ static void what_is_left_stays_and_the_push_has_ended(void **state)
 	ws_ledger_list_free(&list);
 }
 
+static void a_record_in_memory_goes_the_same_way(void **state)
+{
+	(void)state;
+	struct ws_ledger_list left = { 0 };
+	struct ws_ledger *l = begin();
+	assert_int_equal(ws_ledger_save(l, NULL), 0);
+	assert_int_equal(count_files(), 1);
+	ws_ledger_to_memory(l);
+	assert_null(ws_ledger_path(l));
+	assert_int_equal(ws_ledger_save(l, NULL), 0);
+	assert_int_equal(count_files(), 0);
+	ws_ledger_close(l, &left);
+	assert_int_equal(left.n, 1);
+	assert_int_equal(left.items[0].fate, WS_PROCESS_DEAD);
+	assert_int_equal(left.items[0].record.n_endpoints, 2);
+	struct ws_ledger_endpoint now = left.items[0].record.endpoints[0];
+	now.grouped = false;
+	now.middle = WS_MIDDLE_NONE;
+	assert_int_equal(ws_ledger_change(&left.items[0], &now, 1, NULL), 0);
+	ws_ledger_settle(&left, NULL, URLS, 3, &PART);
+	assert_int_equal(left.items[0].record.n_endpoints, 2);
+	assert_false(left.items[0].record.endpoints[0].grouped);
+	assert_false(left.items[0].record.endpoints[0].slept);
+	ws_ledger_settle(&left, NULL, URLS, 3, &ALL);
+	assert_int_equal(left.n, 0);
+	ws_ledger_list_free(&left);
+}
+
 static void settling_leaves_groups_to_be_left(void **state)
 {
 	(void)state;
 	struct ws_ledger_list list;
 	struct ws_ledger *l = begin();
 	assert_int_equal(ws_ledger_save(l, NULL), 0);
-	ws_ledger_close(l);
-	ws_ledger_settle("state", "", URLS, 3, &PART);
+	ws_ledger_close(l, NULL);
+	settle("", URLS, 3, &PART);
 	assert_int_equal(only(&list)->record.n_endpoints, 2);
 	assert_int_equal(list.items[0].record.endpoints[0].state, WS_PARTIAL);
 	assert_false(list.items[0].record.endpoints[0].slept); /* the other push sees to that */
 	char *path = strdup(list.items[0].path);
 	ws_ledger_list_free(&list);
-	ws_ledger_settle("state", path, URLS, 3, &ALL); /* its own */
+	settle(path, URLS, 3, &ALL); /* its own */
 	assert_int_equal(only(&list)->record.n_endpoints, 2);
 	ws_ledger_list_free(&list);
 	free(path);
-	ws_ledger_settle("state", "", URLS, 3, &ALL);
+	settle("", URLS, 3, &ALL);
 	const struct ws_ledger_record *r = &only(&list)->record;
 	assert_int_equal(r->n_endpoints, 1);
 	assert_true(r->endpoints[0].grouped && !r->endpoints[0].paused);
@@ -183,7 +219,7 @@ static void records_are_settled_whatever_became_of_their_process(void **state)
 	assert_int_equal(ws_ledger_save(l, NULL), 0);
 	assert_int_equal(only(&list)->fate, WS_PROCESS_ELSEWHERE);
 	ws_ledger_list_free(&list);
-	ws_ledger_settle("state", "", URLS, 1, &ALL);
+	settle("", URLS, 1, &ALL);
 	const struct ws_ledger_record *r = &only(&list)->record;
 	assert_int_equal(r->n_endpoints, 3); /* the first has its group to leave, the others are not ours */
 	assert_int_equal(r->endpoints[0].state, WS_UNTOUCHED);
@@ -203,7 +239,7 @@ static void a_push_hears_that_its_record_was_settled(void **state)
 	assert_int_equal(ws_ledger_save(l, NULL), 0);
 	ws_ledger_reread(l);
 	assert_true(r->endpoints[0].state == WS_PARTIAL && r->endpoints[0].paused && r->endpoints[0].slept);
-	ws_ledger_settle("state", "", URLS, 3, &ALL);
+	settle("", URLS, 3, &ALL);
 	ws_ledger_reread(l);
 	for (size_t i = 0; i < 3; i++)
 		assert_true(r->endpoints[i].state == WS_UNTOUCHED && !r->endpoints[i].paused &&
@@ -254,12 +290,12 @@ static void another_loopback_address_is_another_endpoint(void **state)
 	assert_int_equal(asleep_now(), WS_MEMORY_KV_CACHE | WS_MEMORY_CUDA_GRAPH);
 	ws_ledger_note_memory("state", *address, WS_MEMORY_WEIGHTS, true);
 	assert_int_equal(asleep_now(), WS_MEMORY_ALL);
-	ws_ledger_settle("state", "", other, 1, &ALL);
+	settle("", other, 1, &ALL);
 	assert_int_equal(ws_ledger_forget(only(&list), other, 1, NULL), 0);
 	ws_ledger_list_free(&list);
 	assert_int_equal(only(&list)->record.endpoints[0].state, WS_PARTIAL);
 	ws_ledger_list_free(&list);
-	ws_ledger_settle("state", "", address, 1, &ALL);
+	settle("", address, 1, &ALL);
 	assert_string_not_equal(only(&list)->record.endpoints[0].url, local[0]);
 	ws_ledger_list_free(&list);
 	ws_ledger_abandon(l);
@@ -449,9 +485,9 @@ static void a_smaller_push_leaves_the_record_of_a_mixture(void **state)
 	struct ws_ledger_sent few = ALL;
 	struct ws_ledger *l = begin();
 	assert_int_equal(ws_ledger_save(l, NULL), 0);
-	ws_ledger_close(l);
+	ws_ledger_close(l, NULL);
 	few.tensors = 3;
-	ws_ledger_settle("state", "", URLS, 3, &few);
+	settle("", URLS, 3, &few);
 	const struct ws_ledger_record *r = &only(&list)->record;
 	assert_int_equal(r->n_endpoints, 1); /* the other one was only paused */
 	assert_true(r->endpoints[0].state == WS_PARTIAL && r->endpoints[0].paused);
@@ -647,6 +683,7 @@ int main(void)
 		IN_SCRATCH(what_is_written_is_read),
 		IN_SCRATCH(a_push_that_leaves_nothing_leaves_no_file),
 		IN_SCRATCH(what_is_left_stays_and_the_push_has_ended),
+		IN_SCRATCH(a_record_in_memory_goes_the_same_way),
 		IN_SCRATCH(settling_leaves_groups_to_be_left),
 		IN_SCRATCH(records_are_settled_whatever_became_of_their_process),
 		IN_SCRATCH(a_push_hears_that_its_record_was_settled),

@@ -62,8 +62,7 @@ static void take_answer(struct ws_push *p, size_t i, enum push_side side)
 		push_note_silence(p, i, &p->errs[i]);
 	if (side == BEGIN) { /* a request without an answer may have been obeyed */
 		const bool open = code == WS_OK || (p->answers[i].sent && !ws_endpoint_said_no(&p->errs[i]));
-		if (open) /* else one that an earlier run could not end may still be open */
-			push_target_event(&e->weights, PUSH_SCOPE_OPENED);
+		push_target_event(&e->weights, open ? PUSH_SCOPE_OPENED : PUSH_SCOPE_DROPPED);
 		/* Packed weights were made loadable: the server cannot compute with
 		 * them until they are loaded. */
 		if (open && p->infos[i].quantization[0])

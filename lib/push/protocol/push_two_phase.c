@@ -54,14 +54,13 @@ static int prepare(struct ws_push *p, size_t b, struct ws_err *err)
 			push_write_tensors(&r.w, p->plan, b);
 		write_rest(p, &r.w);
 		rc = push_request_ask(p, &r, NULL, soon(p), p->opts.cancel, err);
-		/* If it is refused, an update that an earlier run could not end may still be
-		 * open. */
-		for (size_t i = 0; i < p->opts.n_endpoints; i++)
-			if (p->answers[i].sent && !ws_endpoint_said_no(&p->errs[i]))
-				push_target_event(&p->endpoints[i].weights, PUSH_SCOPE_OPENED);
+		for (size_t i = 0; i < p->opts.n_endpoints; i++) {
+			const bool open = p->answers[i].sent && !ws_endpoint_said_no(&p->errs[i]);
+			push_target_event(&p->endpoints[i].weights, open ? PUSH_SCOPE_OPENED : PUSH_SCOPE_DROPPED);
+		}
 		push_request_note(p, &r);
 	}
-	if (rc) /* undo then completes an update of that run, or one without weights */
+	if (rc) /* what undo completes then has no weights */
 		p->ours = false;
 	if (rc && err && strstr(err->msg, "already in progress"))
 		ws_err_hint(err, "an update before this one was prepared and never completed: POST "
