@@ -235,13 +235,29 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 	push_trace_run(p);
 }
 
+void *push_own(struct ws_push *p, size_t n, struct ws_err *err)
+{
+	if (!p->own && !(p->own = calloc(1, n)))
+		ws_err_set(err, WS_ESYSTEM, "out of memory");
+	return p->own;
+}
+
+void push_forget_own(struct ws_push *p, bool ended)
+{
+	if (p->protocol->forget) {
+		p->protocol->forget(p, ended);
+		return;
+	}
+	free(p->own);
+	p->own = NULL;
+}
+
 void push_forget_run(struct ws_push *p)
 {
 	push_hash_end(p);
 	push_values_end(p);
-	push_scatter_free(p);
+	push_forget_own(p, false);
 	push_lead_free(p);
-	push_disk_free(p);
 	p->source = NULL;
 	ws_plan_free(p->plan);
 	p->plan = NULL;

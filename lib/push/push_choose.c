@@ -134,7 +134,7 @@ enum ws_load_format push_choose_format(const struct ws_push *p)
 {
 	if (p->protocol->tensors_only || p->opts.format == WS_PUSH_FORMAT_NONE)
 		return WS_FORMAT_TENSORS;
-	if (p->opts.format == WS_PUSH_FORMAT_FLATTENED || p->protocol == &push_disk || !p->known)
+	if (p->opts.format == WS_PUSH_FORMAT_FLATTENED || p->protocol->files || !p->known)
 		return WS_FORMAT_FLATTENED;
 	return find_plain(p) < p->opts.n_endpoints ? WS_FORMAT_TENSORS : WS_FORMAT_FLATTENED;
 }

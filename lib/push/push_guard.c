@@ -123,7 +123,7 @@ static void copy(struct push_guard *g, const struct ws_push *p)
 	snprintf(g->failure, sizeof g->failure, "%s", p->failed_why ? p->failed_why : "");
 	g->transport = p->group ? ws_group_transport(p->group) : NULL;
 	/* After a failure it joins workers, and GPU libraries may take long to abort. */
-	g->unsure = p->failed_why || p->nccl_version[0] || p->lend;
+	g->unsure = p->failed_why || p->nccl_version[0] || p->protocol->lends;
 	snprintf(g->group, sizeof g->group, "%s", p->group_name);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		copy_endpoint(p, i, &g->endpoints[i]);

@@ -257,7 +257,7 @@ static enum ws_ledger_middle middle_of(const struct ws_push *p, size_t i)
 	case PUSH_BRACKET_NONE:
 		break;
 	}
-	if (p->protocol != &push_two_phase)
+	if (!p->protocol->prepares)
 		return WS_MIDDLE_NONE;
 	return p->format == WS_FORMAT_FLATTENED ? WS_MIDDLE_TWO_PHASE_FLAT : WS_MIDDLE_TWO_PHASE;
 }

@@ -291,7 +291,7 @@ void ws_push_close(struct ws_push *p)
 	push_guard_close(p);
 	ws_explain_close(p->explain);
 	ws_client_close(p->http);
-	ws_lend_close(p->lend);
+	push_forget_own(p, true);
 	free(p->nccl_path);
 	free(p->endpoints);
 	free(p->infos);

@@ -139,14 +139,13 @@ void push_emit_plan(struct ws_push *p)
 		.plan = { .source = p->source_name, .digest = plan->digest, .tensors = plan->n_tensors,
 		          .skipped = plan->n_skipped, .buckets = plan->n_buckets, .bytes = plan->bytes,
 		          .bucket_size = p->opts.bucket_size == UINT64_MAX ? 0 : plan->bucket_size,
-		          .load_format = p->protocol == &push_disk              ? push_disk_format(p)
-		                         : plan->format == WS_FORMAT_FLATTENED ? "flattened_bucket" : "none",
-		          .disk_path = p->disk ? p->disk->path : NULL,
-		          .disk_bytes = p->disk ? p->disk->bytes : 0,
+		          .load_format = plan->format == WS_FORMAT_FLATTENED ? "flattened_bucket" : "none",
 		          .backend = p->transport->name, .protocol = p->protocol->name, .world_size = world,
 		          .sender = p->opts.sender, .senders = p->opts.senders,
 		          .dry_run = p->opts.dry_run },
 	};
+	if (p->protocol->tell_plan)
+		p->protocol->tell_plan(p, &ev.plan);
 	tell_memory(p, &ev.plan);
 	warn_of_sources(p);
 	push_emit(p, &ev);

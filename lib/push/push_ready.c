@@ -42,7 +42,7 @@ static uint64_t free_memory(void)
 static const char *why_not(const struct ws_push *p)
 {
 	const uint64_t room = free_memory();
-	if (p->protocol == &push_disk)
+	if (p->protocol->files)
 		return "the servers read files themselves";
 	if (p->protocol->transfer)
 		return "this protocol moves no buckets";

@@ -29,12 +29,8 @@
 /* What an endpoint wants to hear around an update (push_brackets.c). */
 enum push_bracket { PUSH_BRACKET_NONE, PUSH_BRACKET_SESSION, PUSH_BRACKET_PROCESS };
 
-struct push_disk;
 struct push_guard;
-struct push_request;
-struct push_scatter;
 struct push_lead;
-struct ws_lend;
 
 struct push_endpoint {
 	const char *url;                   /* borrowed from the options */
@@ -123,15 +119,11 @@ struct ws_push {
 	bool recorded;                     /* this run has recorded its plan, and holds the locks */
 	bool incomplete;                   /* nothing but push_complete has failed */
 	size_t bucket;
-	struct push_request *request;      /* one that is in flight for all of the transfer; NULL */
-	struct push_scatter *scatter;      /* ep-scatter: what goes to which rank; NULL */
+	void *own;                         /* of the protocol (push_own); NULL */
 	struct push_lead *lead;            /* of several senders of one group, when we are the first; NULL */
 	size_t n_shared, n_batches;        /* tensors and batches that another sender asked us for */
 	bool label_told;                   /* which weight versions stay */
 	bool all_names;                    /* nothing was included or excluded */
-	struct push_disk *disk;            /* of --backend disk: what the servers load; NULL */
-	struct ws_lend *lend;              /* of --backend ipc: memory that the servers read; NULL: none yet */
-	bool lent;                         /* somebody may be reading it */
 	int sender_fd;                     /* the senders' lock, held; -1 */
 	char turn[64];                     /* "turn of sender 1 of 2", for sentences */
 	bool has_turn;                     /* the senders' lock is held */
@@ -144,9 +136,6 @@ struct ws_push {
 	char round_text[512];
 	bool not_last;                     /* others have still to come: no flush, no version */
 	bool flush_too;                    /* but a flush: a round before was abandoned, and none flushed its parts */
-	bool moving;                       /* two-phase: what was prepared has begun to be broadcast, */
-	bool completes;                    /* completes the weights, */
-	bool ours;                         /* and is what was meant to be sent */
 	int64_t ns[WS_PHASE_COUNT];
 	struct ws_audit names;             /* all endpoints together */
 	struct ws_hashes hashes;

@@ -81,7 +81,7 @@ static int check_bucket(struct ws_push *p, size_t b, struct ws_err *err)
 
 int push_check_sources(struct ws_push *p, struct ws_err *err)
 {
-	if (p->disk && p->disk->name)
+	if (p->protocol->has_copy && p->protocol->has_copy(p))
 		return 0;
 	const int rc = ws_catalog_check(p->input.catalog, err);
 	p->torn |= rc != 0;

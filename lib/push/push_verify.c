@@ -15,7 +15,7 @@
  * endpoint's hash proves the kernels too. */
 static bool made_while_sent(const struct ws_push *p)
 {
-	return (!p->protocol->transfer || p->disk) && !p->gpu.makes;
+	return (!p->protocol->transfer || p->protocol->files) && !p->gpu.makes;
 }
 
 int push_hash_begin(struct ws_push *p, struct ws_err *err)

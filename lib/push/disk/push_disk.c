@@ -12,7 +12,7 @@
  *
  * Of a server's ranks only the first answers. A load cannot be stopped: who is not waited for any more
  * may still be at it. */
-#include "push_protocol.h"
+#include "push_disk.h"
 
 #include "names.h"
 #include "plan_files.h"
@@ -33,14 +33,17 @@ char *push_disk_join(const char *dir, const char *name)
 	return asprintf(&path, "%s%s%s", dir, n && dir[n - 1] == '/' ? "" : "/", name) < 0 ? NULL : path;
 }
 
-const char *push_disk_format(const struct ws_push *p)
+/* That servers are told to load it by. */
+static const char *load_format(const struct ws_push *p)
 {
 	return p->opts.format == WS_PUSH_FORMAT_SAFETENSORS ? "safetensors" : "auto";
 }
 
-void push_disk_free(struct ws_push *p)
+/* What was written and not published is removed. */
+static void forget(struct ws_push *p, bool ended)
 {
-	struct push_disk *d = p->disk;
+	struct push_disk *d = push_disk_of(p);
+	(void)ended;
 	if (!d)
 		return;
 	ws_disk_end(&d->store);
@@ -49,7 +52,7 @@ void push_disk_free(struct ws_push *p)
 	free(d->model_path);
 	free(d->name);
 	free(d);
-	p->disk = NULL;
+	p->own = NULL;
 }
 
 /* ---- what is loaded ---- */
@@ -205,17 +208,29 @@ static int plan_written(struct ws_push *p, struct push_disk *d, struct ws_err *e
 
 static int plan_disk(struct ws_push *p, struct ws_err *err)
 {
-	push_disk_free(p);
-	p->disk = calloc(1, sizeof *p->disk);
-	if (!p->disk)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	p->disk->store = (struct ws_disk)WS_DISK_INIT;
-	return p->opts.disk_dir ? plan_written(p, p->disk, err) : plan_source(p, p->disk, err);
+	forget(p, false);
+	struct push_disk *d = push_own(p, sizeof *d, err);
+	if (!d)
+		return -1;
+	d->store = (struct ws_disk)WS_DISK_INIT;
+	return p->opts.disk_dir ? plan_written(p, d, err) : plan_source(p, d, err);
+}
+
+static void tell_plan(const struct ws_push *p, struct ws_ev_plan *plan)
+{
+	plan->load_format = load_format(p);
+	plan->disk_path = push_disk_of(p)->path;
+	plan->disk_bytes = push_disk_of(p)->bytes;
+}
+
+static bool has_copy(const struct ws_push *p)
+{
+	return push_disk_of(p) && push_disk_of(p)->name;
 }
 
 static int prepare(struct ws_push *p, struct ws_err *err)
 {
-	struct push_disk *d = p->disk;
+	struct push_disk *d = push_disk_of(p);
 	if (!d->dir)
 		return 0;
 	if (push_disk_write(p, err))
@@ -253,8 +268,8 @@ static bool any_quantized(const struct ws_push *p)
 
 static void write_body(const struct ws_push *p, struct ws_jw *w)
 {
-	ws_jw_str(w, "model_path", p->disk->model_path);
-	ws_jw_str(w, "load_format", push_disk_format(p)); /* a server's own default may read nothing */
+	ws_jw_str(w, "model_path", push_disk_of(p)->model_path);
+	ws_jw_str(w, "load_format", load_format(p)); /* a server's own default may read nothing */
 	ws_jw_bool(w, "flush_cache", push_flush_when(p) != WS_FLUSH_NEVER);
 	ws_jw_bool(w, "abort_all_requests", false);
 	if (any_quantized(p))
@@ -289,7 +304,7 @@ static bool is_unchanged(const struct ws_err *e, const struct ws_json *answer, c
 
 static void explain(const struct ws_push *p, struct ws_err *e, const char *said)
 {
-	const char *path = p->disk->model_path;
+	const char *path = push_disk_of(p)->model_path;
 	if (e->code == WS_EREFUSED && found_nothing(said)) {
 		ws_err_wrap(e, "the server finds no checkpoint at %.300s", path);
 		ws_err_hint(e, "every node of the server must be able to read it; where it has another name "
@@ -324,7 +339,7 @@ static void judge(struct ws_push *p, struct push_request *r, size_t i)
 	} else if (is_unchanged(said, answer, words)) {
 		push_target_event(&e->weights, PUSH_REFUSED_UNSENT);
 	} else if (e->weights.state == WS_PARTIAL && said->code == WS_ECANCELLED) {
-		push_warn(p, e->url, "it may still be loading %s: that cannot be stopped", p->disk->model_path);
+		push_warn(p, e->url, "it may still be loading %s: that cannot be stopped", push_disk_of(p)->model_path);
 	}
 	explain(p, said, words);
 }
@@ -343,7 +358,7 @@ static void tell_loaded(struct ws_push *p, int64_t ns)
 {
 	const struct push_bucket k = { .flush = push_flush_when(p) != WS_FLUSH_NEVER };
 	const struct push_moved m = { .over = true, .ns = ns };
-	if (!p->disk->dir) /* else each was told of when it was written */
+	if (!push_disk_of(p)->dir) /* else each was told of when it was written */
 		push_moved_emit(p, &k, &m);
 }
 
@@ -356,7 +371,7 @@ static int load(struct ws_push *p, struct ws_err *err)
 	if (rc == 0) {
 		write_body(p, &r.w);
 		r.changes = true;
-		p->disk->asked = true;
+		push_disk_of(p)->asked = true;
 		rc = push_request_ask(p, &r, NULL, until, p->opts.cancel, err);
 		for (size_t i = 0; i < p->opts.n_endpoints; i++)
 			judge(p, &r, i);
@@ -387,7 +402,7 @@ static void warn_kept(void *ctx, const struct ws_err *why)
 
 static bool nobody_has_it(const struct ws_push *p)
 {
-	for (size_t i = 0; p->disk->asked && i < p->opts.n_endpoints; i++)
+	for (size_t i = 0; push_disk_of(p)->asked && i < p->opts.n_endpoints; i++)
 		if (p->endpoints[i].weights.state != p->endpoints[i].weights.before || p->endpoints[i].weights.state == WS_PARTIAL)
 			return false;
 	return true;
@@ -395,7 +410,7 @@ static bool nobody_has_it(const struct ws_push *p)
 
 static void done(struct ws_push *p, bool ok)
 {
-	struct push_disk *d = p->disk;
+	struct push_disk *d = push_disk_of(p);
 	struct ws_err why = WS_ERR_INIT;
 	if (!d || !d->name)
 		return;
@@ -415,8 +430,9 @@ static bool takes(const struct ws_capabilities *can)
 
 const struct push_protocol push_disk = {
 	.name = "disk", .routes = "/update_weights_from_disk", .takes = takes, .groupless = true,
-	.any_ranks = true, .legal = legal, .planned = plan_disk, .prepare = prepare,
-	.transfer = transfer, .undo = push_brackets_undo, .done = done,
+	.any_ranks = true, .files = true, .legal = legal, .planned = plan_disk, .tell_plan = tell_plan,
+	.has_copy = has_copy, .prepare = prepare, .transfer = transfer, .undo = push_brackets_undo, .done = done,
+	.forget = forget,
 };
 
 static const char *refuse_nothing(const struct ws_transport *t, const char *dtype, bool flattened)

@@ -5,7 +5,7 @@
  *   model.safetensors.index.json       where there are several
  *   config.json                        the source's, with the quantization that is there now
  *   tokenizer.json, ...                the small files beside the source's config.json, but weights */
-#include "push_protocol.h"
+#include "push_disk.h"
 
 #include "checkpoint.h"
 #include "config_write.h"
@@ -37,9 +37,9 @@ static int tick(void *ctx, uint64_t bytes, struct ws_err *err)
 		return ws_err_set(err, WS_ECANCELLED, "cancelled while the checkpoint was written");
 	if (ws_deadline_passed(p->until))
 		return ws_err_set(err, WS_ETIMEOUT, "the deadline passed while the checkpoint was written");
-	if (now - p->disk->told_ns < TICK_NS)
+	if (now - push_disk_of(p)->told_ns < TICK_NS)
 		return 0;
-	p->disk->told_ns = now;
+	push_disk_of(p)->told_ns = now;
 	const struct ws_event ev = {
 		.type = WS_EV_PROGRESS,
 		.progress = { .phase = WS_PHASE_TRANSFER, .done = p->posted, .total = p->plan->bytes,
@@ -60,7 +60,7 @@ static int write_bucket(struct ws_push *p, size_t b, struct ws_err *err)
 		return -1;
 	int rc = p->hashes.begun ? ws_plan_payloads_watch(k.payloads, p->hashes.values, err) : 0;
 	if (rc == 0)
-		rc = ws_plan_file_write(p->plan, b, k.payloads, k.n_payloads, p->disk->store.tmp, tick, p, err);
+		rc = ws_plan_file_write(p->plan, b, k.payloads, k.n_payloads, push_disk_of(p)->store.tmp, tick, p, err);
 	ws_plan_payloads_free(k.payloads, k.n_payloads);
 	push_trace_posted(p, "disk", b, start, p->posted - posted);
 	if (rc == 0) {
@@ -162,7 +162,7 @@ static int write_config(const struct ws_push *p, struct ws_err *err)
 		return 0;
 	ws_buf_init(&text, CONFIG_MAX);
 	ws_buf_init(&changed, CONFIG_MAX);
-	char *path = push_disk_join(p->disk->store.tmp, "config.json");
+	char *path = push_disk_join(push_disk_of(p)->store.tmp, "config.json");
 	int rc = path ? read_config(p, &text, err) : ws_err_set(err, WS_ESYSTEM, "out of memory");
 	const bool change = rc == 0 && is_requantized(p);
 	if (change)
@@ -229,7 +229,7 @@ static int copy_small(const struct ws_push *p, const char *dir, struct ws_err *e
 		if (!is_small(e->d_name))
 			continue;
 		char *from = push_disk_join(dir, e->d_name);
-		char *to = push_disk_join(p->disk->store.tmp, e->d_name);
+		char *to = push_disk_join(push_disk_of(p)->store.tmp, e->d_name);
 		rc = from && to ? copy_file(from, to, err) : ws_err_set(err, WS_ESYSTEM, "out of memory");
 		free(from);
 		free(to);
@@ -257,7 +257,7 @@ static int copy_others(const struct ws_push *p, struct ws_err *err)
 
 int push_disk_write(struct ws_push *p, struct ws_err *err)
 {
-	struct push_disk *d = p->disk;
+	struct push_disk *d = push_disk_of(p);
 	const struct ws_disk_note note = {
 		.digest = p->plan->digest, .source = p->source_name, .weight_version = p->weight_version,
 		.urls = p->opts.endpoints, .n_urls = p->opts.n_endpoints,

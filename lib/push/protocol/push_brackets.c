@@ -104,7 +104,7 @@ enum push_bracket push_bracket_of(const struct ws_push *p, size_t i)
 	/* A load from disk makes packed weights loadable and packs them by itself: the end of a session
 	 * would pack what is packed (sglang 0.5.21 to 0.5.23, which ask for none there). */
 	if (can->session)
-		return p->protocol == &push_disk ? PUSH_BRACKET_NONE : PUSH_BRACKET_SESSION;
+		return p->protocol->files ? PUSH_BRACKET_NONE : PUSH_BRACKET_SESSION;
 	return can->post_process && strcmp(p->infos[i].quantization, "compressed-tensors") == 0 ?
 	       PUSH_BRACKET_PROCESS : PUSH_BRACKET_NONE;
 }

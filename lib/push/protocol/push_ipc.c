@@ -21,11 +21,22 @@ static const int64_t SETTLE_NS = 10 * WS_NS_PER_S;
 /* What a server is given that did not load the empty bucket and is there all the same. */
 static const int64_t GRACE_NS = 500 * WS_NS_PER_MS;
 
+/* The memory is kept from one run to the next. */
+struct ipc {
+	struct ws_lend *lend;
+	bool lent; /* somebody may be reading it */
+};
+
+static struct ws_lend *lend_of(const struct ws_push *p)
+{
+	return ((const struct ipc *)p->own)->lend;
+}
+
 /* ---- before ---- */
 
 int push_ipc_check_hosts(const struct ws_push *p, struct ws_err *err)
 {
-	for (size_t i = 0; p->protocol == &push_ipc && i < p->opts.n_endpoints; i++) {
+	for (size_t i = 0; p->protocol->lends && i < p->opts.n_endpoints; i++) {
 		char host[WS_HOST_MAX];
 		uint16_t port;
 		bool local = false;
@@ -54,21 +65,22 @@ static int prepare(struct ws_push *p, struct ws_err *err)
 	for (size_t b = 0; b < p->plan->n_buckets; b++)
 		most = p->plan->buckets[b].bytes > most ? p->plan->buckets[b].bytes : most;
 	const struct ws_lend_opts opts = { .gpu = p->gpu, .trace = p->opts.trace, .log = p->opts.log };
-	if (!p->lend && ws_lend_open(&opts, &p->lend, err))
+	struct ipc *own = push_own(p, sizeof *own, err);
+	if (!own || (!own->lend && ws_lend_open(&opts, &own->lend, err)))
 		return -1;
-	return ws_lend_reserve(p->lend, p->plan->n_buckets, most, err);
+	return ws_lend_reserve(own->lend, p->plan->n_buckets, most, err);
 }
 
 /* ---- buckets ---- */
 
 static bool makes(const struct ws_push *p, const struct ws_formula_out *f)
 {
-	return ws_lend_makes(p->lend, f);
+	return ws_lend_makes(lend_of(p), f);
 }
 
 static void stage(struct ws_push *p, const struct ws_payload *payloads, size_t n)
 {
-	ws_lend_next(p->lend, payloads, n);
+	ws_lend_next(lend_of(p), payloads, n);
 }
 
 static int write_pickle(const struct ws_push *p, const struct push_bucket *k, uint64_t at, struct ws_buf *out,
@@ -76,9 +88,9 @@ static int write_pickle(const struct ws_push *p, const struct push_bucket *k, ui
 {
 	const struct ws_plan_bucket *bucket = &p->plan->buckets[k->b];
 	char uuid[WS_CUDA_UUID_TEXT];
-	ws_cuda_uuid_text(ws_lend_device(p->lend), uuid);
+	ws_cuda_uuid_text(ws_lend_device(lend_of(p)), uuid);
 	const struct ws_pickle_cuda where = {
-		.handle = ws_lend_handle(p->lend), .at = at, .room = ws_lend_room(p->lend), .ordinal = p->opts.ipc_ordinal,
+		.handle = ws_lend_handle(lend_of(p)), .at = at, .room = ws_lend_room(lend_of(p)), .ordinal = p->opts.ipc_ordinal,
 		.uuid = p->opts.ipc_by_ordinal ? NULL : uuid + WS_CUDA_UUID_KIND,
 	};
 	struct ws_pickle_tensor *tensors = push_from_tensor_list(p, k->b, err);
@@ -104,14 +116,14 @@ static int post_bucket(struct ws_push *p, const struct push_bucket *k, struct ws
 	uint64_t at;
 	struct ws_buf pickle;
 	ws_buf_init(&pickle, 0);
-	int rc = ws_lend_take(p->lend, k->payloads, k->n_payloads, until, p->opts.cancel, &at, err);
+	int rc = ws_lend_take(lend_of(p), k->payloads, k->n_payloads, until, p->opts.cancel, &at, err);
 	if (rc)
 		ws_err_wrap(err, "bucket %zu of %zu", k->b + 1, p->plan->n_buckets);
 	if (rc == 0)
 		rc = write_pickle(p, k, at, &pickle, err);
 	if (rc == 0) {
 		const int64_t asked = ws_now_ns();
-		p->lent = true;
+		((struct ipc *)p->own)->lent = true;
 		rc = push_from_tensor(p, k, &pickle, since, err);
 		/* While they are asked they load what has been there before. */
 		p->ns[WS_PHASE_APPLY] += ws_now_ns() - asked;
@@ -136,10 +148,11 @@ static void sleep_ns(int64_t ns)
 /* Until nobody reads what was lent, or too long. */
 static void settle(struct ws_push *p, ws_deadline until)
 {
+	struct ipc *own = p->own;
 	bool grace = false;
-	if (!p->lent)
+	if (!own || !own->lent)
 		return;
-	p->lent = false;
+	own->lent = false;
 	if (push_from_tensor_empty(p, until, NULL) == 0)
 		return;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
@@ -170,11 +183,21 @@ static void undo(struct ws_push *p)
 	push_brackets_undo(p);
 }
 
+static void forget(struct ws_push *p, bool ended)
+{
+	struct ipc *own = p->own;
+	if (!ended || !own)
+		return;
+	ws_lend_close(own->lend);
+	free(own);
+	p->own = NULL;
+}
+
 const struct push_protocol push_ipc = {
 	.name = "ipc", .routes = "/update_weights_from_tensor for flattened buckets of bytes",
-	.takes = push_from_tensor_takes, .groupless = true, .legal = legal,
+	.takes = push_from_tensor_takes, .groupless = true, .lends = true, .legal = legal,
 	.prepare = prepare, .makes = makes, .begin = push_brackets_begin, .stage = stage, .bucket = post_bucket,
-	.end = end, .undo = undo,
+	.end = end, .undo = undo, .forget = forget,
 };
 
 const struct ws_transport_ops push_ipc_transport = {

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_protocol.h - how buckets get into servers: the routes of one kind of server, as the push sees them.
  *
- * A protocol is stateless; what it must remember of a run is in struct ws_push. Its calls come in the order
- * legal, begin, bucket for each bucket, end; when anything fails from begin on, undo follows. */
+ * What a protocol remembers is p->own, and nobody else reads that. Its calls come in the order legal,
+ * begin, bucket for each bucket, end; when anything fails from begin on, undo follows. */
 #ifndef WS_PUSH_PROTOCOL_H
 #define WS_PUSH_PROTOCOL_H
 
-#include "disk.h"
 #include "push_state.h"
 #include "wsync/lineage.h"
 
@@ -29,10 +28,17 @@ struct push_protocol {
 	bool needs_pause;     /* its requests do not keep those that generate away by themselves */
 	bool groupless;       /* its requests hold the weights, and nobody joins a group */
 	bool any_ranks;       /* also to pipeline stages and to replicas: a request is the whole server's */
+	bool files;           /* the servers read files by themselves: no load format, no session */
+	bool lends;           /* they read memory of a GPU of this machine */
+	bool prepares;        /* an update that is prepared has to be completed before the next one */
 	/* May this plan go to these endpoints so? Asked before anybody is paused. */
 	int (*legal)(struct ws_push *p, struct ws_err *err);
 	/* The plan is made, of a dry run too, and perhaps no endpoint is known: what else belongs to it? */
 	int (*planned)(struct ws_push *p, struct ws_err *err);
+	/* Adds what is the protocol's to the event of the plan. */
+	void (*tell_plan)(const struct ws_push *p, struct ws_ev_plan *plan);
+	/* There is a copy of what is sent, and the sources no longer matter. */
+	bool (*has_copy)(const struct ws_push *p);
 	/* Nobody is paused yet: what can be done without the endpoints. */
 	int (*prepare)(struct ws_push *p, struct ws_err *err);
 	/* The group stands and the endpoints are paused. */
@@ -52,12 +58,18 @@ struct push_protocol {
 	void (*undo)(struct ws_push *p);
 	/* The run is over, and everybody told to continue. */
 	void (*done)(struct ws_push *p, bool ok);
+	/* Frees p->own after a run; `ended`: of the last one. NULL: free(3) after each run. */
+	void (*forget)(struct ws_push *p, bool ended);
 };
 
 extern const struct push_protocol push_update, push_session, push_two_phase, push_receive;
 extern const struct push_protocol push_ep_scatter, push_tensor, push_ipc, push_disk;
 /* Stand in for one: they have a name, and what is known before anything is sent. */
 extern const struct ws_transport_ops push_tensor_transport, push_ipc_transport, push_disk_transport;
+
+/* p->own, of n bytes: zeroed where there was none. NULL: out of memory. */
+void *push_own(struct ws_push *p, size_t n, struct ws_err *err);
+void push_forget_own(struct ws_push *p, bool ended);
 
 /* ---- push_choose.c: which of them ---- */
 
@@ -82,29 +94,8 @@ void push_brackets_undo(struct ws_push *p);
 /* Of --backend ipc: are all endpoints on this machine? */
 int push_ipc_check_hosts(const struct ws_push *p, struct ws_err *err);
 
-/* ---- push_disk.c, push_disk_write.c ---- */
-
-struct push_disk {
-	char *dir;        /* that we write into; NULL: the source itself is loaded */
-	char *path;       /* of what is loaded, here, */
-	char *model_path; /* and as the servers call it */
-	uint64_t bytes;   /* that are written, about */
-	struct ws_disk store;
-	char *name;       /* of what was written, in dir; NULL: nothing yet */
-	bool asked;       /* the servers were told to load it */
-	int64_t told_ns;  /* when the writing was last told of */
-};
-
-void push_disk_free(struct ws_push *p); /* of a run; what was written and not published is removed */
-const char *push_disk_format(const struct ws_push *p); /* that servers are told to load it by */
-/* path in directory dir; NULL: out of memory. */
-char *push_disk_join(const char *dir, const char *name);
-/* Writes the plan into p->disk->dir. */
-int push_disk_write(struct ws_push *p, struct ws_err *err);
-
 /* ---- push_scatter.c ---- */
 
-void push_scatter_free(struct ws_push *p); /* of a run */
 /* What sender `whose` is to send, as senders.h writes it. After legal. */
 struct ws_sender_list;
 int push_scatter_share(struct ws_push *p, const struct ws_sender_list *whose, struct ws_buf *out,

@@ -48,21 +48,19 @@ static ws_deadline until_all(const struct ws_push *p)
 
 static int begin(struct ws_push *p, struct ws_err *err)
 {
-	p->request = calloc(1, sizeof *p->request);
-	if (!p->request)
-		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	if (push_request_open(p, p->request, "/receive_weights", err))
+	struct push_request *r = push_own(p, sizeof *r, err);
+	if (!r || push_request_open(p, r, "/receive_weights", err))
 		return -1;
-	write_body(p, &p->request->w);
-	return push_request_start(p, p->request, until_all(p), err);
+	write_body(p, &r->w);
+	return push_request_start(p, r, until_all(p), err);
 }
 
 static void finish(struct ws_push *p)
 {
-	if (p->request)
-		push_request_close(p, p->request);
-	free(p->request);
-	p->request = NULL;
+	if (p->own)
+		push_request_close(p, p->own);
+	free(p->own);
+	p->own = NULL;
 }
 
 /* Until the last byte is there nothing has changed; from then on, what was not agreed to is unknown. */
@@ -76,13 +74,13 @@ static void judge(struct ws_push *p, bool last, const struct push_moved *m)
 		else if (last && e->weights.state == WS_UNTOUCHED && !(m->wire != WS_OK && ws_endpoint_said_no(&p->errs[i])))
 			push_target_event(&e->weights, PUSH_BYTES_LEFT);
 	}
-	push_request_note(p, p->request);
+	push_request_note(p, p->own);
 }
 
 static int move_bucket(struct ws_push *p, const struct push_bucket *k, struct ws_err *err)
 {
 	struct push_moved m;
-	const int rc = push_move(p, p->request, k, !k->last, &m, err);
+	const int rc = push_move(p, p->own, k, !k->last, &m, err);
 	if (m.over && (rc || k->last))
 		judge(p, k->last, &m);
 	if (rc == 0)

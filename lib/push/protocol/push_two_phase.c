@@ -17,6 +17,12 @@
 
 static const int64_t UNDO_NS = 3 * WS_NS_PER_S;
 
+struct two_phase {
+	bool moving;    /* what was prepared has begun to be broadcast, */
+	bool completes; /* completes the weights, */
+	bool ours;      /* and is what was meant to be sent */
+};
+
 static bool is_whole(const struct ws_push *p)
 {
 	return p->opts.two_phase == WS_TWO_PHASE_WHOLE;
@@ -61,7 +67,7 @@ static int prepare(struct ws_push *p, size_t b, struct ws_err *err)
 		push_request_note(p, &r);
 	}
 	if (rc) /* what undo completes then has no weights */
-		p->ours = false;
+		((struct two_phase *)p->own)->ours = false;
 	if (rc && err && strstr(err->msg, "already in progress"))
 		ws_err_hint(err, "an update before this one was prepared and never completed: POST "
 		                 "/complete_weights_update clears that where it can, else restart the server");
@@ -128,21 +134,24 @@ static int legal(struct ws_push *p, struct ws_err *err)
 
 static int begin(struct ws_push *p, struct ws_err *err)
 {
-	p->ours = true;
-	p->moving = p->completes = false;
+	struct two_phase *t = push_own(p, sizeof *t, err);
+	if (!t)
+		return -1;
+	t->ours = true;
 	return is_whole(p) ? prepare(p, 0, err) : 0;
 }
 
 static int move_bucket(struct ws_push *p, const struct push_bucket *k, struct ws_err *err)
 {
+	struct two_phase *t = p->own;
 	struct push_moved m;
-	p->completes = k->last || is_whole(p);
-	p->moving = is_whole(p) && k->b > 0;
+	t->completes = k->last || is_whole(p);
+	t->moving = is_whole(p) && k->b > 0;
 	if (!is_whole(p) && prepare(p, k->b, err))
 		return -1;
-	p->moving = true;
+	t->moving = true;
 	const int rc = push_move(p, NULL, k, false, &m, err);
-	p->ours = p->ours && push_moved_ours(&m);
+	t->ours = t->ours && push_moved_ours(&m);
 	if (rc)
 		return -1;
 	if ((k->last || !is_whole(p)) && complete(p, k, &m, err))
@@ -153,10 +162,10 @@ static int move_bucket(struct ws_push *p, const struct push_bucket *k, struct ws
 
 /* It did not agree to complete what was prepared: mostly its thread ended with an error, and the weights
  * are as they were. */
-static void give_up(struct ws_push *p, size_t i)
+static void give_up(struct ws_push *p, size_t i, bool moving)
 {
 	struct push_endpoint *e = &p->endpoints[i];
-	if (!ws_endpoint_said_no(&p->errs[i]) && p->moving)
+	if (!ws_endpoint_said_no(&p->errs[i]) && moving)
 		push_target_event(&e->weights, PUSH_BYTES_LEFT);
 	if (p->errs[i].code == WS_EREACH)
 		return; /* it has gone, and the update with it */
@@ -171,14 +180,15 @@ static void give_up(struct ws_push *p, size_t i)
  * update what they had. */
 static void undo(struct ws_push *p)
 {
+	const struct two_phase none = { 0 }, *t = p->own ? p->own : &none;
 	struct push_request r;
 	if (push_request_open(p, &r, "/complete_weights_update", NULL) == 0) {
 		write_complete(p, &r.w, false);
 		push_request_ask(p, &r, is_begun, push_patience(p, UNDO_NS), NULL, NULL);
 		for (size_t i = 0; i < p->opts.n_endpoints; i++)
 			if (p->endpoints[i].weights.scope_open && p->errs[i].code != WS_OK)
-				give_up(p, i);
-		judge(p, p->ours, p->completes);
+				give_up(p, i, t->moving);
+		judge(p, t->ours, t->completes);
 	}
 	push_request_close(p, &r);
 	/* What a silent one may still begin is left for the record. */
@@ -195,6 +205,6 @@ static bool takes(const struct ws_capabilities *can)
 }
 
 const struct push_protocol push_two_phase = {
-	.name = "two-phase", .routes = "/prepare_weights_update", .takes = takes,
+	.name = "two-phase", .routes = "/prepare_weights_update", .takes = takes, .prepares = true,
 	.needs_pause = true, .legal = legal, .begin = begin, .bucket = move_bucket, .undo = undo,
 };

@@ -34,17 +34,24 @@ struct push_scatter {
 	char (*messages)[256];
 };
 
+static struct push_scatter *own(const struct ws_push *p)
+{
+	return p->own;
+}
+
 static void drop_calls(struct ws_push *p)
 {
-	for (size_t i = 0; p->scatter && p->scatter->calls && i < p->scatter->n; i++) {
-		ws_http_drop(p->http, &p->scatter->calls[i].http);
-		ws_endpoint_call_free(&p->scatter->calls[i]);
+	struct push_scatter *s = own(p);
+	for (size_t i = 0; s && s->calls && i < s->n; i++) {
+		ws_http_drop(p->http, &s->calls[i].http);
+		ws_endpoint_call_free(&s->calls[i]);
 	}
 }
 
-void push_scatter_free(struct ws_push *p)
+static void forget(struct ws_push *p, bool ended)
 {
-	struct push_scatter *s = p->scatter;
+	struct push_scatter *s = own(p);
+	(void)ended;
 	if (!s)
 		return;
 	drop_calls(p);
@@ -57,7 +64,7 @@ void push_scatter_free(struct ws_push *p)
 	free(s->calls);
 	free(s->messages);
 	free(s);
-	p->scatter = NULL;
+	p->own = NULL;
 }
 
 static unsigned senders(const struct ws_push *p)
@@ -102,7 +109,7 @@ static int check_endpoint(const struct ws_push *p, size_t i, struct ws_err *err)
 
 static int make_layout(struct ws_push *p, size_t i, struct ws_err *err)
 {
-	struct target *t = &p->scatter->targets[i];
+	struct target *t = &own(p)->targets[i];
 	char why[512] = "its model is not known";
 	if (ws_audit_layout(&p->input, &p->targets[i], &t->layout, why, sizeof why, err))
 		return -1;
@@ -122,8 +129,8 @@ static int make_layout(struct ws_push *p, size_t i, struct ws_err *err)
 		ws_err_hint(err, "use --protocol update");
 		return ws_err_where(err, NULL, p->endpoints[i].url);
 	}
-	if (t->scatter->n_batches > p->scatter->n_batches)
-		p->scatter->n_batches = t->scatter->n_batches;
+	if (t->scatter->n_batches > own(p)->n_batches)
+		own(p)->n_batches = t->scatter->n_batches;
 	return 0;
 }
 
@@ -132,7 +139,7 @@ static void warn_of_strangers(struct ws_push *p)
 {
 	const struct ws_senders *have;
 	const struct ws_plan *plan = push_lead_plan(p, &have);
-	const struct ws_layout *l = p->scatter->targets[0].layout;
+	const struct ws_layout *l = own(p)->targets[0].layout;
 	const char *first = NULL;
 	size_t n = 0;
 	for (size_t i = 0; have && i < plan->n_tensors; i++) {
@@ -154,15 +161,16 @@ static int legal(struct ws_push *p, struct ws_err *err)
 		                  p->transport->name);
 	if (push_find_targets(p, err))
 		return -1;
-	push_scatter_free(p);
-	p->scatter = calloc(1, sizeof *p->scatter);
-	if (!p->scatter || !(p->scatter->targets = calloc(n, sizeof *p->scatter->targets)) ||
-	    !(p->scatter->calls = calloc(n, sizeof *p->scatter->calls)) ||
-	    !(p->scatter->messages = calloc(n, sizeof *p->scatter->messages)))
+	forget(p, false);
+	struct push_scatter *s = push_own(p, sizeof *s, err);
+	if (!s)
+		return -1;
+	if (!(s->targets = calloc(n, sizeof *s->targets)) || !(s->calls = calloc(n, sizeof *s->calls)) ||
+	    !(s->messages = calloc(n, sizeof *s->messages)))
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	p->scatter->n = n;
+	s->n = n;
 	for (size_t i = 0; i < n; i++)
-		ws_buf_init(&p->scatter->targets[i].body, REQUEST_MAX);
+		ws_buf_init(&s->targets[i].body, REQUEST_MAX);
 	for (size_t i = 0; i < n; i++)
 		if (check_endpoint(p, i, err) || make_layout(p, i, err))
 			return -1;
@@ -180,7 +188,7 @@ static int share_batch(const struct ws_push *p, size_t k, const struct ws_sender
 	size_t sends = 0;
 	int rc = of ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
 	for (size_t i = 0; rc == 0 && i < n; i++) {
-		const struct ws_scatter *s = p->scatter->targets[i].scatter;
+		const struct ws_scatter *s = own(p)->targets[i].scatter;
 		if (k < s->n_batches)
 			rc = ws_scatter_sends(s, k, whose->sender - 1, &of[i], err);
 		sends += of[i].n;
@@ -204,8 +212,8 @@ int push_scatter_share(struct ws_push *p, const struct ws_sender_list *whose, st
 {
 	int rc = 0;
 	ws_share_write_head(out, ws_group_world_size(p->group), p->opts.dry_run, ws_group_name(p->group),
-	                    p->scatter->n_batches);
-	for (size_t k = 0; rc == 0 && k < p->scatter->n_batches; k++)
+	                    own(p)->n_batches);
+	for (size_t k = 0; rc == 0 && k < own(p)->n_batches; k++)
 		rc = share_batch(p, k, whose, out, err);
 	return rc;
 }
@@ -214,7 +222,7 @@ int push_scatter_share(struct ws_push *p, const struct ws_sender_list *whose, st
 
 static void write_body(struct ws_push *p, size_t i)
 {
-	struct target *t = &p->scatter->targets[i];
+	struct target *t = &own(p)->targets[i];
 	const bool flush = push_flush_when(p) != WS_FLUSH_NEVER;
 	struct ws_jw w;
 	uint16_t port;
@@ -239,9 +247,9 @@ static int start_all(struct ws_push *p, ws_deadline until, struct ws_err *err)
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		p->errs[i] = (struct ws_err)WS_ERR_INIT;
 		write_body(p, i);
-		if (ws_buf_check(&p->scatter->targets[i].body, "request", err) ||
-		    ws_endpoint_start(p->http, &p->scatter->calls[i], p->endpoints[i].url, "POST",
-		                      "/receive_weights_ep_scatter", &p->scatter->targets[i].body, until, err))
+		if (ws_buf_check(&own(p)->targets[i].body, "request", err) ||
+		    ws_endpoint_start(p->http, &own(p)->calls[i], p->endpoints[i].url, "POST",
+		                      "/receive_weights_ep_scatter", &own(p)->targets[i].body, until, err))
 			return -1;
 	}
 	return 0;
@@ -251,7 +259,7 @@ static int join(struct ws_push *p, struct ws_err *err)
 {
 	const ws_deadline soon = ws_deadline_min(p->until, ws_deadline_in(p->opts.init_ns));
 	push_enter(p, WS_PHASE_INIT);
-	if (start_all(p, p->until, err) || ws_group_join(p->group, p->scatter->calls, p->errs, push_lead_watch, p, soon, err))
+	if (start_all(p, p->until, err) || ws_group_join(p->group, own(p)->calls, p->errs, push_lead_watch, p, soon, err))
 		return -1;
 	push_enter(p, WS_PHASE_TRANSFER);
 	const struct ws_transport *t = ws_group_transport(p->group);
@@ -280,7 +288,7 @@ static int open_batch(struct ws_push *p, size_t k, struct batch *b, struct ws_er
 	size_t n = 0;
 	*b = (struct batch){ .of = calloc(p->opts.n_endpoints, sizeof *b->of) };
 	for (size_t i = 0; b->of && i < p->opts.n_endpoints; i++) {
-		const struct ws_scatter *s = p->scatter->targets[i].scatter;
+		const struct ws_scatter *s = own(p)->targets[i].scatter;
 		if (k >= s->n_batches)
 			continue;
 		if (ws_scatter_sends(s, k, 0, &b->of[i], err))
@@ -305,10 +313,10 @@ static int open_batch(struct ws_push *p, size_t k, struct batch *b, struct ws_er
 static void emit_batch(struct ws_push *p, size_t k, const struct batch *b, const struct ws_together *w,
                        int64_t ns)
 {
-	const bool last = k + 1 == p->scatter->n_batches;
+	const bool last = k + 1 == own(p)->n_batches;
 	const struct ws_event ev = {
 		.type = WS_EV_BUCKET,
-		.bucket = { .index = k, .count = p->scatter->n_batches, .tensors = b->n_params,
+		.bucket = { .index = k, .count = own(p)->n_batches, .tensors = b->n_params,
 		            .bytes = b->bytes, .flush = last && push_flush_when(p) != WS_FLUSH_NEVER, .ns = ns,
 		            .wire_ns = w->wire_ns },
 	};
@@ -325,7 +333,7 @@ static void judge(struct ws_push *p, bool last, enum ws_code wire)
 			push_target_event(&e->weights, PUSH_ACKED_LAST);
 		push_note_silence(p, i, said);
 		snprintf(e->message, sizeof e->message, "%.255s",
-		         said->code == WS_OK ? p->scatter->messages[i] : said->msg);
+		         said->code == WS_OK ? own(p)->messages[i] : said->msg);
 	}
 }
 
@@ -333,17 +341,17 @@ static int move_batch(struct ws_push *p, size_t k, struct batch *b, struct ws_er
 {
 	struct ws_transport *t = ws_group_transport(p->group);
 	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
-	const bool last = k + 1 == p->scatter->n_batches;
+	const bool last = k + 1 == own(p)->n_batches;
 	const int64_t start = ws_now_ns();
 	char what[64];
-	snprintf(what, sizeof what, "batch %zu of %zu", k + 1, p->scatter->n_batches);
-	ws_explain_bucket(p->explain, k, p->scatter->n_batches, b->bytes, last && push_flush_when(p) != WS_FLUSH_NEVER);
+	snprintf(what, sizeof what, "batch %zu of %zu", k + 1, own(p)->n_batches);
+	ws_explain_bucket(p->explain, k, own(p)->n_batches, b->bytes, last && push_flush_when(p) != WS_FLUSH_NEVER);
 	if (t->ops->send_each(t, b->sends, b->n, until, err))
 		return -1;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		push_target_event(&p->endpoints[i].weights, PUSH_BYTES_LEFT);
-	struct ws_together w = { .group = p->group, .calls = p->scatter->calls, .n = p->opts.n_endpoints,
-		                 .later = !last, .errs = p->errs, .messages = p->scatter->messages,
+	struct ws_together w = { .group = p->group, .calls = own(p)->calls, .n = p->opts.n_endpoints,
+		                 .later = !last, .errs = p->errs, .messages = own(p)->messages,
 		                 .until = until, .cancel = p->opts.cancel, .what = what,
 		                 .watch = push_lead_watch, .tick = push_moved_tick, .ctx = p };
 	const int rc = ws_group_together(&w, err);
@@ -365,14 +373,14 @@ static int transfer(struct ws_push *p, struct ws_err *err)
 	int rc = join(p, err);
 	if (rc)
 		judge(p, false, WS_OK);
-	for (size_t k = 0; rc == 0 && k < p->scatter->n_batches; k++) {
+	for (size_t k = 0; rc == 0 && k < own(p)->n_batches; k++) {
 		struct batch b = { 0 };
 		p->bucket = k;
 		rc = open_batch(p, k, &b, err);
-		if (rc == 0 && k + 1 == p->scatter->n_batches)
+		if (rc == 0 && k + 1 == own(p)->n_batches)
 			rc = push_check_sources(p, err);
 		if (rc == 0) {
-			const uint64_t span = push_trace_bucket(p, k, p->scatter->n_batches);
+			const uint64_t span = push_trace_bucket(p, k, own(p)->n_batches);
 			rc = move_batch(p, k, &b, err);
 			push_trace_bucket_end(p, span, b.bytes, rc, err);
 		}
@@ -388,5 +396,5 @@ static bool takes(const struct ws_capabilities *can)
 
 const struct push_protocol push_ep_scatter = {
 	.name = "ep-scatter", .routes = "/receive_weights_ep_scatter", .takes = takes,
-	.tensors_only = true, .needs_pause = true, .legal = legal, .transfer = transfer, .undo = drop_calls,
+	.tensors_only = true, .needs_pause = true, .legal = legal, .transfer = transfer, .undo = drop_calls, .forget = forget,
 };
