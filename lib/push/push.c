@@ -1,94 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push.c - the life of a push: phases in order, and what is owed to the endpoints when one fails.
- *
- * The books: every nanosecond of a run belongs to exactly one phase, so the phases add up to the
- * total. Clean-up has deadlines of its own, because the run's may be what has passed. */
+ * Clean-up has deadlines of its own, because the run's may be what has passed. */
 #include "push_ready.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Each step of the clean-up (end the update, leave the group, pause again, resume) waits for a
- * silent endpoint a tenth of --bucket-timeout, and at least this long. So a push with a short
- * deadline ends within two seconds of it. If no endpoint is silent, the steps have longer
- * deadlines: pausing again has 2 s. */
-static const int64_t SILENT_NS = 400 * WS_NS_PER_MS;
-static const int64_t CLEAN_UP_NS = 10 * WS_NS_PER_S;
-
-/* When the step at hand should be over. Before the first pause only the run's deadline counts. */
-static ws_deadline step_limit(const struct ws_push *p)
-{
-	bool begun = p->phase == WS_PHASE_PAUSE || p->spoilt;
-	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		begun = begun || p->endpoints[i].paused;
-	if (p->phase == WS_PHASE_RESUME || p->phase == WS_PHASE_DESTROY)
-		return ws_deadline_in(CLEAN_UP_NS);
-	return begun ? ws_deadline_in(p->opts.bucket_ns) : WS_FOREVER;
-}
-
-/* ---- books and events --------------------------------------------------------------------------- */
-
-void push_enter(struct ws_push *p, enum ws_phase phase)
-{
-	const int64_t now = ws_now_ns();
-	p->ns[p->phase] += now - p->phase_since;
-	p->phase = phase;
-	p->phase_since = now;
-	push_trace_phase(p);
-	push_hang_phase(p);
-	push_alive_until(p, step_limit(p));
-}
-
-void push_note_silence(struct ws_push *p, size_t i, const struct ws_err *said)
-{
-	p->endpoints[i].lost = said->code == WS_EREACH;
-	p->endpoints[i].silent = said->code == WS_ETIMEOUT;
-}
-
-ws_deadline push_patience(const struct ws_push *p, int64_t most)
-{
-	int64_t little = p->opts.bucket_ns / 10;
-	little = little < SILENT_NS ? SILENT_NS : little;
-	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		if (p->endpoints[i].silent && little < most)
-			most = little;
-	return ws_deadline_in(most);
-}
-
-void push_emit(struct ws_push *p, const struct ws_event *ev)
-{
-	push_alive(p);
-	if (ev->type != WS_EV_PROGRESS)
-		ws_explain_heard(p->explain);
-	if (p->opts.sink.event)
-		p->opts.sink.event(p->opts.sink.ctx, ev);
-}
-
-void push_warn(struct ws_push *p, const char *url, const char *fmt, ...)
-{
-	char text[1024];
-	va_list ap;
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof text, fmt, ap);
-	va_end(ap);
-	const struct ws_event ev = { .type = WS_EV_WARNING,
-		                     .warning = { .url = url ? url : "", .message = text } };
-	push_emit(p, &ev);
-}
-
-size_t push_select(struct ws_push *p, bool (*wanted)(const struct push_endpoint *))
-{
-	size_t n = 0;
-	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		if (wanted && !wanted(&p->endpoints[i]))
-			continue;
-		p->urls[n] = p->endpoints[i].url;
-		p->index[n++] = i;
-	}
-	return n;
-}
 
 /* ---- one run ------------------------------------------------------------------------------------ */
 
@@ -332,7 +249,7 @@ static void note_failure(struct ws_push *p, struct ws_err *err)
 	p->phase_why = p->failed_why = err->msg;
 	/* The deadline of the step that failed has passed, or may pass
 	 * while its threads are joined. */
-	push_alive_until(p, ws_deadline_in(CLEAN_UP_NS));
+	push_alive_until(p, ws_deadline_in(PUSH_CLEAN_UP_S * WS_NS_PER_S));
 	ws_explain_failed(p->explain, err);
 	push_hash_end(p);
 	push_values_end(p);

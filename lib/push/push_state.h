@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* push_state.h - what the files of the push share: push.c (the life of a run), push_open.c
- * (before and after), push_plan.c (what is sent), push_group.c (to whom it is broadcast),
+ * (before and after), push_report.c (what it says, and how long it takes), push_targets.c (the endpoints
+ * of a call), push_plan.c (what is sent), push_group.c (to whom it is broadcast),
  * push_connect.c (who the endpoints are and what is legal), push_names.c (what the tensors are
  * called), push_fp8.c (who keeps FP8), push_values.c (what tensors are computed from),
  * push_transfer.c (buckets), push_ready.c (buckets made beforehand), push_protocol.h (how they
@@ -171,16 +172,24 @@ int64_t push_first_byte(const struct ws_push *p); /* from the start of the run; 
 /* push.c */
 void push_forget_run(struct ws_push *p); /* what belongs to a run */
 const char *push_verify_name(const struct ws_push *p); /* of the option */
-void push_note_silence(struct ws_push *p, size_t i, const struct ws_err *said);
 /* After an error on the way to an endpoint that has everything: where it is not there any more, its weights
  * are not either, and what comes back in its place has others. */
 void push_note_gone(struct ws_push *p, size_t i, const struct ws_err *why);
-/* What clean-up may take that may take `most`: hardly anything where an endpoint is silent. */
-ws_deadline push_patience(const struct ws_push *p, int64_t most);
-void push_enter(struct ws_push *p, enum ws_phase phase); /* closes the books of the phase before */
+
+/* push_report.c */
+enum { PUSH_CLEAN_UP_S = 10 }; /* after a failure, for each phase */
+void push_enter(struct ws_push *p, enum ws_phase phase); /* the phase before has ended */
+/* So much of the phase transfer was not for sending: servers loaded what they had got. */
+void push_applied(struct ws_push *p, int64_t ns);
 void push_emit(struct ws_push *p, const struct ws_event *ev);
 void push_warn(struct ws_push *p, const char *url, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
+
+/* push_targets.c */
+/* Notes whether a connection broke, or a deadline passed without an answer. */
+void push_note_silence(struct ws_push *p, size_t i, const struct ws_err *said);
+/* What clean-up may take that may take `most`: hardly anything where an endpoint is silent. */
+ws_deadline push_patience(const struct ws_push *p, int64_t most);
 /* Collects the endpoints that pass into urls/index; returns how many. */
 size_t push_select(struct ws_push *p, bool (*wanted)(const struct push_endpoint *));
 

@@ -383,8 +383,7 @@ static int load(struct ws_push *p, struct ws_err *err)
 	}
 	push_request_close(p, &r);
 	push_trace_apply(p, 0, start);
-	p->ns[WS_PHASE_APPLY] += ws_now_ns() - start;
-	p->ns[WS_PHASE_TRANSFER] -= ws_now_ns() - start;
+	push_applied(p, ws_now_ns() - start);
 	return rc;
 }
 

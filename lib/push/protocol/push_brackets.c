@@ -129,8 +129,7 @@ int push_brackets_end(struct ws_push *p, struct ws_err *err)
 	int rc = 0;
 	for (size_t b = 0; b < N_BRACKETS && rc == 0; b++)
 		rc = say(p, b, END, until, p->opts.cancel, err);
-	p->ns[WS_PHASE_APPLY] += ws_now_ns() - start;
-	p->ns[WS_PHASE_TRANSFER] -= ws_now_ns() - start;
+	push_applied(p, ws_now_ns() - start);
 	return rc;
 }
 

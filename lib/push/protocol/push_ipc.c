@@ -126,8 +126,7 @@ static int post_bucket(struct ws_push *p, const struct push_bucket *k, struct ws
 		((struct ipc *)p->own)->lent = true;
 		rc = push_from_tensor(p, k, &pickle, since, err);
 		/* While they are asked they load what has been there before. */
-		p->ns[WS_PHASE_APPLY] += ws_now_ns() - asked;
-		p->ns[WS_PHASE_TRANSFER] -= ws_now_ns() - asked;
+		push_applied(p, ws_now_ns() - asked);
 		if (rc)
 			hint_at_opening(k, err);
 		else
@@ -172,8 +171,7 @@ static int end(struct ws_push *p, struct ws_err *err)
 {
 	const int64_t since = ws_now_ns();
 	settle(p, ws_deadline_in(SETTLE_NS));
-	p->ns[WS_PHASE_APPLY] += ws_now_ns() - since;
-	p->ns[WS_PHASE_TRANSFER] -= ws_now_ns() - since;
+	push_applied(p, ws_now_ns() - since);
 	return push_brackets_end(p, err);
 }
 

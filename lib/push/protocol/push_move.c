@@ -44,8 +44,7 @@ int push_move(struct ws_push *p, struct push_request *r, const struct push_bucke
 		                  .wire_ns = w.wire_ns };
 	/* From the last byte taken to the last answer the servers load what they got. */
 	push_trace_apply(p, k->b, start + m->wire_ns);
-	p->ns[WS_PHASE_APPLY] += m->ns - m->wire_ns;
-	p->ns[WS_PHASE_TRANSFER] -= m->ns - m->wire_ns;
+	push_applied(p, m->ns - m->wire_ns);
 	if (rc) /* a deadline's sentence has it already */
 		return err && err->code == WS_ETIMEOUT ? -1 : ws_err_wrap(err, "%s", what);
 	return 0;

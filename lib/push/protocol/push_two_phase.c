@@ -111,8 +111,7 @@ static int complete(struct ws_push *p, const struct push_bucket *k, const struct
 	}
 	push_request_close(p, &r);
 	push_trace_apply(p, k->b, start);
-	p->ns[WS_PHASE_APPLY] += ws_now_ns() - start;
-	p->ns[WS_PHASE_TRANSFER] -= ws_now_ns() - start;
+	push_applied(p, ws_now_ns() - start);
 	return rc;
 }
 

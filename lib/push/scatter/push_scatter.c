@@ -357,8 +357,7 @@ static int move_batch(struct ws_push *p, size_t k, struct batch *b, struct ws_er
 	const int rc = ws_group_together(&w, err);
 	const int64_t ns = ws_now_ns() - start;
 	push_trace_apply(p, k, start + w.wire_ns);
-	p->ns[WS_PHASE_APPLY] += ns - w.wire_ns;
-	p->ns[WS_PHASE_TRANSFER] -= ns - w.wire_ns;
+	push_applied(p, ns - w.wire_ns);
 	if (rc || last)
 		judge(p, last, w.wire);
 	if (rc)

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* push_report.c - what a push says, and how long its phases take: every nanosecond of a run belongs
+ * to exactly one phase, so the phases add up to the total. */
+#include "push_state.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+/* When the step at hand should be over. Before the first pause only the run's deadline counts. */
+static ws_deadline step_limit(const struct ws_push *p)
+{
+	bool begun = p->phase == WS_PHASE_PAUSE || p->spoilt;
+	for (size_t i = 0; i < p->opts.n_endpoints; i++)
+		begun = begun || p->endpoints[i].paused;
+	if (p->phase == WS_PHASE_RESUME || p->phase == WS_PHASE_DESTROY)
+		return ws_deadline_in(PUSH_CLEAN_UP_S * WS_NS_PER_S);
+	return begun ? ws_deadline_in(p->opts.bucket_ns) : WS_FOREVER;
+}
+
+void push_enter(struct ws_push *p, enum ws_phase phase)
+{
+	const int64_t now = ws_now_ns();
+	p->ns[p->phase] += now - p->phase_since;
+	p->phase = phase;
+	p->phase_since = now;
+	push_trace_phase(p);
+	push_hang_phase(p);
+	push_alive_until(p, step_limit(p));
+}
+
+void push_applied(struct ws_push *p, int64_t ns)
+{
+	p->ns[WS_PHASE_APPLY] += ns;
+	p->ns[WS_PHASE_TRANSFER] -= ns;
+}
+
+void push_emit(struct ws_push *p, const struct ws_event *ev)
+{
+	push_alive(p);
+	if (ev->type != WS_EV_PROGRESS)
+		ws_explain_heard(p->explain);
+	if (p->opts.sink.event)
+		p->opts.sink.event(p->opts.sink.ctx, ev);
+}
+
+void push_warn(struct ws_push *p, const char *url, const char *fmt, ...)
+{
+	char text[1024];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
+	const struct ws_event ev = { .type = WS_EV_WARNING,
+		                     .warning = { .url = url ? url : "", .message = text } };
+	push_emit(p, &ev);
+}
