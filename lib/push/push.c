@@ -11,7 +11,7 @@
 
 static int take_step(struct ws_push *p, enum push_step step, struct ws_err *err)
 {
-	return p->step ? p->step(p->step_ctx, p, step, err) : 0;
+	return p->watch.step ? p->watch.step(p->watch.step_ctx, p, step, err) : 0;
 }
 
 /* Nobody but the other senders hears of the group yet. */
@@ -28,11 +28,11 @@ static int meet_senders(struct ws_push *p, struct ws_err *err)
 static int get_ready(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
 	push_enter(p, WS_PHASE_CONNECT);
-	if (ws_endpoint_check_version(p->weight_version, err) || push_check_files(p, err) ||
+	if (ws_endpoint_check_version(p->from.weight_version, err) || push_check_files(p, err) ||
 	    push_sender_enter(p, err) || push_claim(p, err) || push_note_asleep(p, s->asleep, err))
 		return -1;
 	push_enter(p, WS_PHASE_PLAN);
-	p->format = push_choose_format(p);
+	p->from.format = push_choose_format(p);
 	if (push_make_plan(p, s, NULL, err))
 		return -1;
 	if (p->opts.n_endpoints) {
@@ -84,11 +84,11 @@ static int form_group(struct ws_push *p, const struct ws_push_source *s, struct 
 static void withdraw_commits(struct ws_push *p)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		const struct push_weights *w = &p->endpoints[i].weights;
-		if (p->torn || w->random)
+		const struct push_weights *w = &p->to.endpoints[i].weights;
+		if (p->run.torn || w->random)
 			push_target_event(w, PUSH_WITHDRAWN);
 	}
-	if (p->recorded)
+	if (p->recovery.recorded)
 		(void)push_complete(p, NULL);
 }
 
@@ -106,11 +106,11 @@ static int change_weights(struct ws_push *p, struct ws_err *err)
 	/* Waiting for a server to pause may take a while; until here nothing was sent. */
 	if (push_check_sources(p, err) || push_record(p, err) || take_step(p, PUSH_STEP_CHANGE, err))
 		return -1;
-	p->spoilt = true;
+	p->run.spoilt = true;
 	if (push_hash_begin(p, err) || push_transfer(p, err))
 		return -1;
 	withdraw_commits(p);
-	p->spoilt = false;
+	p->run.spoilt = false;
 	push_enter(p, WS_PHASE_VERIFY);
 	(void)push_record(p, NULL);
 	return push_verify(p, err) || take_step(p, PUSH_STEP_JUDGE, err) ||
@@ -128,26 +128,26 @@ static int run_phases(struct ws_push *p, const struct ws_push_source *s, struct 
 
 static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 {
-	p->run_since = p->phase_since = ws_now_ns();
-	p->phase = WS_PHASE_PLAN;
-	memset(p->ns, 0, sizeof p->ns);
-	p->sent_base = p->group ? push_sent(p) : 0;
-	p->posted = 0;
-	p->spoilt = p->torn = p->incomplete = p->recorded = false;
-	p->asleep_as = WS_ASLEEP_PENDING;
-	p->names = (struct ws_audit){ 0 };
-	p->until = p->opts.timeout_ns > 0 ? ws_deadline_in(p->opts.timeout_ns) : WS_FOREVER;
-	p->weight_version = s->weight_version ? s->weight_version : p->opts.weight_version;
+	p->run.since = p->run.phase_since = ws_now_ns();
+	p->run.phase = WS_PHASE_PLAN;
+	memset(p->run.ns, 0, sizeof p->run.ns);
+	p->run.sent_base = p->link.group ? push_sent(p) : 0;
+	p->run.posted = 0;
+	p->run.spoilt = p->run.torn = p->run.incomplete = p->recovery.recorded = false;
+	p->recovery.asleep_as = WS_ASLEEP_PENDING;
+	p->checks.names = (struct ws_audit){ 0 };
+	p->run.until = p->opts.timeout_ns > 0 ? ws_deadline_in(p->opts.timeout_ns) : WS_FOREVER;
+	p->from.weight_version = s->weight_version ? s->weight_version : p->opts.weight_version;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		struct push_endpoint *e = &p->endpoints[i];
+		struct push_endpoint *e = &p->to.endpoints[i];
 		push_target_event(&e->weights, PUSH_RUN_BEGINS);
 		e->paused = e->paused_now = e->found_paused = e->found_stopped = e->left_paused = e->told_pause = false;
 		e->lost = e->silent = e->slept = false;
 		e->asleep = 0;
 		e->message[0] = 0;
 	}
-	p->failed_why = NULL;
-	p->source = s;
+	p->run.failed_why = NULL;
+	p->from.source = s;
 	push_name_source(p, s);
 	push_trace_run(p);
 }
@@ -175,12 +175,12 @@ void push_forget_run(struct ws_push *p)
 	push_values_end(p);
 	push_forget_own(p, false);
 	push_lead_free(p);
-	p->source = NULL;
-	ws_plan_free(p->plan);
-	p->plan = NULL;
-	ws_input_close(&p->input);
-	ws_config_free(p->server);
-	p->server = NULL;
+	p->from.source = NULL;
+	ws_plan_free(p->from.plan);
+	p->from.plan = NULL;
+	ws_input_close(&p->from.input);
+	ws_config_free(p->from.server);
+	p->from.server = NULL;
 }
 
 /* Some have the new weights and some do not: that is what a scheduler must see, whatever the cause. */
@@ -188,7 +188,7 @@ static void judge_partial(const struct ws_push *p, struct ws_err *err)
 {
 	size_t committed = 0;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		committed += p->endpoints[i].weights.state == WS_COMMITTED;
+		committed += p->to.endpoints[i].weights.state == WS_COMMITTED;
 	if (!committed || committed == p->opts.n_endpoints || err->code == WS_ECANCELLED)
 		return;
 	if (err->endpoint[0] && !strstr(err->msg, err->endpoint))
@@ -200,8 +200,8 @@ static void judge_partial(const struct ws_push *p, struct ws_err *err)
 static void list_endpoints(struct ws_push *p)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		const struct push_endpoint *e = &p->endpoints[i];
-		p->results[i] = (struct ws_ev_endpoint_result){
+		const struct push_endpoint *e = &p->to.endpoints[i];
+		p->to.results[i] = (struct ws_ev_endpoint_result){
 			.url = e->url, .ok = e->weights.state == WS_COMMITTED, .state = e->weights.state,
 			.paused = e->paused || e->found_paused || e->left_paused, .message = e->message,
 		};
@@ -217,40 +217,40 @@ const char *push_verify_name(const struct ws_push *p)
 static void fill_result(struct ws_push *p, struct ws_ev_end *r)
 {
 	*r = (struct ws_ev_end){
-		.source = p->source_name,
-		.bytes = p->plan ? p->plan->bytes : 0,
-		.wire_bytes = p->group ? push_sent(p) - p->sent_base : p->posted,
-		.tensors = p->plan ? p->plan->n_tensors : 0,
-		.buckets = p->plan ? p->plan->n_buckets : 0,
-		.digest = p->plan ? p->plan->digest : 0,
-		.n_endpoints = p->opts.n_endpoints, .endpoints = p->results,
-		.first_byte_ns = p->group ? push_first_byte(p) : 0,
-		.weight_version = p->weight_version,
-		.round = p->has_turn ? &p->round_event : NULL,
+		.source = p->from.name,
+		.bytes = p->from.plan ? p->from.plan->bytes : 0,
+		.wire_bytes = p->link.group ? push_sent(p) - p->run.sent_base : p->run.posted,
+		.tensors = p->from.plan ? p->from.plan->n_tensors : 0,
+		.buckets = p->from.plan ? p->from.plan->n_buckets : 0,
+		.digest = p->from.plan ? p->from.plan->digest : 0,
+		.n_endpoints = p->opts.n_endpoints, .endpoints = p->to.results,
+		.first_byte_ns = p->link.group ? push_first_byte(p) : 0,
+		.weight_version = p->from.weight_version,
+		.round = p->turn.has_turn ? &p->turn.event : NULL,
 		.verify = push_verify_name(p),
-		.names = *p->names.family ? &p->names : NULL,
+		.names = *p->checks.names.family ? &p->checks.names : NULL,
 		.dry_run = p->opts.dry_run,
 	};
 	if (push_follows(p)) { /* it has more than its share */
-		r->bytes = p->posted;
-		r->tensors = p->n_shared;
-		r->buckets = p->n_batches;
+		r->bytes = p->run.posted;
+		r->tensors = p->turn.n_shared;
+		r->buckets = p->turn.n_batches;
 	}
-	if (p->input.transform) {
-		ws_transform_report(p->input.transform, &p->report);
-		r->transform = &p->report;
+	if (p->from.input.transform) {
+		ws_transform_report(p->from.input.transform, &p->from.report);
+		r->transform = &p->from.report;
 	}
 }
 
 /* A run that failed: why, before what is left of it goes. */
 static void note_failure(struct ws_push *p, struct ws_err *err)
 {
-	ws_err_where(err, ws_phase_name(p->phase), NULL);
-	p->phase_why = p->failed_why = err->msg;
+	ws_err_where(err, ws_phase_name(p->run.phase), NULL);
+	p->run.phase_why = p->run.failed_why = err->msg;
 	/* The deadline of the step that failed has passed, or may pass
 	 * while its threads are joined. */
 	push_alive_until(p, ws_deadline_in(PUSH_CLEAN_UP_S * WS_NS_PER_S));
-	ws_explain_failed(p->explain, err);
+	ws_explain_failed(p->watch.explain, err);
 	push_hash_end(p);
 	push_values_end(p);
 	push_hint_asleep(p, err);
@@ -262,13 +262,13 @@ static void note_failure(struct ws_push *p, struct ws_err *err)
  * until that one has left. */
 static void end_transfer(struct ws_push *p, bool ok)
 {
-	const bool ends = p->spoilt || p->protocol->transfer || (!ok && p->recorded);
-	if (!ends || !(p->group || p->protocol->groupless))
+	const bool ends = p->run.spoilt || p->protocol->transfer || (!ok && p->recovery.recorded);
+	if (!ends || !(p->link.group || p->protocol->groupless))
 		return;
 	push_enter(p, WS_PHASE_DESTROY);
-	if (p->group)
+	if (p->link.group)
 		push_drop_group(p);
-	if (p->spoilt && p->protocol->undo)
+	if (p->run.spoilt && p->protocol->undo)
 		p->protocol->undo(p);
 }
 
@@ -276,7 +276,7 @@ static int note_resume_failure(struct ws_push *p, const struct ws_err *why, stru
 {
 	*err = *why;
 	ws_err_where(err, ws_phase_name(WS_PHASE_RESUME), NULL);
-	ws_explain_failed(p->explain, err);
+	ws_explain_failed(p->watch.explain, err);
 	return -1;
 }
 
@@ -287,7 +287,7 @@ static int resume_all(struct ws_push *p, int rc, struct ws_err *err)
 	struct ws_err why = WS_ERR_INIT;
 	push_enter(p, WS_PHASE_RESUME);
 	push_take_over_pauses(p);
-	if (rc && p->recorded)
+	if (rc && p->recovery.recorded)
 		(void)push_record(p, NULL);
 	if (push_wake_caches(p, rc == 0, &why) && rc == 0)
 		rc = note_resume_failure(p, &why, err);
@@ -322,7 +322,7 @@ static void close_books(struct ws_push *p, bool ok, struct ws_err *err)
 	if (!ok) {
 		judge_partial(p, err);
 		push_name_remedy(p, err);
-		ws_explain_finish(p->explain, err);
+		ws_explain_finish(p->watch.explain, err);
 	}
 	list_endpoints(p);
 	if (p->protocol->done)
@@ -332,9 +332,10 @@ static void close_books(struct ws_push *p, bool ok, struct ws_err *err)
 
 static void keep_version(struct ws_push *p)
 {
-	for (size_t i = 0; p->weight_version && !p->opts.dry_run && i < p->opts.n_endpoints; i++)
-		snprintf(p->infos[i].weight_version, sizeof p->infos[i].weight_version, "%s",
-		         p->weight_version);
+	for (size_t i = 0; p->from.weight_version && !p->opts.dry_run && i < p->opts.n_endpoints;
+	     i++)
+		snprintf(p->to.infos[i].weight_version, sizeof p->to.infos[i].weight_version, "%s",
+		         p->from.weight_version);
 }
 
 int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct ws_ev_end *result,
@@ -356,12 +357,12 @@ int ws_push_run(struct ws_push *p, const struct ws_push_source *source, struct w
 		rc = -1;
 	push_enter(p, WS_PHASE_PLAN);
 	push_guard_watch(p, false);
-	p->failure = local;
-	p->failed_why = NULL;
+	p->run.failure = local;
+	p->run.failed_why = NULL;
 	r.ok = rc == 0;
-	r.err = rc ? &p->failure : NULL;
-	memcpy(r.ns, p->ns, sizeof r.ns);
-	r.total_ns = ws_now_ns() - p->run_since;
+	r.err = rc ? &p->run.failure : NULL;
+	memcpy(r.ns, p->run.ns, sizeof r.ns);
+	r.total_ns = ws_now_ns() - p->run.since;
 	push_trace_over(p, &r);
 	push_forget_run(p);
 	if (result)

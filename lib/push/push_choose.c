@@ -28,7 +28,7 @@ const struct push_protocol *push_protocol_asked(enum ws_protocol asked)
 
 const struct ws_capabilities *push_can(const struct ws_push *p, size_t i)
 {
-	return &p->infos[i].can;
+	return &p->to.infos[i].can;
 }
 
 /* "update, two-phase": what this endpoint takes. */
@@ -58,13 +58,14 @@ static int refuse_asked(const struct ws_push *p, size_t odd, struct ws_err *err)
 {
 	char taken[256];
 	list_taken(p, odd, taken, sizeof taken);
-	ws_err_set(err, WS_EREFUSED, "%s takes no protocol %s: it has no %s", p->endpoints[odd].url,
-	           p->protocol->name, p->protocol->routes);
+	ws_err_set(err, WS_EREFUSED, "%s takes no protocol %s: it has no %s",
+	           p->to.endpoints[odd].url, p->protocol->name, p->protocol->routes);
 	if (p->protocol->groupless)
-		ws_err_hint(err, "it takes %s; leave --backend %s out", taken, p->transport->name);
+		ws_err_hint(err, "it takes %s; leave --backend %s out", taken,
+		            p->link.transport->name);
 	else
 		ws_err_hint(err, "it takes %s; --protocol auto chooses what all endpoints take", taken);
-	return ws_err_where(err, NULL, p->endpoints[odd].url);
+	return ws_err_where(err, NULL, p->to.endpoints[odd].url);
 }
 
 static int refuse_mixture(const struct ws_push *p, struct ws_err *err)
@@ -77,15 +78,15 @@ static int refuse_mixture(const struct ws_push *p, struct ws_err *err)
 	list_taken(p, odd, other, sizeof other);
 	if (odd == 0)
 		ws_err_set(err, WS_EREFUSED, "%s takes no protocol that this program speaks",
-		           p->endpoints[0].url);
+		           p->to.endpoints[0].url);
 	else
 		ws_err_set(err, WS_EREFUSED, "no protocol suits all endpoints: %s takes %s, but %s takes %s",
-		           p->endpoints[0].url, first, p->endpoints[odd].url, other);
+		           p->to.endpoints[0].url, first, p->to.endpoints[odd].url, other);
 	if (odd)
 		ws_err_hint(err, "push to servers of one kind at a time");
 	else if (push_can(p, 0)->from_disk) /* sglang before 0.4.9, for one */
 		ws_err_hint(err, "it loads from disk: use --backend disk");
-	return ws_err_where(err, NULL, p->endpoints[odd].url);
+	return ws_err_where(err, NULL, p->to.endpoints[odd].url);
 }
 
 int push_choose(struct ws_push *p, struct ws_err *err)
@@ -120,7 +121,7 @@ static bool is_mixed(const struct ws_plan *plan)
  * server without the field ignores it and waits for one broadcast per tensor. */
 static size_t find_plain(const struct ws_push *p)
 {
-	const bool mixed = p->plan && is_mixed(p->plan);
+	const bool mixed = p->from.plan && is_mixed(p->from.plan);
 	size_t i = 0;
 	while (i < p->opts.n_endpoints && push_can(p, i)->load_format &&
 	       (!mixed || push_can(p, i)->mixed_bucket))
@@ -134,7 +135,7 @@ enum ws_load_format push_choose_format(const struct ws_push *p)
 {
 	if (p->protocol->tensors_only || p->opts.format == WS_PUSH_FORMAT_NONE)
 		return WS_FORMAT_TENSORS;
-	if (p->opts.format == WS_PUSH_FORMAT_FLATTENED || p->protocol->files || !p->known)
+	if (p->opts.format == WS_PUSH_FORMAT_FLATTENED || p->protocol->files || !p->to.known)
 		return WS_FORMAT_FLATTENED;
 	return find_plain(p) < p->opts.n_endpoints ? WS_FORMAT_TENSORS : WS_FORMAT_FLATTENED;
 }
@@ -150,7 +151,7 @@ static int check_format(const struct ws_push *p, struct ws_err *err)
 	const size_t plain = find_plain(p);
 	if (plain == p->opts.n_endpoints)
 		return 0;
-	const char *url = p->endpoints[plain].url;
+	const char *url = p->to.endpoints[plain].url;
 	if (push_can(p, plain)->load_format)
 		ws_err_set(err, WS_EREFUSED, "%s takes flattened buckets of one dtype only", url);
 	else
@@ -162,12 +163,13 @@ static int check_format(const struct ws_push *p, struct ws_err *err)
 
 static int check_version(const struct ws_push *p, struct ws_err *err)
 {
-	for (size_t i = 0; p->weight_version && i < p->opts.n_endpoints; i++) {
+	for (size_t i = 0; p->from.weight_version && i < p->opts.n_endpoints; i++) {
 		if (push_can(p, i)->set_version)
 			continue;
-		ws_err_set(err, WS_EREFUSED, "%s has no place for a weight version", p->endpoints[i].url);
+		ws_err_set(err, WS_EREFUSED, "%s has no place for a weight version",
+		           p->to.endpoints[i].url);
 		ws_err_hint(err, "leave --weight-version out");
-		return ws_err_where(err, NULL, p->endpoints[i].url);
+		return ws_err_where(err, NULL, p->to.endpoints[i].url);
 	}
 	return 0;
 }
@@ -178,17 +180,17 @@ static int check_verify(const struct ws_push *p, struct ws_err *err)
 	for (size_t i = 0; p->opts.verify == WS_VERIFY_HASH && i < p->opts.n_endpoints; i++) {
 		if (push_can(p, i)->checksums)
 			continue;
-		ws_err_set(err, WS_EREFUSED, "%s reports no checksums", p->endpoints[i].url);
+		ws_err_set(err, WS_EREFUSED, "%s reports no checksums", p->to.endpoints[i].url);
 		ws_err_hint(err, "leave --verify hash out, and let wsync-verify weights look at samples "
 		                 "afterwards");
-		return ws_err_where(err, NULL, p->endpoints[i].url);
+		return ws_err_where(err, NULL, p->to.endpoints[i].url);
 	}
 	return 0;
 }
 
 int push_legal(struct ws_push *p, struct ws_err *err)
 {
-	if (!p->known)
+	if (!p->to.known)
 		return 0;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		if (push_refuse_pause(p, i, true, err))

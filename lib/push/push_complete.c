@@ -18,9 +18,9 @@ void push_load(const struct ws_push *p, struct ws_ledger_sent *out)
 	const struct ws_plan *all = push_lead_plan(p, &have); /* of the other senders too */
 	const bool alone = p->opts.senders < 2;
 	*out = (struct ws_ledger_sent){
-		.digest = p->plan->digest, .tensors = all->n_tensors, .bytes = all->bytes,
-		.whole = p->all_names && (alone || push_leads(p)),
-		.checked = p->all_names && alone && p->names.checked,
+		.digest = p->from.plan->digest, .tensors = all->n_tensors, .bytes = all->bytes,
+		.whole = p->from.all_names && (alone || push_leads(p)),
+		.checked = p->from.all_names && alone && p->checks.names.checked,
 	};
 }
 
@@ -41,18 +41,23 @@ static void describe(const struct ws_ledger_record *left, const struct ws_ledger
 static int keep_partial(struct ws_push *p, size_t i, const struct ws_ledger_record *left,
                         const struct ws_ledger_sent *sent, struct ws_err *err)
 {
-	struct push_endpoint *e = &p->endpoints[i];
+	struct push_endpoint *e = &p->to.endpoints[i];
 	push_target_event(&e->weights, PUSH_OTHERS_MISSING);
 	describe(left, sent, e->message, sizeof e->message);
 	if (!err || err->code)
 		return -1;
 	ws_err_set(err, WS_EPARTIAL, "%s: still has some old and some new weights: %s", e->url, e->message);
 	ws_err_where(err, NULL, e->url);
-	if (p->has_turn)
-		return ws_err_hint(err, "%s every sender has sent its part since that push: wsync-ctl repair --forget --endpoint "
-		                        "%s, and %s part again; else push all parts again in another --round",
-		                   p->not_last ? "this turn counts; if the last one does not complete the endpoint, and" : "if",
-		                   e->url, p->not_last ? "the last" : "this");
+	if (p->turn.has_turn)
+		return ws_err_hint(
+			err,
+			"%s every sender has sent its part since that push: wsync-ctl repair "
+		        "--forget --endpoint "
+			"%s, and %s part again; else push all parts again in another --round",
+			p->turn.not_last ? "this turn counts; if the last one does not complete "
+		                           "the endpoint, and" :
+					   "if",
+			e->url, p->turn.not_last ? "the last" : "this");
 	return ws_err_hint(err, "push everything again: %swsync-push SOURCE -e %s%s",
 	                   left->directory ? "wsync-ctl repair --again, or " : "", e->url,
 	                   sent->whole ? "" : ", without --include, --exclude and --sender");
@@ -70,7 +75,8 @@ static int judge_record(struct ws_push *p, const struct ws_ledger_record *r, con
 	for (size_t k = 0; k < r->n_endpoints; k++) {
 		const struct ws_ledger_endpoint *left = &r->endpoints[k];
 		for (size_t i = 0; left->state == WS_PARTIAL && i < p->opts.n_endpoints; i++)
-			if (push_has_all(&p->endpoints[i]) && ws_endpoint_same(p->endpoints[i].url, left->url) &&
+			if (push_has_all(&p->to.endpoints[i]) &&
+			    ws_endpoint_same(p->to.endpoints[i].url, left->url) &&
 			    !ws_ledger_completes(sent, r, left))
 				rc = keep_partial(p, i, r, sent, err);
 	}
@@ -80,7 +86,7 @@ static int judge_record(struct ws_push *p, const struct ws_ledger_record *r, con
 static int judge_list(struct ws_push *p, const struct ws_ledger_list *list, const struct ws_ledger_sent *sent,
                       struct ws_err *err)
 {
-	const char *own = p->ledger ? ws_ledger_path(p->ledger) : NULL;
+	const char *own = p->recovery.ledger ? ws_ledger_path(p->recovery.ledger) : NULL;
 	int rc = 0;
 	for (size_t i = 0; i < list->n; i++) {
 		const struct ws_ledger_entry *e = &list->items[i];
@@ -97,12 +103,12 @@ int push_complete(struct ws_push *p, struct ws_err *err)
 	struct ws_ledger_sent sent;
 	struct ws_ledger_list list = { 0 };
 	int rc = 0;
-	if (!push_select(p, push_has_all) || !p->plan)
+	if (!push_select(p, push_has_all) || !p->from.plan)
 		return 0;
 	push_load(p, &sent);
 	if (p->opts.state_dir && ws_ledger_list(p->opts.state_dir, &list, NULL) == 0)
 		rc = judge_list(p, &list, &sent, &first);
-	if (judge_list(p, &p->left, &sent, &first))
+	if (judge_list(p, &p->recovery.left, &sent, &first))
 		rc = -1;
 	ws_ledger_list_free(&list);
 	if (rc && err)

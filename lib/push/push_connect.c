@@ -23,11 +23,11 @@ static void emit_endpoint(struct ws_push *p, size_t i, enum ws_phase phase, cons
 {
 	const struct ws_event ev = {
 		.type = WS_EV_ENDPOINT,
-		.endpoint = { .url = p->endpoints[i].url, .phase = phase, .ok = e->code == WS_OK,
-		              .rank_offset = p->members[i].rank_offset,
-		              .ranks = p->infos[i].tp_size ? p->members[i].ranks : 0,
-		              .version = p->infos[i].version,
-		              .weight_version = p->infos[i].weight_version,
+		.endpoint = { .url = p->to.endpoints[i].url, .phase = phase, .ok = e->code == WS_OK,
+		              .rank_offset = p->to.members[i].rank_offset,
+		              .ranks = p->to.infos[i].tp_size ? p->to.members[i].ranks : 0,
+		              .version = p->to.infos[i].version,
+		              .weight_version = p->to.infos[i].weight_version,
 		              .message = e->code == WS_OK ? message : e->msg, .ns = ns },
 	};
 	push_emit(p, &ev);
@@ -61,55 +61,58 @@ int push_check_ranks(const struct ws_endpoint_info *info, struct ws_err *err)
  * garbage. */
 static int check_nccl(const struct ws_push *p, const struct ws_endpoint_info *info, struct ws_err *err)
 {
-	if (!p->nccl_version[0] || !info->nccl_version[0] || strcmp(p->nccl_version, info->nccl_version) == 0)
+	if (!p->link.nccl_version[0] || !info->nccl_version[0] ||
+	    strcmp(p->link.nccl_version, info->nccl_version) == 0)
 		return 0;
 	ws_err_set(err, WS_EDATA, "%s has NCCL %s, and %s was loaded here", info->url, info->nccl_version,
-	           p->nccl_version);
+	           p->link.nccl_version);
 	return ws_err_hint(err, "all ranks must have one version: load the servers' own by --nccl-lib or --nccl-from");
 }
 
 int push_connect(struct ws_push *p, struct ws_err *err)
 {
 	const size_t n = p->opts.n_endpoints;
-	p->probed = !p->known || !p->group;
-	if (!p->probed)
+	p->to.probed = !p->to.known || !p->link.group;
+	if (!p->to.probed)
 		return 0;
-	p->known = false;
+	p->to.known = false;
 	push_names_forget(p);
 	push_select(p, NULL);
-	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.connect_ns));
+	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.connect_ns));
 	/* An endpoint that was restarted may have another address. One that is paused must be
 	 * reached although its name cannot be looked up any more. */
 	ws_http_keep_names(p->http, false);
-	const int rc = ws_endpoint_probe_all(p->http, p->urls, n, until, p->opts.cancel, p->infos,
-	                                     p->errs, err);
+	const int rc = ws_endpoint_probe_all(p->http, p->to.urls, n, until, p->opts.cancel,
+	                                     p->to.infos, p->to.errs, err);
 	ws_http_keep_names(p->http, true);
 	unsigned offset = 1;
 	for (size_t i = 0; i < n; i++) {
-		const unsigned tp = p->infos[i].tp_size ? p->infos[i].tp_size : 1;
-		p->members[i] = (struct ws_member){ .url = p->endpoints[i].url, .host = p->infos[i].host,
-			                            .rank_offset = offset, .ranks = tp };
+		const unsigned tp = p->to.infos[i].tp_size ? p->to.infos[i].tp_size : 1;
+		p->to.members[i] = (struct ws_member){ .url = p->to.endpoints[i].url,
+			                               .host = p->to.infos[i].host,
+			                               .rank_offset = offset,
+			                               .ranks = tp };
 		offset += tp;
-		emit_endpoint(p, i, WS_PHASE_CONNECT, &p->errs[i], "", p->infos[i].ns);
+		emit_endpoint(p, i, WS_PHASE_CONNECT, &p->to.errs[i], "", p->to.infos[i].ns);
 	}
 	/* With several endpoints "some answered" is still not reached: nothing was changed anywhere. */
 	for (size_t i = 0; rc && i < n; i++) {
-		if (p->errs[i].code == WS_OK)
+		if (p->to.errs[i].code == WS_OK)
 			continue;
 		if (err)
-			*err = p->errs[i];
-		ws_err_where(err, NULL, p->endpoints[i].url);
+			*err = p->to.errs[i];
+		ws_err_where(err, NULL, p->to.endpoints[i].url);
 		return -1;
 	}
 	if (rc)
 		return -1;
 	for (size_t i = 0; i < n; i++) {
-		ws_endpoint_assume(&p->infos[i], p->opts.lineage);
-		if ((!p->protocol->any_ranks && push_check_ranks(&p->infos[i], err)) ||
-		    check_nccl(p, &p->infos[i], err))
-			return ws_err_where(err, NULL, p->endpoints[i].url);
+		ws_endpoint_assume(&p->to.infos[i], p->opts.lineage);
+		if ((!p->protocol->any_ranks && push_check_ranks(&p->to.infos[i], err)) ||
+		    check_nccl(p, &p->to.infos[i], err))
+			return ws_err_where(err, NULL, p->to.endpoints[i].url);
 	}
-	p->known = true;
+	p->to.known = true;
 	return 0;
 }
 
@@ -126,12 +129,12 @@ static const char *how_else(const struct ws_push *p)
 
 int push_check_plan(struct ws_push *p, struct ws_err *err)
 {
-	const struct ws_plan *plan = p->plan;
-	const struct ws_transport *t = p->group ? ws_group_transport(p->group) : NULL;
+	const struct ws_plan *plan = p->from.plan;
+	const struct ws_transport *t = p->link.group ? ws_group_transport(p->link.group) : NULL;
 	const bool flattened = plan->format == WS_FORMAT_FLATTENED;
 	for (size_t i = 0; i < plan->n_tensors; i++) {
 		const char *dtype = ws_dtype_torch(plan->tensors[i].dtype);
-		const char *why = p->transport->refuses(t, dtype, flattened);
+		const char *why = p->link.transport->refuses(t, dtype, flattened);
 		if (!why)
 			continue;
 		ws_err_set(err, WS_EREFUSED, "tensor %s is %s: %s", plan->tensors[i].name, dtype, why);
@@ -147,27 +150,29 @@ int push_pause(struct ws_push *p, struct ws_err *err)
 	if (p->opts.pause == WS_PAUSE_NONE)
 		return 0;
 	const size_t n = push_select(p, NULL);
-	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
-	const int rc = ws_endpoint_pause(p->http, p->urls, n, p->opts.pause, until, p->opts.cancel,
-	                                 p->answers, err);
+	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
+	const int rc = ws_endpoint_pause(p->http, p->to.urls, n, p->opts.pause, until,
+	                                 p->opts.cancel, p->to.answers, err);
 	for (size_t i = 0; i < n; i++) {
-		const enum ws_code code = p->answers[i].err.code;
+		const enum ws_code code = p->to.answers[i].err.code;
 		/* A request that left and was not answered may have been obeyed. */
-		push_note_silence(p, i, &p->answers[i].err);
-		const bool obeyed = p->answers[i].sent && !ws_endpoint_said_no(&p->answers[i].err);
-		p->endpoints[i].paused_now = obeyed;
-		p->endpoints[i].paused |= obeyed; /* an earlier line of --stdin may have left it paused */
+		push_note_silence(p, i, &p->to.answers[i].err);
+		const bool obeyed =
+			p->to.answers[i].sent && !ws_endpoint_said_no(&p->to.answers[i].err);
+		p->to.endpoints[i].paused_now = obeyed;
+		p->to.endpoints[i].paused |=
+			obeyed; /* an earlier line of --stdin may have left it paused */
 		if (code != WS_OK)
-			snprintf(p->endpoints[i].message, sizeof p->endpoints[i].message, "%.255s",
-			         p->answers[i].err.msg);
-		emit_endpoint(p, i, WS_PHASE_PAUSE, &p->answers[i].err, p->answers[i].message,
-		              p->answers[i].ns);
+			snprintf(p->to.endpoints[i].message, sizeof p->to.endpoints[i].message,
+			         "%.255s", p->to.answers[i].err.msg);
+		emit_endpoint(p, i, WS_PHASE_PAUSE, &p->to.answers[i].err, p->to.answers[i].message,
+		              p->to.answers[i].ns);
 	}
 	for (size_t i = 0; rc && i < n; i++) {
-		if (p->answers[i].err.code == WS_OK)
+		if (p->to.answers[i].err.code == WS_OK)
 			continue;
 		if (err)
-			*err = p->answers[i].err;
+			*err = p->to.answers[i].err;
 		break;
 	}
 	return rc;
@@ -182,14 +187,14 @@ int push_flush(struct ws_push *p, struct ws_err *err)
 		return 0;
 	const size_t n = push_select(p, NULL);
 	const ws_deadline patience = ws_deadline_in(p->opts.pause == WS_PAUSE_ABORT ? IDLE_NS : 0);
-	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
-	if (ws_endpoint_flush(p->http, p->urls, n, ws_deadline_min(patience, until), until,
-	                      p->opts.cancel, p->answers, err) == 0)
+	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
+	if (ws_endpoint_flush(p->http, p->to.urls, n, ws_deadline_min(patience, until), until,
+	                      p->opts.cancel, p->to.answers, err) == 0)
 		return 0;
 	for (size_t i = 0; i < n; i++)
-		push_note_silence(p, i, &p->answers[i].err);
+		push_note_silence(p, i, &p->to.answers[i].err);
 	for (size_t i = 0; i < n; i++) {
-		const struct ws_err *said = &p->answers[i].err;
+		const struct ws_err *said = &p->to.answers[i].err;
 		if (said->code == WS_EREFUSED && said->native == 400) {
 			if (push_refuse_pause(p, i, false, err))
 				return -1;
@@ -227,18 +232,18 @@ static size_t select_paused(struct ws_push *p, bool silent)
 {
 	size_t n = 0;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		const struct push_endpoint *e = &p->endpoints[i];
+		const struct push_endpoint *e = &p->to.endpoints[i];
 		if (!e->paused || e->silent != silent || stays_paused(p, e))
 			continue;
-		p->urls[n] = e->url;
-		p->index[n++] = i;
+		p->to.urls[n] = e->url;
+		p->to.index[n++] = i;
 	}
 	return n;
 }
 
 void push_note_gone(struct ws_push *p, size_t i, const struct ws_err *why)
 {
-	struct push_endpoint *e = &p->endpoints[i];
+	struct push_endpoint *e = &p->to.endpoints[i];
 	if (why->code != WS_EREACH || !push_has_all(e))
 		return;
 	push_target_event(&e->weights, PUSH_WITHDRAWN);
@@ -248,11 +253,11 @@ void push_note_gone(struct ws_push *p, size_t i, const struct ws_err *why)
 static void resume_once(struct ws_push *p, size_t n, int try, ws_deadline patience, struct ws_err *err)
 {
 	const ws_deadline until = ws_deadline_min(patience, ws_deadline_in(try * RESUME_NS));
-	ws_endpoint_resume(p->http, p->urls, n, until, NULL, p->answers, NULL);
+	ws_endpoint_resume(p->http, p->to.urls, n, until, NULL, p->to.answers, NULL);
 	const bool last = try == RESUME_TRIES || ws_deadline_passed(patience);
 	for (size_t k = 0; k < n; k++) {
-		const size_t i = p->index[k];
-		const struct ws_endpoint_answer *a = &p->answers[k];
+		const size_t i = p->to.index[k];
+		const struct ws_endpoint_answer *a = &p->to.answers[k];
 		/* Where nobody listened for a moment, something else does now. */
 		const bool gone = a->err.code == WS_EREACH && (last || !a->sent);
 		if (gone)
@@ -261,14 +266,17 @@ static void resume_once(struct ws_push *p, size_t n, int try, ws_deadline patien
 			*err = a->err;
 		if (a->err.code != WS_OK && !last)
 			continue;
-		p->endpoints[i].paused = a->err.code != WS_OK;
-		if (p->endpoints[i].paused) {
-			push_warn(p, p->endpoints[i].url, "could not be resumed: %s", a->err.msg);
+		p->to.endpoints[i].paused = a->err.code != WS_OK;
+		if (p->to.endpoints[i].paused) {
+			push_warn(p, p->to.endpoints[i].url, "could not be resumed: %s",
+			          a->err.msg);
 			if (err)
 				*err = a->err;
-		} else if (p->endpoints[i].weights.state == WS_PARTIAL) {
-			push_warn(p, p->endpoints[i].url, "resumed %s weights: push again before its answers are used",
-			          p->endpoints[i].weights.random ? "and may hold random" : "with some old and some new");
+		} else if (p->to.endpoints[i].weights.state == WS_PARTIAL) {
+			push_warn(p, p->to.endpoints[i].url,
+			          "resumed %s weights: push again before its answers are used",
+			          p->to.endpoints[i].weights.random ? "and may hold random" :
+			                                              "with some old and some new");
 		}
 		emit_endpoint(p, i, WS_PHASE_RESUME, &a->err, a->message, a->ns);
 	}
@@ -294,13 +302,13 @@ static void pause_again(struct ws_push *p)
 {
 	size_t n = 0;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		const struct push_endpoint *e = &p->endpoints[i];
+		const struct push_endpoint *e = &p->to.endpoints[i];
 		if (e->paused_now && stays_paused(p, e) && !e->silent)
-			p->urls[n++] = e->url;
+			p->to.urls[n++] = e->url;
 	}
 	if (n)
-		ws_endpoint_pause(p->http, p->urls, n, p->opts.pause, push_patience(p, PAUSE_AGAIN_NS), NULL, p->answers,
-		                  NULL);
+		ws_endpoint_pause(p->http, p->to.urls, n, p->opts.pause,
+		                  push_patience(p, PAUSE_AGAIN_NS), NULL, p->to.answers, NULL);
 }
 
 static void say_left(struct ws_push *p, const struct push_endpoint *e)
@@ -323,14 +331,14 @@ int push_resume(struct ws_push *p, struct ws_err *err)
 	struct ws_err why = WS_ERR_INIT;
 	pause_again(p);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		say_left(p, &p->endpoints[i]);
+		say_left(p, &p->to.endpoints[i]);
 	resume_those(p, false, &why);
 	resume_those(p, true, &why);
 	if (why.code == WS_OK)
 		return 0;
 	bool stays = false;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		stays = stays || (p->endpoints[i].paused && !p->endpoints[i].asleep);
+		stays = stays || (p->to.endpoints[i].paused && !p->to.endpoints[i].asleep);
 	ws_err_wrap(&why, stays ? "an endpoint stays paused" : "an endpoint went away before it was resumed");
 	if (stays)
 		ws_err_hint(&why, "tell it to continue: wsync-ctl resume");

@@ -48,15 +48,15 @@ static bool joins(const struct ws_push *p)
 int push_check_files(const struct ws_push *p, struct ws_err *err)
 {
 	const rlim_t each = joins(p) ? PER_ENDPOINT + PER_RANK : PER_ENDPOINT;
-	return p->known /* and connected */ ? 0 : check(p, p->opts.n_endpoints * each, err);
+	return p->to.known /* and connected */ ? 0 : check(p, p->opts.n_endpoints * each, err);
 }
 
 int push_check_ranks_files(const struct ws_push *p, struct ws_err *err)
 {
 	rlim_t ranks = 0;
-	if (p->group || !joins(p))
+	if (p->link.group || !joins(p))
 		return 0;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		ranks += p->members[i].ranks;
+		ranks += p->to.members[i].ranks;
 	return check(p, ranks * PER_RANK, err);
 }

@@ -68,13 +68,13 @@ int push_find_server(struct ws_push *p, struct ws_err *err)
 {
 	const struct ws_transform_opts *o = p->opts.transform;
 	(void)err;
-	if (!o || o->quantize == WS_QUANTIZE_NONE || o->quant || p->server)
+	if (!o || o->quantize == WS_QUANTIZE_NONE || o->quant || p->from.server)
 		return 0;
-	for (size_t i = 0; p->known && !p->server && i < p->opts.n_endpoints; i++) {
-		open_config(&p->infos[i], &p->server);
-		if (p->server && strcmp(ws_config_quant(p->server)->method, "fp8")) {
-			ws_config_free(p->server);
-			p->server = NULL;
+	for (size_t i = 0; p->to.known && !p->from.server && i < p->opts.n_endpoints; i++) {
+		open_config(&p->to.infos[i], &p->from.server);
+		if (p->from.server && strcmp(ws_config_quant(p->from.server)->method, "fp8")) {
+			ws_config_free(p->from.server);
+			p->from.server = NULL;
 		}
 	}
 	return 0;
@@ -197,7 +197,7 @@ static int check_codes(const struct ws_push *p, const struct ws_endpoint_info *i
 	case KEEPS_OWN:
 		return refuse_anything(info, keeps, err);
 	case KEEPS_TENSORS: /* those who were patched for it take the scales of whole tensors */
-		return sends_blocks(p->plan) ? refuse_anything(info, keeps, err) : 0;
+		return sends_blocks(p->from.plan) ? refuse_anything(info, keeps, err) : 0;
 	case KEEPS_MAKING:
 		return refuse(info, "makes FP8 of the 16-bit weights that it is sent (load format flash_rl), with "
 		              "scales of its own: it would take the codes and drop the scales",
@@ -266,8 +266,8 @@ static void warn_of_scales(struct ws_push *p, const struct ws_endpoint_info *inf
  * unless the model's name makes one wonder. */
 static bool is_worth_asking(const struct ws_push *p, const struct ws_endpoint_info *info)
 {
-	if (find_codes(p->plan))
-		return sends_blocks(p->plan);
+	if (find_codes(p->from.plan))
+		return sends_blocks(p->from.plan);
 	return strcasestr(info->model_path, "fp8") || strcasestr(info->served_model, "fp8");
 }
 
@@ -292,24 +292,24 @@ static int check_one(struct ws_push *p, const struct ws_endpoint_info *info,
 		return -1;
 	warn_of_scales(p, info, config);
 	bool nvfp4;
-	const struct ws_plan_tensor *packed = find_packed(p->plan, &nvfp4);
+	const struct ws_plan_tensor *packed = find_packed(p->from.plan, &nvfp4);
 	if (packed && check_packed(p, info, keeps, packed->name, nvfp4, err))
 		return -1;
 	if (ask(p, info, &keeps, err))
 		return -1;
-	if (find_codes(p->plan))
+	if (find_codes(p->from.plan))
 		return check_codes(p, info, keeps, err);
-	const struct ws_plan_tensor *dense = find_dense(p->plan, config);
+	const struct ws_plan_tensor *dense = find_dense(p->from.plan, config);
 	return dense ? check_dense(p, info, keeps, dense->name, err) : 0;
 }
 
 int push_check_fp8(struct ws_push *p, struct ws_err *err)
 {
 	int rc = 0;
-	for (size_t i = 0; p->known && i < p->opts.n_endpoints && rc == 0; i++) {
+	for (size_t i = 0; p->to.known && i < p->opts.n_endpoints && rc == 0; i++) {
 		struct ws_config *config;
-		open_config(&p->infos[i], &config);
-		rc = check_one(p, &p->infos[i], config, err);
+		open_config(&p->to.infos[i], &config);
+		rc = check_one(p, &p->to.infos[i], config, err);
 		ws_config_free(config);
 	}
 	return rc;

@@ -10,33 +10,34 @@ static const int64_t DESTROY_NS = 10 * WS_NS_PER_S;
 /* The group is about to be freed, so the guard may no longer touch it. */
 static struct ws_group *take_group(struct ws_push *p)
 {
-	struct ws_group *group = p->group;
-	p->group = NULL;
+	struct ws_group *group = p->link.group;
+	p->link.group = NULL;
 	push_alive(p);
 	return group;
 }
 
 void push_leave_dead_group(struct ws_push *p)
 {
-	if (!p->group || ws_group_alive(p->group))
+	if (!p->link.group || ws_group_alive(p->link.group))
 		return;
 	push_warn(p, NULL, "a peer left group %s since the last push: making a new one",
-	          ws_group_name(p->group));
+	          ws_group_name(p->link.group));
 	ws_group_close(take_group(p), NULL, ws_deadline_in(DESTROY_NS));
-	p->sent_base = 0; /* the new one counts from there */
+	p->run.sent_base = 0; /* the new one counts from there */
 }
 
 int push_name_group(struct ws_push *p, struct ws_err *err)
 {
-	if (p->group)
+	if (p->link.group)
 		return 0;
 	if (!p->opts.group_name)
-		return ws_group_fresh_name(p->group_name, sizeof p->group_name, err);
+		return ws_group_fresh_name(p->link.name, sizeof p->link.name, err);
 	/* Each of several senders is rank 0 of a group of its own. */
 	if (p->opts.senders > 1 && !push_together(p))
-		snprintf(p->group_name, sizeof p->group_name, "%s-%u", p->opts.group_name, p->opts.sender);
+		snprintf(p->link.name, sizeof p->link.name, "%s-%u", p->opts.group_name,
+		         p->opts.sender);
 	else
-		snprintf(p->group_name, sizeof p->group_name, "%s", p->opts.group_name);
+		snprintf(p->link.name, sizeof p->link.name, "%s", p->opts.group_name);
 	return 0;
 }
 
@@ -45,56 +46,60 @@ static void note_late(struct ws_push *p)
 {
 	bool any = false;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		struct push_endpoint *e = &p->endpoints[i];
-		e->grouped = p->members[i].late;
+		struct push_endpoint *e = &p->to.endpoints[i];
+		e->grouped = p->to.members[i].late;
 		any = any || e->grouped;
 		if (e->grouped)
 			push_warn(p, e->url, "did not answer the request to join group %s; if it joins later, it blocks: "
-			          "run wsync-ctl repair then, or push again", p->group_name);
+			          "run wsync-ctl repair then, or push again", p->link.name);
 	}
 	if (!any)
-		p->place.port = 0;
+		p->link.place.port = 0;
 }
 
 int push_init_group(struct ws_push *p, struct ws_err *err)
 {
-	if (p->group || p->protocol->groupless)
+	if (p->link.group || p->protocol->groupless)
 		return 0;
-	p->gpu.box = push_largest_box(p);
+	p->link.gpu.box = push_largest_box(p);
 	const struct ws_group_opts opts = {
 		.http = p->http,
-		.members = p->members,
+		.members = p->to.members,
 		.n_members = p->opts.n_endpoints,
 		.senders = push_together(p) ? p->opts.senders : 1,
-		.ops = p->transport,
-		.gpu = p->gpu,
+		.ops = p->link.transport,
+		.gpu = p->link.gpu,
 		.master_address = p->opts.master_address,
 		.master_port = p->opts.master_port,
-		.name = p->group_name,
+		.name = p->link.name,
 		.own_requests = p->protocol->transfer != NULL,
 		.log = p->opts.log,
 		.cancel = p->opts.cancel,
-		.place = &p->place,
-		.watch = &ws_explain_group, .watch_ctx = p->explain,
+		.place = &p->link.place,
+		.watch = &ws_explain_group, .watch_ctx = p->watch.explain,
 		.trace = p->opts.trace,
 	};
-	if (ws_group_open(&opts, ws_deadline_min(p->until, ws_deadline_in(p->opts.init_ns)), &p->group,
-	                  err)) {
+	if (ws_group_open(&opts, ws_deadline_min(p->run.until, ws_deadline_in(p->opts.init_ns)),
+	                  &p->link.group, err)) {
 		push_twins_suspect(p);
 		note_late(p);
 		return -1;
 	}
-	p->place.port = 0;
+	p->link.place.port = 0;
 	if (opts.own_requests)
 		return 0; /* nobody has joined it yet */
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		const struct ws_event ev = {
 			.type = WS_EV_ENDPOINT,
-			.endpoint = { .url = p->endpoints[i].url, .phase = WS_PHASE_INIT, .ok = true,
-			              .rank_offset = p->members[i].rank_offset,
-			              .ranks = p->members[i].ranks, .version = p->infos[i].version,
-			              .weight_version = p->infos[i].weight_version, .message = "",
-			              .ns = p->members[i].ns },
+			.endpoint = { .url = p->to.endpoints[i].url,
+			              .phase = WS_PHASE_INIT,
+			              .ok = true,
+			              .rank_offset = p->to.members[i].rank_offset,
+			              .ranks = p->to.members[i].ranks,
+			              .version = p->to.infos[i].version,
+			              .weight_version = p->to.infos[i].weight_version,
+			              .message = "",
+			              .ns = p->to.members[i].ns },
 		};
 		push_emit(p, &ev);
 	}
@@ -105,35 +110,38 @@ void push_drop_group(struct ws_push *p)
 {
 	bool *lost = calloc(p->opts.n_endpoints, sizeof *lost);
 	char name[128];
-	snprintf(name, sizeof name, "%s", ws_group_name(p->group));
+	snprintf(name, sizeof name, "%s", ws_group_name(p->link.group));
 	for (size_t i = 0; lost && i < p->opts.n_endpoints; i++)
-		lost[i] = p->endpoints[i].lost;
+		lost[i] = p->to.endpoints[i].lost;
 	/* To leave takes no longer than to join may. */
 	ws_group_close(take_group(p), lost,
 	               push_patience(p, p->opts.init_ns < DESTROY_NS ? p->opts.init_ns : DESTROY_NS));
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		p->endpoints[i].grouped = lost && lost[i];
+		p->to.endpoints[i].grouped = lost && lost[i];
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		if (p->members[i].stays)
-			push_warn(p, p->endpoints[i].url, "refused to leave group %s, and keeps its memory", name);
+		if (p->to.members[i].stays)
+			push_warn(p, p->to.endpoints[i].url,
+			          "refused to leave group %s, and keeps its memory", name);
 	for (size_t i = 0; lost && i < p->opts.n_endpoints; i++)
-		if (lost[i] && !p->endpoints[i].lost)
-			push_warn(p, p->endpoints[i].url, "did not answer the request to leave group "
-			          "%s: it may be stuck", name);
+		if (lost[i] && !p->to.endpoints[i].lost)
+			push_warn(p, p->to.endpoints[i].url,
+			          "did not answer the request to leave group "
+			          "%s: it may be stuck",
+			          name);
 	free(lost);
 }
 
 uint64_t push_sent(const struct ws_push *p)
 {
-	const struct ws_transport *t = ws_group_transport(p->group);
+	const struct ws_transport *t = ws_group_transport(p->link.group);
 	return t ? t->ops->sent(t, NULL) : 0;
 }
 
 int64_t push_first_byte(const struct ws_push *p)
 {
-	const struct ws_transport *t = ws_group_transport(p->group);
+	const struct ws_transport *t = ws_group_transport(p->link.group);
 	int64_t at = 0;
 	if (t)
 		t->ops->sent(t, &at);
-	return at > p->run_since ? at - p->run_since : 0;
+	return at > p->run.since ? at - p->run.since : 0;
 }

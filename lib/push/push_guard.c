@@ -78,14 +78,14 @@ struct push_guard {
 
 static void copy_endpoint(const struct ws_push *p, size_t i, struct ws_ledger_endpoint *out)
 {
-	const struct push_endpoint *e = &p->endpoints[i];
+	const struct push_endpoint *e = &p->to.endpoints[i];
 	/* What has all bytes of a source that was not compared yet may be a mixture of two
 	 * sources. */
-	const bool unsure = e->weights.state == WS_COMMITTED && (p->spoilt || p->torn);
+	const bool unsure = e->weights.state == WS_COMMITTED && (p->run.spoilt || p->run.torn);
 	push_describe(p, i, out);
 	out->url = e->url;
 	out->state = unsure ? WS_PARTIAL : e->weights.state;
-	if (!e->weights.scope_open && !p->spoilt)
+	if (!e->weights.scope_open && !p->run.spoilt)
 		out->middle = WS_MIDDLE_NONE;
 	out->paused = out->paused && !push_others_stopped(e) &&
 	              !(e->found_paused && !e->paused); /* that is in the record of another push */
@@ -93,16 +93,18 @@ static void copy_endpoint(const struct ws_push *p, size_t i, struct ws_ledger_en
 
 static void copy_end(const struct ws_push *p, struct ws_ev_end *end)
 {
-	*end = (struct ws_ev_end){ .weight_version = p->weight_version, .dry_run = p->opts.dry_run,
-		                   .source = p->source_name, .verify = push_verify_name(p) };
-	end->bytes = p->plan ? p->plan->bytes : 0;
-	end->tensors = p->plan ? p->plan->n_tensors : 0;
-	end->buckets = p->plan ? p->plan->n_buckets : 0;
-	end->digest = p->plan ? p->plan->digest : 0;
-	end->wire_bytes = p->group ? push_sent(p) - p->sent_base : p->posted;
-	end->first_byte_ns = p->group ? push_first_byte(p) : 0;
-	memcpy(end->ns, p->ns, sizeof end->ns);
-	end->ns[p->phase] += ws_now_ns() - p->phase_since;
+	*end = (struct ws_ev_end){ .weight_version = p->from.weight_version,
+		                   .dry_run = p->opts.dry_run,
+		                   .source = p->from.name,
+		                   .verify = push_verify_name(p) };
+	end->bytes = p->from.plan ? p->from.plan->bytes : 0;
+	end->tensors = p->from.plan ? p->from.plan->n_tensors : 0;
+	end->buckets = p->from.plan ? p->from.plan->n_buckets : 0;
+	end->digest = p->from.plan ? p->from.plan->digest : 0;
+	end->wire_bytes = p->link.group ? push_sent(p) - p->run.sent_base : p->run.posted;
+	end->first_byte_ns = p->link.group ? push_first_byte(p) : 0;
+	memcpy(end->ns, p->run.ns, sizeof end->ns);
+	end->ns[p->run.phase] += ws_now_ns() - p->run.phase_since;
 }
 
 static void copy_record(struct push_guard *g, const struct ws_ledger *ledger)
@@ -116,24 +118,24 @@ static void copy_record(struct push_guard *g, const struct ws_ledger *ledger)
 
 static void copy(struct push_guard *g, const struct ws_push *p)
 {
-	g->phase = p->phase;
-	g->until = p->until;
-	g->owns = p->claimed;
-	g->recorded = p->recorded;
-	snprintf(g->failure, sizeof g->failure, "%s", p->failed_why ? p->failed_why : "");
-	g->transport = p->group ? ws_group_transport(p->group) : NULL;
+	g->phase = p->run.phase;
+	g->until = p->run.until;
+	g->owns = p->recovery.claimed;
+	g->recorded = p->recovery.recorded;
+	snprintf(g->failure, sizeof g->failure, "%s", p->run.failed_why ? p->run.failed_why : "");
+	g->transport = p->link.group ? ws_group_transport(p->link.group) : NULL;
 	/* After a failure it joins workers, and GPU libraries may take long to abort. */
-	g->unsure = p->failed_why || p->nccl_version[0] || p->protocol->lends;
-	snprintf(g->group, sizeof g->group, "%s", p->group_name);
+	g->unsure = p->run.failed_why || p->link.nccl_version[0] || p->protocol->lends;
+	snprintf(g->group, sizeof g->group, "%s", p->link.name);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		copy_endpoint(p, i, &g->endpoints[i]);
-	copy_record(g, p->ledger);
+	copy_record(g, p->recovery.ledger);
 	copy_end(p, &g->end);
 }
 
 void push_alive(struct ws_push *p)
 {
-	struct push_guard *g = p->guard;
+	struct push_guard *g = p->watch.guard;
 	if (!g)
 		return;
 	pthread_mutex_lock(&g->lock);
@@ -144,7 +146,7 @@ void push_alive(struct ws_push *p)
 
 void push_alive_until(struct ws_push *p, ws_deadline due)
 {
-	struct push_guard *g = p->guard;
+	struct push_guard *g = p->watch.guard;
 	if (!g)
 		return;
 	pthread_mutex_lock(&g->lock);
@@ -155,7 +157,7 @@ void push_alive_until(struct ws_push *p, ws_deadline due)
 
 void push_guard_watch(struct ws_push *p, bool on)
 {
-	struct push_guard *g = p->guard;
+	struct push_guard *g = p->watch.guard;
 	if (!g)
 		return;
 	push_alive(p);
@@ -288,7 +290,7 @@ static void fill_result(struct push_guard *g, struct ws_err *why)
 	for (size_t i = 0; i < n; i++) {
 		const struct ws_ledger_endpoint *e = &g->endpoints[i];
 		committed += e->state == WS_COMMITTED;
-		const bool paused = e->paused || push_others_stopped(&g->push->endpoints[i]);
+		const bool paused = e->paused || push_others_stopped(&g->push->to.endpoints[i]);
 		left += paused;
 		g->results[i] = (struct ws_ev_endpoint_result){
 			.url = e->url, .ok = e->state == WS_COMMITTED, .state = e->state, .paused = paused,
@@ -304,7 +306,7 @@ static void fill_result(struct push_guard *g, struct ws_err *why)
 	g->end.err = why;
 	g->end.n_endpoints = n;
 	g->end.endpoints = g->results;
-	g->end.total_ns = ws_now_ns() - g->push->run_since;
+	g->end.total_ns = ws_now_ns() - g->push->run.since;
 }
 
 /* The lock is held, and stays so. */
@@ -436,13 +438,13 @@ int push_guard_open(struct ws_push *p, struct ws_err *err)
 		free_guard(g);
 		return -1;
 	}
-	p->guard = g;
+	p->watch.guard = g;
 	return 0;
 }
 
 void push_guard_close(struct ws_push *p)
 {
-	struct push_guard *g = p->guard;
+	struct push_guard *g = p->watch.guard;
 	if (!g)
 		return;
 	pthread_mutex_lock(&g->lock);
@@ -453,5 +455,5 @@ void push_guard_close(struct ws_push *p)
 	pthread_cond_destroy(&g->changed);
 	pthread_mutex_destroy(&g->lock);
 	free_guard(g);
-	p->guard = NULL;
+	p->watch.guard = NULL;
 }

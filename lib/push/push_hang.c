@@ -15,7 +15,7 @@ int push_hang_open(struct ws_push *p, struct ws_err *err)
 	const struct ws_explain_opts o = { .http = p->http, .urls = p->opts.endpoints,
 		                           .n = p->opts.n_endpoints, .sink = p->opts.sink,
 		                           .alive = alive, .ctx = p };
-	return ws_explain_open(&o, &p->explain, err);
+	return ws_explain_open(&o, &p->watch.explain, err);
 }
 
 void push_hang_phase(struct ws_push *p)
@@ -25,13 +25,14 @@ void push_hang_phase(struct ws_push *p)
 	const struct ws_explain_limit bucket = { "bucket-timeout", p->opts.bucket_ns, 0 };
 	struct ws_explain_limit limits[3] = { bucket, connect };
 	size_t n = 2;
-	if (p->phase == WS_PHASE_INIT)
+	if (p->run.phase == WS_PHASE_INIT)
 		limits[0] = init;
-	if (p->phase == WS_PHASE_CONNECT)
+	if (p->run.phase == WS_PHASE_CONNECT)
 		limits[0] = connect;
-	if (p->phase == WS_PHASE_RESUME || p->phase == WS_PHASE_DESTROY)
+	if (p->run.phase == WS_PHASE_RESUME || p->run.phase == WS_PHASE_DESTROY)
 		n = 0; /* these have limits of their own, which nobody can set */
-	if (n && p->until != WS_FOREVER)
-		limits[n++] = (struct ws_explain_limit){ "timeout", p->opts.timeout_ns, p->until };
-	ws_explain_phase(p->explain, p->phase, limits, n);
+	if (n && p->run.until != WS_FOREVER)
+		limits[n++] =
+			(struct ws_explain_limit){ "timeout", p->opts.timeout_ns, p->run.until };
+	ws_explain_phase(p->watch.explain, p->run.phase, limits, n);
 }

@@ -19,24 +19,24 @@ enum { TIMES = 2 }; /* a balancer that takes turns shows two servers at once */
 /* Success is withdrawn: the server that answers now does not have all that was sent. */
 static void take_back(struct ws_push *p, size_t i, const struct ws_err *why)
 {
-	struct push_endpoint *e = &p->endpoints[i];
+	struct push_endpoint *e = &p->to.endpoints[i];
 	push_target_event(&e->weights, PUSH_WITHDRAWN);
 	snprintf(e->message, sizeof e->message, "%.255s", why->msg);
 }
 
 static int read_instance(struct ws_push *p, size_t i, struct ws_endpoint_call *call, struct ws_err *err)
 {
-	const char *url = p->endpoints[i].url;
+	const char *url = p->to.endpoints[i].url;
 	const struct ws_json *root;
 	if (ws_endpoint_reply(call, &root, NULL, 0, err) == 0) {
 		const uint64_t instance = ws_instance_of(root);
-		if (instance == p->infos[i].instance)
+		if (instance == p->to.infos[i].instance)
 			return 0;
 		if (instance)
 			ws_err_set(err, WS_EREACH, "%s: another server answers than at the beginning of the push", url);
 		else
 			ws_err_set(err, WS_EREFUSED, "%s: GET %s: the reply does not tell which server this is", url,
-			           p->infos[i].info_path);
+			           p->to.infos[i].info_path);
 		ws_err_hint(err, "it was restarted, or several servers share this address: give each server its own URL, "
 		                 "and push again");
 	}
@@ -54,14 +54,16 @@ static int ask_once(struct ws_push *p, struct ws_endpoint_call *calls, ws_deadli
 	struct ws_err first = WS_ERR_INIT;
 	int rc = 0;
 	for (size_t i = 0; i < n; i++)
-		if (p->infos[i].instance && !changed[i] &&
-		    ws_endpoint_prepare(&calls[i], p->endpoints[i].url, "GET", p->infos[i].info_path, NULL, until, err))
+		if (p->to.infos[i].instance && !changed[i] &&
+		    ws_endpoint_prepare(&calls[i], p->to.endpoints[i].url, "GET",
+		                        p->to.infos[i].info_path, NULL, until, err))
 			return -1;
 	if (ws_endpoint_run(p->http, calls, n, cancel, err))
 		return -1;
 	for (size_t i = 0; i < n; i++) {
 		struct ws_err why = WS_ERR_INIT;
-		if (!p->infos[i].instance || changed[i] || read_instance(p, i, &calls[i], &why) == 0)
+		if (!p->to.infos[i].instance || changed[i] ||
+		    read_instance(p, i, &calls[i], &why) == 0)
 			continue;
 		changed[i] = true;
 		if (rc == 0 || first.code == WS_ETIMEOUT) /* another says more */
@@ -91,17 +93,18 @@ static int ask(struct ws_push *p, ws_deadline until, const struct ws_cancel *can
 
 int push_check_instances(struct ws_push *p, struct ws_err *err)
 {
-	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.connect_ns));
-	return ask(p, until, p->opts.cancel, p->flags, err);
+	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.connect_ns));
+	return ask(p, until, p->opts.cancel, p->to.flags, err);
 }
 
 /* Which of them left the group may not be known. */
 static int find_leaver(struct ws_push *p, ws_deadline until, struct ws_err *err)
 {
 	struct ws_err which = WS_ERR_INIT;
-	ws_err_set(err, WS_EREACH, "a server left group %s before the end of the push", ws_group_name(p->group));
+	ws_err_set(err, WS_EREACH, "a server left group %s before the end of the push",
+	           ws_group_name(p->link.group));
 	ws_err_hint(err, "it was restarted or failed, and its new weights are lost: push again");
-	if (ask(p, until, p->opts.cancel, p->flags, &which) && which.code == WS_EREACH) {
+	if (ask(p, until, p->opts.cancel, p->to.flags, &which) && which.code == WS_EREACH) {
 		*err = which;
 		return -1;
 	}
@@ -114,12 +117,13 @@ static int find_leaver(struct ws_push *p, ws_deadline until, struct ws_err *err)
  * waits for, keeps its yes. */
 int push_check_end(struct ws_push *p, struct ws_err *err)
 {
-	const ws_deadline last = p->until == WS_FOREVER ? WS_FOREVER : p->until + LATE_NS;
+	const ws_deadline last = p->run.until == WS_FOREVER ? WS_FOREVER : p->run.until + LATE_NS;
 	const ws_deadline until = ws_deadline_min(last, ws_deadline_in(p->opts.connect_ns));
 	struct ws_err why = WS_ERR_INIT;
-	if (!p->known || p->opts.dry_run || (p->group && ws_group_alive(p->group)))
+	if (!p->to.known || p->opts.dry_run || (p->link.group && ws_group_alive(p->link.group)))
 		return 0;
-	const int rc = p->group ? find_leaver(p, until, &why) : ask(p, until, p->opts.cancel, p->flags, &why);
+	const int rc = p->link.group ? find_leaver(p, until, &why) :
+	                               ask(p, until, p->opts.cancel, p->to.flags, &why);
 	if (rc && why.code == WS_ETIMEOUT)
 		push_warn(p, why.endpoint, "it did not say whether it is still the server that was pushed to: %s", why.msg);
 	if (!rc || why.code == WS_ETIMEOUT || why.code == WS_ECANCELLED)

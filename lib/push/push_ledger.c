@@ -31,7 +31,7 @@ static bool keeps_record(const struct ws_push *p)
 
 static bool on_disk(const struct ws_push *p)
 {
-	return p->opts.state_dir && !p->unrecorded;
+	return p->opts.state_dir && !p->recovery.unrecorded;
 }
 
 /* -1 where nothing may be begun like this. */
@@ -55,11 +55,11 @@ static size_t find(const struct ws_push *p, const char *url)
 {
 	const size_t n = p->opts.n_endpoints;
 	size_t i = 0;
-	while (i < n && strcmp(p->endpoints[i].url, url) != 0)
+	while (i < n && strcmp(p->to.endpoints[i].url, url) != 0)
 		i++;
 	if (i < n)
 		return i;
-	for (i = 0; i < n && !ws_endpoint_same(p->endpoints[i].url, url);)
+	for (i = 0; i < n && !ws_endpoint_same(p->to.endpoints[i].url, url);)
 		i++;
 	return i;
 }
@@ -70,14 +70,14 @@ static void leave_stale_group(struct ws_push *p, const char *group, struct ws_le
 	size_t k = 0;
 	for (size_t i = 0; i < n; i++)
 		if (now[i].grouped && *group)
-			p->urls[k++] = now[i].url;
+			p->to.urls[k++] = now[i].url;
 	if (k)
-		ws_endpoint_destroy_group(p->http, p->urls, k, group, ws_deadline_in(STALE_NS),
-		                          p->opts.cancel, p->answers, NULL);
+		ws_endpoint_destroy_group(p->http, p->to.urls, k, group, ws_deadline_in(STALE_NS),
+		                          p->opts.cancel, p->to.answers, NULL);
 	k = 0;
 	for (size_t i = 0; i < n; i++)
 		if (now[i].grouped && *group) {
-			const struct ws_err *said = &p->answers[k++].err;
+			const struct ws_err *said = &p->to.answers[k++].err;
 			now[i].grouped = said->code != WS_OK && !ws_endpoint_said_no(said);
 		}
 }
@@ -107,7 +107,7 @@ static void clean_up(struct ws_push *p, struct ws_ledger_entry *entry)
 		    find(p, r->endpoints[k].url) < p->opts.n_endpoints)
 			now[n++] = r->endpoints[k];
 	if (n) {
-		ws_ledger_release_late(r, p->until, p->opts.cancel);
+		ws_ledger_release_late(r, p->run.until, p->opts.cancel);
 		leave_stale_group(p, r->group, now, n);
 		end_stale_middles(p, r->group, now, n);
 		ws_ledger_change(entry, now, n, NULL);
@@ -139,16 +139,17 @@ static void warn_partial(struct ws_push *p, const char *url, const struct ws_led
 static void inherit(struct ws_push *p, struct ws_ledger_entry *entry)
 {
 	const struct ws_ledger_record *r = &entry->record;
-	const bool own = entry->path && p->ledger && ws_ledger_path(p->ledger) &&
-	                 strcmp(entry->path, ws_ledger_path(p->ledger)) == 0;
+	const bool own = entry->path && p->recovery.ledger && ws_ledger_path(p->recovery.ledger) &&
+	                 strcmp(entry->path, ws_ledger_path(p->recovery.ledger)) == 0;
 	for (size_t k = 0; k < r->n_endpoints; k++) {
 		const struct ws_ledger_endpoint *was = &r->endpoints[k];
 		const size_t i = find(p, was->url);
 		if (i == p->opts.n_endpoints)
 			continue;
-		struct push_endpoint *e = &p->endpoints[i];
-		p->heir = p->heir || !own;
-		p->heir_began = r->began > p->heir_began ? r->began : p->heir_began;
+		struct push_endpoint *e = &p->to.endpoints[i];
+		p->recovery.heir = p->recovery.heir || !own;
+		p->recovery.heir_began =
+			r->began > p->recovery.heir_began ? r->began : p->recovery.heir_began;
 		e->found_paused = e->found_paused || left_paused(entry, was);
 		if (was->slept) {
 			e->slept = true;
@@ -159,7 +160,7 @@ static void inherit(struct ws_push *p, struct ws_ledger_entry *entry)
 		push_target_event(&e->weights, PUSH_FOUND_PARTIAL);
 		warn_partial(p, e->url, r, was->slept);
 	}
-	if (entry->fate == WS_PROCESS_DEAD && (p->locks || !entry->path))
+	if (entry->fate == WS_PROCESS_DEAD && (p->recovery.locks || !entry->path))
 		clean_up(p, entry);
 }
 
@@ -167,7 +168,7 @@ static void read_records(struct ws_push *p)
 {
 	struct ws_ledger_list list = { 0 };
 	struct ws_err why = WS_ERR_INIT;
-	p->heir_began = 0;
+	p->recovery.heir_began = 0;
 	if (p->opts.state_dir && ws_ledger_list(p->opts.state_dir, &list, &why))
 		push_warn(p, NULL, "what earlier pushes left is not known: %s", why.msg);
 	for (size_t i = 0; i < list.n; i++)
@@ -175,8 +176,8 @@ static void read_records(struct ws_push *p)
 			push_warn(p, NULL, "what an earlier push left is not known: %s", list.items[i].err.msg);
 		else
 			inherit(p, &list.items[i]);
-	for (size_t i = 0; i < p->left.n; i++)
-		inherit(p, &p->left.items[i]);
+	for (size_t i = 0; i < p->recovery.left.n; i++)
+		inherit(p, &p->recovery.left.items[i]);
 	ws_ledger_list_free(&list);
 }
 
@@ -189,7 +190,7 @@ static int take_locks(struct ws_push *p, const char *dir, struct ws_err *err)
 	do {
 		*err = (struct ws_err)WS_ERR_INIT;
 		rc = ws_locks_take(dir, p->opts.endpoints, p->opts.n_endpoints, most ? push_wait_piece(&wait) : 0,
-		                   p->opts.cancel, &p->locks, err);
+		                   p->opts.cancel, &p->recovery.locks, err);
 	} while (rc && err->native == EWOULDBLOCK && push_wait_on(p, &wait, err));
 	return rc;
 }
@@ -211,7 +212,7 @@ int push_claim(struct ws_push *p, struct ws_err *err)
 		*err = why;
 	if (rc)
 		return -1;
-	p->claimed = true;
+	p->recovery.claimed = true;
 	read_records(p);
 	return 0;
 }
@@ -219,7 +220,7 @@ int push_claim(struct ws_push *p, struct ws_err *err)
 void push_take_over_pauses(struct ws_push *p)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		struct push_endpoint *e = &p->endpoints[i];
+		struct push_endpoint *e = &p->to.endpoints[i];
 		if (!e->paused && (!e->found_paused || e->weights.state == WS_PARTIAL))
 			continue;
 		e->paused = true;
@@ -231,12 +232,12 @@ void push_take_over_pauses(struct ws_push *p)
 
 static int open_ledger(struct ws_push *p, struct ws_err *err)
 {
-	if (p->ledger)
+	if (p->recovery.ledger)
 		return 0;
 	if (ws_ledger_open(on_disk(p) ? p->opts.state_dir : NULL, p->opts.endpoints, p->opts.n_endpoints,
-	                   &p->ledger, err))
+	                   &p->recovery.ledger, err))
 		return -1;
-	struct ws_ledger_record *r = ws_ledger_record(p->ledger);
+	struct ws_ledger_record *r = ws_ledger_record(p->recovery.ledger);
 	r->directory = p->opts.again_directory;
 	r->args = p->opts.again_args;
 	r->n_args = p->opts.n_again_args;
@@ -247,7 +248,7 @@ static int open_ledger(struct ws_push *p, struct ws_err *err)
  * answer. */
 static enum ws_ledger_middle middle_of(const struct ws_push *p, size_t i)
 {
-	if (p->phase != WS_PHASE_TRANSFER && !p->endpoints[i].weights.scope_open)
+	if (p->run.phase != WS_PHASE_TRANSFER && !p->to.endpoints[i].weights.scope_open)
 		return WS_MIDDLE_NONE;
 	switch (push_bracket_of(p, i)) {
 	case PUSH_BRACKET_SESSION:
@@ -259,20 +260,23 @@ static enum ws_ledger_middle middle_of(const struct ws_push *p, size_t i)
 	}
 	if (!p->protocol->prepares)
 		return WS_MIDDLE_NONE;
-	return p->format == WS_FORMAT_FLATTENED ? WS_MIDDLE_TWO_PHASE_FLAT : WS_MIDDLE_TWO_PHASE;
+	return p->from.format == WS_FORMAT_FLATTENED ? WS_MIDDLE_TWO_PHASE_FLAT :
+	                                               WS_MIDDLE_TWO_PHASE;
 }
 
 void push_describe(const struct ws_push *p, size_t i, struct ws_ledger_endpoint *out)
 {
-	const struct push_endpoint *e = &p->endpoints[i];
-	const bool pausing = p->phase == WS_PHASE_PAUSE && p->opts.pause != WS_PAUSE_NONE;
-	if (p->phase > WS_PHASE_CONNECT && p->phase < WS_PHASE_RESUME)
-		out->phase = p->phase; /* where it stopped is more than that it cleans up */
-	out->state = p->phase == WS_PHASE_TRANSFER && e->weights.state == WS_UNTOUCHED ? WS_PARTIAL : e->weights.state;
+	const struct push_endpoint *e = &p->to.endpoints[i];
+	const bool pausing = p->run.phase == WS_PHASE_PAUSE && p->opts.pause != WS_PAUSE_NONE;
+	if (p->run.phase > WS_PHASE_CONNECT && p->run.phase < WS_PHASE_RESUME)
+		out->phase = p->run.phase; /* where it stopped is more than that it cleans up */
+	out->state = p->run.phase == WS_PHASE_TRANSFER && e->weights.state == WS_UNTOUCHED ?
+	                     WS_PARTIAL :
+	                     e->weights.state;
 	out->paused = e->paused || e->found_paused || pausing;
 	out->grouped = e->grouped;
 	out->middle = middle_of(p, i);
-	out->version = p->infos[i].weight_version;
+	out->version = p->to.infos[i].weight_version;
 	out->inherited = e->weights.gap;
 	out->slept = push_is_asleep(e);
 	out->asleep = out->slept ? e->asleep : 0;
@@ -280,10 +284,10 @@ void push_describe(const struct ws_push *p, size_t i, struct ws_ledger_endpoint 
 
 static void describe_all(struct ws_push *p)
 {
-	struct ws_ledger_record *r = ws_ledger_record(p->ledger);
-	r->group = p->group_name;
-	r->master_host = p->place.host;
-	r->master_port = p->place.port;
+	struct ws_ledger_record *r = ws_ledger_record(p->recovery.ledger);
+	r->group = p->link.name;
+	r->master_host = p->link.place.host;
+	r->master_port = p->link.place.port;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		push_describe(p, i, &r->endpoints[i]);
 }
@@ -293,7 +297,7 @@ static int save(struct ws_push *p, struct ws_err *err)
 	if (open_ledger(p, err))
 		return -1;
 	describe_all(p);
-	return ws_ledger_save(p->ledger, err);
+	return ws_ledger_save(p->recovery.ledger, err);
 }
 
 /* Once a run is recorded, its file is the only one that knows what it may have left. If that cannot
@@ -303,16 +307,16 @@ static int record(struct ws_push *p, struct ws_err *err)
 	struct ws_err why = WS_ERR_INIT;
 	if (!keeps_record(p) || save(p, &why) == 0)
 		return 0;
-	if (p->recorded) {
+	if (p->recovery.recorded) {
 		if (err)
 			*err = why;
 		return ws_err_hint(err, "make room in the state directory, and push again");
 	}
 	if (go_without(p, NOBODY_KNOWS, &why, err))
 		return -1;
-	p->unrecorded = true;
-	if (p->ledger)
-		ws_ledger_to_memory(p->ledger);
+	p->recovery.unrecorded = true;
+	if (p->recovery.ledger)
+		ws_ledger_to_memory(p->recovery.ledger);
 	return save(p, err);
 }
 
@@ -320,7 +324,7 @@ int push_record(struct ws_push *p, struct ws_err *err)
 {
 	push_alive(p);
 	const int rc = record(p, err);
-	p->recorded = p->recorded || rc == 0;
+	p->recovery.recorded = p->recovery.recorded || rc == 0;
 	return rc;
 }
 
@@ -329,7 +333,9 @@ int push_record(struct ws_push *p, struct ws_err *err)
 static int64_t begins_now(const struct ws_push *p)
 {
 	const int64_t now = time(NULL);
-	return p->heir_began < now || p->heir_began == INT64_MAX ? now : p->heir_began + 1;
+	return p->recovery.heir_began < now || p->recovery.heir_began == INT64_MAX ?
+	               now :
+	               p->recovery.heir_began + 1;
 }
 
 static int note_files(struct ws_push *p, struct ws_err *err)
@@ -337,12 +343,13 @@ static int note_files(struct ws_push *p, struct ws_err *err)
 	const struct ws_source *s;
 	const char *path;
 	int rc = 0;
-	for (size_t i = 0; (s = ws_catalog_source_at(p->input.catalog, i)); i++)
+	for (size_t i = 0; (s = ws_catalog_source_at(p->from.input.catalog, i)); i++)
 		for (size_t k = 0; rc == 0 && (path = ws_source_file_name(s, k)); k++) {
 			uint64_t id;
 			const bool is_file = ws_source_file_id(s, k, &id);
 			if (is_file || ws_memory_path(path))
-				rc = ws_ledger_add_file(p->ledger, path, is_file ? &id : NULL, err);
+				rc = ws_ledger_add_file(p->recovery.ledger, path,
+				                        is_file ? &id : NULL, err);
 		}
 	return rc;
 }
@@ -351,10 +358,12 @@ static int note_source(struct ws_push *p, const struct ws_push_source *s, struct
 {
 	struct ws_ledger_sent sent;
 	push_load(p, &sent);
-	if (open_ledger(p, err) || ws_ledger_source(p->ledger, s->paths, s->n_paths, p->weight_version, err) ||
+	if (open_ledger(p, err) ||
+	    ws_ledger_source(p->recovery.ledger, s->paths, s->n_paths, p->from.weight_version,
+	                     err) ||
 	    note_files(p, err))
 		return -1;
-	struct ws_ledger_record *r = ws_ledger_record(p->ledger);
+	struct ws_ledger_record *r = ws_ledger_record(p->recovery.ledger);
 	r->digest = sent.digest;
 	r->tensors = sent.tensors;
 	r->bytes = sent.bytes;
@@ -367,15 +376,15 @@ int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct 
 	struct ws_err why = WS_ERR_INIT;
 	int rc = 0;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		p->endpoints[i].grouped = !p->protocol->groupless;
+		p->to.endpoints[i].grouped = !p->protocol->groupless;
 	if (keeps_record(p) && note_source(p, s, &why)) {
 		rc = go_without(p, NOBODY_KNOWS, &why, err);
-		p->unrecorded = rc == 0;
+		p->recovery.unrecorded = rc == 0;
 		if (rc == 0)
 			rc = note_source(p, s, err);
 	}
 	/* With a group of an earlier run the next request is the pause, and that is recorded first. */
-	return rc == 0 && !p->group ? push_record(p, err) : rc;
+	return rc == 0 && !p->link.group ? push_record(p, err) : rc;
 }
 
 /* ---- the end ------------------------------------------------------------------------------------ */
@@ -388,9 +397,11 @@ static void settle_earlier(struct ws_push *p, bool ok)
 	struct ws_ledger_list list = { 0 };
 	push_load(p, &sent);
 	sent.checked = sent.checked && ok;
-	if (p->opts.state_dir && (ok || ws_ledger_path(p->ledger)) && ws_ledger_list(p->opts.state_dir, &list, NULL) == 0)
-		ws_ledger_settle(&list, ws_ledger_path(p->ledger), p->opts.endpoints, p->opts.n_endpoints, &sent);
-	ws_ledger_settle(&p->left, NULL, p->opts.endpoints, p->opts.n_endpoints, &sent);
+	if (p->opts.state_dir && (ok || ws_ledger_path(p->recovery.ledger)) &&
+	    ws_ledger_list(p->opts.state_dir, &list, NULL) == 0)
+		ws_ledger_settle(&list, ws_ledger_path(p->recovery.ledger), p->opts.endpoints,
+		                 p->opts.n_endpoints, &sent);
+	ws_ledger_settle(&p->recovery.left, NULL, p->opts.endpoints, p->opts.n_endpoints, &sent);
 	ws_ledger_list_free(&list);
 }
 
@@ -399,43 +410,44 @@ void push_release(struct ws_push *p, bool ok)
 	/* After a success the record claims that endpoints may be paused, which is not worth
 	 * a write: to continue does no harm. Until this run has recorded its plan, the record
 	 * is that of an earlier run, whose group this one would have used. */
-	if (p->ledger && p->recorded) {
+	if (p->recovery.ledger && p->recovery.recorded) {
 		describe_all(p);
-		if (p->heir)
+		if (p->recovery.heir)
 			settle_earlier(p, ok);
 		if (!ok) {
 			push_alive(p);
-			ws_ledger_close(p->ledger, &p->left);
-			p->ledger = NULL;
+			ws_ledger_close(p->recovery.ledger, &p->recovery.left);
+			p->recovery.ledger = NULL;
 		}
 	}
-	p->heir = p->claimed = false;
-	ws_locks_drop(p->locks);
-	p->locks = NULL;
+	p->recovery.heir = p->recovery.claimed = false;
+	ws_locks_drop(p->recovery.locks);
+	p->recovery.locks = NULL;
 }
 
 bool push_has_record(const struct ws_push *p)
 {
-	return p->ledger && ws_ledger_path(p->ledger);
+	return p->recovery.ledger && ws_ledger_path(p->recovery.ledger);
 }
 
 void push_record_end(struct ws_push *p)
 {
-	struct ws_ledger_record *r = p->ledger ? ws_ledger_record(p->ledger) : NULL;
+	struct ws_ledger_record *r =
+		p->recovery.ledger ? ws_ledger_record(p->recovery.ledger) : NULL;
 	for (size_t i = 0; r && i < p->opts.n_endpoints; i++)
-		r->endpoints[i].grouped = p->endpoints[i].grouped;
-	if (p->ledger)
-		ws_ledger_reread(p->ledger);
-	ws_ledger_close(p->ledger, NULL);
-	p->ledger = NULL;
-	ws_ledger_list_free(&p->left);
+		r->endpoints[i].grouped = p->to.endpoints[i].grouped;
+	if (p->recovery.ledger)
+		ws_ledger_reread(p->recovery.ledger);
+	ws_ledger_close(p->recovery.ledger, NULL);
+	p->recovery.ledger = NULL;
+	ws_ledger_list_free(&p->recovery.left);
 }
 
 void push_name_remedy(const struct ws_push *p, struct ws_err *err)
 {
 	bool partial = false, asleep = false;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		const struct push_endpoint *e = &p->endpoints[i];
+		const struct push_endpoint *e = &p->to.endpoints[i];
 		partial |= e->weights.state == WS_PARTIAL;
 		asleep |= push_is_asleep(e) && (e->paused || e->weights.state == WS_PARTIAL);
 	}

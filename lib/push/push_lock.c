@@ -30,7 +30,7 @@ bool push_wait_on(struct ws_push *p, struct push_wait *w, struct ws_err *so)
 {
 	const int64_t now = ws_now_ns(), waited = now - w->since;
 	char text[1024];
-	if (ws_deadline_passed(w->until) || ws_deadline_left(p->until) <= 0) {
+	if (ws_deadline_passed(w->until) || ws_deadline_left(p->run.until) <= 0) {
 		const struct ws_err was = *so;
 		ws_format_duration(text, sizeof text, w->most);
 		ws_err_set(so, was.code, "%s after %s", was.msg, text);
@@ -40,8 +40,9 @@ bool push_wait_on(struct ws_push *p, struct push_wait *w, struct ws_err *so)
 	if (now - w->told < w->pace)
 		return true;
 	snprintf(text, sizeof text, "waiting %lld s: %s", (long long)(waited / WS_NS_PER_S), so->msg);
-	push_emit(p, &(struct ws_event){ .type = WS_EV_WAITING,
-	                                 .waiting = { .phase = p->phase, .ns = waited, .message = text } });
+	push_emit(p, &(struct ws_event){
+			     .type = WS_EV_WAITING,
+			     .waiting = { .phase = p->run.phase, .ns = waited, .message = text } });
 	w->told = now;
 	w->pace = w->pace < SLOWEST_PACE_NS / 2 ? 2 * w->pace : SLOWEST_PACE_NS;
 	return true;

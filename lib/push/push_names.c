@@ -10,46 +10,57 @@
 
 void push_names_forget(struct ws_push *p)
 {
-	for (size_t i = 0; i < p->n_targets; i++)
-		ws_audit_target_free(&p->targets[i]);
-	p->n_targets = 0;
+	for (size_t i = 0; i < p->to.n_listed; i++)
+		ws_audit_target_free(&p->to.listed[i]);
+	p->to.n_listed = 0;
 }
 
 int push_find_targets(struct ws_push *p, struct ws_err *err)
 {
 	const size_t n = p->opts.n_endpoints;
-	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.connect_ns));
-	if (p->n_targets)
+	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.connect_ns));
+	if (p->to.n_listed)
 		return 0;
 	if (n == 0) /* a dry run: the config alone, at tp 1 */
-		p->targets[0] = (struct ws_audit_target){ 0 };
-	else if (ws_audit_ask(p->http, p->infos, n, false, until, p->opts.cancel, p->targets, err))
+		p->to.listed[0] = (struct ws_audit_target){ 0 };
+	else if (ws_audit_ask(p->http, p->to.infos, n, false, until, p->opts.cancel, p->to.listed,
+	                      err))
 		return -1;
-	p->n_targets = n ? n : 1;
+	p->to.n_listed = n ? n : 1;
 	return 0;
 }
 
 /* A server whose weights have no memory dies when it is asked for them. */
 static int measure(struct ws_push *p, struct ws_err *err)
 {
-	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.connect_ns));
+	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.connect_ns));
 	bool asleep = false;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		asleep = asleep || p->endpoints[i].asleep & WS_MEMORY_WEIGHTS;
-	if (!p->opts.n_endpoints || !p->all_names || asleep)
+		asleep = asleep || p->to.endpoints[i].asleep & WS_MEMORY_WEIGHTS;
+	if (!p->opts.n_endpoints || !p->from.all_names || asleep)
 		return 0;
-	return ws_audit_measure(p->http, &p->input, p->targets, p->n_targets, until, p->opts.cancel, err);
+	return ws_audit_measure(p->http, &p->from.input, p->to.listed, p->to.n_listed, until,
+	                        p->opts.cancel, err);
 }
 
 int push_names(struct ws_push *p, struct ws_err *err)
 {
 	const struct ws_audit_opts opts = {
-		.input = &p->input, .plan = p->plan, .tied_later = true, .cancel = p->opts.cancel,
-		.include = p->opts.include, .n_include = p->opts.n_include,
-		.exclude = p->opts.exclude, .n_exclude = p->opts.n_exclude, .part = p->opts.senders > 1,
+		.input = &p->from.input,
+		.plan = p->from.plan,
+		.tied_later = true,
+		.cancel = p->opts.cancel,
+		.include = p->opts.include,
+		.n_include = p->opts.n_include,
+		.exclude = p->opts.exclude,
+		.n_exclude = p->opts.n_exclude,
+		.part = p->opts.senders > 1,
 	};
 	if (p->opts.verify == WS_VERIFY_NONE)
 		return 0;
 	return push_find_targets(p, err) || measure(p, err) ||
-	       ws_audit_all(&opts, p->targets, p->n_targets, &p->opts.sink, &p->names, err) ? -1 : 0;
+	                       ws_audit_all(&opts, p->to.listed, p->to.n_listed, &p->opts.sink,
+	                                    &p->checks.names, err) ?
+	               -1 :
+	               0;
 }

@@ -15,24 +15,24 @@ enum { TENSOR_BUCKET = 16 << 20 }; /* of --backend tensor, at most: a request ho
 static void choose_backend(struct ws_push *p)
 {
 	struct ws_push_opts *o = &p->opts;
-	p->transport = &ws_transport_gloo;
+	p->link.transport = &ws_transport_gloo;
 	p->protocol = push_protocol_asked(o->protocol);
 	switch (o->backend) {
 	case WS_BACKEND_NCCL:
-		p->transport = &ws_transport_nccl;
+		p->link.transport = &ws_transport_nccl;
 		break;
 	case WS_BACKEND_TENSOR:
-		p->transport = &push_tensor_transport;
+		p->link.transport = &push_tensor_transport;
 		p->protocol = &push_tensor;
 		if (!o->bucket_size || o->bucket_size > TENSOR_BUCKET)
 			o->bucket_size = TENSOR_BUCKET;
 		break;
 	case WS_BACKEND_IPC:
-		p->transport = &push_ipc_transport;
+		p->link.transport = &push_ipc_transport;
 		p->protocol = &push_ipc;
 		break;
 	case WS_BACKEND_DISK:
-		p->transport = &push_disk_transport;
+		p->link.transport = &push_disk_transport;
 		p->protocol = &push_disk;
 		if (!o->disk_dir)
 			o->bucket_size = UINT64_MAX; /* servers read it by themselves, in one go */
@@ -45,18 +45,18 @@ static void choose_backend(struct ws_push *p)
 /* What there is one of for each endpoint. */
 static int make_arrays(struct ws_push *p, size_t n, struct ws_err *err)
 {
-	p->endpoints = calloc(n + 1, sizeof *p->endpoints);
-	p->infos = calloc(n + 1, sizeof *p->infos);
-	p->members = calloc(n + 1, sizeof *p->members);
-	p->errs = calloc(n + 1, sizeof *p->errs);
-	p->answers = calloc(n + 1, sizeof *p->answers);
-	p->results = calloc(n + 1, sizeof *p->results);
-	p->targets = calloc(n + 1, sizeof *p->targets);
-	p->urls = calloc(n + 1, sizeof *p->urls);
-	p->index = calloc(n + 1, sizeof *p->index);
-	p->flags = calloc(n + 1, sizeof *p->flags);
-	if (p->endpoints && p->infos && p->members && p->errs && p->answers && p->results && p->targets &&
-	    p->urls && p->index && p->flags)
+	p->to.endpoints = calloc(n + 1, sizeof *p->to.endpoints);
+	p->to.infos = calloc(n + 1, sizeof *p->to.infos);
+	p->to.members = calloc(n + 1, sizeof *p->to.members);
+	p->to.errs = calloc(n + 1, sizeof *p->to.errs);
+	p->to.answers = calloc(n + 1, sizeof *p->to.answers);
+	p->to.results = calloc(n + 1, sizeof *p->to.results);
+	p->to.listed = calloc(n + 1, sizeof *p->to.listed);
+	p->to.urls = calloc(n + 1, sizeof *p->to.urls);
+	p->to.index = calloc(n + 1, sizeof *p->to.index);
+	p->to.flags = calloc(n + 1, sizeof *p->to.flags);
+	if (p->to.endpoints && p->to.infos && p->to.members && p->to.errs && p->to.answers &&
+	    p->to.results && p->to.listed && p->to.urls && p->to.index && p->to.flags)
 		return 0;
 	return ws_err_set(err, WS_ESYSTEM, "out of memory");
 }
@@ -73,10 +73,10 @@ static bool includes_all(const struct ws_push_opts *o)
 static int take_opts(struct ws_push *p, const struct ws_push_opts *opts, struct ws_err *err)
 {
 	p->opts = *opts;
-	p->sender_fd = -1;
+	p->turn.fd = -1;
 	if (includes_all(opts))
 		p->opts.n_include = 0;
-	p->all_names = !p->opts.n_include && !opts->n_exclude;
+	p->from.all_names = !p->opts.n_include && !opts->n_exclude;
 	p->opts.connect_ns = opts->connect_ns > 0 ? opts->connect_ns : 10 * WS_NS_PER_S;
 	p->opts.init_ns = opts->init_ns > 0 ? opts->init_ns : 600 * WS_NS_PER_S;
 	p->opts.bucket_ns = opts->bucket_ns > 0 ? opts->bucket_ns : 600 * WS_NS_PER_S;
@@ -84,7 +84,7 @@ static int take_opts(struct ws_push *p, const struct ws_push_opts *opts, struct 
 	if (make_arrays(p, opts->n_endpoints, err))
 		return -1;
 	for (size_t i = 0; i < opts->n_endpoints; i++)
-		p->endpoints[i].url = opts->endpoints[i];
+		p->to.endpoints[i].url = opts->endpoints[i];
 	if (push_follows(p))
 		p->opts.n_endpoints = 0; /* the first speaks with them */
 	return 0;
@@ -192,13 +192,14 @@ static int check_opts(const struct ws_push_opts *o, struct ws_err *err)
 /* For comparing it with what endpoints say of theirs. */
 static int note_nccl(struct ws_push *p, struct ws_err *err)
 {
-	const struct ws_nccl_opts opts = { .library = p->gpu.nccl };
+	const struct ws_nccl_opts opts = { .library = p->link.gpu.nccl };
 	struct ws_nccl *nccl = NULL;
 	if (p->opts.backend != WS_BACKEND_NCCL)
 		return 0;
 	if (ws_nccl_open(&opts, &nccl, err))
 		return -1;
-	snprintf(p->nccl_version, sizeof p->nccl_version, "%s", ws_nccl_version_text(nccl));
+	snprintf(p->link.nccl_version, sizeof p->link.nccl_version, "%s",
+	         ws_nccl_version_text(nccl));
 	ws_nccl_close(nccl);
 	return 0;
 }
@@ -207,13 +208,14 @@ static int note_nccl(struct ws_push *p, struct ws_err *err)
 static int choose_maker(struct ws_push *p, struct ws_err *err)
 {
 	const struct ws_push_opts *o = &p->opts;
-	const bool must = o->transform_on == WS_TRANSFORM_ON_GPU, can = p->transport->makes || p->protocol->makes;
+	const bool must = o->transform_on == WS_TRANSFORM_ON_GPU,
+		   can = p->link.transport->makes || p->protocol->makes;
 	if (must && !can)
 		return ws_err_set(err, WS_EUSAGE, "--transform-on gpu: the data plane %s sends from no GPU",
-		                  p->transport->name);
-	p->gpu.makes = can && o->transform_on != WS_TRANSFORM_ON_CPU && o->transform &&
+		                  p->link.transport->name);
+	p->link.gpu.makes = can && o->transform_on != WS_TRANSFORM_ON_CPU && o->transform &&
 	               ws_transform_wanted(o->transform);
-	p->gpu.must_make = must;
+	p->link.gpu.must_make = must;
 	return 0;
 }
 
@@ -221,22 +223,24 @@ static int choose_maker(struct ws_push *p, struct ws_err *err)
 static int check_transport(struct ws_push *p, struct ws_err *err)
 {
 	static const int64_t ASKING_NS = 30 * WS_NS_PER_S;
-	p->gpu = (struct ws_transport_gpu){ .nccl = p->opts.nccl_library, .device = (int)p->opts.gpu };
+	p->link.gpu = (struct ws_transport_gpu){ .nccl = p->opts.nccl_library,
+		                                 .device = (int)p->opts.gpu };
 	if (choose_maker(p, err))
 		return -1;
-	if (!p->transport->check)
+	if (!p->link.transport->check)
 		return 0;
 	if (p->opts.nccl_from) {
-		p->nccl_path = malloc(WS_NCCL_PATH_MAX);
-		if (!p->nccl_path)
+		p->link.nccl_path = malloc(WS_NCCL_PATH_MAX);
+		if (!p->link.nccl_path)
 			return ws_err_set(err, WS_ESYSTEM, "out of memory");
-		if (ws_nccl_find(p->opts.nccl_from, ws_deadline_in(ASKING_NS), p->opts.cancel, p->nccl_path, err))
+		if (ws_nccl_find(p->opts.nccl_from, ws_deadline_in(ASKING_NS), p->opts.cancel,
+		                 p->link.nccl_path, err))
 			return -1;
-		p->gpu.nccl = p->nccl_path;
+		p->link.gpu.nccl = p->link.nccl_path;
 	}
 	if (push_ipc_check_hosts(p, err))
 		return -1;
-	if (p->transport->check(&p->gpu, err) == 0)
+	if (p->link.transport->check(&p->link.gpu, err) == 0)
 		return note_nccl(p, err);
 	if (err && !err->hint[0])
 		ws_err_hint(err, "--backend gloo needs no GPU here and feeds servers with GPUs too");
@@ -264,11 +268,11 @@ int ws_push_open(const struct ws_push_opts *opts, struct ws_push **out, struct w
 
 void ws_push_finish(struct ws_push *p, struct ws_ev_end *result)
 {
-	if (!p->group)
+	if (!p->link.group)
 		return;
 	const int64_t start = ws_now_ns();
-	p->phase = WS_PHASE_DESTROY;
-	p->phase_since = start;
+	p->run.phase = WS_PHASE_DESTROY;
+	p->run.phase_since = start;
 	push_guard_watch(p, true);
 	push_trace_leave(p);
 	push_drop_group(p);
@@ -289,23 +293,23 @@ void ws_push_close(struct ws_push *p)
 	push_guard_watch(p, true);
 	push_record_end(p);
 	push_guard_close(p);
-	ws_explain_close(p->explain);
+	ws_explain_close(p->watch.explain);
 	ws_client_close(p->http);
 	push_forget_own(p, true);
-	free(p->nccl_path);
-	free(p->endpoints);
-	free(p->infos);
-	free(p->members);
-	free(p->errs);
-	free(p->answers);
-	free(p->results);
-	free(p->round);
-	free(p->known_round);
-	ws_parts_free(&p->parts);
+	free(p->link.nccl_path);
+	free(p->to.endpoints);
+	free(p->to.infos);
+	free(p->to.members);
+	free(p->to.errs);
+	free(p->to.answers);
+	free(p->to.results);
+	free(p->turn.round);
+	free(p->turn.known_round);
+	ws_parts_free(&p->turn.parts);
 	push_names_forget(p);
-	free(p->targets);
-	free(p->urls);
-	free(p->index);
-	free(p->flags);
+	free(p->to.listed);
+	free(p->to.urls);
+	free(p->to.index);
+	free(p->to.flags);
 	free(p);
 }

@@ -42,8 +42,8 @@ static int read_version(const struct ws_push *p, size_t i, struct ws_endpoint_ca
 	if (ws_endpoint_reply(call, &root, NULL, 0, err))
 		return -1;
 	if (ws_json_type(root) != WS_JSON_OBJECT)
-		return ws_err_set(err, WS_EREFUSED, "%s: GET %s: the answer is no JSON object", p->endpoints[i].url,
-		                  p->infos[i].version_path);
+		return ws_err_set(err, WS_EREFUSED, "%s: GET %s: the answer is no JSON object",
+		                  p->to.endpoints[i].url, p->to.infos[i].version_path);
 	ws_endpoint_decode_model_info(root, &now);
 	memcpy(out->version, now.weight_version, sizeof out->version);
 	return 0;
@@ -62,15 +62,15 @@ static int read_ready(struct ws_endpoint_call *call, struct seen *out, struct ws
 
 static int ask(struct ws_push *p, bool version, struct ws_endpoint_call *calls, struct ws_err *err)
 {
-	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.connect_ns));
+	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.connect_ns));
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		struct ws_endpoint_call *c = &calls[i * QUESTIONS];
-		if (version && p->infos[i].version_path &&
-		    ws_endpoint_prepare(&c[VERSION], p->endpoints[i].url, "GET", p->infos[i].version_path, NULL, until,
-		                        err))
+		if (version && p->to.infos[i].version_path &&
+		    ws_endpoint_prepare(&c[VERSION], p->to.endpoints[i].url, "GET",
+		                        p->to.infos[i].version_path, NULL, until, err))
 			return -1;
-		if (tells_ready(p, i) &&
-		    ws_endpoint_prepare(&c[READY], p->endpoints[i].url, "GET", "/ready", NULL, until, err))
+		if (tells_ready(p, i) && ws_endpoint_prepare(&c[READY], p->to.endpoints[i].url,
+		                                             "GET", "/ready", NULL, until, err))
 			return -1;
 	}
 	return ws_endpoint_run(p->http, calls, p->opts.n_endpoints * QUESTIONS, p->opts.cancel, err);
@@ -87,7 +87,7 @@ static int read_all(struct ws_push *p, struct ws_endpoint_call *calls, struct se
 			continue;
 		push_note_silence(p, i, &why);
 		push_note_gone(p, i, &why);
-		ws_err_where(&why, NULL, p->endpoints[i].url);
+		ws_err_where(&why, NULL, p->to.endpoints[i].url);
 		if (rc == 0 && err)
 			*err = why;
 		rc = -1;
@@ -121,7 +121,7 @@ static int accuse(struct ws_err *err, const char *url, const char *what)
 
 static bool told_version(const struct ws_push *p, size_t i, const struct seen *s)
 {
-	return p->infos[i].version_path && *s->version;
+	return p->to.infos[i].version_path && *s->version;
 }
 
 /* ---- before, between and after ------------------------------------------------------------------ */
@@ -137,7 +137,7 @@ int push_others_connect(struct ws_push *p, struct ws_err *err)
 		return 0;
 	const int rc = look(p, false, &seen, &why);
 	for (size_t i = 0; rc == 0 && i < p->opts.n_endpoints; i++) {
-		struct push_endpoint *e = &p->endpoints[i];
+		struct push_endpoint *e = &p->to.endpoints[i];
 		e->found_stopped = seen[i].ready == PAUSED && !e->found_paused && !e->paused;
 		if (e->found_stopped)
 			push_warn(p, e->url, "it is paused, but no push that is recorded here has paused it: somebody "
@@ -154,12 +154,13 @@ int push_others_recheck(struct ws_push *p, struct ws_err *err)
 	struct seen *seen = NULL;
 	bool any = false;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		any = any || p->endpoints[i].found_stopped;
+		any = any || p->to.endpoints[i].found_stopped;
 	if (!any)
 		return 0;
 	const int rc = look(p, false, &seen, err);
 	for (size_t i = 0; rc == 0 && i < p->opts.n_endpoints; i++)
-		p->endpoints[i].found_stopped = p->endpoints[i].found_stopped && seen[i].ready == PAUSED;
+		p->to.endpoints[i].found_stopped =
+			p->to.endpoints[i].found_stopped && seen[i].ready == PAUSED;
 	free(seen);
 	return rc;
 }
@@ -167,8 +168,9 @@ int push_others_recheck(struct ws_push *p, struct ws_err *err)
 void push_others_refused(struct ws_push *p, struct ws_err *err)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		const struct push_endpoint *e = &p->endpoints[i];
-		if (e->weights.scope_open || !ws_endpoint_said_no(&p->errs[i]) || !strstr(p->errs[i].msg, "already open"))
+		const struct push_endpoint *e = &p->to.endpoints[i];
+		if (e->weights.scope_open || !ws_endpoint_said_no(&p->to.errs[i]) ||
+		    !strstr(p->to.errs[i].msg, "already open"))
 			continue;
 		ws_err_hint(err, "another push has begun an update there: push again when it has ended; if none is at "
 		                 "work, end that update: curl -d '{}' %s/end_weight_update", e->url);
@@ -183,7 +185,7 @@ bool push_others_stopped(const struct push_endpoint *e)
 void push_others_leave(struct ws_push *p)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		struct push_endpoint *e = &p->endpoints[i];
+		struct push_endpoint *e = &p->to.endpoints[i];
 		if (!push_others_stopped(e))
 			continue;
 		e->paused = false;
@@ -198,12 +200,12 @@ int push_others_begin(struct ws_push *p, struct ws_err *err)
 	char what[512];
 	int rc = look(p, true, &seen, err);
 	for (size_t i = 0; rc == 0 && i < p->opts.n_endpoints; i++) {
-		struct ws_endpoint_info *info = &p->infos[i];
-		p->endpoints[i].told_pause = seen[i].ready == PAUSED;
+		struct ws_endpoint_info *info = &p->to.infos[i];
+		p->to.endpoints[i].told_pause = seen[i].ready == PAUSED;
 		if (!told_version(p, i, &seen[i]))
 			continue;
 		/* An info of an earlier run is older than what others did between. */
-		if (p->probed && strcmp(info->weight_version, seen[i].version) != 0) {
+		if (p->to.probed && strcmp(info->weight_version, seen[i].version) != 0) {
 			snprintf(what, sizeof what, "its weight version changed from '%s' to '%s' before this push began to send",
 			         info->weight_version, seen[i].version);
 			rc = accuse(err, info->url, what);
@@ -218,17 +220,19 @@ int push_others_begin(struct ws_push *p, struct ws_err *err)
  * Returns false, with a warning, if the endpoint still tells its old version instead of ours. */
 static bool compare(struct ws_push *p, size_t i, const struct seen *s, bool ours, char *what, size_t n)
 {
-	const char *before = p->infos[i].weight_version, *version = ours ? p->weight_version : before;
+	const char *before = p->to.infos[i].weight_version,
+		   *version = ours ? p->from.weight_version : before;
 	char expected[sizeof s->version];
 	ws_printable(expected, sizeof expected, version, strlen(version));
 	what[0] = 0;
 	if (told_version(p, i, s) && strcmp(expected, s->version) != 0 && (!ours || strcmp(before, s->version) != 0))
 		snprintf(what, n, "its weight version is '%s', and not '%s'", s->version, expected);
-	else if (p->endpoints[i].told_pause && s->ready == RUNS)
+	else if (p->to.endpoints[i].told_pause && s->ready == RUNS)
 		snprintf(what, n, "it was resumed in the middle of this push");
 	else if (told_version(p, i, s) && strcmp(expected, s->version) != 0) {
-		push_warn(p, p->endpoints[i].url, "it did not take the weight version '%s': it says '%s', as before", expected,
-		          s->version);
+		push_warn(p, p->to.endpoints[i].url,
+		          "it did not take the weight version '%s': it says '%s', as before",
+		          expected, s->version);
 		return false;
 	}
 	return true;
@@ -240,7 +244,7 @@ int push_others_check(struct ws_push *p, bool ours, struct ws_err *err)
 	int rc = look(p, true, &seen, err);
 	bool none = rc == 0, labeled = true;
 	for (size_t i = 0; rc == 0 && i < p->opts.n_endpoints; i++) {
-		struct push_endpoint *e = &p->endpoints[i];
+		struct push_endpoint *e = &p->to.endpoints[i];
 		char what[512];
 		labeled = compare(p, i, &seen[i], ours, what, sizeof what) && labeled;
 		if (!*what)
@@ -253,7 +257,7 @@ int push_others_check(struct ws_push *p, bool ours, struct ws_err *err)
 	}
 	free(seen);
 	if (none && !labeled)
-		p->weight_version = NULL; /* the result must not claim it */
+		p->from.weight_version = NULL; /* the result must not claim it */
 	return none ? 0 : -1;
 }
 
@@ -261,8 +265,8 @@ int push_others_end(struct ws_push *p, struct ws_err *err)
 {
 	if (push_others_check(p, false, err))
 		return -1;
-	p->incomplete = push_complete(p, err) != 0;
-	if (p->incomplete || push_set_version(p, err))
+	p->run.incomplete = push_complete(p, err) != 0;
+	if (p->run.incomplete || push_set_version(p, err))
 		return -1;
-	return p->weight_version ? push_others_check(p, true, err) : 0;
+	return p->from.weight_version ? push_others_check(p, true, err) : 0;
 }

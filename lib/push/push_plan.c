@@ -9,9 +9,9 @@
 void push_name_source(struct ws_push *p, const struct ws_push_source *s)
 {
 	size_t used = 0;
-	p->source_name[0] = 0;
-	for (size_t i = 0; i < s->n_paths && used + 1 < sizeof p->source_name; i++) {
-		const int n = snprintf(p->source_name + used, sizeof p->source_name - used, "%s%s",
+	p->from.name[0] = 0;
+	for (size_t i = 0; i < s->n_paths && used + 1 < sizeof p->from.name; i++) {
+		const int n = snprintf(p->from.name + used, sizeof p->from.name - used, "%s%s",
 		                       i ? " " : "", s->paths[i]);
 		used += n > 0 ? (size_t)n : 0;
 	}
@@ -22,7 +22,7 @@ int push_make_plan(struct ws_push *p, const struct ws_push_source *s, const char
 {
 	const struct ws_plan_opts opts = {
 		.bucket_size = p->opts.bucket_size,
-		.format = p->format,
+		.format = p->from.format,
 		.include = p->opts.include,
 		.n_include = p->opts.n_include,
 		.exclude = p->opts.exclude,
@@ -43,33 +43,35 @@ int push_make_plan(struct ws_push *p, const struct ws_push_source *s, const char
 	transform.n_include = p->opts.n_include;
 	transform.exclude = p->opts.exclude;
 	transform.n_exclude = p->opts.n_exclude;
-	if (p->server && !transform.quant)
-		transform.quant = ws_config_quant(p->server);
-	if (ws_input_open(&input, &p->input, err))
+	if (p->from.server && !transform.quant)
+		transform.quant = ws_config_quant(p->from.server);
+	if (ws_input_open(&input, &p->from.input, err))
 		return -1;
-	for (size_t i = 0; i < p->input.n_sources; i++)
-		ws_source_trace(p->input.sources[i], p->opts.trace);
-	if (ws_plan_make(p->input.catalog, &opts, &p->plan, err))
+	for (size_t i = 0; i < p->from.input.n_sources; i++)
+		ws_source_trace(p->from.input.sources[i], p->opts.trace);
+	if (ws_plan_make(p->from.input.catalog, &opts, &p->from.plan, err))
 		return -1;
 	/* What an adapter changes may be in the part of another sender. */
-	return p->input.transform && p->opts.senders < 2 ? ws_transform_sends(p->input.transform, err) : 0;
+	return p->from.input.transform && p->opts.senders < 2 ?
+	               ws_transform_sends(p->from.input.transform, err) :
+	               0;
 }
 
 int push_plan_again(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
 	const char *dir = NULL;
-	const bool none = !p->input.config && !p->input.why.code;
+	const bool none = !p->from.input.config && !p->from.input.why.code;
 	if (push_find_server(p, err))
 		return -1;
 	for (size_t i = 0; none && !dir && i < p->opts.n_endpoints; i++)
-		dir = ws_audit_model_dir(&p->infos[i]);
+		dir = ws_audit_model_dir(&p->to.infos[i]);
 	const enum ws_load_format format = push_choose_format(p);
-	if (!dir && !p->server && format == p->format)
+	if (!dir && !p->from.server && format == p->from.format)
 		return 0;
-	p->format = format;
-	ws_plan_free(p->plan);
-	p->plan = NULL;
-	ws_input_close(&p->input);
+	p->from.format = format;
+	ws_plan_free(p->from.plan);
+	p->from.plan = NULL;
+	ws_input_close(&p->from.input);
 	return push_make_plan(p, s, dir, err);
 }
 
@@ -77,10 +79,10 @@ static void find_largest(const struct ws_push *p, uint64_t *bytes, size_t *paylo
 {
 	*bytes = 0;
 	*payloads = 1;
-	for (size_t b = 0; b < p->plan->n_buckets; b++) {
-		const struct ws_plan_bucket *bucket = &p->plan->buckets[b];
+	for (size_t b = 0; b < p->from.plan->n_buckets; b++) {
+		const struct ws_plan_bucket *bucket = &p->from.plan->buckets[b];
 		*bytes = bucket->bytes > *bytes ? bucket->bytes : *bytes;
-		if (p->plan->format != WS_FORMAT_FLATTENED && bucket->n > *payloads)
+		if (p->from.plan->format != WS_FORMAT_FLATTENED && bucket->n > *payloads)
 			*payloads = bucket->n;
 	}
 }
@@ -99,11 +101,12 @@ static void tell_memory(const struct ws_push *p, struct ws_ev_plan *ev)
 	uint64_t bytes;
 	size_t payloads;
 	find_largest(p, &bytes, &payloads);
-	if (p->transport->memory)
-		p->transport->memory(p->plan->n_buckets, bytes, payloads, &ev->gpu_bytes, &ev->pinned_bytes);
-	for (size_t i = 0; i < p->input.n_sources; i++)
-		ev->pinned_bytes += ws_source_pinned(p->input.sources[i]);
-	if (p->gpu.makes)
+	if (p->link.transport->memory)
+		p->link.transport->memory(p->from.plan->n_buckets, bytes, payloads, &ev->gpu_bytes,
+		                          &ev->pinned_bytes);
+	for (size_t i = 0; i < p->from.input.n_sources; i++)
+		ev->pinned_bytes += ws_source_pinned(p->from.input.sources[i]);
+	if (p->link.gpu.makes)
 		ws_feed_memory_to_make(&ev->gpu_bytes, &ev->pinned_bytes);
 	push_values_memory(p, &ev->gpu_bytes, &ev->pinned_bytes);
 }
@@ -111,8 +114,8 @@ static void tell_memory(const struct ws_push *p, struct ws_ev_plan *ev)
 static void warn_of_sources(struct ws_push *p)
 {
 	const char *warning;
-	for (size_t s = 0; s < p->input.n_sources; s++)
-		for (size_t i = 0; (warning = ws_source_warning(p->input.sources[s], i)); i++)
+	for (size_t s = 0; s < p->from.input.n_sources; s++)
+		for (size_t i = 0; (warning = ws_source_warning(p->from.input.sources[s], i)); i++)
 			push_warn(p, NULL, "%s", warning);
 }
 
@@ -122,7 +125,8 @@ static void warn_unused(struct ws_push *p)
 	size_t next = 0;
 	const char *unused;
 	while (p->opts.senders < 2 &&
-	       (unused = ws_plan_unused(p->input.catalog, p->opts.exclude, p->opts.n_exclude, &next)))
+	       (unused = ws_plan_unused(p->from.input.catalog, p->opts.exclude, p->opts.n_exclude,
+	                                &next)))
 		push_warn(p, NULL, "--exclude %.200s matches no tensor", unused);
 }
 
@@ -130,18 +134,26 @@ void push_emit_plan(struct ws_push *p)
 {
 	unsigned world = 0;
 	warn_unused(p);
-	for (size_t i = 0; p->known && i < p->opts.n_endpoints; i++)
-		world += (i == 0) + p->members[i].ranks;
-	const struct ws_plan *plan = p->plan;
+	for (size_t i = 0; p->to.known && i < p->opts.n_endpoints; i++)
+		world += (i == 0) + p->to.members[i].ranks;
+	const struct ws_plan *plan = p->from.plan;
 	const enum ws_push_flush flush = push_flush_when(p);
 	struct ws_event ev = {
 		.type = WS_EV_PLAN,
-		.plan = { .source = p->source_name, .digest = plan->digest, .tensors = plan->n_tensors,
-		          .skipped = plan->n_skipped, .buckets = plan->n_buckets, .bytes = plan->bytes,
+		.plan = { .source = p->from.name,
+		          .digest = plan->digest,
+		          .tensors = plan->n_tensors,
+		          .skipped = plan->n_skipped,
+		          .buckets = plan->n_buckets,
+		          .bytes = plan->bytes,
 		          .bucket_size = p->opts.bucket_size == UINT64_MAX ? 0 : plan->bucket_size,
-		          .load_format = plan->format == WS_FORMAT_FLATTENED ? "flattened_bucket" : "none",
-		          .backend = p->transport->name, .protocol = p->protocol->name, .world_size = world,
-		          .sender = p->opts.sender, .senders = p->opts.senders,
+		          .load_format =
+		                  plan->format == WS_FORMAT_FLATTENED ? "flattened_bucket" : "none",
+		          .backend = p->link.transport->name,
+		          .protocol = p->protocol->name,
+		          .world_size = world,
+		          .sender = p->opts.sender,
+		          .senders = p->opts.senders,
 		          .dry_run = p->opts.dry_run },
 	};
 	if (p->protocol->tell_plan)

@@ -46,9 +46,9 @@ static const char *why_not(const struct ws_push *p)
 		return "the servers read files themselves";
 	if (p->protocol->transfer)
 		return "this protocol moves no buckets";
-	if (p->opts.verify == WS_VERIFY_HASH && p->input.transform)
+	if (p->opts.verify == WS_VERIFY_HASH && p->from.input.transform)
 		return "what is made is hashed while it is sent";
-	if (room && p->plan->bytes + SPARE > room)
+	if (room && p->from.plan->bytes + SPARE > room)
 		return "its bytes do not fit into the memory that is free";
 	return NULL;
 }
@@ -59,7 +59,7 @@ static int write_span(struct ws_push *p, const struct ws_span *s, char *buffer, 
 		const size_t n = s->length - at < PIECE ? (size_t)(s->length - at) : PIECE;
 		if (ws_cancelled(p->opts.cancel))
 			return ws_err_set(err, WS_ECANCELLED, "cancelled");
-		if (ws_deadline_passed(p->until))
+		if (ws_deadline_passed(p->run.until))
 			return ws_err_set(err, WS_ETIMEOUT, "the deadline passed while bytes were made ready");
 		if (s->fd >= 0 ? ws_file_pread(s->fd, "a file of the source", s->offset + at, buffer, n, err)
 		               : s->fill(s->ctx, at, buffer, n, err))
@@ -76,7 +76,7 @@ static int write_bucket(struct ws_push *p, size_t b, char *buffer, struct ws_err
 	struct ws_payload *payloads;
 	size_t n;
 	int rc = 0;
-	if (ws_plan_payloads(p->plan, b, &payloads, &n, err))
+	if (ws_plan_payloads(p->from.plan, b, &payloads, &n, err))
 		return -1;
 	for (size_t i = 0; i < n && rc == 0; i++)
 		for (size_t k = 0; k < payloads[i].n_spans && rc == 0; k++)
@@ -93,13 +93,13 @@ static int write_all(struct ws_push *p, struct ws_err *err)
 	r->fd = memfd_create("wsync-ready", MFD_CLOEXEC);
 	int rc = !buffer ? ws_err_set(err, WS_ESYSTEM, "out of memory")
 	       : r->fd < 0 ? ws_err_errno(err, "a file in memory") : 0;
-	for (size_t b = 0; rc == 0 && b < p->plan->n_buckets; b++)
+	for (size_t b = 0; rc == 0 && b < p->from.plan->n_buckets; b++)
 		rc = write_bucket(p, b, buffer, err);
 	free(buffer);
 	if (rc)
 		ws_push_ready_free(r);
 	else
-		r->digest = p->plan->digest;
+		r->digest = p->from.plan->digest;
 	return rc;
 }
 
@@ -108,7 +108,7 @@ int push_ready_make(struct ws_push *p, struct ws_err *err)
 	struct ws_push_ready *r = p->opts.ready;
 	if (!r || !r->wanted)
 		return 0;
-	const bool here = r->fd >= 0 && r->digest == p->plan->digest;
+	const bool here = r->fd >= 0 && r->digest == p->from.plan->digest;
 	r->why = here ? NULL : why_not(p);
 	if (here || r->why)
 		return 0;
@@ -118,7 +118,7 @@ int push_ready_make(struct ws_push *p, struct ws_err *err)
 bool push_is_ready(const struct ws_push *p)
 {
 	const struct ws_push_ready *r = p->opts.ready;
-	return r && r->wanted && r->fd >= 0 && r->digest == p->plan->digest;
+	return r && r->wanted && r->fd >= 0 && r->digest == p->from.plan->digest;
 }
 
 /* ---- a bucket of it ---- */
@@ -126,8 +126,8 @@ bool push_is_ready(const struct ws_push *p)
 int push_ready_bucket(const struct ws_push *p, size_t b, struct ws_payload **out, size_t *n_out,
                       struct ws_err *err)
 {
-	const struct ws_plan_bucket *bucket = &p->plan->buckets[b];
-	const bool flat = p->plan->format == WS_FORMAT_FLATTENED;
+	const struct ws_plan_bucket *bucket = &p->from.plan->buckets[b];
+	const bool flat = p->from.plan->format == WS_FORMAT_FLATTENED;
 	const size_t n = flat ? 1 : bucket->n;
 	/* One piece of memory: the payloads, and behind them a span for each. */
 	struct ws_payload *payloads = calloc(n, sizeof *payloads + sizeof(struct ws_span));
@@ -136,9 +136,10 @@ int push_ready_bucket(const struct ws_push *p, size_t b, struct ws_payload **out
 	struct ws_span *spans = (struct ws_span *)(void *)(payloads + n);
 	uint64_t at = 0;
 	for (size_t i = 0; i < bucket->first; i++)
-		at += p->plan->tensors[i].bytes;
+		at += p->from.plan->tensors[i].bytes;
 	for (size_t i = 0; i < n; i++) {
-		const uint64_t length = flat ? bucket->bytes : p->plan->tensors[bucket->first + i].bytes;
+		const uint64_t length =
+			flat ? bucket->bytes : p->from.plan->tensors[bucket->first + i].bytes;
 		spans[i] = (struct ws_span){ .length = length, .fd = p->opts.ready->fd, .offset = at };
 		payloads[i] = (struct ws_payload){ .length = length, .spans = &spans[i], .n_spans = length > 0 };
 		at += length;

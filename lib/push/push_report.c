@@ -9,10 +9,10 @@
 /* When the step at hand should be over. Before the first pause only the run's deadline counts. */
 static ws_deadline step_limit(const struct ws_push *p)
 {
-	bool begun = p->phase == WS_PHASE_PAUSE || p->spoilt;
+	bool begun = p->run.phase == WS_PHASE_PAUSE || p->run.spoilt;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		begun = begun || p->endpoints[i].paused;
-	if (p->phase == WS_PHASE_RESUME || p->phase == WS_PHASE_DESTROY)
+		begun = begun || p->to.endpoints[i].paused;
+	if (p->run.phase == WS_PHASE_RESUME || p->run.phase == WS_PHASE_DESTROY)
 		return ws_deadline_in(PUSH_CLEAN_UP_S * WS_NS_PER_S);
 	return begun ? ws_deadline_in(p->opts.bucket_ns) : WS_FOREVER;
 }
@@ -20,9 +20,9 @@ static ws_deadline step_limit(const struct ws_push *p)
 void push_enter(struct ws_push *p, enum ws_phase phase)
 {
 	const int64_t now = ws_now_ns();
-	p->ns[p->phase] += now - p->phase_since;
-	p->phase = phase;
-	p->phase_since = now;
+	p->run.ns[p->run.phase] += now - p->run.phase_since;
+	p->run.phase = phase;
+	p->run.phase_since = now;
 	push_trace_phase(p);
 	push_hang_phase(p);
 	push_alive_until(p, step_limit(p));
@@ -30,15 +30,15 @@ void push_enter(struct ws_push *p, enum ws_phase phase)
 
 void push_applied(struct ws_push *p, int64_t ns)
 {
-	p->ns[WS_PHASE_APPLY] += ns;
-	p->ns[WS_PHASE_TRANSFER] -= ns;
+	p->run.ns[WS_PHASE_APPLY] += ns;
+	p->run.ns[WS_PHASE_TRANSFER] -= ns;
 }
 
 void push_emit(struct ws_push *p, const struct ws_event *ev)
 {
 	push_alive(p);
 	if (ev->type != WS_EV_PROGRESS)
-		ws_explain_heard(p->explain);
+		ws_explain_heard(p->watch.explain);
 	if (p->opts.sink.event)
 		p->opts.sink.event(p->opts.sink.ctx, ev);
 }

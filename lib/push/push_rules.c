@@ -77,7 +77,7 @@ const char *ws_push_refuses(const struct ws_capabilities *can, enum ws_pause_mod
 static bool caches_are_released(const struct ws_push *p)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		if (!(p->endpoints[i].asleep & WS_MEMORY_KV_CACHE))
+		if (!(p->to.endpoints[i].asleep & WS_MEMORY_KV_CACHE))
 			return false;
 	return p->opts.n_endpoints > 0;
 }
@@ -86,10 +86,10 @@ enum ws_push_flush push_flush_when(const struct ws_push *p)
 {
 	if (caches_are_released(p))
 		return WS_FLUSH_NEVER;
-	if (p->not_last && !p->flush_too && p->opts.flush == WS_FLUSH_LAST)
+	if (p->turn.not_last && !p->turn.flush_too && p->opts.flush == WS_FLUSH_LAST)
 		return WS_FLUSH_NEVER; /* the last of several senders does it */
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		if (!p->known || !p->infos[i].disable_radix_cache)
+		if (!p->to.known || !p->to.infos[i].disable_radix_cache)
 			return p->opts.flush;
 	return p->opts.n_endpoints ? WS_FLUSH_NEVER : p->opts.flush;
 }
@@ -116,7 +116,7 @@ int push_refuse_pause(const struct ws_push *p, size_t i, bool idle, struct ws_er
 	}
 	if (!why)
 		return 0;
-	ws_err_set(err, WS_EREFUSED, "%s: %s", p->endpoints[i].url, why);
+	ws_err_set(err, WS_EREFUSED, "%s: %s", p->to.endpoints[i].url, why);
 	ws_err_hint(err, "%s", remedy ? remedy : "");
-	return ws_err_where(err, NULL, p->endpoints[i].url);
+	return ws_err_where(err, NULL, p->to.endpoints[i].url);
 }

@@ -22,7 +22,7 @@ static int shows(struct ws_push *p, const struct ws_endpoint_info *info, const c
                  struct ws_err *err)
 {
 	const char *url = info->url;
-	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.connect_ns));
+	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.connect_ns));
 	struct ws_values values;
 	struct ws_err why = WS_ERR_INIT;
 	*yes = ws_endpoint_get_weights(p->http, &url, 1, name, 1, MOST_NUMBERS, until, p->opts.cancel,
@@ -62,7 +62,7 @@ static const char *find_norm(const struct ws_plan *plan)
 
 int push_ask_scales(struct ws_push *p, const struct ws_endpoint_info *info, enum push_shown *out, struct ws_err *err)
 {
-	const char *weight = find_weight(p->plan), *norm = find_norm(p->plan);
+	const char *weight = find_weight(p->from.plan), *norm = find_norm(p->from.plan);
 	char scale[1100];
 	bool scales = false, anything = false;
 	*out = SHOWN_NOTHING;

@@ -59,93 +59,136 @@ enum push_step {
 	PUSH_STEP_JUDGE    /* everything was sent, and the endpoints are still paused */
 };
 
-struct ws_push {
-	struct ws_push_opts opts;
-	int (*step)(void *ctx, struct ws_push *p, enum push_step step, struct ws_err *err); /* NULL: no such steps */
-	void *step_ctx;
-	struct ws_http *http;
-	struct ws_explain *explain;        /* what is waited for, and why it does not come */
-	struct push_guard *guard;          /* watches the thread of the push; NULL: nothing does */
-	const struct ws_transport_ops *transport;
-	struct ws_transport_gpu gpu;
-	char *nccl_path;                   /* of the Python that was asked; NULL: none was */
-	char nccl_version[32];             /* of the library here; "": NCCL is not used */
-	const struct push_protocol *protocol;
-	struct push_endpoint *endpoints;   /* opts.n_endpoints of them, as everything below */
+/* The endpoints. The arrays have opts.n_endpoints items each, in the same order. */
+struct push_targets {
+	struct push_endpoint *endpoints;
 	struct ws_endpoint_info *infos;
-	struct ws_member *members;
-	struct ws_err *errs;
-	struct ws_endpoint_answer *answers;
+	struct ws_member *members;         /* ranks, and how joining went */
+	struct ws_err *errs;               /* of the last request to all */
+	struct ws_endpoint_answer *answers; /* of the last request to those in urls */
 	struct ws_ev_endpoint_result *results;
+	struct ws_audit_target *listed;    /* what each of them lists; n_listed 0: not asked yet */
+	size_t n_listed;
 	const char **urls;                 /* scratch: the endpoints a call goes to */
 	size_t *index;                     /* scratch: urls[k] is endpoint index[k] */
 	bool *flags;                       /* scratch */
 	bool known;                        /* infos are filled, */
 	bool probed;                       /* and that in this run */
 	const char *twin;                  /* may be one server with another one; NULL: none is */
-	struct ws_audit_target *targets;   /* what each of them lists; n_targets 0: not asked yet */
-	size_t n_targets;
-	struct ws_group *group;            /* NULL: not initialised, or given up after a failure */
-	char group_name[128];              /* of it, or of the last one */
-	struct ws_group_place place;       /* of the last one; port 0: all endpoints have answered */
-	struct ws_ledger *ledger;          /* record of this run, or of the last one while its group is kept; NULL */
-	struct ws_ledger_list left;        /* what earlier runs left, as far as it is recorded in memory only */
-	bool unrecorded;                   /* records were to be written and cannot be */
+};
 
-	/* one run */
-	struct ws_locks *locks;            /* of the endpoints; NULL: there are none to be had */
-	bool claimed;                      /* no other push is known to be at work there */
-	bool heir;                         /* pushes that died had begun something at our endpoints */
-	int64_t heir_began;                /* when the last of these began, by its clock; 0: none */
+/* What is sent (push_plan.c). */
+struct push_material {
 	struct ws_input input;
 	struct ws_plan *plan;
 	enum ws_load_format format;        /* that the plan is made for */
 	const struct ws_push_source *source; /* the caller's */
-	char source_name[1024];
+	char name[1024];                   /* of the source */
 	const char *weight_version;
-	ws_deadline until;                 /* of the run */
-	enum ws_phase phase;
-	int64_t phase_since, run_since;
-	uint64_t run_span, phase_span;     /* of the trace */
+	bool all_names;                    /* nothing was included or excluded */
+	struct ws_config *server; /* of an endpoint that keeps FP8, by which tensors are chosen */
+	struct ws_transform_report report;
+};
+
+/* The process group (push_group.c). */
+struct push_link {
+	const struct ws_transport_ops *transport;
+	struct ws_transport_gpu gpu;
+	char *nccl_path;                   /* of the Python that was asked; NULL: none was */
+	char nccl_version[32];             /* of the library here; "": NCCL is not used */
+	struct ws_group *group;            /* NULL: not initialised, or given up after a failure */
+	char name[128];                    /* of the group, or of the last one */
+	struct ws_group_place place; /* of the last one; port 0: all endpoints have answered */
+};
+
+/* How far a run has come. */
+struct push_run {
+	ws_deadline until;
+	enum ws_phase phase;               /* entered by push_enter, as everything about time */
+	int64_t since, phase_since;
+	int64_t ns[WS_PHASE_COUNT];
+	uint64_t span, phase_span;         /* of the trace */
 	const char *phase_why;             /* the phase at hand has failed; NULL */
 	const char *failed_why;            /* the run has; NULL */
 	int64_t transfer_since;
 	uint64_t progress_base;            /* of the transport when the transfer began */
 	uint64_t sent_base;                /* likewise, when the run began */
-	size_t n_made[2];                  /* tensors that the CPU makes, and those that the GPU does */
 	uint64_t posted;                   /* payload bytes that went by requests instead */
+	size_t n_made[2]; /* tensors that the CPU makes, and those that the GPU does */
+	size_t bucket;
 	bool spoilt;                       /* a transfer was begun and not finished */
 	bool torn;                         /* a source changed in use, or a sender failed: commits are withdrawn */
-	enum ws_asleep asleep_as;          /* is the memory that its source lists as released refused? Else pending */
-	bool recorded;                     /* this run has recorded its plan, and holds the locks */
 	bool incomplete;                   /* nothing but push_complete has failed */
-	size_t bucket;
-	void *own;                         /* of the protocol (push_own); NULL */
+	bool label_told;                   /* which weight versions stay */
+	struct ws_err failure;             /* what *result->err points to */
+};
+
+/* Of several senders (senders/). */
+struct push_turn {
 	struct push_lead *lead;            /* of several senders of one group, when we are the first; NULL */
 	size_t n_shared, n_batches;        /* tensors and batches that another sender asked us for */
-	bool label_told;                   /* which weight versions stay */
-	bool all_names;                    /* nothing was included or excluded */
-	int sender_fd;                     /* the senders' lock, held; -1 */
-	char turn[64];                     /* "turn of sender 1 of 2", for sentences */
+	int fd;                            /* the senders' lock, held; -1 */
+	char text[64];                     /* "turn of sender 1 of 2", for sentences */
 	bool has_turn;                     /* the senders' lock is held */
 	bool in_round;                     /* our last turn did not end its round */
-	struct ws_round *round;            /* of this turn, or of the last one; NULL: there was none */
-	struct ws_parts parts;             /* of that round */
-	struct ws_round *known_round;      /* the last half round with this lock that is known here; NULL */
-	bool anew;                         /* the round was lost by a server, and is kept without any turn */
-	struct ws_ev_round round_event;    /* the same for events */
-	char round_text[512];
 	bool not_last;                     /* others have still to come: no flush, no version */
 	bool flush_too;                    /* but a flush: a round before was abandoned, and none flushed its parts */
-	int64_t ns[WS_PHASE_COUNT];
-	struct ws_audit names;             /* all endpoints together */
-	struct ws_hashes hashes;
-	struct ws_job check;               /* looks at values, in the background */
-	struct ws_cancel check_stop;
-	bool checking;
-	struct ws_config *server;          /* of an endpoint that keeps FP8, by which tensors are chosen */
-	struct ws_transform_report report;
-	struct ws_err failure;             /* what *result->err points to */
+	bool anew;              /* the round was lost by a server, and is kept without any turn */
+	struct ws_round *round; /* of this turn, or of the last one; NULL: there was none */
+	struct ws_round
+		*known_round; /* the last half round with this lock that is known here; NULL */
+	struct ws_parts parts;             /* of the round */
+	struct ws_ev_round event;          /* the same for events */
+	char event_text[512];
+};
+
+/* Locks and records (push_ledger.c). */
+struct push_recovery {
+	struct ws_ledger
+		*ledger; /* record of this run, or of the last one while its group is kept; NULL */
+	struct ws_ledger_list
+		left; /* what earlier runs left, as far as it is recorded in memory only */
+	bool unrecorded;                   /* records were to be written and cannot be */
+	struct ws_locks *locks;            /* of the endpoints; NULL: there are none to be had */
+	bool claimed;                      /* no other push is known to be at work there */
+	bool recorded;                     /* this run has recorded its plan */
+	bool heir;                         /* earlier pushes left something at our endpoints */
+	int64_t heir_began;                /* when the last of these began, by its clock; 0: none */
+	enum ws_asleep asleep_as; /* is the memory that its source lists as released refused? Else
+	                             pending */
+};
+
+/* What is compared, before and afterwards. */
+struct push_checks {
+	struct ws_audit names;             /* of all endpoints together (push_names.c) */
+	struct ws_hashes hashes;           /* push_verify.c */
+	struct ws_job values;              /* looks at values, in the background (push_values.c) */
+	struct ws_cancel stop_values;
+	bool on_values;
+};
+
+/* Who follows the push. */
+struct push_watch {
+	struct ws_explain *explain;        /* what is waited for, and why it does not come */
+	struct push_guard *guard;          /* watches the thread of the push; NULL: nothing does */
+	int (*step)(void *ctx, struct ws_push *p, enum push_step step,
+	            struct ws_err *err); /* NULL: none */
+	void *step_ctx;
+};
+
+struct ws_push {
+	struct ws_push_opts opts;
+	struct ws_http *http;
+	const struct push_protocol *protocol;
+	void *own;                         /* of the protocol (push_own); NULL */
+	struct push_targets to;
+	struct push_material from;
+	struct push_link link;
+	struct push_run run;
+	struct push_turn turn;
+	struct push_recovery recovery;
+	struct push_checks checks;
+	struct push_watch watch;
 };
 
 /* push_plan.c */
@@ -330,11 +373,12 @@ int push_sender_part(struct ws_push *p, struct ws_err *err);  /* notes what is s
 int push_sender_leave(struct ws_push *p, bool ok, struct ws_err *err);
 
 /* push_round.c: the lock of the senders, and the round with it */
-/* Fills p->round and p->parts. -1 is also that a round in which others had a
+/* Fills p->turn.round and p->turn.parts. -1 is also that a round in which others had a
  * turn is not there any more. */
 int push_round_take(struct ws_push *p, const char *id, int64_t wait, struct ws_err *err);
-void push_round_anew(struct ws_push *p, const char *id); /* p->round has this ID, and nobody had a turn */
-/* keep: p->round and p->parts stand there from now on. -1: they do not; the
+void push_round_anew(struct ws_push *p,
+                     const char *id); /* p->turn.round has this ID, and nobody had a turn */
+/* keep: p->turn.round and p->turn.parts stand there from now on. -1: they do not; the
  * lock is free in any case. */
 int push_round_drop(struct ws_push *p, bool keep, struct ws_err *err);
 

@@ -11,8 +11,8 @@ static const int64_t SILENT_NS = 400 * WS_NS_PER_MS;
 
 void push_note_silence(struct ws_push *p, size_t i, const struct ws_err *said)
 {
-	p->endpoints[i].lost = said->code == WS_EREACH;
-	p->endpoints[i].silent = said->code == WS_ETIMEOUT;
+	p->to.endpoints[i].lost = said->code == WS_EREACH;
+	p->to.endpoints[i].silent = said->code == WS_ETIMEOUT;
 }
 
 ws_deadline push_patience(const struct ws_push *p, int64_t most)
@@ -20,7 +20,7 @@ ws_deadline push_patience(const struct ws_push *p, int64_t most)
 	int64_t little = p->opts.bucket_ns / 10;
 	little = little < SILENT_NS ? SILENT_NS : little;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		if (p->endpoints[i].silent && little < most)
+		if (p->to.endpoints[i].silent && little < most)
 			most = little;
 	return ws_deadline_in(most);
 }
@@ -29,10 +29,10 @@ size_t push_select(struct ws_push *p, bool (*wanted)(const struct push_endpoint 
 {
 	size_t n = 0;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		if (wanted && !wanted(&p->endpoints[i]))
+		if (wanted && !wanted(&p->to.endpoints[i]))
 			continue;
-		p->urls[n] = p->endpoints[i].url;
-		p->index[n++] = i;
+		p->to.urls[n] = p->to.endpoints[i].url;
+		p->to.index[n++] = i;
 	}
 	return n;
 }

@@ -7,46 +7,49 @@
 
 void push_trace_run(struct ws_push *p)
 {
-	const struct ws_trace_what run = { .row = WS_TRACE_PUSH, .about = p->source_name, .since = p->run_since };
+	const struct ws_trace_what run = { .row = WS_TRACE_PUSH,
+		                           .about = p->from.name,
+		                           .since = p->run.since };
 	ws_trace_bucket(p->opts.trace, 0);
-	p->run_span = ws_trace_begin(p->opts.trace, &run);
-	p->phase_span = 0;
+	p->run.span = ws_trace_begin(p->opts.trace, &run);
+	p->run.phase_span = 0;
 	push_trace_phase(p);
 }
 
 void push_trace_phase(struct ws_push *p)
 {
-	const struct ws_trace_what phase = { .row = WS_TRACE_PHASES, .name = ws_phase_name(p->phase),
-		                             .since = p->phase_since };
-	ws_trace_end(p->opts.trace, p->phase_span,
-	             &(struct ws_trace_end){ .at = p->phase_since, .why = p->phase_why });
-	p->phase_why = NULL;
-	p->phase_span = ws_trace_begin(p->opts.trace, &phase);
+	const struct ws_trace_what phase = { .row = WS_TRACE_PHASES,
+		                             .name = ws_phase_name(p->run.phase),
+		                             .since = p->run.phase_since };
+	ws_trace_end(p->opts.trace, p->run.phase_span,
+	             &(struct ws_trace_end){ .at = p->run.phase_since, .why = p->run.phase_why });
+	p->run.phase_why = NULL;
+	p->run.phase_span = ws_trace_begin(p->opts.trace, &phase);
 }
 
 void push_trace_over(struct ws_push *p, const struct ws_ev_end *r)
 {
 	ws_trace_bucket(p->opts.trace, 0);
-	ws_trace_end(p->opts.trace, p->phase_span, NULL);
-	ws_trace_end(p->opts.trace, p->run_span,
+	ws_trace_end(p->opts.trace, p->run.phase_span, NULL);
+	ws_trace_end(p->opts.trace, p->run.span,
 	             &(struct ws_trace_end){ .bytes = r->wire_bytes, .why = r->err ? r->err->msg : NULL,
 	                                     .unfinished = r->err && r->err->code == WS_ECANCELLED });
-	p->run_span = p->phase_span = 0;
+	p->run.span = p->run.phase_span = 0;
 }
 
 void push_trace_leave(struct ws_push *p)
 {
 	const struct ws_trace_what whole = { .row = WS_TRACE_PUSH, .name = ws_phase_name(WS_PHASE_DESTROY) };
 	const struct ws_trace_what phase = { .row = WS_TRACE_PHASES, .name = ws_phase_name(WS_PHASE_DESTROY) };
-	p->run_span = ws_trace_begin(p->opts.trace, &whole);
-	p->phase_span = ws_trace_begin(p->opts.trace, &phase);
+	p->run.span = ws_trace_begin(p->opts.trace, &whole);
+	p->run.phase_span = ws_trace_begin(p->opts.trace, &phase);
 }
 
 void push_trace_left(struct ws_push *p)
 {
-	ws_trace_end(p->opts.trace, p->phase_span, NULL);
-	ws_trace_end(p->opts.trace, p->run_span, NULL);
-	p->run_span = p->phase_span = 0;
+	ws_trace_end(p->opts.trace, p->run.phase_span, NULL);
+	ws_trace_end(p->opts.trace, p->run.span, NULL);
+	p->run.span = p->run.phase_span = 0;
 }
 
 uint64_t push_trace_bucket(struct ws_push *p, size_t b, size_t n)

@@ -9,31 +9,32 @@
 static bool makes_here(void *ctx, const struct ws_formula_out *f)
 {
 	struct ws_push *p = ctx;
-	const struct ws_transport *t = p->group ? ws_group_transport(p->group) : NULL;
-	if (!p->gpu.makes)
+	const struct ws_transport *t = p->link.group ? ws_group_transport(p->link.group) : NULL;
+	if (!p->link.gpu.makes)
 		return false;
 	const bool here = p->protocol->makes ? p->protocol->makes(p, f) : t && t->ops->makes && t->ops->makes(t, f);
-	p->n_made[here]++;
+	p->run.n_made[here]++;
 	return here;
 }
 
 static int open_payloads(struct ws_push *p, size_t b, struct push_bucket *k, struct ws_err *err)
 {
-	const bool on_gpu = p->transport->makes || p->protocol->makes;
-	return on_gpu ? ws_plan_payloads_but(p->plan, b, makes_here, p, &k->payloads, &k->n_payloads, err) :
-	                ws_plan_payloads(p->plan, b, &k->payloads, &k->n_payloads, err);
+	const bool on_gpu = p->link.transport->makes || p->protocol->makes;
+	return on_gpu ? ws_plan_payloads_but(p->from.plan, b, makes_here, p, &k->payloads,
+	                                     &k->n_payloads, err) :
+	                ws_plan_payloads(p->from.plan, b, &k->payloads, &k->n_payloads, err);
 }
 
 static void say_where(const struct ws_push *p)
 {
-	if (p->gpu.makes && (p->n_made[0] || p->n_made[1]))
-		ws_log(p->opts.log, 1, "transform: %zu tensors made on the GPU, %zu on the CPU", p->n_made[1],
-		       p->n_made[0]);
+	if (p->link.gpu.makes && (p->run.n_made[0] || p->run.n_made[1]))
+		ws_log(p->opts.log, 1, "transform: %zu tensors made on the GPU, %zu on the CPU",
+		       p->run.n_made[1], p->run.n_made[0]);
 }
 
 static int open_bucket(struct ws_push *p, size_t b, struct push_bucket *k, struct ws_err *err)
 {
-	*k = (struct push_bucket){ .b = b, .last = b + 1 == p->plan->n_buckets };
+	*k = (struct push_bucket){ .b = b, .last = b + 1 == p->from.plan->n_buckets };
 	const enum ws_push_flush when = push_flush_when(p);
 	k->flush = when == WS_FLUSH_EVERY || (when == WS_FLUSH_LAST && k->last);
 	k->ready = push_is_ready(p);
@@ -41,7 +42,9 @@ static int open_bucket(struct ws_push *p, size_t b, struct push_bucket *k, struc
 		return push_ready_bucket(p, b, &k->payloads, &k->n_payloads, err);
 	if (open_payloads(p, b, k, err))
 		return -1;
-	return p->hashes.begun && p->hashes.but_made ? ws_plan_payloads_watch(k->payloads, p->hashes.values, err) : 0;
+	return p->checks.hashes.begun && p->checks.hashes.but_made ?
+	               ws_plan_payloads_watch(k->payloads, p->checks.hashes.values, err) :
+	               0;
 }
 
 static void close_bucket(struct push_bucket *k)
@@ -55,15 +58,15 @@ static void close_bucket(struct push_bucket *k)
 
 static int move_bucket(struct ws_push *p, const struct push_bucket *k, struct ws_err *err)
 {
-	const uint64_t span = push_trace_bucket(p, k->b, p->plan->n_buckets);
+	const uint64_t span = push_trace_bucket(p, k->b, p->from.plan->n_buckets);
 	const int rc = p->protocol->bucket(p, k, err);
-	push_trace_bucket_end(p, span, p->plan->buckets[k->b].bytes, rc, err);
+	push_trace_bucket_end(p, span, p->from.plan->buckets[k->b].bytes, rc, err);
 	return rc;
 }
 
 static void stage(struct ws_push *p, const struct ws_payload *payloads, size_t n)
 {
-	struct ws_transport *t = p->group ? ws_group_transport(p->group) : NULL;
+	struct ws_transport *t = p->link.group ? ws_group_transport(p->link.group) : NULL;
 	if (p->protocol->stage)
 		p->protocol->stage(p, payloads, n);
 	else if (t && t->ops->stage)
@@ -74,8 +77,8 @@ static void stage(struct ws_push *p, const struct ws_payload *payloads, size_t n
  * source has changed until then. */
 static int check_bucket(struct ws_push *p, size_t b, struct ws_err *err)
 {
-	const int rc = ws_plan_check_bucket(p->plan, b, err);
-	p->torn |= rc != 0;
+	const int rc = ws_plan_check_bucket(p->from.plan, b, err);
+	p->run.torn |= rc != 0;
 	return rc;
 }
 
@@ -83,22 +86,22 @@ int push_check_sources(struct ws_push *p, struct ws_err *err)
 {
 	if (p->protocol->has_copy && p->protocol->has_copy(p))
 		return 0;
-	const int rc = ws_catalog_check(p->input.catalog, err);
-	p->torn |= rc != 0;
+	const int rc = ws_catalog_check(p->from.input.catalog, err);
+	p->run.torn |= rc != 0;
 	return rc;
 }
 
 static int move_all(struct ws_push *p, struct ws_err *err)
 {
 	struct push_bucket now = { 0 }, next = { 0 };
-	p->n_made[0] = p->n_made[1] = 0;
+	p->run.n_made[0] = p->run.n_made[1] = 0;
 	int rc = open_bucket(p, 0, &next, err);
-	for (size_t b = 0; rc == 0 && b < p->plan->n_buckets; b++) {
-		p->bucket = b;
+	for (size_t b = 0; rc == 0 && b < p->from.plan->n_buckets; b++) {
+		p->run.bucket = b;
 		push_alive_until(p, ws_deadline_in(p->opts.bucket_ns));
 		now = next;
 		next = (struct push_bucket){ 0 };
-		if (b + 1 < p->plan->n_buckets)
+		if (b + 1 < p->from.plan->n_buckets)
 			rc = open_bucket(p, b + 1, &next, err);
 		if (rc == 0 && next.payloads)
 			stage(p, next.payloads, next.n_payloads);
@@ -121,11 +124,11 @@ static int move_all(struct ws_push *p, struct ws_err *err)
 
 static int move(struct ws_push *p, struct ws_err *err)
 {
-	const struct ws_transport *t = p->group ? ws_group_transport(p->group) : NULL;
+	const struct ws_transport *t = p->link.group ? ws_group_transport(p->link.group) : NULL;
 	const struct push_protocol *how = p->protocol;
 	if (how->transfer)
 		return how->transfer(p, err);
-	p->progress_base = t ? t->ops->progress(t) : 0;
+	p->run.progress_base = t ? t->ops->progress(t) : 0;
 	if (how->begin && how->begin(p, err))
 		return -1;
 	return move_all(p, err) || (how->end && how->end(p, err)) ? -1 : 0;
@@ -133,7 +136,7 @@ static int move(struct ws_push *p, struct ws_err *err)
 
 int push_transfer(struct ws_push *p, struct ws_err *err)
 {
-	p->transfer_since = ws_now_ns();
+	p->run.transfer_since = ws_now_ns();
 	if (move(p, err))
 		return -1;
 	return push_check_sources(p, err) || push_lead_sent(p, err) ? -1 : 0;

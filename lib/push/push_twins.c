@@ -35,15 +35,15 @@ static bool can_ask(const struct ws_endpoint_info *info)
 	return info->dp_size == 1;
 }
 
-/* Marks in p->flags the endpoints that are like another one. false: there are none. */
+/* Marks in p->to.flags the endpoints that are like another one. false: there are none. */
 static bool find_suspects(struct ws_push *p)
 {
 	bool any = false;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		p->flags[i] = false;
-		for (size_t k = 0; k < p->opts.n_endpoints && !p->flags[i]; k++)
-			p->flags[i] = k != i && are_alike(&p->infos[i], &p->infos[k]);
-		any = any || p->flags[i];
+		p->to.flags[i] = false;
+		for (size_t k = 0; k < p->opts.n_endpoints && !p->to.flags[i]; k++)
+			p->to.flags[i] = k != i && are_alike(&p->to.infos[i], &p->to.infos[k]);
+		any = any || p->to.flags[i];
 	}
 	return any;
 }
@@ -55,14 +55,14 @@ static void post(struct ws_push *p, const char *path, const char *id, const bool
 {
 	struct ws_buf body;
 	struct ws_jw w;
-	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(ANSWER_NS));
+	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(ANSWER_NS));
 	size_t n = 0;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		p->answers[i] = (struct ws_endpoint_answer){ .err = WS_ERR_INIT };
+		p->to.answers[i] = (struct ws_endpoint_answer){ .err = WS_ERR_INIT };
 		if (!wanted[i])
 			continue;
-		p->urls[n] = p->endpoints[i].url;
-		p->index[n++] = i;
+		p->to.urls[n] = p->to.endpoints[i].url;
+		p->to.index[n++] = i;
 	}
 	ws_buf_init(&body, 1024);
 	ws_jw_init(&w, &body);
@@ -71,8 +71,8 @@ static void post(struct ws_push *p, const char *path, const char *id, const bool
 	if (strcmp(path, "/open_session") == 0)
 		ws_jw_int(&w, "capacity_of_str_len", 1);
 	ws_jw_end_object(&w);
-	ws_endpoint_tell(p->http, p->urls, n, "connect", "POST", &path, true, &body, until, p->opts.cancel, p->answers,
-	                 NULL);
+	ws_endpoint_tell(p->http, p->to.urls, n, "connect", "POST", &path, true, &body, until,
+	                 p->opts.cancel, p->to.answers, NULL);
 	ws_buf_free(&body);
 }
 
@@ -93,13 +93,14 @@ static void open_at(struct ws_push *p, const bool *wanted, enum answer *answers)
 	post(p, "/open_session", id, wanted);
 	for (size_t k = 0, i = 0; i < p->opts.n_endpoints; i++)
 		if (wanted[i])
-			answers[i] = read_answer(&p->answers[k++], id);
+			answers[i] = read_answer(&p->to.answers[k++], id);
 	post(p, "/close_session", id, wanted);
 }
 
 static int refuse(const struct ws_push *p, size_t i, size_t k, struct ws_err *err)
 {
-	ws_err_set(err, WS_EUSAGE, "%s and %s are one server", p->endpoints[k].url, p->endpoints[i].url);
+	ws_err_set(err, WS_EUSAGE, "%s and %s are one server", p->to.endpoints[k].url,
+	           p->to.endpoints[i].url);
 	return ws_err_hint(err, "name it once");
 }
 
@@ -109,7 +110,7 @@ static size_t find_other(struct ws_push *p, size_t i, enum answer *answers)
 	bool *pair = calloc(p->opts.n_endpoints + 1, sizeof *pair);
 	size_t k = 0;
 	for (; pair && k < p->opts.n_endpoints; k++) {
-		if (k == i || !are_alike(&p->infos[i], &p->infos[k]))
+		if (k == i || !are_alike(&p->to.infos[i], &p->to.infos[k]))
 			continue;
 		pair[i] = pair[k] = true;
 		open_at(p, pair, answers);
@@ -124,8 +125,8 @@ static size_t find_other(struct ws_push *p, size_t i, enum answer *answers)
 int push_twins(struct ws_push *p, struct ws_err *err)
 {
 	const size_t n = p->opts.n_endpoints;
-	p->twin = NULL;
-	if (!p->probed || n < 2 || p->opts.dry_run || !find_suspects(p))
+	p->to.twin = NULL;
+	if (!p->to.probed || n < 2 || p->opts.dry_run || !find_suspects(p))
 		return 0;
 	enum answer *answers = calloc(n, sizeof *answers);
 	if (!answers)
@@ -133,20 +134,20 @@ int push_twins(struct ws_push *p, struct ws_err *err)
 	bool known = true;
 	size_t i = 0;
 	for (size_t k = 0; k < n; k++) {
-		if (p->flags[k])
-			p->twin = p->endpoints[k].url;
-		known = known && (!p->flags[k] || can_ask(&p->infos[k]));
-		p->flags[k] = p->flags[k] && can_ask(&p->infos[k]);
+		if (p->to.flags[k])
+			p->to.twin = p->to.endpoints[k].url;
+		known = known && (!p->to.flags[k] || can_ask(&p->to.infos[k]));
+		p->to.flags[k] = p->to.flags[k] && can_ask(&p->to.infos[k]);
 	}
-	open_at(p, p->flags, answers);
+	open_at(p, p->to.flags, answers);
 	for (size_t k = 0; k < n; k++)
-		known = known && (!p->flags[k] || answers[k] == OPENED);
+		known = known && (!p->to.flags[k] || answers[k] == OPENED);
 	while (i < n && answers[i] != OPEN_ALREADY)
 		i++;
 	const size_t k = i < n ? find_other(p, i, answers) : n;
 	free(answers);
 	if (known)
-		p->twin = NULL;
+		p->to.twin = NULL;
 	if (ws_cancelled(p->opts.cancel))
 		return ws_err_set(err, WS_ECANCELLED, "cancelled");
 	return k < n ? refuse(p, i, k, err) : 0;
@@ -154,6 +155,8 @@ int push_twins(struct ws_push *p, struct ws_err *err)
 
 void push_twins_suspect(struct ws_push *p)
 {
-	if (p->twin)
-		push_warn(p, p->twin, "it may be one server with another of these endpoints, whose answers are the same");
+	if (p->to.twin)
+		push_warn(p, p->to.twin,
+		          "it may be one server with another of these endpoints, whose answers are "
+		          "the same");
 }

@@ -19,27 +19,31 @@ static bool trusts(const struct ws_push *p)
 /* A dry run sends nothing, so that a NaN is found by the run that does. */
 static bool looks(const struct ws_push *p)
 {
-	return p->input.transform && !trusts(p) && !p->opts.dry_run;
+	return p->from.input.transform && !trusts(p) && !p->opts.dry_run;
 }
 
 static bool has_replicas(const struct ws_push *p)
 {
-	return !trusts(p) && ws_catalog_replicas(p->input.stored) > 0;
+	return !trusts(p) && ws_catalog_replicas(p->from.input.stored) > 0;
 }
 
 static int compare_replicas(struct ws_push *p, struct ws_err *err)
 {
 	const struct ws_replica_opts opts = {
-		.include = p->opts.include, .n_include = p->opts.n_include,
-		.exclude = p->opts.exclude, .n_exclude = p->opts.n_exclude, .cancel = &p->check_stop,
+		.include = p->opts.include,
+		.n_include = p->opts.n_include,
+		.exclude = p->opts.exclude,
+		.n_exclude = p->opts.n_exclude,
+		.cancel = &p->checks.stop_values,
 	};
-	return ws_catalog_check_replicas(p->input.stored, &opts, err);
+	return ws_catalog_check_replicas(p->from.input.stored, &opts, err);
 }
 
 static int look(struct ws_push *p, struct ws_err *err)
 {
 	struct ws_look_gpu g = { .log = p->opts.log };
-	const int rc = ws_transform_check_with(p->input.transform, p->plan, ws_look_on_gpu, &g, &p->check_stop, err);
+	const int rc = ws_transform_check_with(p->from.input.transform, p->from.plan,
+	                                       ws_look_on_gpu, &g, &p->checks.stop_values, err);
 	if (g.seen)
 		ws_log(p->opts.log, 1, "values: the GPU has looked at %zu tensors", g.seen);
 	return rc;
@@ -48,8 +52,8 @@ static int look(struct ws_push *p, struct ws_err *err)
 static int check(void *arg, struct ws_err *err)
 {
 	struct ws_push *p = arg;
-	for (size_t i = 0; i < p->names.found.n_tied; i++)
-		if (ws_tied_check(&p->names.found.tied[i], &p->check_stop, err))
+	for (size_t i = 0; i < p->checks.names.found.n_tied; i++)
+		if (ws_tied_check(&p->checks.names.found.tied[i], &p->checks.stop_values, err))
 			return -1;
 	if (has_replicas(p) && compare_replicas(p, err))
 		return -1;
@@ -60,9 +64,9 @@ void push_values_memory(const struct ws_push *p, uint64_t *gpu, uint64_t *pinned
 {
 	uint64_t more, more_pinned;
 	bool placed = false;
-	for (size_t i = 0; i < p->input.n_sources; i++)
-		placed = placed || ws_source_pinned(p->input.sources[i]);
-	if (!placed || !p->input.transform || trusts(p))
+	for (size_t i = 0; i < p->from.input.n_sources; i++)
+		placed = placed || ws_source_pinned(p->from.input.sources[i]);
+	if (!placed || !p->from.input.transform || trusts(p))
 		return;
 	ws_look_gpu_memory(&more, &more_pinned);
 	*gpu += more;
@@ -71,40 +75,40 @@ void push_values_memory(const struct ws_push *p, uint64_t *gpu, uint64_t *pinned
 
 int push_values_begin(struct ws_push *p, struct ws_err *err)
 {
-	if (!p->names.found.n_tied && !has_replicas(p) && !looks(p))
+	if (!p->checks.names.found.n_tied && !has_replicas(p) && !looks(p))
 		return 0;
-	if (ws_cancel_init(&p->check_stop, err))
+	if (ws_cancel_init(&p->checks.stop_values, err))
 		return -1;
-	if (ws_job_init(&p->check, err) || ws_job_start(&p->check, check, p, err)) {
-		ws_job_fini(&p->check);
-		ws_cancel_fini(&p->check_stop);
+	if (ws_job_init(&p->checks.values, err) || ws_job_start(&p->checks.values, check, p, err)) {
+		ws_job_fini(&p->checks.values);
+		ws_cancel_fini(&p->checks.stop_values);
 		return -1;
 	}
-	p->checking = true;
+	p->checks.on_values = true;
 	return 0;
 }
 
 int push_values(struct ws_push *p, struct ws_err *err)
 {
-	struct pollfd over = { .fd = p->check.fd, .events = POLLIN };
-	if (!p->checking)
+	struct pollfd over = { .fd = p->checks.values.fd, .events = POLLIN };
+	if (!p->checks.on_values)
 		return 0;
 	while (poll(&over, 1, 0) <= 0) {
-		if (ws_http_wait(p->http, p->until, p->opts.cancel, over.fd, err) < 0)
+		if (ws_http_wait(p->http, p->run.until, p->opts.cancel, over.fd, err) < 0)
 			return -1;
-		if (ws_deadline_passed(p->until))
+		if (ws_deadline_passed(p->run.until))
 			return ws_err_set(err, WS_ETIMEOUT, "looking at the values of the source: the deadline "
 			                  "passed");
 	}
-	return ws_job_wait(&p->check, err);
+	return ws_job_wait(&p->checks.values, err);
 }
 
 void push_values_end(struct ws_push *p)
 {
-	if (!p->checking)
+	if (!p->checks.on_values)
 		return;
-	ws_cancel_set(&p->check_stop);
-	ws_job_fini(&p->check);
-	ws_cancel_fini(&p->check_stop);
-	p->checking = false;
+	ws_cancel_set(&p->checks.stop_values);
+	ws_job_fini(&p->checks.values);
+	ws_cancel_fini(&p->checks.stop_values);
+	p->checks.on_values = false;
 }

@@ -15,25 +15,27 @@
  * endpoint's hash proves the kernels too. */
 static bool made_while_sent(const struct ws_push *p)
 {
-	return (!p->protocol->transfer || p->protocol->files) && !p->gpu.makes;
+	return (!p->protocol->transfer || p->protocol->files) && !p->link.gpu.makes;
 }
 
 int push_hash_begin(struct ws_push *p, struct ws_err *err)
 {
 	/* One thread: the transfer needs the others. */
-	return p->opts.verify == WS_VERIFY_HASH && !p->hashes.begun ?
-	       ws_hashes_begin(&p->hashes, p->plan, 1, made_while_sent(p), p->opts.trace, err) : 0;
+	return p->opts.verify == WS_VERIFY_HASH && !p->checks.hashes.begun ?
+	               ws_hashes_begin(&p->checks.hashes, p->from.plan, 1, made_while_sent(p),
+	                               p->opts.trace, err) :
+	               0;
 }
 
 void push_hash_end(struct ws_push *p)
 {
-	ws_hashes_end(&p->hashes);
+	ws_hashes_end(&p->checks.hashes);
 }
 
 /* Does this push send everything that a server has? */
 static bool sends_all(const struct ws_push *p)
 {
-	return p->all_names && p->opts.senders < 2;
+	return p->from.all_names && p->opts.senders < 2;
 }
 
 /* Counts the tensors that are not what was sent, each once, however many ranks report it, and
@@ -42,19 +44,20 @@ static bool sends_all(const struct ws_push *p)
 static int count_wrong(struct ws_push *p, size_t e, struct ws_checksums *c, size_t *wrong,
                        size_t *unsent, struct ws_err *err)
 {
-	const char *url = p->endpoints[e].url;
-	const bool whole = sends_all(p) && !p->infos[e].keeps_anything;
-	struct ws_hash_count count = { .wrong = calloc(p->plan->n_tensors + 1, sizeof *count.wrong) };
+	const char *url = p->to.endpoints[e].url;
+	const bool whole = sends_all(p) && !p->to.infos[e].keeps_anything;
+	struct ws_hash_count count = { .wrong = calloc(p->from.plan->n_tensors + 1,
+		                                       sizeof *count.wrong) };
 	*wrong = *unsent = 0;
 	if (!count.wrong)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	for (size_t r = 0; r < c->n_ranks; r++) {
 		const size_t before = count.unexpected;
-		ws_hashes_compare(&p->hashes, url, c, r, whole, &p->opts.sink, &count);
+		ws_hashes_compare(&p->checks.hashes, url, c, r, whole, &p->opts.sink, &count);
 		if (count.unexpected - before > *unsent)
 			*unsent = count.unexpected - before;
 	}
-	for (size_t i = 0; i < p->plan->n_tensors; i++)
+	for (size_t i = 0; i < p->from.plan->n_tensors; i++)
 		*wrong += count.wrong[i];
 	if (count.drafts && sends_all(p))
 		push_warn(p, url, "%zu checksums of a draft model were not compared: it is not in the source",
@@ -87,14 +90,15 @@ static int refuse_kind(const char *url, const struct ws_checksums *c, const char
  * not be asked: it would read them and die. */
 int push_verify_can(struct ws_push *p, struct ws_err *err)
 {
-	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
+	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
 	const bool ask = p->opts.verify == WS_VERIFY_HASH;
 	int rc = 0;
 	for (size_t i = 0; ask && i < p->opts.n_endpoints && rc == 0; i++) {
-		const char *url = p->endpoints[i].url;
+		const char *url = p->to.endpoints[i].url;
 		struct ws_checksums sums = { 0 };
 		struct ws_err said = WS_ERR_INIT;
-		if (strstr(p->infos[i].version, "+wsync.") || p->endpoints[i].asleep & WS_MEMORY_WEIGHTS)
+		if (strstr(p->to.infos[i].version, "+wsync.") ||
+		    p->to.endpoints[i].asleep & WS_MEMORY_WEIGHTS)
 			continue;
 		rc = ws_endpoint_checksums(p->http, &url, 1, until, p->opts.cancel, &sums, &said, err);
 		if (rc == 0 && !ws_checksums_are_ours(&sums)) {
@@ -109,7 +113,7 @@ int push_verify_can(struct ws_push *p, struct ws_err *err)
 
 static int judge(struct ws_push *p, size_t i, struct ws_checksums *c, struct ws_err *err)
 {
-	struct push_endpoint *e = &p->endpoints[i];
+	struct push_endpoint *e = &p->to.endpoints[i];
 	if (!ws_checksums_are_ours(c)) {
 		refuse_kind(e->url, c, "was", err);
 		return ws_err_hint(err, "the weights were sent; --verify hash needs an endpoint whose "
@@ -119,7 +123,7 @@ static int judge(struct ws_push *p, size_t i, struct ws_checksums *c, struct ws_
 	if (count_wrong(p, i, c, &bad, &unsent, err))
 		return -1;
 	if (!bad && !unsent)
-		return ws_checksums_whole(c, &p->infos[i], err);
+		return ws_checksums_whole(c, &p->to.infos[i], err);
 	describe_wrong(e->message, sizeof e->message, bad, unsent);
 	return ws_err_set(err, WS_EMISMATCH, "%s: %s", e->url, e->message);
 }
@@ -128,22 +132,24 @@ int push_verify(struct ws_push *p, struct ws_err *err)
 {
 	if (p->opts.verify != WS_VERIFY_HASH)
 		return 0;
-	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
-	if (ws_hashes_wait(&p->hashes, p->http, until, p->opts.cancel, NULL, err) || push_check_sources(p, err))
+	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
+	if (ws_hashes_wait(&p->checks.hashes, p->http, until, p->opts.cancel, NULL, err) ||
+	    push_check_sources(p, err))
 		return -1;
 	const size_t n = push_select(p, NULL);
 	struct ws_checksums *sums = calloc(n, sizeof *sums);
 	if (!sums)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	ws_endpoint_checksums(p->http, p->urls, n, until, p->opts.cancel, sums, p->errs, NULL);
+	ws_endpoint_checksums(p->http, p->to.urls, n, until, p->opts.cancel, sums, p->to.errs,
+	                      NULL);
 	int rc = 0;
 	for (size_t i = 0; i < n; i++) {
-		struct ws_err e = p->errs[i];
+		struct ws_err e = p->to.errs[i];
 		push_note_silence(p, i, &e);
 		if (e.code == WS_OK && judge(p, i, &sums[i], &e) == 0)
 			continue;
-		ws_err_where(&e, NULL, p->endpoints[i].url);
-		push_target_event(&p->endpoints[i].weights, PUSH_WITHDRAWN);
+		ws_err_where(&e, NULL, p->to.endpoints[i].url);
+		push_target_event(&p->to.endpoints[i].weights, PUSH_WITHDRAWN);
 		if (rc == 0 && err)
 			*err = e;
 		rc = -1;
@@ -158,36 +164,39 @@ int push_verify(struct ws_push *p, struct ws_err *err)
  * "default" is what SGLang reports for weights that were never named. */
 static void warn_of_labels(struct ws_push *p)
 {
-	for (size_t i = 0; !p->label_told && !p->opts.label_stays && i < p->opts.n_endpoints; i++) {
-		const char *label = p->infos[i].weight_version;
+	for (size_t i = 0; !p->run.label_told && !p->opts.label_stays && i < p->opts.n_endpoints;
+	     i++) {
+		const char *label = p->to.infos[i].weight_version;
 		if (*label && strcmp(label, "default"))
-			push_warn(p, p->endpoints[i].url, "its weight version stays '%s': --weight-version gives "
-			          "the new weights another", label);
+			push_warn(p, p->to.endpoints[i].url,
+			          "its weight version stays '%s': --weight-version gives "
+			          "the new weights another",
+			          label);
 	}
-	p->label_told = true;
+	p->run.label_told = true;
 }
 
 int push_set_version(struct ws_push *p, struct ws_err *err)
 {
-	if (!p->weight_version) {
+	if (!p->from.weight_version) {
 		if (p->opts.senders < 2)
 			warn_of_labels(p);
 		return 0;
 	}
 	const size_t n = push_select(p, NULL);
-	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.connect_ns));
-	if (ws_endpoint_set_version(p->http, p->urls, n, p->weight_version, until, p->opts.cancel,
-	                            p->answers, err) == 0)
+	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.connect_ns));
+	if (ws_endpoint_set_version(p->http, p->to.urls, n, p->from.weight_version, until,
+	                            p->opts.cancel, p->to.answers, err) == 0)
 		return 0;
 	for (size_t i = 0; i < n; i++) {
-		push_note_silence(p, i, &p->answers[i].err);
-		push_note_gone(p, i, &p->answers[i].err);
+		push_note_silence(p, i, &p->to.answers[i].err);
+		push_note_gone(p, i, &p->to.answers[i].err);
 	}
 	/* The weights are everywhere, so it is the first failure and not "some and some not". */
 	for (size_t i = 0; err && i < n; i++) {
-		if (p->answers[i].err.code == WS_OK)
+		if (p->to.answers[i].err.code == WS_OK)
 			continue;
-		*err = p->answers[i].err;
+		*err = p->to.answers[i].err;
 		err->phase[0] = 0; /* part of ours */
 		break;
 	}

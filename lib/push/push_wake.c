@@ -41,7 +41,8 @@ static int check_whole(const struct ws_push *p, const struct push_endpoint *e, s
 {
 	const bool turns = p->opts.senders > 1 && p->opts.sender_lock;
 	const bool released = e->asleep & WS_MEMORY_WEIGHTS;
-	if ((p->all_names && !turns) || !(released || (e->slept && e->weights.state == WS_PARTIAL)))
+	if ((p->from.all_names && !turns) ||
+	    !(released || (e->slept && e->weights.state == WS_PARTIAL)))
 		return 0;
 	ws_err_set(err, WS_EUSAGE, "%s: its weights were released and have no values, and %s sends only a part of them",
 	           e->url, turns ? "--sender" : "--include or --exclude");
@@ -72,20 +73,22 @@ static int note(const struct ws_push *p, struct push_endpoint *e, unsigned said,
 int push_note_asleep(struct ws_push *p, unsigned said, struct ws_err *err)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		struct push_endpoint is = p->endpoints[i];
+		struct push_endpoint is = p->to.endpoints[i];
 		if (note(p, &is, said, err) == 0)
 			continue;
-		p->asleep_as = push_is_asleep(&p->endpoints[i]) ? WS_ASLEEP_CONTRADICTED : WS_ASLEEP_REFUSED;
+		p->recovery.asleep_as = push_is_asleep(&p->to.endpoints[i]) ?
+		                                WS_ASLEEP_CONTRADICTED :
+		                                WS_ASLEEP_REFUSED;
 		return -1;
 	}
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		(void)note(p, &p->endpoints[i], said, NULL);
+		(void)note(p, &p->to.endpoints[i], said, NULL);
 	return 0;
 }
 
 enum ws_asleep ws_push_asleep(const struct ws_push *p)
 {
-	return p->recorded ? WS_ASLEEP_RECORDED : p->asleep_as;
+	return p->recovery.recorded ? WS_ASLEEP_RECORDED : p->recovery.asleep_as;
 }
 
 /* ---- waking ------------------------------------------------------------------------------------- */
@@ -110,12 +113,13 @@ static void take_answers(struct ws_push *p, const struct ws_waking *items, size_
 {
 	for (size_t k = 0; k < n; k++) {
 		const struct ws_err *said = &items[k].answer.err;
-		const size_t i = p->index[k];
-		settle(&p->endpoints[i], &items[k], ws_waking_failed(&items[k]));
+		const size_t i = p->to.index[k];
+		settle(&p->to.endpoints[i], &items[k], ws_waking_failed(&items[k]));
 		push_note_silence(p, i, said);
 		push_note_gone(p, i, said);
 		if (said->code != WS_OK)
-			snprintf(p->endpoints[i].message, sizeof p->endpoints[i].message, "%.255s", said->msg);
+			snprintf(p->to.endpoints[i].message, sizeof p->to.endpoints[i].message,
+			         "%.255s", said->msg);
 	}
 }
 
@@ -127,16 +131,18 @@ static int wake(struct ws_push *p, bool (*wanted)(const struct ws_push *, const 
 	size_t n = 0;
 	int rc = items ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
 	for (size_t i = 0; rc == 0 && i < p->opts.n_endpoints; i++) {
-		struct push_endpoint *e = &p->endpoints[i];
+		struct push_endpoint *e = &p->to.endpoints[i];
 		if (!(e->asleep & memory) || !wanted(p, e))
 			continue;
-		items[n] = (struct ws_waking){ .url = e->url, .info = &p->infos[i], .memory = e->asleep & memory };
+		items[n] = (struct ws_waking){ .url = e->url,
+			                       .info = &p->to.infos[i],
+			                       .memory = e->asleep & memory };
 		expect(e, items[n].memory);
-		p->index[n++] = i;
+		p->to.index[n++] = i;
 	}
 	if (n && (rc = push_record(p, err)))
 		for (size_t k = 0; k < n; k++)
-			settle(&p->endpoints[p->index[k]], &items[k], true);
+			settle(&p->to.endpoints[p->to.index[k]], &items[k], true);
 	if (n && rc == 0) {
 		rc = ws_endpoint_wake_each(p->http, items, n, until, cancel, err);
 		take_answers(p, items, n);
@@ -154,7 +160,7 @@ static bool any(const struct ws_push *p, const struct push_endpoint *e)
 
 int push_wake_weights(struct ws_push *p, struct ws_err *err)
 {
-	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
+	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
 	if (wake(p, any, WS_MEMORY_WEIGHTS, until, p->opts.cancel, err) == 0)
 		return 0;
 	err->hint[0] = 0; /* push_name_remedy */
@@ -181,16 +187,17 @@ static int hint_at_caches(const struct ws_push *p, unsigned memory, struct ws_er
 
 int push_wake_caches(struct ws_push *p, bool ok, struct ws_err *err)
 {
-	const ws_deadline until = ok ? ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns)) :
-	                               push_patience(p, CACHES_NS);
-	if (!p->known || !p->recorded)
+	const ws_deadline until =
+		ok ? ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns)) :
+		     push_patience(p, CACHES_NS);
+	if (!p->to.known || !p->recovery.recorded)
 		return 0;
 	if (wake(p, is_to_go_on, WS_MEMORY_ALL & ~(unsigned)WS_MEMORY_WEIGHTS, until,
 	         ok ? p->opts.cancel : NULL, err) == 0)
 		return 0;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		if (p->endpoints[i].asleep)
-			return hint_at_caches(p, p->endpoints[i].asleep, err);
+		if (p->to.endpoints[i].asleep)
+			return hint_at_caches(p, p->to.endpoints[i].asleep, err);
 	return -1;
 }
 
@@ -206,7 +213,7 @@ static bool speaks_of_memory(const char *text)
 void push_hint_asleep(struct ws_push *p, struct ws_err *err)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		if (p->endpoints[i].slept)
+		if (p->to.endpoints[i].slept)
 			return;
 	if (err->code == WS_EREFUSED && !err->hint[0] && speaks_of_memory(err->msg))
 		ws_err_hint(err, "if the endpoint has released memory, list it: --asleep weights,kv_cache");

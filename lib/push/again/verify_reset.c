@@ -35,8 +35,8 @@ static size_t select_unsummed(struct reset *s)
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		if (s->summed[i])
 			continue;
-		p->urls[n] = p->endpoints[i].url;
-		p->index[n++] = i;
+		p->to.urls[n] = p->to.endpoints[i].url;
+		p->to.index[n++] = i;
 	}
 	return n;
 }
@@ -56,10 +56,10 @@ static int act(struct reset *s, enum ws_weights_action action, struct ws_err *er
 	const size_t n = select_unsummed(s);
 	if (n == 0)
 		return 0;
-	const int rc = ws_endpoint_weights_action(p->http, p->urls, n, action, again_step(&s->a), p->opts.cancel,
-	                                          p->answers, err);
+	const int rc = ws_endpoint_weights_action(p->http, p->to.urls, n, action, again_step(&s->a),
+	                                          p->opts.cancel, p->to.answers, err);
 	for (size_t k = 0; k < n; k++)
-		push_note_silence(p, p->index[k], &p->answers[k].err);
+		push_note_silence(p, p->to.index[k], &p->to.answers[k].err);
 	return rc;
 }
 
@@ -82,12 +82,13 @@ static int reset_all(struct reset *s, struct ws_err *err)
 {
 	struct ws_push *p = s->push;
 	const size_t n = push_select(p, NULL);
-	const int rc = ws_endpoint_weights_action(p->http, p->urls, n, WS_WEIGHTS_RESET, again_step(&s->a),
-	                                          p->opts.cancel, p->answers, err);
+	const int rc =
+		ws_endpoint_weights_action(p->http, p->to.urls, n, WS_WEIGHTS_RESET,
+	                                   again_step(&s->a), p->opts.cancel, p->to.answers, err);
 	for (size_t i = 0; i < n; i++)
-		push_note_silence(p, i, &p->answers[i].err);
+		push_note_silence(p, i, &p->to.answers[i].err);
 	for (size_t i = 0; rc && i < n; i++)
-		again_fail(&s->a, i, &p->answers[i].err);
+		again_fail(&s->a, i, &p->to.answers[i].err);
 	return rc ? hint_at_need(err) : 0;
 }
 
@@ -97,7 +98,7 @@ static int reset_all(struct reset *s, struct ws_err *err)
 static int refuse_partial(const struct ws_push *p, struct ws_err *err)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		const struct push_endpoint *e = &p->endpoints[i];
+		const struct push_endpoint *e = &p->to.endpoints[i];
 		if (e->weights.state != WS_PARTIAL)
 			continue;
 		ws_err_set(err, WS_EREFUSED, "%s: an earlier push left its weights incomplete, so --reset has nothing to "
@@ -133,8 +134,8 @@ static int remember(struct reset *s, struct ws_err *err)
 	if (!act(s, WS_WEIGHTS_SNAPSHOT, err))
 		return 0;
 	for (size_t k = 0; k < select_unsummed(s); k++)
-		if (s->push->answers[k].err.code != WS_OK)
-			again_fail(&s->a, s->push->index[k], &s->push->answers[k].err);
+		if (s->push->to.answers[k].err.code != WS_OK)
+			again_fail(&s->a, s->push->to.index[k], &s->push->to.answers[k].err);
 	return hint_at_need(err);
 }
 
@@ -175,7 +176,7 @@ static int check_endpoint(struct reset *s, size_t i, struct ws_err *err)
 	}
 	char of[48] = "";
 	if (changed == 0 && after->n_ranks == before->n_ranks)
-		push_target_event(&s->push->endpoints[i].weights, PUSH_RESET_REFUSED);
+		push_target_event(&s->push->to.endpoints[i].weights, PUSH_RESET_REFUSED);
 	else
 		snprintf(of, sizeof of, " on rank %d", still);
 	if (still >= 0)
@@ -216,13 +217,13 @@ static int check_comparisons(struct reset *s, struct ws_err *err)
 	int rc = 0;
 	act(s, WS_WEIGHTS_COMPARE, NULL);
 	for (size_t k = 0; k < select_unsummed(s); k++) {
-		const struct ws_err *said = &p->answers[k].err;
+		const struct ws_err *said = &p->to.answers[k].err;
 		if (said->code == WS_OK) {
-			rc = refuse_reset(&s->a, p->index[k], ", by its own comparison", err);
+			rc = refuse_reset(&s->a, p->to.index[k], ", by its own comparison", err);
 		} else if (said->code != WS_EREFUSED || said->native != 400) {
-			again_fail(&s->a, p->index[k], said);
+			again_fail(&s->a, p->to.index[k], said);
 			if (err && err->code == WS_OK)
-				*err = s->a.results[p->index[k]].err;
+				*err = s->a.results[p->to.index[k]].err;
 			rc = -1;
 		}
 	}
@@ -250,7 +251,7 @@ static void find_intact(struct reset *s)
 	struct again *a = &s->a;
 	bool all = any_summed(s);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		all = all && is_answered(&p->answers[i].err);
+		all = all && is_answered(&p->to.answers[i].err);
 	if (!all)
 		return;
 	ask_checksums(s, a->after);
@@ -260,7 +261,7 @@ static void find_intact(struct reset *s)
 		for (size_t k = 0; same && k < before->n_ranks; k++)
 			same = count_changed(&before->ranks[k], &after->ranks[k]) == 0;
 		if (same)
-			push_target_event(&p->endpoints[i].weights, PUSH_RESET_REFUSED);
+			push_target_event(&p->to.endpoints[i].weights, PUSH_RESET_REFUSED);
 	}
 }
 
@@ -302,8 +303,8 @@ static void judge_comparisons(struct reset *s)
 	struct again *a = &s->a;
 	act(s, WS_WEIGHTS_COMPARE, NULL);
 	for (size_t k = 0; k < select_unsummed(s); k++) {
-		const size_t i = p->index[k];
-		const struct ws_endpoint_answer *answer = &p->answers[k];
+		const size_t i = p->to.index[k];
+		const struct ws_endpoint_answer *answer = &p->to.answers[k];
 		const struct ws_endpoint_info *info = &a->infos[i];
 		a->results[i].ranks = 1;
 		a->results[i].unknown_ranks = info->tp_size * info->pp_size - 1;
@@ -320,16 +321,16 @@ static int prepare(struct reset *s, struct ws_push *p, struct ws_err *err)
 {
 	s->a.opts = &p->opts;
 	s->a.http = p->http;
-	s->a.infos = p->infos;
-	s->a.errs = p->errs;
-	s->a.until = p->until;
+	s->a.infos = p->to.infos;
+	s->a.errs = p->to.errs;
+	s->a.until = p->run.until;
 	return refuse_partial(p, err) || choose_means(s, err) || remember(s, err) ? -1 : 0;
 }
 
 static int change(struct reset *s, struct ws_push *p, struct ws_err *err)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		push_target_event(&p->endpoints[i].weights, PUSH_RESET_ASKED);
+		push_target_event(&p->to.endpoints[i].weights, PUSH_RESET_ASKED);
 	push_alive(p);
 	if (reset_all(s, err)) {
 		find_intact(s);
@@ -348,7 +349,7 @@ static int judge(struct reset *s, struct ws_push *p, struct ws_err *err)
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		if (s->a.results[i].err.code != WS_OK)
 			continue;
-		push_target_event(&p->endpoints[i].weights, PUSH_RESET_UNDONE);
+		push_target_event(&p->to.endpoints[i].weights, PUSH_RESET_UNDONE);
 	}
 	return verify_sum_up(s->a.results, p->opts.n_endpoints, err);
 }
@@ -378,8 +379,8 @@ static int run(struct reset *s, const struct ws_push_opts *opts, const struct ws
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	if (ws_push_open(opts, &s->push, err))
 		return -1;
-	s->push->step = take_step;
-	s->push->step_ctx = s;
+	s->push->watch.step = take_step;
+	s->push->watch.step_ctx = s;
 	return ws_push_run(s->push, source, NULL, err);
 }
 

@@ -60,8 +60,8 @@ static void forget(struct ws_push *p, bool ended)
 /* Of a tensor that servers would not find in the source as it is sent. */
 static const char *find_changed(const struct ws_push *p)
 {
-	for (size_t i = 0; i < p->plan->n_tensors; i++) {
-		const struct ws_plan_tensor *t = &p->plan->tensors[i];
+	for (size_t i = 0; i < p->from.plan->n_tensors; i++) {
+		const struct ws_plan_tensor *t = &p->from.plan->tensors[i];
 		if (t->recipe != WS_RECIPE_COPY || strcmp(t->name, t->item->from->name) != 0)
 			return t->name;
 	}
@@ -94,7 +94,8 @@ static bool is_pushed(const struct ws_source *s, const char *name)
  * being named (SGLang of 2026). */
 static bool is_skipped(const struct ws_push *p, const char *name)
 {
-	const char *arch = p->input.config ? ws_config_architecture(p->input.config) : "Glm";
+	const char *arch =
+		p->from.input.config ? ws_config_architecture(p->from.input.config) : "Glm";
 	return strcmp(name, "mtp.safetensors") != 0 || strncmp(arch, "Glm", 3) != 0;
 }
 
@@ -102,8 +103,8 @@ static bool is_skipped(const struct ws_push *p, const char *name)
  * dst. */
 static const char *compare_files(const struct ws_push *p, char *dst, size_t n)
 {
-	const char *path = p->source->paths[0];
-	const struct ws_source *s = p->input.sources[0];
+	const char *path = p->from.source->paths[0];
+	const struct ws_source *s = p->from.input.sources[0];
 	for (size_t i = 0; i < ws_source_file_count(s); i++) {
 		const char *name = file_of(ws_source_file_name(s, i));
 		if (!is_loaded(name)) {
@@ -134,19 +135,19 @@ static const char *why_not(const struct ws_push *p, char *dst, size_t n)
 {
 	const char *changed = find_changed(p);
 	struct stat st;
-	if (p->input.transform)
+	if (p->from.input.transform)
 		return "its weights are changed on their way";
 	if (p->opts.n_include || p->opts.n_exclude)
 		return "only a part of it is to be loaded";
 	if (p->opts.sharded_tp)
 		return "it was saved in shards";
-	if (p->source->n_paths != 1)
+	if (p->from.source->n_paths != 1)
 		return "several sources are one checkpoint only here";
-	if (strncmp(p->source->paths[0], "synthetic:", 10) == 0)
+	if (strncmp(p->from.source->paths[0], "synthetic:", 10) == 0)
 		return "it is made up";
-	if (ws_memory_path(p->source->paths[0]))
+	if (ws_memory_path(p->from.source->paths[0]))
 		return "it is memory of a GPU";
-	if (stat(p->source->paths[0], &st) || !S_ISDIR(st.st_mode))
+	if (stat(p->from.source->paths[0], &st) || !S_ISDIR(st.st_mode))
 		return "it is a file, and servers load directories";
 	if (!changed)
 		return compare_files(p, dst, n);
@@ -159,13 +160,14 @@ static int plan_source(struct ws_push *p, struct push_disk *d, struct ws_err *er
 	char text[512];
 	const char *why = why_not(p, text, sizeof text);
 	if (why) {
-		ws_err_set(err, WS_EUSAGE, "servers cannot load %.300s as it lies there: %s", p->source_name, why);
+		ws_err_set(err, WS_EUSAGE, "servers cannot load %.300s as it lies there: %s",
+		           p->from.name, why);
 		return ws_err_hint(err, "--disk-dir DIR writes a checkpoint there first, which servers can read");
 	}
 	/* Without links: what is checked is what is loaded, also where a link is turned meanwhile. */
-	d->path = realpath(p->source->paths[0], NULL);
+	d->path = realpath(p->from.source->paths[0], NULL);
 	if (!d->path)
-		return ws_err_errno(err, "%s", p->source->paths[0]);
+		return ws_err_errno(err, "%s", p->from.source->paths[0]);
 	d->model_path = strdup(p->opts.disk_path ? p->opts.disk_path : d->path);
 	return d->model_path ? 0 : ws_err_set(err, WS_ESYSTEM, "out of memory");
 }
@@ -194,13 +196,14 @@ static char *find_absolute(const char *path, struct ws_err *err)
 
 static int plan_written(struct ws_push *p, struct push_disk *d, struct ws_err *err)
 {
-	const struct ws_disk_note note = { .digest = p->plan->digest, .weight_version = p->weight_version };
+	const struct ws_disk_note note = { .digest = p->from.plan->digest,
+		                           .weight_version = p->from.weight_version };
 	char name[128];
 	d->dir = find_absolute(p->opts.disk_dir, err);
 	if (!d->dir)
 		return -1;
 	d->path = push_disk_join(d->dir, ws_disk_name(&note, name, sizeof name));
-	d->bytes = ws_plan_files_bytes(p->plan);
+	d->bytes = ws_plan_files_bytes(p->from.plan);
 	if (!d->path)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	return ws_disk_room(d->dir, d->bytes, err);
@@ -245,13 +248,16 @@ static int prepare(struct ws_push *p, struct ws_err *err)
 static int legal(struct ws_push *p, struct ws_err *err)
 {
 	(void)err;
-	const bool powers = p->server && strcmp(ws_config_quant(p->server)->scale_fmt, "ue8m0") == 0;
+	const bool powers =
+		p->from.server && strcmp(ws_config_quant(p->from.server)->scale_fmt, "ue8m0") == 0;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		const bool packed = strcmp(p->infos[i].quantization, "compressed-tensors") == 0;
+		const bool packed = strcmp(p->to.infos[i].quantization, "compressed-tensors") == 0;
 		if (packed || powers)
-			push_warn(p, p->endpoints[i].url, "servers are known that load %s from disk wrongly once "
-			          "they run: look at its answers afterwards", packed ? "compressed-tensors" :
-			          "FP8 whose scales are powers of two");
+			push_warn(p, p->to.endpoints[i].url,
+			          "servers are known that load %s from disk wrongly once "
+			          "they run: look at its answers afterwards",
+			          packed ? "compressed-tensors" :
+			                   "FP8 whose scales are powers of two");
 	}
 	return 0;
 }
@@ -261,7 +267,7 @@ static int legal(struct ws_push *p, struct ws_err *err)
 static bool any_quantized(const struct ws_push *p)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		if (p->infos[i].quantization[0])
+		if (p->to.infos[i].quantization[0])
 			return true;
 	return false;
 }
@@ -329,8 +335,8 @@ static void note_paused(struct push_request *r, size_t i)
 
 static void judge(struct ws_push *p, struct push_request *r, size_t i)
 {
-	struct push_endpoint *e = &p->endpoints[i];
-	struct ws_err *said = &p->errs[i];
+	struct push_endpoint *e = &p->to.endpoints[i];
+	struct ws_err *said = &p->to.errs[i];
 	const struct ws_json *answer = r->calls[i].root;
 	const char *words = ws_json_get_string(answer, "message", r->messages[i]); /* not cut short */
 	if (said->code == WS_OK) {
@@ -348,8 +354,8 @@ static void judge(struct ws_push *p, struct push_request *r, size_t i)
 static void choose_cause(const struct ws_push *p, struct ws_err *err)
 {
 	for (size_t i = 0; err && err->code != WS_ECANCELLED && i < p->opts.n_endpoints; i++)
-		if (p->errs[i].code != WS_OK) {
-			*err = p->errs[i];
+		if (p->to.errs[i].code != WS_OK) {
+			*err = p->to.errs[i];
 			return;
 		}
 }
@@ -364,7 +370,7 @@ static void tell_loaded(struct ws_push *p, int64_t ns)
 
 static int load(struct ws_push *p, struct ws_err *err)
 {
-	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
+	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
 	const int64_t start = ws_now_ns();
 	struct push_request r;
 	int rc = push_request_open(p, &r, "/update_weights_from_disk", err);
@@ -402,7 +408,8 @@ static void warn_kept(void *ctx, const struct ws_err *why)
 static bool nobody_has_it(const struct ws_push *p)
 {
 	for (size_t i = 0; push_disk_of(p)->asked && i < p->opts.n_endpoints; i++)
-		if (p->endpoints[i].weights.state != p->endpoints[i].weights.before || p->endpoints[i].weights.state == WS_PARTIAL)
+		if (p->to.endpoints[i].weights.state != p->to.endpoints[i].weights.before ||
+		    p->to.endpoints[i].weights.state == WS_PARTIAL)
 			return false;
 	return true;
 }

@@ -32,19 +32,22 @@ static int tick(void *ctx, uint64_t bytes, struct ws_err *err)
 {
 	struct ws_push *p = ctx;
 	const int64_t now = ws_now_ns();
-	p->posted += bytes;
+	p->run.posted += bytes;
 	if (ws_cancelled(p->opts.cancel))
 		return ws_err_set(err, WS_ECANCELLED, "cancelled while the checkpoint was written");
-	if (ws_deadline_passed(p->until))
+	if (ws_deadline_passed(p->run.until))
 		return ws_err_set(err, WS_ETIMEOUT, "the deadline passed while the checkpoint was written");
 	if (now - push_disk_of(p)->told_ns < TICK_NS)
 		return 0;
 	push_disk_of(p)->told_ns = now;
 	const struct ws_event ev = {
 		.type = WS_EV_PROGRESS,
-		.progress = { .phase = WS_PHASE_TRANSFER, .done = p->posted, .total = p->plan->bytes,
-		              .bucket = p->bucket, .buckets = p->plan->n_buckets,
-		              .ns = now - p->transfer_since },
+		.progress = { .phase = WS_PHASE_TRANSFER,
+		              .done = p->run.posted,
+		              .total = p->from.plan->bytes,
+		              .bucket = p->run.bucket,
+		              .buckets = p->from.plan->n_buckets,
+		              .ns = now - p->run.transfer_since },
 	};
 	push_emit(p, &ev);
 	return 0;
@@ -53,16 +56,19 @@ static int tick(void *ctx, uint64_t bytes, struct ws_err *err)
 static int write_bucket(struct ws_push *p, size_t b, struct ws_err *err)
 {
 	const int64_t start = ws_now_ns();
-	const uint64_t posted = p->posted;
+	const uint64_t posted = p->run.posted;
 	struct push_bucket k = { .b = b };
-	p->bucket = b;
-	if (ws_plan_payloads(p->plan, b, &k.payloads, &k.n_payloads, err))
+	p->run.bucket = b;
+	if (ws_plan_payloads(p->from.plan, b, &k.payloads, &k.n_payloads, err))
 		return -1;
-	int rc = p->hashes.begun ? ws_plan_payloads_watch(k.payloads, p->hashes.values, err) : 0;
+	int rc = p->checks.hashes.begun ?
+	                 ws_plan_payloads_watch(k.payloads, p->checks.hashes.values, err) :
+	                 0;
 	if (rc == 0)
-		rc = ws_plan_file_write(p->plan, b, k.payloads, k.n_payloads, push_disk_of(p)->store.tmp, tick, p, err);
+		rc = ws_plan_file_write(p->from.plan, b, k.payloads, k.n_payloads,
+		                        push_disk_of(p)->store.tmp, tick, p, err);
 	ws_plan_payloads_free(k.payloads, k.n_payloads);
-	push_trace_posted(p, "disk", b, start, p->posted - posted);
+	push_trace_posted(p, "disk", b, start, p->run.posted - posted);
 	if (rc == 0) {
 		const struct push_moved m = { .over = true, .ns = ws_now_ns() - start,
 			                      .wire_ns = ws_now_ns() - start };
@@ -73,9 +79,9 @@ static int write_bucket(struct ws_push *p, size_t b, struct ws_err *err)
 
 static int trace_bucket(struct ws_push *p, size_t b, struct ws_err *err)
 {
-	const uint64_t span = push_trace_bucket(p, b, p->plan->n_buckets);
+	const uint64_t span = push_trace_bucket(p, b, p->from.plan->n_buckets);
 	const int rc = write_bucket(p, b, err);
-	push_trace_bucket_end(p, span, p->plan->buckets[b].bytes, rc, err);
+	push_trace_bucket_end(p, span, p->from.plan->buckets[b].bytes, rc, err);
 	return rc;
 }
 
@@ -119,10 +125,10 @@ static int list_dense(const struct ws_plan *plan, char ***out, size_t *n, struct
 static int describe_quant(const struct ws_push *p, const char *text, size_t n, const char *what,
                           struct ws_buf *out, struct ws_err *err)
 {
-	struct ws_quant q = *ws_config_quant(p->input.config);
+	struct ws_quant q = *ws_config_quant(p->from.input.config);
 	char **dense = NULL;
 	size_t n_dense = 0;
-	int rc = *q.method ? list_dense(p->plan, &dense, &n_dense, err) : 0;
+	int rc = *q.method ? list_dense(p->from.plan, &dense, &n_dense, err) : 0;
 	q.skip = (const char *const *)dense;
 	q.n_skip = n_dense;
 	if (rc == 0)
@@ -136,9 +142,9 @@ static int describe_quant(const struct ws_push *p, const char *text, size_t n, c
 static bool is_requantized(const struct ws_push *p)
 {
 	struct ws_transform_report did;
-	if (!p->input.transform)
+	if (!p->from.input.transform)
 		return false;
-	ws_transform_report(p->input.transform, &did);
+	ws_transform_report(p->from.input.transform, &did);
 	return p->opts.transform->quantize != WS_QUANTIZE_NONE || did.unpacked;
 }
 
@@ -146,7 +152,7 @@ static bool is_requantized(const struct ws_push *p)
 static int read_config(const struct ws_push *p, struct ws_buf *text, struct ws_err *err)
 {
 	static const char scheme[] = "synthetic:";
-	const char *path = ws_config_path(p->input.config);
+	const char *path = ws_config_path(p->from.input.config);
 	char model[128];
 	if (strncmp(path, scheme, sizeof scheme - 1) != 0)
 		return ws_file_read(path, text, err);
@@ -158,7 +164,7 @@ static int read_config(const struct ws_push *p, struct ws_buf *text, struct ws_e
 static int write_config(const struct ws_push *p, struct ws_err *err)
 {
 	struct ws_buf text, changed;
-	if (!p->input.config)
+	if (!p->from.input.config)
 		return 0;
 	ws_buf_init(&text, CONFIG_MAX);
 	ws_buf_init(&changed, CONFIG_MAX);
@@ -166,7 +172,8 @@ static int write_config(const struct ws_push *p, struct ws_err *err)
 	int rc = path ? read_config(p, &text, err) : ws_err_set(err, WS_ESYSTEM, "out of memory");
 	const bool change = rc == 0 && is_requantized(p);
 	if (change)
-		rc = describe_quant(p, ws_buf_str(&text), text.len, ws_config_path(p->input.config), &changed, err);
+		rc = describe_quant(p, ws_buf_str(&text), text.len,
+		                    ws_config_path(p->from.input.config), &changed, err);
 	const struct ws_buf *out = change ? &changed : &text;
 	if (rc == 0)
 		rc = ws_file_make(path, ws_buf_str(out), out->len, err);
@@ -243,7 +250,8 @@ static int copy_small(const struct ws_push *p, const char *dir, struct ws_err *e
 /* Those beside the config.json that this one follows. */
 static int copy_others(const struct ws_push *p, struct ws_err *err)
 {
-	const char *path = p->input.config ? ws_config_path(p->input.config) : "synthetic:";
+	const char *path =
+		p->from.input.config ? ws_config_path(p->from.input.config) : "synthetic:";
 	if (strncmp(path, "synthetic:", 10) == 0)
 		return 0;
 	const char *slash = strrchr(path, '/');
@@ -259,18 +267,22 @@ int push_disk_write(struct ws_push *p, struct ws_err *err)
 {
 	struct push_disk *d = push_disk_of(p);
 	const struct ws_disk_note note = {
-		.digest = p->plan->digest, .source = p->source_name, .weight_version = p->weight_version,
-		.urls = p->opts.endpoints, .n_urls = p->opts.n_endpoints,
+		.digest = p->from.plan->digest,
+		.source = p->from.name,
+		.weight_version = p->from.weight_version,
+		.urls = p->opts.endpoints,
+		.n_urls = p->opts.n_endpoints,
 	};
-	p->transfer_since = ws_now_ns();
+	p->run.transfer_since = ws_now_ns();
 	if (push_hash_begin(p, err) || ws_disk_begin(&d->store, d->dir, err) ||
 	    ws_disk_room(d->dir, d->bytes, err))
 		return -1;
-	for (size_t b = 0; b < p->plan->n_buckets; b++)
+	for (size_t b = 0; b < p->from.plan->n_buckets; b++)
 		if (trace_bucket(p, b, err))
 			return -1;
-	if (p->hashes.begun && ws_hashes_wait(&p->hashes, p->http, p->until, p->opts.cancel, NULL, err))
+	if (p->checks.hashes.begun &&
+	    ws_hashes_wait(&p->checks.hashes, p->http, p->run.until, p->opts.cancel, NULL, err))
 		return -1; /* the hashes are of the source, which is checked for the last time here */
-	return push_check_sources(p, err) || ws_plan_index_write(p->plan, d->store.tmp, err) ||
+	return push_check_sources(p, err) || ws_plan_index_write(p->from.plan, d->store.tmp, err) ||
 	       write_config(p, err) || copy_others(p, err) || ws_disk_publish(&d->store, &note, &d->name, err) ? -1 : 0;
 }

@@ -49,23 +49,24 @@ enum { N_BRACKETS = sizeof brackets / sizeof *brackets };
 static bool any(const struct ws_push *p, bool (*wanted)(const struct push_endpoint *))
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		if (wanted(&p->endpoints[i]))
+		if (wanted(&p->to.endpoints[i]))
 			return true;
 	return false;
 }
 
 static void take_answer(struct ws_push *p, size_t i, enum push_side side)
 {
-	struct push_endpoint *e = &p->endpoints[i];
-	const enum ws_code code = p->errs[i].code;
+	struct push_endpoint *e = &p->to.endpoints[i];
+	const enum ws_code code = p->to.errs[i].code;
 	if (side == BEGIN || code == WS_ETIMEOUT)
-		push_note_silence(p, i, &p->errs[i]);
+		push_note_silence(p, i, &p->to.errs[i]);
 	if (side == BEGIN) { /* a request without an answer may have been obeyed */
-		const bool open = code == WS_OK || (p->answers[i].sent && !ws_endpoint_said_no(&p->errs[i]));
+		const bool open = code == WS_OK ||
+		                  (p->to.answers[i].sent && !ws_endpoint_said_no(&p->to.errs[i]));
 		push_target_event(&e->weights, open ? PUSH_SCOPE_OPENED : PUSH_SCOPE_DROPPED);
 		/* Packed weights were made loadable: the server cannot compute with
 		 * them until they are loaded. */
-		if (open && p->infos[i].quantization[0])
+		if (open && p->to.infos[i].quantization[0])
 			push_target_event(&e->weights, PUSH_VALUES_LOST);
 	} else if (code == WS_OK) {
 		push_target_event(&e->weights, PUSH_SCOPE_CLOSED);
@@ -86,9 +87,9 @@ static int say(struct ws_push *p, size_t b, enum push_side side, ws_deadline unt
 			ws_jw_bool(&r.w, "restore_weights_before_load", side == BEGIN);
 			ws_jw_bool(&r.w, "post_process_quantization", side == END);
 		}
-		bool *asked = p->flags;
+		bool *asked = p->to.flags;
 		for (size_t i = 0; i < p->opts.n_endpoints; i++)
-			asked[i] = wanted(&p->endpoints[i]);
+			asked[i] = wanted(&p->to.endpoints[i]);
 		rc = push_request_ask(p, &r, wanted, until, cancel, err);
 		for (size_t i = 0; i < p->opts.n_endpoints; i++)
 			if (asked[i])
@@ -105,15 +106,15 @@ enum push_bracket push_bracket_of(const struct ws_push *p, size_t i)
 	 * would pack what is packed (sglang 0.5.21 to 0.5.23, which ask for none there). */
 	if (can->session)
 		return p->protocol->files ? PUSH_BRACKET_NONE : PUSH_BRACKET_SESSION;
-	return can->post_process && strcmp(p->infos[i].quantization, "compressed-tensors") == 0 ?
+	return can->post_process && strcmp(p->to.infos[i].quantization, "compressed-tensors") == 0 ?
 	       PUSH_BRACKET_PROCESS : PUSH_BRACKET_NONE;
 }
 
 int push_brackets_begin(struct ws_push *p, struct ws_err *err)
 {
-	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
+	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		p->endpoints[i].bracket = push_bracket_of(p, i);
+		p->to.endpoints[i].bracket = push_bracket_of(p, i);
 	for (size_t b = 0; b < N_BRACKETS; b++)
 		if (say(p, b, BEGIN, until, p->opts.cancel, err)) {
 			push_others_refused(p, err);
@@ -124,7 +125,7 @@ int push_brackets_begin(struct ws_push *p, struct ws_err *err)
 
 int push_brackets_end(struct ws_push *p, struct ws_err *err)
 {
-	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
+	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
 	const int64_t start = ws_now_ns();
 	int rc = 0;
 	for (size_t b = 0; b < N_BRACKETS && rc == 0; b++)
@@ -140,11 +141,11 @@ void push_brackets_undo(struct ws_push *p)
 		say(p, b, END, until, NULL, NULL);
 	/* One that refuses has ended it already, or never began; one that was silent may still begin. */
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		struct push_endpoint *e = &p->endpoints[i];
-		if (!e->silent && ws_endpoint_said_no(&p->errs[i]))
+		struct push_endpoint *e = &p->to.endpoints[i];
+		if (!e->silent && ws_endpoint_said_no(&p->to.errs[i]))
 			push_target_event(&e->weights, PUSH_SCOPE_DROPPED);
 		if (e->weights.scope_open)
 			push_warn(p, e->url, "may still wait for the end of its weight update: %s",
-			          p->errs[i].msg);
+			          p->to.errs[i].msg);
 	}
 }

@@ -13,17 +13,17 @@
 
 unsigned push_from_tensor_ranks(const struct ws_push *p)
 {
-	return p->infos[0].tp_size ? p->infos[0].tp_size : 1;
+	return p->to.infos[0].tp_size ? p->to.infos[0].tp_size : 1;
 }
 
 int push_from_tensor_check_ranks(const struct ws_push *p, struct ws_err *err)
 {
 	for (size_t i = 1; i < p->opts.n_endpoints; i++) {
-		if (p->infos[i].tp_size == p->infos[0].tp_size)
+		if (p->to.infos[i].tp_size == p->to.infos[0].tp_size)
 			continue;
 		ws_err_set(err, WS_EREFUSED, "%s has %u ranks and %s %u: one request holds an element for each",
-		           p->endpoints[0].url, p->infos[0].tp_size, p->endpoints[i].url,
-		           p->infos[i].tp_size);
+		           p->to.endpoints[0].url, p->to.infos[0].tp_size, p->to.endpoints[i].url,
+		           p->to.infos[i].tp_size);
 		return ws_err_hint(err, "push to servers of one size at a time");
 	}
 	return 0;
@@ -31,8 +31,8 @@ int push_from_tensor_check_ranks(const struct ws_push *p, struct ws_err *err)
 
 struct ws_pickle_tensor *push_from_tensor_list(const struct ws_push *p, size_t b, struct ws_err *err)
 {
-	const struct ws_plan_bucket *bucket = &p->plan->buckets[b];
-	const struct ws_plan_tensor *t = &p->plan->tensors[bucket->first];
+	const struct ws_plan_bucket *bucket = &p->from.plan->buckets[b];
+	const struct ws_plan_tensor *t = &p->from.plan->tensors[bucket->first];
 	struct ws_pickle_tensor *tensors = calloc(bucket->n, sizeof *tensors);
 	if (!tensors) {
 		ws_err_set(err, WS_ESYSTEM, "out of memory");
@@ -78,8 +78,8 @@ static int begin(struct ws_push *p, struct push_request *r, const struct ws_buf 
 static void judge(struct ws_push *p, const struct push_bucket *k)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		if (p->errs[i].code == WS_OK && k->last)
-			push_target_event(&p->endpoints[i].weights, PUSH_ACKED_LAST);
+		if (p->to.errs[i].code == WS_OK && k->last)
+			push_target_event(&p->to.endpoints[i].weights, PUSH_ACKED_LAST);
 	}
 }
 
@@ -87,7 +87,8 @@ int push_from_tensor(struct ws_push *p, const struct push_bucket *k, const struc
                      int64_t since, struct ws_err *err)
 {
 	const int64_t left = p->opts.bucket_ns - (ws_now_ns() - since); /* reading took its share */
-	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(left > 0 ? left : 0));
+	const ws_deadline until =
+		ws_deadline_min(p->run.until, ws_deadline_in(left > 0 ? left : 0));
 	struct push_request r;
 	int rc = begin(p, &r, pickle, k->flush, err);
 	if (rc == 0) {
@@ -98,7 +99,8 @@ int push_from_tensor(struct ws_push *p, const struct push_bucket *k, const struc
 	}
 	if (rc == 0) {
 		const struct push_moved m = { .over = true, .ns = ws_now_ns() - since };
-		p->posted += p->plan->buckets[k->b].bytes * p->opts.n_endpoints * push_from_tensor_ranks(p);
+		p->run.posted += p->from.plan->buckets[k->b].bytes * p->opts.n_endpoints *
+		                 push_from_tensor_ranks(p);
 		push_moved_emit(p, k, &m);
 	}
 	push_request_close(p, &r);

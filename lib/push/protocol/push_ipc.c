@@ -40,15 +40,15 @@ int push_ipc_check_hosts(const struct ws_push *p, struct ws_err *err)
 		char host[WS_HOST_MAX];
 		uint16_t port;
 		bool local = false;
-		if (ws_endpoint_host_port(p->endpoints[i].url, host, &port, err) ||
+		if (ws_endpoint_host_port(p->to.endpoints[i].url, host, &port, err) ||
 		    ws_host_is_local(host, &local, err))
 			return -1;
 		if (local)
 			continue;
 		ws_err_set(err, WS_EREFUSED, "%s is on another machine, and cannot read the memory of a GPU here",
-		           p->endpoints[i].url);
+		           p->to.endpoints[i].url);
 		ws_err_hint(err, "--backend ipc is for servers of this machine; nccl and gloo reach others");
-		return ws_err_where(err, NULL, p->endpoints[i].url);
+		return ws_err_where(err, NULL, p->to.endpoints[i].url);
 	}
 	return 0;
 }
@@ -62,13 +62,16 @@ static int legal(struct ws_push *p, struct ws_err *err)
 static int prepare(struct ws_push *p, struct ws_err *err)
 {
 	uint64_t most = 0;
-	for (size_t b = 0; b < p->plan->n_buckets; b++)
-		most = p->plan->buckets[b].bytes > most ? p->plan->buckets[b].bytes : most;
-	const struct ws_lend_opts opts = { .gpu = p->gpu, .trace = p->opts.trace, .log = p->opts.log };
+	for (size_t b = 0; b < p->from.plan->n_buckets; b++)
+		most = p->from.plan->buckets[b].bytes > most ? p->from.plan->buckets[b].bytes :
+		                                               most;
+	const struct ws_lend_opts opts = { .gpu = p->link.gpu,
+		                           .trace = p->opts.trace,
+		                           .log = p->opts.log };
 	struct ipc *own = push_own(p, sizeof *own, err);
 	if (!own || (!own->lend && ws_lend_open(&opts, &own->lend, err)))
 		return -1;
-	return ws_lend_reserve(own->lend, p->plan->n_buckets, most, err);
+	return ws_lend_reserve(own->lend, p->from.plan->n_buckets, most, err);
 }
 
 /* ---- buckets ---- */
@@ -86,7 +89,7 @@ static void stage(struct ws_push *p, const struct ws_payload *payloads, size_t n
 static int write_pickle(const struct ws_push *p, const struct push_bucket *k, uint64_t at, struct ws_buf *out,
                         struct ws_err *err)
 {
-	const struct ws_plan_bucket *bucket = &p->plan->buckets[k->b];
+	const struct ws_plan_bucket *bucket = &p->from.plan->buckets[k->b];
 	char uuid[WS_CUDA_UUID_TEXT];
 	ws_cuda_uuid_text(ws_lend_device(lend_of(p)), uuid);
 	const struct ws_pickle_cuda where = {
@@ -111,14 +114,14 @@ static void hint_at_opening(const struct push_bucket *k, struct ws_err *err)
 
 static int post_bucket(struct ws_push *p, const struct push_bucket *k, struct ws_err *err)
 {
-	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
+	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
 	const int64_t since = ws_now_ns();
 	uint64_t at;
 	struct ws_buf pickle;
 	ws_buf_init(&pickle, 0);
 	int rc = ws_lend_take(lend_of(p), k->payloads, k->n_payloads, until, p->opts.cancel, &at, err);
 	if (rc)
-		ws_err_wrap(err, "bucket %zu of %zu", k->b + 1, p->plan->n_buckets);
+		ws_err_wrap(err, "bucket %zu of %zu", k->b + 1, p->from.plan->n_buckets);
 	if (rc == 0)
 		rc = write_pickle(p, k, at, &pickle, err);
 	if (rc == 0) {
@@ -155,9 +158,10 @@ static void settle(struct ws_push *p, ws_deadline until)
 	if (push_from_tensor_empty(p, until, NULL) == 0)
 		return;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		const struct ws_err *said = &p->errs[i];
+		const struct ws_err *said = &p->to.errs[i];
 		if (said->code == WS_ETIMEOUT || said->code == WS_ECANCELLED)
-			push_warn(p, p->endpoints[i].url, "may still read memory of the GPU that is given back: %s",
+			push_warn(p, p->to.endpoints[i].url,
+			          "may still read memory of the GPU that is given back: %s",
 			          said->msg);
 		else if (said->code == WS_EREFUSED)
 			grace = true;

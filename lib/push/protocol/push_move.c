@@ -6,8 +6,8 @@
 
 static uint64_t taken(const struct ws_push *p)
 {
-	const struct ws_transport *t = ws_group_transport(p->group);
-	return t->ops->progress(t) - p->progress_base;
+	const struct ws_transport *t = ws_group_transport(p->link.group);
+	return t->ops->progress(t) - p->run.progress_base;
 }
 
 void push_moved_tick(void *ctx)
@@ -15,9 +15,12 @@ void push_moved_tick(void *ctx)
 	struct ws_push *p = ctx;
 	const struct ws_event ev = {
 		.type = WS_EV_PROGRESS,
-		.progress = { .phase = WS_PHASE_TRANSFER, .done = taken(p), .total = p->plan->bytes,
-		              .bucket = p->bucket, .buckets = p->plan->n_buckets,
-		              .ns = ws_now_ns() - p->transfer_since },
+		.progress = { .phase = WS_PHASE_TRANSFER,
+		              .done = taken(p),
+		              .total = p->from.plan->bytes,
+		              .bucket = p->run.bucket,
+		              .buckets = p->from.plan->n_buckets,
+		              .ns = ws_now_ns() - p->run.transfer_since },
 	};
 	push_emit(p, &ev);
 }
@@ -25,19 +28,27 @@ void push_moved_tick(void *ctx)
 int push_move(struct ws_push *p, struct push_request *r, const struct push_bucket *k, bool later,
               struct push_moved *m, struct ws_err *err)
 {
-	struct ws_transport *t = ws_group_transport(p->group);
-	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
+	struct ws_transport *t = ws_group_transport(p->link.group);
+	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
 	char what[64];
-	snprintf(what, sizeof what, "bucket %zu of %zu", k->b + 1, p->plan->n_buckets);
+	snprintf(what, sizeof what, "bucket %zu of %zu", k->b + 1, p->from.plan->n_buckets);
 	*m = (struct push_moved){ 0 };
-	ws_explain_bucket(p->explain, k->b, p->plan->n_buckets, p->plan->buckets[k->b].bytes, k->flush);
+	ws_explain_bucket(p->watch.explain, k->b, p->from.plan->n_buckets,
+	                  p->from.plan->buckets[k->b].bytes, k->flush);
 	push_alive(p); /* before the first byte leaves */
 	if (t->ops->send_bucket(t, k->payloads, k->n_payloads, until, err))
 		return -1;
-	struct ws_together w = { .group = p->group, .calls = r ? r->calls : NULL,
-		                 .n = r ? p->opts.n_endpoints : 0, .later = later, .errs = p->errs,
-		                 .messages = r ? r->messages : NULL, .until = until,
-		                 .cancel = p->opts.cancel, .what = what, .tick = push_moved_tick, .ctx = p };
+	struct ws_together w = { .group = p->link.group,
+		                 .calls = r ? r->calls : NULL,
+		                 .n = r ? p->opts.n_endpoints : 0,
+		                 .later = later,
+		                 .errs = p->to.errs,
+		                 .messages = r ? r->messages : NULL,
+		                 .until = until,
+		                 .cancel = p->opts.cancel,
+		                 .what = what,
+		                 .tick = push_moved_tick,
+		                 .ctx = p };
 	const int64_t start = ws_now_ns();
 	const int rc = ws_group_together(&w, err);
 	*m = (struct push_moved){ .over = true, .wire = w.wire, .ns = ws_now_ns() - start,
@@ -57,12 +68,12 @@ bool push_moved_ours(const struct push_moved *m)
 
 void push_moved_emit(struct ws_push *p, const struct push_bucket *k, const struct push_moved *m)
 {
-	const struct ws_plan_bucket *bucket = &p->plan->buckets[k->b];
+	const struct ws_plan_bucket *bucket = &p->from.plan->buckets[k->b];
 	const struct ws_event ev = {
 		.type = WS_EV_BUCKET,
-		.bucket = { .index = k->b, .count = p->plan->n_buckets, .tensors = bucket->n,
+		.bucket = { .index = k->b, .count = p->from.plan->n_buckets, .tensors = bucket->n,
 		            .bytes = bucket->bytes, .flush = k->flush, .ns = m->ns, .wire_ns = m->wire_ns },
 	};
-	ws_explain_arrived(p->explain);
+	ws_explain_arrived(p->watch.explain);
 	push_emit(p, &ev);
 }

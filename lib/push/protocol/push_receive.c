@@ -18,8 +18,8 @@ static bool is_known(enum ws_dtype dtype)
 
 static int legal(struct ws_push *p, struct ws_err *err)
 {
-	for (size_t i = 0; i < p->plan->n_tensors; i++) {
-		const struct ws_plan_tensor *t = &p->plan->tensors[i];
+	for (size_t i = 0; i < p->from.plan->n_tensors; i++) {
+		const struct ws_plan_tensor *t = &p->from.plan->tensors[i];
 		if (is_known(t->dtype))
 			continue;
 		ws_err_set(err, WS_EREFUSED, "tensor %s is %s: /receive_weights takes float32, float16, bfloat16, "
@@ -31,8 +31,8 @@ static int legal(struct ws_push *p, struct ws_err *err)
 
 static void write_body(const struct ws_push *p, struct ws_jw *w)
 {
-	push_write_buckets(w, p->plan);
-	ws_jw_str(w, "group_name", ws_group_name(p->group));
+	push_write_buckets(w, p->from.plan);
+	ws_jw_str(w, "group_name", ws_group_name(p->link.group));
 	ws_jw_bool(w, "flush_cache", push_flush_when(p) != WS_FLUSH_NEVER);
 	ws_jw_bool(w, "free_kv_cache_before_recv", false);
 	ws_jw_bool(w, "recapture_cuda_graph", true);
@@ -41,9 +41,10 @@ static void write_body(const struct ws_push *p, struct ws_jw *w)
 /* As long as all the buckets together may take. */
 static ws_deadline until_all(const struct ws_push *p)
 {
-	const int64_t n = (int64_t)p->plan->n_buckets;
+	const int64_t n = (int64_t)p->from.plan->n_buckets;
 	const bool endless = p->opts.bucket_ns > INT64_MAX / 4 / n;
-	return ws_deadline_min(p->until, endless ? WS_FOREVER : ws_deadline_in(p->opts.bucket_ns * n));
+	return ws_deadline_min(p->run.until,
+	                       endless ? WS_FOREVER : ws_deadline_in(p->opts.bucket_ns * n));
 }
 
 static int begin(struct ws_push *p, struct ws_err *err)
@@ -67,11 +68,12 @@ static void finish(struct ws_push *p)
 static void judge(struct ws_push *p, bool last, const struct push_moved *m)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		struct push_endpoint *e = &p->endpoints[i];
-		const enum ws_code code = p->errs[i].code;
+		struct push_endpoint *e = &p->to.endpoints[i];
+		const enum ws_code code = p->to.errs[i].code;
 		if (last && code == WS_OK && push_moved_ours(m))
 			push_target_event(&e->weights, PUSH_ACKED_LAST);
-		else if (last && e->weights.state == WS_UNTOUCHED && !(m->wire != WS_OK && ws_endpoint_said_no(&p->errs[i])))
+		else if (last && e->weights.state == WS_UNTOUCHED &&
+		         !(m->wire != WS_OK && ws_endpoint_said_no(&p->to.errs[i])))
 			push_target_event(&e->weights, PUSH_BYTES_LEFT);
 	}
 	push_request_note(p, p->own);

@@ -85,12 +85,12 @@ int push_request_start(struct ws_push *p, struct push_request *r, ws_deadline un
 	if (end_body(r, err))
 		return -1;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		p->errs[i] = (struct ws_err)WS_ERR_INIT;
-		if (ws_endpoint_start(p->http, &r->calls[i], p->endpoints[i].url, "POST", r->path, &r->body,
-		                      until, err))
+		p->to.errs[i] = (struct ws_err)WS_ERR_INIT;
+		if (ws_endpoint_start(p->http, &r->calls[i], p->to.endpoints[i].url, "POST",
+		                      r->path, &r->body, until, err))
 			return -1;
 		if (r->changes)
-			push_target_event(&p->endpoints[i].weights, PUSH_BYTES_LEFT);
+			push_target_event(&p->to.endpoints[i].weights, PUSH_BYTES_LEFT);
 	}
 	return 0;
 }
@@ -98,16 +98,16 @@ int push_request_start(struct ws_push *p, struct push_request *r, ws_deadline un
 static void read_answer(struct ws_push *p, struct push_request *r, size_t i, const struct ws_err *cut)
 {
 	struct ws_endpoint_call *call = &r->calls[i];
-	struct ws_endpoint_answer *a = &p->answers[i];
+	struct ws_endpoint_answer *a = &p->to.answers[i];
 	*a = (struct ws_endpoint_answer){ .err = WS_ERR_INIT, .sent = call->http.sent, .ns = call->http.ns };
 	if (!call->http.done)
 		a->err = *cut;
 	else
 		ws_endpoint_reply(call, NULL, a->message, sizeof a->message, &a->err);
-	p->errs[i] = a->err;
+	p->to.errs[i] = a->err;
 	memcpy(r->messages[i], a->message, sizeof a->message);
 	if (r->changes && a->sent)
-		push_target_event(&p->endpoints[i].weights, PUSH_BYTES_LEFT);
+		push_target_event(&p->to.endpoints[i].weights, PUSH_BYTES_LEFT);
 }
 
 int push_request_ask(struct ws_push *p, struct push_request *r, bool (*wanted)(const struct push_endpoint *),
@@ -117,20 +117,20 @@ int push_request_ask(struct ws_push *p, struct push_request *r, bool (*wanted)(c
 	const struct ws_err *first = NULL;
 	int rc = end_body(r, &cut);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		p->errs[i] = (struct ws_err)WS_ERR_INIT;
-		p->answers[i] = (struct ws_endpoint_answer){ .err = WS_ERR_INIT };
-		if (rc == 0 && (!wanted || wanted(&p->endpoints[i])))
-			rc = ws_endpoint_prepare(&r->calls[i], p->endpoints[i].url, "POST", r->path, &r->body, until,
-			                         &cut);
+		p->to.errs[i] = (struct ws_err)WS_ERR_INIT;
+		p->to.answers[i] = (struct ws_endpoint_answer){ .err = WS_ERR_INIT };
+		if (rc == 0 && (!wanted || wanted(&p->to.endpoints[i])))
+			rc = ws_endpoint_prepare(&r->calls[i], p->to.endpoints[i].url, "POST",
+			                         r->path, &r->body, until, &cut);
 	}
 	if (rc == 0) /* else what kept it from being sent to one is what they all answer */
 		rc = ws_endpoint_run(p->http, r->calls, p->opts.n_endpoints, cancel, &cut);
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		if (wanted && !wanted(&p->endpoints[i]))
+		if (wanted && !wanted(&p->to.endpoints[i]))
 			continue;
 		read_answer(p, r, i, &cut);
-		if (!first && p->errs[i].code != WS_OK)
-			first = &p->errs[i];
+		if (!first && p->to.errs[i].code != WS_OK)
+			first = &p->to.errs[i];
 	}
 	if (rc)
 		first = &cut;
@@ -142,8 +142,8 @@ int push_request_ask(struct ws_push *p, struct push_request *r, bool (*wanted)(c
 void push_request_note(struct ws_push *p, const struct push_request *r)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		const struct ws_err *said = &p->errs[i];
-		struct push_endpoint *e = &p->endpoints[i];
+		const struct ws_err *said = &p->to.errs[i];
+		struct push_endpoint *e = &p->to.endpoints[i];
 		push_note_silence(p, i, said);
 		snprintf(e->message, sizeof e->message, "%.255s",
 		         said->code == WS_OK ? r->messages[i] : said->msg);

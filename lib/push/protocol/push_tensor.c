@@ -30,11 +30,12 @@ static int legal(struct ws_push *p, struct ws_err *err)
 	const uint64_t most = (uint64_t)ELEMENTS_MOST / push_from_tensor_ranks(p) / 4 * 3;
 	if (push_from_tensor_check_ranks(p, err))
 		return -1;
-	if (p->plan->bytes > PLAN_MOST)
-		return refuse_size(p->plan->bytes, PLAN_MOST, "the source", err);
-	for (size_t b = 0; b < p->plan->n_buckets; b++)
-		if (p->plan->buckets[b].bytes > most)
-			return refuse_size(p->plan->buckets[b].bytes, most, "a bucket for all ranks", err);
+	if (p->from.plan->bytes > PLAN_MOST)
+		return refuse_size(p->from.plan->bytes, PLAN_MOST, "the source", err);
+	for (size_t b = 0; b < p->from.plan->n_buckets; b++)
+		if (p->from.plan->buckets[b].bytes > most)
+			return refuse_size(p->from.plan->buckets[b].bytes, most,
+			                   "a bucket for all ranks", err);
 	return 0;
 }
 
@@ -63,7 +64,7 @@ static int add_payload(struct ws_buf *out, const struct ws_payload *payload, str
 static int write_pickle(const struct ws_push *p, const struct push_bucket *k, struct ws_buf *out,
                         struct ws_err *err)
 {
-	const struct ws_plan_bucket *bucket = &p->plan->buckets[k->b];
+	const struct ws_plan_bucket *bucket = &p->from.plan->buckets[k->b];
 	struct ws_pickle_tensor *tensors = push_from_tensor_list(p, k->b, err);
 	if (!tensors)
 		return -1;
@@ -79,7 +80,7 @@ static int write_pickle(const struct ws_push *p, const struct push_bucket *k, st
 static int post_bucket(struct ws_push *p, const struct push_bucket *k, struct ws_err *err)
 {
 	const int64_t since = ws_now_ns();
-	const uint64_t posted = p->posted;
+	const uint64_t posted = p->run.posted;
 	struct ws_buf pickle;
 	ws_buf_init(&pickle, 0);
 	int rc = write_pickle(p, k, &pickle, err);
@@ -87,7 +88,7 @@ static int post_bucket(struct ws_push *p, const struct push_bucket *k, struct ws
 	if (rc == 0)
 		rc = push_from_tensor(p, k, &pickle, since, err);
 	if (rc == 0)
-		push_trace_posted(p, "requests", k->b, asked, p->posted - posted);
+		push_trace_posted(p, "requests", k->b, asked, p->run.posted - posted);
 	ws_buf_free(&pickle);
 	return rc;
 }

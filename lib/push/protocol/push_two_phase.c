@@ -35,7 +35,7 @@ static bool is_begun(const struct push_endpoint *e)
 
 static ws_deadline soon(const struct ws_push *p)
 {
-	return ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
+	return ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
 }
 
 /* ---- prepare ------------------------------------------------------------------------------------ */
@@ -43,9 +43,9 @@ static ws_deadline soon(const struct ws_push *p)
 /* What both requests say. */
 static void write_rest(const struct ws_push *p, struct ws_jw *w)
 {
-	ws_jw_str(w, "group_name", p->group_name);
+	ws_jw_str(w, "group_name", p->link.name);
 	ws_jw_str(w, "transport", "nccl_broadcast"); /* means a broadcast, over whatever backend */
-	if (p->plan->format == WS_FORMAT_FLATTENED)
+	if (p->from.plan->format == WS_FORMAT_FLATTENED)
 		ws_jw_str(w, "load_format", "flattened_bucket");
 }
 
@@ -55,14 +55,16 @@ static int prepare(struct ws_push *p, size_t b, struct ws_err *err)
 	int rc = push_request_open(p, &r, "/prepare_weights_update", err);
 	if (rc == 0) {
 		if (is_whole(p))
-			push_write_buckets(&r.w, p->plan);
+			push_write_buckets(&r.w, p->from.plan);
 		else
-			push_write_tensors(&r.w, p->plan, b);
+			push_write_tensors(&r.w, p->from.plan, b);
 		write_rest(p, &r.w);
 		rc = push_request_ask(p, &r, NULL, soon(p), p->opts.cancel, err);
 		for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-			const bool open = p->answers[i].sent && !ws_endpoint_said_no(&p->errs[i]);
-			push_target_event(&p->endpoints[i].weights, open ? PUSH_SCOPE_OPENED : PUSH_SCOPE_DROPPED);
+			const bool open =
+				p->to.answers[i].sent && !ws_endpoint_said_no(&p->to.errs[i]);
+			push_target_event(&p->to.endpoints[i].weights,
+			                  open ? PUSH_SCOPE_OPENED : PUSH_SCOPE_DROPPED);
 		}
 		push_request_note(p, &r);
 	}
@@ -88,8 +90,8 @@ static void write_complete(const struct ws_push *p, struct ws_jw *w, bool flush)
 static void judge(struct ws_push *p, bool ours, bool last)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		struct push_endpoint *e = &p->endpoints[i];
-		if (!e->weights.scope_open || p->errs[i].code != WS_OK)
+		struct push_endpoint *e = &p->to.endpoints[i];
+		if (!e->weights.scope_open || p->to.errs[i].code != WS_OK)
 			continue;
 		push_target_event(&e->weights, ours && last ? PUSH_ACKED_LAST : PUSH_BYTES_LEFT);
 		push_target_event(&e->weights, PUSH_SCOPE_CLOSED);
@@ -122,12 +124,13 @@ static int legal(struct ws_push *p, struct ws_err *err)
 	for (size_t i = 0; is_whole(p) && i < p->opts.n_endpoints; i++) {
 		if (push_can(p, i)->two_phase_whole)
 			continue;
-		ws_err_set(err, WS_EREFUSED, "%s prepares one bucket at a time", p->endpoints[i].url);
+		ws_err_set(err, WS_EREFUSED, "%s prepares one bucket at a time",
+		           p->to.endpoints[i].url);
 		return ws_err_hint(err, "use --two-phase bucket");
 	}
-	if (is_whole(p) && p->plan->n_buckets > 1)
+	if (is_whole(p) && p->from.plan->n_buckets > 1)
 		push_warn(p, NULL, "all %zu buckets stay in the servers' memory, beside the weights that they "
-		          "replace, until the last has come", p->plan->n_buckets);
+		          "replace, until the last has come", p->from.plan->n_buckets);
 	return 0;
 }
 
@@ -163,16 +166,17 @@ static int move_bucket(struct ws_push *p, const struct push_bucket *k, struct ws
  * are as they were. */
 static void give_up(struct ws_push *p, size_t i, bool moving)
 {
-	struct push_endpoint *e = &p->endpoints[i];
-	if (!ws_endpoint_said_no(&p->errs[i]) && moving)
+	struct push_endpoint *e = &p->to.endpoints[i];
+	if (!ws_endpoint_said_no(&p->to.errs[i]) && moving)
 		push_target_event(&e->weights, PUSH_BYTES_LEFT);
-	if (p->errs[i].code == WS_EREACH)
+	if (p->to.errs[i].code == WS_EREACH)
 		return; /* it has gone, and the update with it */
 	if (push_can(p, i)->stuck_prepare)
 		push_warn(p, e->url, "a prepared update could not be completed: if it refuses the next one as "
 		          "already in progress, only a restart of the server ends that");
-	else if (e->silent || !ws_endpoint_said_no(&p->errs[i]))
-		push_warn(p, e->url, "a prepared update could not be completed: %s", p->errs[i].msg);
+	else if (e->silent || !ws_endpoint_said_no(&p->to.errs[i]))
+		push_warn(p, e->url, "a prepared update could not be completed: %s",
+		          p->to.errs[i].msg);
 }
 
 /* An endpoint that had received everything has the new weights when this is over, and the others of that
@@ -185,15 +189,15 @@ static void undo(struct ws_push *p)
 		write_complete(p, &r.w, false);
 		push_request_ask(p, &r, is_begun, push_patience(p, UNDO_NS), NULL, NULL);
 		for (size_t i = 0; i < p->opts.n_endpoints; i++)
-			if (p->endpoints[i].weights.scope_open && p->errs[i].code != WS_OK)
+			if (p->to.endpoints[i].weights.scope_open && p->to.errs[i].code != WS_OK)
 				give_up(p, i, t->moving);
 		judge(p, t->ours, t->completes);
 	}
 	push_request_close(p, &r);
 	/* What a silent one may still begin is left for the record. */
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		struct push_endpoint *e = &p->endpoints[i];
-		if (!e->silent || p->errs[i].code == WS_EREACH)
+		struct push_endpoint *e = &p->to.endpoints[i];
+		if (!e->silent || p->to.errs[i].code == WS_EREACH)
 			push_target_event(&e->weights, PUSH_SCOPE_DROPPED);
 	}
 }

@@ -13,11 +13,11 @@
 
 static void write_body(const struct ws_push *p, struct ws_jw *w, const struct push_bucket *k)
 {
-	push_write_tensors(w, p->plan, k->b);
-	ws_jw_str(w, "group_name", ws_group_name(p->group));
+	push_write_tensors(w, p->from.plan, k->b);
+	ws_jw_str(w, "group_name", ws_group_name(p->link.group));
 	ws_jw_bool(w, "flush_cache", k->flush);
 	ws_jw_bool(w, "abort_all_requests", false);
-	if (p->plan->format == WS_FORMAT_FLATTENED)
+	if (p->from.plan->format == WS_FORMAT_FLATTENED)
 		ws_jw_str(w, "load_format", "flattened_bucket");
 }
 
@@ -26,11 +26,12 @@ static void write_body(const struct ws_push *p, struct ws_jw *w, const struct pu
  * the endpoint did not confirm it. */
 static void judge(struct ws_push *p, const struct push_bucket *k, const struct push_moved *m)
 {
-	const struct ws_transport *t = ws_group_transport(p->group);
-	const bool unsent = k->b == 0 && p->plan->buckets[0].bytes && t->ops->sent(t, NULL) == p->sent_base;
+	const struct ws_transport *t = ws_group_transport(p->link.group);
+	const bool unsent = k->b == 0 && p->from.plan->buckets[0].bytes &&
+	                    t->ops->sent(t, NULL) == p->run.sent_base;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		struct push_endpoint *e = &p->endpoints[i];
-		const enum ws_code code = p->errs[i].code;
+		struct push_endpoint *e = &p->to.endpoints[i];
+		const enum ws_code code = p->to.errs[i].code;
 		if (unsent && code != WS_OK)
 			push_target_event(&e->weights, PUSH_REFUSED_UNSENT);
 		if (code == WS_OK && k->last && push_moved_ours(m))
@@ -40,7 +41,7 @@ static void judge(struct ws_push *p, const struct push_bucket *k, const struct p
 
 static int move_bucket(struct ws_push *p, const struct push_bucket *k, struct ws_err *err)
 {
-	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
+	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
 	struct push_request r;
 	struct push_moved m = { 0 };
 	int rc = push_request_open(p, &r, "/update_weights_from_distributed", err);
@@ -81,7 +82,7 @@ static int legal_session(struct ws_push *p, struct ws_err *err)
 		if (push_can(p, i)->session)
 			return 0;
 	ws_err_set(err, WS_EREFUSED, "%s has no /begin_weight_update, and no other endpoint has",
-	           p->endpoints[0].url);
+	           p->to.endpoints[0].url);
 	return ws_err_hint(err, "use --protocol update");
 }
 

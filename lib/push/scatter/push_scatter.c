@@ -76,16 +76,18 @@ static unsigned senders(const struct ws_push *p)
 
 static int refuse(const struct ws_push *p, size_t i, struct ws_err *err, const char *why)
 {
-	ws_err_set(err, WS_EREFUSED, "%s cannot be sent single parameters: %s", p->endpoints[i].url, why);
+	ws_err_set(err, WS_EREFUSED, "%s cannot be sent single parameters: %s",
+	           p->to.endpoints[i].url, why);
 	ws_err_hint(err, "use --protocol update");
-	return ws_err_where(err, NULL, p->endpoints[i].url);
+	return ws_err_where(err, NULL, p->to.endpoints[i].url);
 }
 
 /* What its weights are kept in; WS_DTYPE_COUNT: it does not say. */
 static enum ws_dtype server_dtype(const struct ws_push *p, size_t i)
 {
-	const struct ws_config *config = p->targets[i].config ? p->targets[i].config : p->input.config;
-	const char *name = p->infos[i].dtype;
+	const struct ws_config *config =
+		p->to.listed[i].config ? p->to.listed[i].config : p->from.input.config;
+	const char *name = p->to.infos[i].dtype;
 	enum ws_dtype dtype;
 	if (ws_dtype_from_torch(name, &dtype))
 		return dtype;
@@ -97,8 +99,8 @@ static enum ws_dtype server_dtype(const struct ws_push *p, size_t i)
 
 static int check_endpoint(const struct ws_push *p, size_t i, struct ws_err *err)
 {
-	const struct ws_audit_target *t = &p->targets[i];
-	if (p->infos[i].quantization[0])
+	const struct ws_audit_target *t = &p->to.listed[i];
+	if (p->to.infos[i].quantization[0])
 		return refuse(p, i, err, "its weights are quantized, and what it made of them would stay old");
 	if (!t->listing.n || t->listing.received)
 		return refuse(p, i, err, "it does not list its parameters");
@@ -111,23 +113,25 @@ static int make_layout(struct ws_push *p, size_t i, struct ws_err *err)
 {
 	struct target *t = &own(p)->targets[i];
 	char why[512] = "its model is not known";
-	if (ws_audit_layout(&p->input, &p->targets[i], &t->layout, why, sizeof why, err))
+	if (ws_audit_layout(&p->from.input, &p->to.listed[i], &t->layout, why, sizeof why, err))
 		return -1;
 	if (!t->layout)
 		return refuse(p, i, err, why);
 	if (strncmp(ws_layout_family(t->layout), "deepseek", 8) == 0)
 		return refuse(p, i, err, "it computes some of them when others are loaded");
 	struct ws_scatter_opts opts = {
-		.layout = t->layout, .listing = &p->targets[i].listing, .dtype = server_dtype(p, i),
+		.layout = t->layout,
+		.listing = &p->to.listed[i].listing,
+		.dtype = server_dtype(p, i),
 		.senders = senders(p),
 		/* What the first does not include may come from others; what it
 		 * excludes is meant to stay. */
-		.complete = p->lead && !p->opts.n_exclude && p->opts.verify != WS_VERIFY_NONE,
+		.complete = p->turn.lead && !p->opts.n_exclude && p->opts.verify != WS_VERIFY_NONE,
 	};
 	opts.plan = push_lead_plan(p, &opts.have);
 	if (ws_scatter_make(&opts, &t->scatter, err)) {
 		ws_err_hint(err, "use --protocol update");
-		return ws_err_where(err, NULL, p->endpoints[i].url);
+		return ws_err_where(err, NULL, p->to.endpoints[i].url);
 	}
 	if (t->scatter->n_batches > own(p)->n_batches)
 		own(p)->n_batches = t->scatter->n_batches;
@@ -156,9 +160,9 @@ static void warn_of_strangers(struct ws_push *p)
 static int legal(struct ws_push *p, struct ws_err *err)
 {
 	const size_t n = p->opts.n_endpoints;
-	if (!p->transport->send_each)
+	if (!p->link.transport->send_each)
 		return ws_err_set(err, WS_EREFUSED, "the %s data plane sends to all ranks at once only",
-		                  p->transport->name);
+		                  p->link.transport->name);
 	if (push_find_targets(p, err))
 		return -1;
 	forget(p, false);
@@ -198,8 +202,9 @@ static int share_batch(const struct ws_push *p, size_t k, const struct ws_sender
 		for (size_t j = 0; rc == 0 && j < of[i].n; j++) {
 			size_t count;
 			const struct ws_stripe *stripes = ws_scatter_stripes(&of[i], j, &count);
-			rc = ws_share_write_send(out, p->members[i].rank_offset + of[i].items[j].rank, stripes,
-			                         count, whose, err);
+			rc = ws_share_write_send(out,
+			                         p->to.members[i].rank_offset + of[i].items[j].rank,
+			                         stripes, count, whose, err);
 		}
 		ws_scatter_sends_free(&of[i]);
 	}
@@ -211,8 +216,8 @@ int push_scatter_share(struct ws_push *p, const struct ws_sender_list *whose, st
                        struct ws_err *err)
 {
 	int rc = 0;
-	ws_share_write_head(out, ws_group_world_size(p->group), p->opts.dry_run, ws_group_name(p->group),
-	                    own(p)->n_batches);
+	ws_share_write_head(out, ws_group_world_size(p->link.group), p->opts.dry_run,
+	                    ws_group_name(p->link.group), own(p)->n_batches);
 	for (size_t k = 0; rc == 0 && k < own(p)->n_batches; k++)
 		rc = share_batch(p, k, whose, out, err);
 	return rc;
@@ -226,15 +231,16 @@ static void write_body(struct ws_push *p, size_t i)
 	const bool flush = push_flush_when(p) != WS_FLUSH_NEVER;
 	struct ws_jw w;
 	uint16_t port;
-	const char *host = ws_group_master(p->group, &port);
+	const char *host = ws_group_master(p->link.group, &port);
 	ws_jw_init(&w, &t->body);
 	ws_jw_object(&w, NULL);
 	ws_scatter_write(t->scatter, &w);
-	ws_jw_str(&w, "group_name", ws_group_name(p->group));
+	ws_jw_str(&w, "group_name", ws_group_name(p->link.group));
 	ws_jw_str(&w, "master_address", host);
 	ws_jw_uint(&w, "master_port", port);
-	ws_jw_uint(&w, "rank_offset", p->members[i].rank_offset);
-	ws_jw_uint(&w, "total_inference_world_size", ws_group_world_size(p->group) - senders(p));
+	ws_jw_uint(&w, "rank_offset", p->to.members[i].rank_offset);
+	ws_jw_uint(&w, "total_inference_world_size",
+	           ws_group_world_size(p->link.group) - senders(p));
 	ws_jw_bool(&w, "flush_cache", flush);
 	ws_jw_bool(&w, "skip_flush_cache", !flush);
 	ws_jw_bool(&w, "free_kv_cache_before_recv", false);
@@ -245,10 +251,10 @@ static void write_body(struct ws_push *p, size_t i)
 static int start_all(struct ws_push *p, ws_deadline until, struct ws_err *err)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		p->errs[i] = (struct ws_err)WS_ERR_INIT;
+		p->to.errs[i] = (struct ws_err)WS_ERR_INIT;
 		write_body(p, i);
 		if (ws_buf_check(&own(p)->targets[i].body, "request", err) ||
-		    ws_endpoint_start(p->http, &own(p)->calls[i], p->endpoints[i].url, "POST",
+		    ws_endpoint_start(p->http, &own(p)->calls[i], p->to.endpoints[i].url, "POST",
 		                      "/receive_weights_ep_scatter", &own(p)->targets[i].body, until, err))
 			return -1;
 	}
@@ -257,13 +263,14 @@ static int start_all(struct ws_push *p, ws_deadline until, struct ws_err *err)
 
 static int join(struct ws_push *p, struct ws_err *err)
 {
-	const ws_deadline soon = ws_deadline_min(p->until, ws_deadline_in(p->opts.init_ns));
+	const ws_deadline soon = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.init_ns));
 	push_enter(p, WS_PHASE_INIT);
-	if (start_all(p, p->until, err) || ws_group_join(p->group, own(p)->calls, p->errs, push_lead_watch, p, soon, err))
+	if (start_all(p, p->run.until, err) ||
+	    ws_group_join(p->link.group, own(p)->calls, p->to.errs, push_lead_watch, p, soon, err))
 		return -1;
 	push_enter(p, WS_PHASE_TRANSFER);
-	const struct ws_transport *t = ws_group_transport(p->group);
-	p->progress_base = t->ops->progress(t);
+	const struct ws_transport *t = ws_group_transport(p->link.group);
+	p->run.progress_base = t->ops->progress(t);
 	return 0;
 }
 
@@ -302,7 +309,7 @@ static int open_batch(struct ws_push *p, size_t k, struct batch *b, struct ws_er
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
 		for (size_t j = 0; j < b->of[i].n; j++) {
 			b->sends[b->n++] = (struct ws_transport_send){
-				.rank = p->members[i].rank_offset + b->of[i].items[j].rank,
+				.rank = p->to.members[i].rank_offset + b->of[i].items[j].rank,
 				.payload = b->of[i].items[j].payload,
 			};
 			b->bytes += b->of[i].items[j].payload.length;
@@ -327,8 +334,8 @@ static void emit_batch(struct ws_push *p, size_t k, const struct batch *b, const
 static void judge(struct ws_push *p, bool last, enum ws_code wire)
 {
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
-		struct push_endpoint *e = &p->endpoints[i];
-		const struct ws_err *said = &p->errs[i];
+		struct push_endpoint *e = &p->to.endpoints[i];
+		const struct ws_err *said = &p->to.errs[i];
 		if (last && said->code == WS_OK && wire != WS_EINPUT && wire != WS_ESYSTEM)
 			push_target_event(&e->weights, PUSH_ACKED_LAST);
 		push_note_silence(p, i, said);
@@ -339,21 +346,30 @@ static void judge(struct ws_push *p, bool last, enum ws_code wire)
 
 static int move_batch(struct ws_push *p, size_t k, struct batch *b, struct ws_err *err)
 {
-	struct ws_transport *t = ws_group_transport(p->group);
-	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
+	struct ws_transport *t = ws_group_transport(p->link.group);
+	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
 	const bool last = k + 1 == own(p)->n_batches;
 	const int64_t start = ws_now_ns();
 	char what[64];
 	snprintf(what, sizeof what, "batch %zu of %zu", k + 1, own(p)->n_batches);
-	ws_explain_bucket(p->explain, k, own(p)->n_batches, b->bytes, last && push_flush_when(p) != WS_FLUSH_NEVER);
+	ws_explain_bucket(p->watch.explain, k, own(p)->n_batches, b->bytes,
+	                  last && push_flush_when(p) != WS_FLUSH_NEVER);
 	if (t->ops->send_each(t, b->sends, b->n, until, err))
 		return -1;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++)
-		push_target_event(&p->endpoints[i].weights, PUSH_BYTES_LEFT);
-	struct ws_together w = { .group = p->group, .calls = own(p)->calls, .n = p->opts.n_endpoints,
-		                 .later = !last, .errs = p->errs, .messages = own(p)->messages,
-		                 .until = until, .cancel = p->opts.cancel, .what = what,
-		                 .watch = push_lead_watch, .tick = push_moved_tick, .ctx = p };
+		push_target_event(&p->to.endpoints[i].weights, PUSH_BYTES_LEFT);
+	struct ws_together w = { .group = p->link.group,
+		                 .calls = own(p)->calls,
+		                 .n = p->opts.n_endpoints,
+		                 .later = !last,
+		                 .errs = p->to.errs,
+		                 .messages = own(p)->messages,
+		                 .until = until,
+		                 .cancel = p->opts.cancel,
+		                 .what = what,
+		                 .watch = push_lead_watch,
+		                 .tick = push_moved_tick,
+		                 .ctx = p };
 	const int rc = ws_group_together(&w, err);
 	const int64_t ns = ws_now_ns() - start;
 	push_trace_apply(p, k, start + w.wire_ns);
@@ -362,7 +378,7 @@ static int move_batch(struct ws_push *p, size_t k, struct batch *b, struct ws_er
 		judge(p, last, w.wire);
 	if (rc)
 		return err && err->code == WS_ETIMEOUT ? -1 : ws_err_wrap(err, "%s", what);
-	ws_explain_arrived(p->explain);
+	ws_explain_arrived(p->watch.explain);
 	emit_batch(p, k, b, &w, ns);
 	return 0;
 }
@@ -374,7 +390,7 @@ static int transfer(struct ws_push *p, struct ws_err *err)
 		judge(p, false, WS_OK);
 	for (size_t k = 0; rc == 0 && k < own(p)->n_batches; k++) {
 		struct batch b = { 0 };
-		p->bucket = k;
+		p->run.bucket = k;
 		rc = open_batch(p, k, &b, err);
 		if (rc == 0 && k + 1 == own(p)->n_batches)
 			rc = push_check_sources(p, err);

@@ -63,11 +63,11 @@ static int count_share(struct follow *f, struct ws_err *err)
 	bool *seen = calloc(f->list.n + 1, sizeof *seen);
 	if (!seen)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	f->p->n_batches = f->share.n_batches;
-	f->p->n_shared = 0;
+	f->p->turn.n_batches = f->share.n_batches;
+	f->p->turn.n_shared = 0;
 	for (size_t i = 0; i < f->share.n_stripes; i++) {
 		const struct ws_plan_tensor *t = f->share.stripes[i].tensor;
-		f->p->n_shared += t && !seen[t - f->list.tensors];
+		f->p->turn.n_shared += t && !seen[t - f->list.tensors];
 		if (t)
 			seen[t - f->list.tensors] = true;
 	}
@@ -78,7 +78,7 @@ static int count_share(struct follow *f, struct ws_err *err)
 static int learn_share(struct follow *f, struct ws_err *err)
 {
 	const struct ws_push *p = f->p;
-	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.init_ns));
+	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.init_ns));
 	struct ws_buf text;
 	ws_buf_init(&text, 0);
 	int rc = push_talk_share(&f->talk, &f->list, until, &text, err);
@@ -100,7 +100,8 @@ static int meet(struct follow *f, struct ws_err *err)
 {
 	const struct ws_push *p = f->p;
 	/* The first pauses the endpoints before it asks them to join. */
-	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.init_ns + p->opts.bucket_ns));
+	const ws_deadline until =
+		ws_deadline_min(p->run.until, ws_deadline_in(p->opts.init_ns + p->opts.bucket_ns));
 	struct ws_store_client_opts opts = push_talk_place(p);
 	struct ws_store_client *own = NULL;
 	char host[64];
@@ -142,7 +143,8 @@ static int send_all(void *ctx, struct ws_err *err)
 	int rc = meet(f, err);
 	for (size_t b = 0, at = 0; rc == 0 && b < f->share.n_batches; b++) {
 		const size_t end = f->share.ends[b];
-		const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
+		const ws_deadline until =
+			ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
 		const int64_t start = ws_now_ns();
 		rc = ws_gloo_exchange(f->mesh, f->transfers + at, end - at, until, &f->stop, err);
 		if (rc) {
@@ -154,7 +156,7 @@ static int send_all(void *ctx, struct ws_err *err)
 		at = end;
 	}
 	if (rc == 0)
-		rc = ws_catalog_check(p->input.catalog, err);
+		rc = ws_catalog_check(p->from.input.catalog, err);
 	/* Who waits for more of us must learn it. */
 	if (rc && f->mesh)
 		ws_gloo_abort(f->mesh);
@@ -174,7 +176,7 @@ static void tell_batches(struct follow *f)
 			ev.bucket.tensors += f->share.sends[i].n;
 			ev.bucket.bytes += f->share.sends[i].length;
 		}
-		f->p->posted += ev.bucket.bytes;
+		f->p->run.posted += ev.bucket.bytes;
 		push_emit(f->p, &ev);
 	}
 }
@@ -191,7 +193,7 @@ static int explain(struct follow *f, const struct ws_err *why, struct ws_err *er
 /* After the last byte the endpoints still take them in, are verified and told their version. */
 static ws_deadline last_words(const struct ws_push *p)
 {
-	return ws_deadline_min(p->until, ws_deadline_in(3 * p->opts.bucket_ns));
+	return ws_deadline_min(p->run.until, ws_deadline_in(3 * p->opts.bucket_ns));
 }
 
 static int wait_for_end(struct follow *f, struct ws_err *err)
@@ -233,7 +235,7 @@ static int wait_for_end(struct follow *f, struct ws_err *err)
 static int run(struct follow *f, struct ws_err *err)
 {
 	struct ws_push *p = f->p;
-	if (ws_senders_list(p->plan, &f->list, err))
+	if (ws_senders_list(p->from.plan, &f->list, err))
 		return -1;
 	f->list.sender = p->opts.sender;
 	f->list.senders = p->opts.senders;
@@ -252,7 +254,7 @@ static int run(struct follow *f, struct ws_err *err)
 int push_follow(struct ws_push *p, const struct ws_push_source *s, struct ws_err *err)
 {
 	struct follow f = { .p = p, .talk.p = p, .job.fd = -1, .stop = WS_CANCEL_INIT };
-	p->format = WS_FORMAT_TENSORS;
+	p->from.format = WS_FORMAT_TENSORS;
 	int rc = push_make_plan(p, s, NULL, err);
 	if (rc == 0) {
 		push_emit_plan(p);

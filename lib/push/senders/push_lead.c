@@ -38,13 +38,13 @@ bool push_follows(const struct ws_push *p)
 
 const struct ws_plan *push_lead_plan(const struct ws_push *p, const struct ws_senders **have)
 {
-	*have = p->lead ? p->lead->all.have : NULL;
-	return p->lead ? &p->lead->all.plan : p->plan;
+	*have = p->turn.lead ? p->turn.lead->all.have : NULL;
+	return p->turn.lead ? &p->turn.lead->all.plan : p->from.plan;
 }
 
 void push_lead_free(struct ws_push *p)
 {
-	struct push_lead *x = p->lead;
+	struct push_lead *x = p->turn.lead;
 	if (!x)
 		return;
 	for (unsigned i = 0; x->lists && i < p->opts.senders; i++)
@@ -52,7 +52,7 @@ void push_lead_free(struct ws_push *p)
 	free(x->lists);
 	ws_senders_union_free(&x->all);
 	free(x);
-	p->lead = NULL;
+	p->turn.lead = NULL;
 }
 
 /* ---- who has failed ----------------------------------------------------------------------------- */
@@ -78,12 +78,13 @@ static int read_failure(const struct push_lead *x, unsigned i, struct ws_err *er
 int push_lead_watch(void *ctx, struct ws_err *err)
 {
 	struct ws_push *p = ctx;
-	for (unsigned i = 2; p->lead && i <= p->opts.senders; i++)
-		if (read_failure(p->lead, i, err)) {
-			p->torn = true; /* its share may have been wrong, whatever the endpoints confirm */
+	for (unsigned i = 2; p->turn.lead && i <= p->opts.senders; i++)
+		if (read_failure(p->turn.lead, i, err)) {
+			p->run.torn = true; /* its share may have been wrong, whatever the endpoints
+			                       confirm */
 			return -1;
 		}
-	return p->lead ? ws_store_lost_sender(ws_group_store(p->group), err) : 0;
+	return p->turn.lead ? ws_store_lost_sender(ws_group_store(p->link.group), err) : 0;
 }
 
 /* ---- who has what ------------------------------------------------------------------------------- */
@@ -94,13 +95,13 @@ static int name_missing(struct ws_push *p, int64_t waited_ns, struct ws_err *err
 	unsigned n = 0;
 	size_t used = 0;
 	for (unsigned i = 2; i <= p->opts.senders; i++) {
-		if (p->lead->lists[i - 1].sender)
+		if (p->turn.lead->lists[i - 1].sender)
 			continue;
 		if (n++ < 8)
 			used += (size_t)snprintf(who + used, sizeof who - used, "%s%u", n > 1 ? ", " : "", i);
 	}
 	uint16_t port;
-	const char *host = ws_group_master(p->group, &port);
+	const char *host = ws_group_master(p->link.group, &port);
 	ws_err_set(err, WS_ETIMEOUT, "sender%s %s%s of %u did not come within %.0f s", n == 1 ? "" : "s", who,
 	           n > 8 ? " and others" : "", p->opts.senders, (double)waited_ns / WS_NS_PER_S);
 	return ws_err_hint(err, "start them with --master-address %s --master-port %u, which they must be able "
@@ -111,7 +112,7 @@ static int name_missing(struct ws_push *p, int64_t waited_ns, struct ws_err *err
  * first that names its step. */
 static int check_round(const struct ws_push *p, unsigned i, struct ws_err *err)
 {
-	const struct ws_sender_list *lists = p->lead->lists, *mine = &lists[i - 1];
+	const struct ws_sender_list *lists = p->turn.lead->lists, *mine = &lists[i - 1];
 	unsigned k = 1;
 	while (k < i && !lists[k - 1].round[0])
 		k++;
@@ -126,7 +127,7 @@ static int check_round(const struct ws_push *p, unsigned i, struct ws_err *err)
 
 static void warn_unnamed(struct ws_push *p)
 {
-	const struct ws_sender_list *lists = p->lead->lists, *named = NULL;
+	const struct ws_sender_list *lists = p->turn.lead->lists, *named = NULL;
 	unsigned without = 0, n = 0;
 	for (unsigned i = p->opts.senders; i >= 1; i--) {
 		if (lists[i - 1].round[0])
@@ -142,7 +143,7 @@ static void warn_unnamed(struct ws_push *p)
 
 static int take_list(struct ws_push *p, unsigned i, struct ws_buf *text, struct ws_err *err)
 {
-	struct ws_sender_list *l = &p->lead->lists[i - 1];
+	struct ws_sender_list *l = &p->turn.lead->lists[i - 1];
 	if (ws_senders_read_list(text->data, text->len, l, err))
 		return ws_err_wrap(err, "sender %u", i);
 	if (l->sender != i || l->senders != p->opts.senders)
@@ -162,7 +163,7 @@ static int wait_for_list(struct ws_push *p, unsigned i, ws_deadline until, struc
 	for (;;) {
 		struct ws_err why = WS_ERR_INIT;
 		const ws_deadline slice = ws_deadline_min(until, ws_deadline_in(SLICE_NS));
-		if (ws_senders_get(&p->lead->kv, key, slice, p->opts.cancel, text, &why) == 0)
+		if (ws_senders_get(&p->turn.lead->kv, key, slice, p->opts.cancel, text, &why) == 0)
 			return take_list(p, i, text, err);
 		if (why.code != WS_ETIMEOUT) {
 			if (err)
@@ -182,34 +183,36 @@ static void take_present(struct ws_push *p, struct ws_buf *text)
 	char key[WS_SENDERS_KEY];
 	for (unsigned i = 2; i <= p->opts.senders; i++) {
 		ws_senders_key(key, i, "list");
-		if (!p->lead->lists[i - 1].sender && there(p->lead, key, text))
-			p->lead->lists[i - 1].sender = i;
+		if (!p->turn.lead->lists[i - 1].sender && there(p->turn.lead, key, text))
+			p->turn.lead->lists[i - 1].sender = i;
 	}
 }
 
 static int check_hash(const struct ws_push *p, struct ws_err *err)
 {
-	if (p->opts.verify != WS_VERIFY_HASH || p->lead->lists[0].n == p->lead->all.plan.n_tensors)
+	if (p->opts.verify != WS_VERIFY_HASH ||
+	    p->turn.lead->lists[0].n == p->turn.lead->all.plan.n_tensors)
 		return 0;
 	ws_err_set(err, WS_EUSAGE, "--verify hash: sender 1 has %zu of the %zu tensors, and can answer for those "
-	           "alone", p->lead->lists[0].n, p->lead->all.plan.n_tensors);
+	           "alone", p->turn.lead->lists[0].n, p->turn.lead->all.plan.n_tensors);
 	return ws_err_hint(err, "push without it, then compare all: wsync-verify weights SOURCE...");
 }
 
 int push_lead_gather(struct ws_push *p, struct ws_err *err)
 {
-	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.init_ns));
+	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.init_ns));
 	const int64_t start = ws_now_ns();
 	struct ws_buf text;
 	push_lead_free(p);
-	p->lead = calloc(1, sizeof *p->lead);
-	if (!p->lead || !(p->lead->lists = calloc(p->opts.senders, sizeof *p->lead->lists)))
+	p->turn.lead = calloc(1, sizeof *p->turn.lead);
+	if (!p->turn.lead ||
+	    !(p->turn.lead->lists = calloc(p->opts.senders, sizeof *p->turn.lead->lists)))
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	p->lead->kv = ws_senders_kv(ws_group_store(p->group));
-	if (ws_senders_list(p->plan, &p->lead->lists[0], err))
+	p->turn.lead->kv = ws_senders_kv(ws_group_store(p->link.group));
+	if (ws_senders_list(p->from.plan, &p->turn.lead->lists[0], err))
 		return -1;
-	p->lead->lists[0].sender = 1;
-	if (push_round_id(p, p->lead->lists[0].round, err))
+	p->turn.lead->lists[0].sender = 1;
+	if (push_round_id(p, p->turn.lead->lists[0].round, err))
 		return -1;
 	ws_buf_init(&text, 0);
 	int rc = 0;
@@ -223,8 +226,12 @@ int push_lead_gather(struct ws_push *p, struct ws_err *err)
 	ws_buf_free(&text);
 	if (rc == 0)
 		warn_unnamed(p);
-	return rc || ws_senders_unite(p->lead->lists, p->opts.senders, &p->lead->all, err) ||
-	       check_hash(p, err) ? -1 : 0;
+	return rc ||
+	                       ws_senders_unite(p->turn.lead->lists, p->opts.senders,
+	                                        &p->turn.lead->all, err) ||
+	                       check_hash(p, err) ?
+	               -1 :
+	               0;
 }
 
 /* ---- what each sends, and the end --------------------------------------------------------------- */
@@ -234,13 +241,13 @@ int push_lead_share(struct ws_push *p, struct ws_err *err)
 	struct ws_buf text;
 	int rc = 0;
 	ws_buf_init(&text, 0);
-	for (unsigned i = 2; p->lead && rc == 0 && i <= p->opts.senders; i++) {
+	for (unsigned i = 2; p->turn.lead && rc == 0 && i <= p->opts.senders; i++) {
 		char key[WS_SENDERS_KEY];
 		ws_senders_share_key(key, i);
 		ws_buf_reset(&text);
-		rc = push_scatter_share(p, &p->lead->lists[i - 1], &text, err);
+		rc = push_scatter_share(p, &p->turn.lead->lists[i - 1], &text, err);
 		if (rc == 0)
-			rc = ws_senders_put(&p->lead->kv, key, &text, p->until, err);
+			rc = ws_senders_put(&p->turn.lead->kv, key, &text, p->run.until, err);
 	}
 	ws_buf_free(&text);
 	return rc;
@@ -254,7 +261,7 @@ static int wait_for_sent(struct ws_push *p, unsigned i, ws_deadline until, struc
 	do {
 		const ws_deadline slice = ws_deadline_min(until, ws_deadline_in(SLICE_NS));
 		why = (struct ws_err)WS_ERR_INIT;
-		if (ws_senders_get(&p->lead->kv, key, slice, p->opts.cancel, text, &why) == 0)
+		if (ws_senders_get(&p->turn.lead->kv, key, slice, p->opts.cancel, text, &why) == 0)
 			return 0;
 		push_alive(p);
 		if (push_lead_watch(p, err))
@@ -267,13 +274,13 @@ static int wait_for_sent(struct ws_push *p, unsigned i, ws_deadline until, struc
 
 int push_lead_sent(struct ws_push *p, struct ws_err *err)
 {
-	const ws_deadline until = ws_deadline_min(p->until, ws_deadline_in(p->opts.bucket_ns));
+	const ws_deadline until = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.bucket_ns));
 	struct ws_buf text;
 	int rc = 0;
 	ws_buf_init(&text, 0);
-	for (unsigned i = 2; p->lead && rc == 0 && i <= p->opts.senders; i++)
+	for (unsigned i = 2; p->turn.lead && rc == 0 && i <= p->opts.senders; i++)
 		rc = wait_for_sent(p, i, until, &text, err);
-	p->torn |= rc != 0;
+	p->run.torn |= rc != 0;
 	ws_buf_free(&text);
 	return rc;
 }
@@ -286,7 +293,7 @@ static bool has_left(const struct ws_push *p, unsigned i, const struct ws_store_
 	ws_senders_key(key, i, "bye");
 	for (size_t k = 0; k < r->n_peers; k++)
 		connected = connected || (r->peers[k].sender == i && r->peers[k].connected);
-	return !connected || there(p->lead, key, text);
+	return !connected || there(p->turn.lead, key, text);
 }
 
 static void see_off(const struct ws_push *p)
@@ -298,7 +305,7 @@ static void see_off(const struct ws_push *p)
 	while (!all && !ws_deadline_passed(until)) {
 		struct ws_store_report r = { 0 };
 		all = true;
-		if (ws_store_report(ws_group_store(p->group), &r, NULL))
+		if (ws_store_report(ws_group_store(p->link.group), &r, NULL))
 			break;
 		for (unsigned i = 2; i <= p->opts.senders; i++)
 			all = all && has_left(p, i, &r, &text);
@@ -312,17 +319,17 @@ static void see_off(const struct ws_push *p)
 void push_lead_end(struct ws_push *p, const struct ws_err *why)
 {
 	struct ws_buf text, nothing;
-	if (!p->lead || !p->group)
+	if (!p->turn.lead || !p->link.group)
 		return;
 	ws_buf_init(&text, 0);
 	ws_buf_init(&nothing, 0);
 	ws_senders_write_end(&text, why);
-	ws_senders_put(&p->lead->kv, WS_SENDERS_END, &text, WS_FOREVER, NULL);
+	ws_senders_put(&p->turn.lead->kv, WS_SENDERS_END, &text, WS_FOREVER, NULL);
 	/* Who still waits for one of these goes on to read it. */
 	for (unsigned i = 2; why->code && i <= p->opts.senders; i++) {
 		char key[WS_SENDERS_KEY];
 		ws_senders_share_key(key, i);
-		ws_senders_put(&p->lead->kv, key, &nothing, WS_FOREVER, NULL);
+		ws_senders_put(&p->turn.lead->kv, key, &nothing, WS_FOREVER, NULL);
 	}
 	ws_buf_free(&text);
 	see_off(p);

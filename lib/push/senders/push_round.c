@@ -36,7 +36,7 @@ static int read_round(struct ws_push *p, struct ws_err *err)
 	ws_buf_init(&text, WS_ROUND_TEXT);
 	/* No file: the first round of all. */
 	if (ws_file_read(path, &text, &why) == 0)
-		ws_round_read(ws_buf_str(&text), text.len, p->round, &p->parts);
+		ws_round_read(ws_buf_str(&text), text.len, p->turn.round, &p->turn.parts);
 	ws_buf_free(&text);
 	free(path);
 	if (why.code != WS_ESYSTEM)
@@ -56,7 +56,7 @@ static int write_round(const struct ws_push *p, struct ws_err *err)
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
 	ws_buf_init(&text, WS_ROUND_TEXT);
 	ws_jw_init(&w, &text);
-	ws_round_write(&w, p->round, &p->parts);
+	ws_round_write(&w, p->turn.round, &p->turn.parts);
 	ws_buf_puts(&text, "\n");
 	if (ws_buf_check(&text, path, err) == 0)
 		rc = ws_file_replace(path, ws_buf_str(&text), text.len, 0600, err);
@@ -91,25 +91,25 @@ static void read_note(struct ws_push *p)
 	char *path = note_path(p, false);
 	if (!path)
 		return; /* what this process knows by itself stays */
-	*p->known_round = (struct ws_round){ 0 };
+	*p->turn.known_round = (struct ws_round){ 0 };
 	ws_buf_init(&text, NOTE_MAX);
 	if (ws_file_read(path, &text, NULL) == 0)
-		ws_round_read(ws_buf_str(&text), text.len, p->known_round, NULL);
+		ws_round_read(ws_buf_str(&text), text.len, p->turn.known_round, NULL);
 	ws_buf_free(&text);
 	free(path);
 }
 
 static void write_note(struct ws_push *p)
 {
-	const bool half = ws_round_is_half(p->round);
+	const bool half = ws_round_is_half(p->turn.round);
 	char *path = note_path(p, half);
 	struct ws_buf text;
 	struct ws_jw w;
 	struct ws_err why = WS_ERR_INIT;
-	*p->known_round = half ? *p->round : (struct ws_round){ 0 };
+	*p->turn.known_round = half ? *p->turn.round : (struct ws_round){ 0 };
 	ws_buf_init(&text, NOTE_MAX);
 	ws_jw_init(&w, &text);
-	ws_round_write(&w, p->round, NULL);
+	ws_round_write(&w, p->turn.round, NULL);
 	if (path && !half)
 		unlink(path);
 	else if (path && (ws_buf_check(&text, path, &why) ||
@@ -121,7 +121,7 @@ static void write_note(struct ws_push *p)
 
 static bool is_lost(const struct ws_push *p)
 {
-	const struct ws_round *k = p->known_round, *r = p->round;
+	const struct ws_round *k = p->turn.known_round, *r = p->turn.round;
 	/* Another round came since, or this one was begun anew. */
 	if (!ws_round_is_half(k) || (r->senders && (!ws_round_is(r, k->id, k->senders) || !ws_round_count(r))))
 		return false;
@@ -134,9 +134,10 @@ static bool is_lost(const struct ws_push *p)
 static int say_lost(const struct ws_push *p, struct ws_err *err)
 {
 	char round[512], senders[256];
-	ws_round_describe(p->known_round, round, sizeof round);
-	ws_round_list(p->known_round, senders, sizeof senders);
-	ws_err_set(err, WS_EPARTIAL, "%s: %s was lost; as far as is known here, %s", p->turn, round, senders);
+	ws_round_describe(p->turn.known_round, round, sizeof round);
+	ws_round_list(p->turn.known_round, senders, sizeof senders);
+	ws_err_set(err, WS_EPARTIAL, "%s: %s was lost; as far as is known here, %s", p->turn.text,
+	           round, senders);
 	return ws_err_hint(err, "%s.round was removed or replaced: push the parts of all senders again; the round begins "
 	                        "anew", p->opts.sender_lock);
 }
@@ -144,9 +145,9 @@ static int say_lost(const struct ws_push *p, struct ws_err *err)
 void push_round_anew(struct ws_push *p, const char *id)
 {
 	char copy[WS_ROUND_ID];
-	snprintf(copy, sizeof copy, "%s", id); /* it may be that of p->round */
-	ws_round_begin(p->round, copy, p->opts.senders);
-	ws_parts_free(&p->parts);
+	snprintf(copy, sizeof copy, "%s", id); /* it may be that of p->turn.round */
+	ws_round_begin(p->turn.round, copy, p->opts.senders);
+	ws_parts_free(&p->turn.parts);
 }
 
 /* The round that stands at the lock may lack turns that are known to have been. If ours is of
@@ -157,14 +158,14 @@ static int find_lost(struct ws_push *p, const char *id, struct ws_err *err)
 	read_note(p);
 	if (!is_lost(p))
 		return 0;
-	if (!p->in_round && !ws_round_is(p->known_round, id, p->opts.senders)) {
-		*p->round = *p->known_round;
-		ws_parts_free(&p->parts);
+	if (!p->turn.in_round && !ws_round_is(p->turn.known_round, id, p->opts.senders)) {
+		*p->turn.round = *p->turn.known_round;
+		ws_parts_free(&p->turn.parts);
 		return 0;
 	}
 	say_lost(p, err);
-	push_round_anew(p, p->known_round->id);
-	p->in_round = false;
+	push_round_anew(p, p->turn.known_round->id);
+	p->turn.in_round = false;
 	(void)push_round_drop(p, true, NULL);
 	return -1;
 }
@@ -173,10 +174,10 @@ static int find_lost(struct ws_push *p, const char *id, struct ws_err *err)
 
 int push_round_take(struct ws_push *p, const char *id, int64_t wait, struct ws_err *err)
 {
-	*p->round = (struct ws_round){ 0 };
-	ws_parts_free(&p->parts);
-	p->sender_fd = ws_lock_take(p->opts.sender_lock, p->turn, wait, p->opts.cancel, err);
-	if (p->sender_fd >= 0 && read_round(p, err) == 0)
+	*p->turn.round = (struct ws_round){ 0 };
+	ws_parts_free(&p->turn.parts);
+	p->turn.fd = ws_lock_take(p->opts.sender_lock, p->turn.text, wait, p->opts.cancel, err);
+	if (p->turn.fd >= 0 && read_round(p, err) == 0)
 		return find_lost(p, id, err);
 	(void)push_round_drop(p, false, NULL);
 	return -1;
@@ -189,7 +190,7 @@ int push_round_drop(struct ws_push *p, bool keep, struct ws_err *err)
 		write_note(p); /* first: another sender may take the lock at once */
 	if (keep)
 		rc = write_round(p, err);
-	ws_lock_drop(p->sender_fd);
-	p->sender_fd = -1;
+	ws_lock_drop(p->turn.fd);
+	p->turn.fd = -1;
 	return rc;
 }

@@ -27,18 +27,18 @@ enum { AGAIN_MS = 100 };
 static void warn_again(struct ws_push *p)
 {
 	char round[512];
-	ws_round_describe(p->round, round, sizeof round);
+	ws_round_describe(p->turn.round, round, sizeof round);
 	push_warn(p, NULL, "sender %u comes again in %s%s: its part is sent again%s. A job that starts again needs "
 	          "another --round ID", p->opts.sender, round,
-	          ws_round_is_half(p->round) ? "" : ", which had ended",
-	          ws_round_is_half(p->round) ? "" : ", and flushed by itself");
+	          ws_round_is_half(p->turn.round) ? "" : ", which had ended",
+	          ws_round_is_half(p->turn.round) ? "" : ", and flushed by itself");
 }
 
 static void warn_abandoned(struct ws_push *p, const char *id)
 {
 	char round[512], senders[256];
-	ws_round_describe(p->round, round, sizeof round);
-	ws_round_list(p->round, senders, sizeof senders);
+	ws_round_describe(p->turn.round, round, sizeof round);
+	ws_round_list(p->turn.round, senders, sizeof senders);
 	push_warn(p, NULL, "round %.200s begins, and %s is abandoned: %s", id, round, senders);
 }
 
@@ -46,38 +46,38 @@ static void warn_abandoned(struct ws_push *p, const char *id)
  * it. A round whose parts cannot be read cannot be completed. */
 static void join_round(struct ws_push *p, const char *id)
 {
-	struct ws_round *r = p->round;
+	struct ws_round *r = p->turn.round;
 	const bool same = ws_round_is(r, id, p->opts.senders);
-	const bool unknown = ws_round_count(r) && !p->parts.n_tensors;
-	p->flush_too = false;
+	const bool unknown = ws_round_count(r) && !p->turn.parts.n_tensors;
+	p->turn.flush_too = false;
 	if (!same || unknown) {
-		p->flush_too = ws_round_is_half(r) || (same && unknown);
-		if (p->flush_too)
+		p->turn.flush_too = ws_round_is_half(r) || (same && unknown);
+		if (p->turn.flush_too)
 			warn_abandoned(p, id);
 		ws_round_begin(r, id, p->opts.senders);
-		ws_parts_free(&p->parts);
+		ws_parts_free(&p->turn.parts);
 	} else if (r->had[p->opts.sender]) {
 		warn_again(p);
 	}
 	r->had[p->opts.sender] = true;
-	p->not_last = ws_round_count(r) < r->senders;
+	p->turn.not_last = ws_round_count(r) < r->senders;
 }
 
 /* The lock is ours, but we had our turn, and another sender has not. */
 static int say_missing(const struct ws_push *p, struct ws_err *err)
 {
 	unsigned i = 1;
-	while (i < p->opts.senders && p->round->had[i])
+	while (i < p->opts.senders && p->turn.round->had[i])
 		i++;
-	return ws_err_set(err, WS_ETIMEOUT, "%s: sender %u has not had its own", p->turn, i);
+	return ws_err_set(err, WS_ETIMEOUT, "%s: sender %u has not had its own", p->turn.text, i);
 }
 
 /* A process with several sources (--stdin) has one turn in a round: the others have theirs
  * first. */
 static bool must_wait(const struct ws_push *p)
 {
-	return p->in_round && p->round->senders == p->opts.senders && p->round->had[p->opts.sender] &&
-	       ws_round_is_half(p->round);
+	return p->turn.in_round && p->turn.round->senders == p->opts.senders &&
+	       p->turn.round->had[p->opts.sender] && ws_round_is_half(p->turn.round);
 }
 
 static int take_turn(struct ws_push *p, const char *id, int64_t most, struct ws_err *err)
@@ -106,7 +106,7 @@ static int take_turn(struct ws_push *p, const char *id, int64_t most, struct ws_
 
 int64_t push_lock_wait(const struct ws_push *p, int64_t wait)
 {
-	const int64_t left = ws_deadline_left(p->until);
+	const int64_t left = ws_deadline_left(p->run.until);
 	if (wait <= left)
 		return wait;
 	return left > 0 ? left : 1;
@@ -114,7 +114,9 @@ int64_t push_lock_wait(const struct ws_push *p, int64_t wait)
 
 int push_round_id(const struct ws_push *p, char id[WS_ROUND_ID], struct ws_err *err)
 {
-	const char *given = p->opts.round ? p->opts.round : p->weight_version ? p->weight_version : "";
+	const char *given = p->opts.round          ? p->opts.round :
+	                    p->from.weight_version ? p->from.weight_version :
+	                                             "";
 	const size_t n = strlen(given);
 	if (n >= WS_ROUND_ID)
 		return ws_err_set(err, WS_EUSAGE, "sender %u of %u: the ID of its round has %zu bytes, more than %d",
@@ -129,18 +131,24 @@ static int name_round(const struct ws_push *p, char id[WS_ROUND_ID], struct ws_e
 		return -1;
 	if (*id)
 		return 0;
-	ws_err_set(err, WS_EUSAGE, "%s: the ID of its round is missing", p->turn);
+	ws_err_set(err, WS_EUSAGE, "%s: the ID of its round is missing", p->turn.text);
 	return ws_err_hint(err, "give all senders of one step the same --weight-version or --round: without it a "
 	                        "round that another step or job left half done would be completed");
 }
 
 static void note_round(struct ws_push *p)
 {
-	const struct ws_round *r = p->round;
-	ws_round_describe(r, p->round_text, sizeof p->round_text);
-	p->round_event = (struct ws_ev_round){
-		.id = r->id, .senders = r->senders, .had = ws_round_count(r), .ended = !p->not_last,
-		.begun = r->begun, .pid = r->pid, .host = r->host, .text = p->round_text,
+	const struct ws_round *r = p->turn.round;
+	ws_round_describe(r, p->turn.event_text, sizeof p->turn.event_text);
+	p->turn.event = (struct ws_ev_round){
+		.id = r->id,
+		.senders = r->senders,
+		.had = ws_round_count(r),
+		.ended = !p->turn.not_last,
+		.begun = r->begun,
+		.pid = r->pid,
+		.host = r->host,
+		.text = p->turn.event_text,
 	};
 }
 
@@ -150,23 +158,25 @@ int push_sender_enter(struct ws_push *p, struct ws_err *err)
 	char id[WS_ROUND_ID];
 	if (p->opts.senders < 2 || push_together(p))
 		return 0;
-	p->not_last = true;
+	p->turn.not_last = true;
 	if (p->opts.dry_run || !p->opts.n_endpoints)
 		return 0;
-	snprintf(p->turn, sizeof p->turn, "turn of sender %u of %u", p->opts.sender, p->opts.senders);
+	snprintf(p->turn.text, sizeof p->turn.text, "turn of sender %u of %u", p->opts.sender,
+	         p->opts.senders);
 	if (name_round(p, id, err))
 		return -1;
-	if ((!p->round && !(p->round = calloc(1, sizeof *p->round))) ||
-	    (!p->known_round && !(p->known_round = calloc(1, sizeof *p->known_round))))
+	if ((!p->turn.round && !(p->turn.round = calloc(1, sizeof *p->turn.round))) ||
+	    (!p->turn.known_round &&
+	     !(p->turn.known_round = calloc(1, sizeof *p->turn.known_round))))
 		return ws_err_set(err, WS_ESYSTEM, "out of memory");
-	p->anew = false;
+	p->turn.anew = false;
 	if (take_turn(p, id, wait, err))
 		return -1;
-	p->has_turn = true;
+	p->turn.has_turn = true;
 	join_round(p, id);
 	note_round(p);
-	if (p->not_last)
-		p->weight_version = NULL;
+	if (p->turn.not_last)
+		p->from.weight_version = NULL;
 	return 0;
 }
 
@@ -177,19 +187,20 @@ int push_sender_enter(struct ws_push *p, struct ws_err *err)
 static int add_part(struct ws_push *p, struct ws_err *err)
 {
 	const struct ws_push_opts *o = &p->opts;
-	const struct ws_catalog *c = p->input.catalog;
+	const struct ws_catalog *c = p->from.input.catalog;
 	for (size_t i = 0; i < ws_catalog_count(c); i++) {
 		const struct ws_item *t = ws_catalog_item(c, i);
 		if (!t->bytes || ws_glob_any(o->exclude, o->n_exclude, t->name))
 			continue;
 		const bool sent = !o->n_include || ws_glob_any(o->include, o->n_include, t->name);
-		if (ws_parts_add(&p->parts, t->name, sent, err))
+		if (ws_parts_add(&p->turn.parts, t->name, sent, err))
 			return -1;
 	}
 	for (size_t i = 0; i < o->n_endpoints; i++)
-		if (ws_parts_set_server(&p->parts, p->endpoints[i].url, p->infos[i].instance, err))
+		if (ws_parts_set_server(&p->turn.parts, p->to.endpoints[i].url,
+		                        p->to.infos[i].instance, err))
 			return -1;
-	ws_parts_merge(&p->parts);
+	ws_parts_merge(&p->turn.parts);
 	return 0;
 }
 
@@ -197,10 +208,12 @@ static int add_part(struct ws_push *p, struct ws_err *err)
  * it. "": nothing is missing. */
 static const char *lacks_parts(const struct ws_push *p, size_t i)
 {
-	const struct ws_part_server *was = ws_parts_server(&p->parts, p->endpoints[i].url);
+	const struct ws_part_server *was = ws_parts_server(&p->turn.parts, p->to.endpoints[i].url);
 	if (was)
-		return was->instance && p->infos[i].instance && was->instance != p->infos[i].instance ?
-		       "another server answers than at the turns before in" : "";
+		return was->instance && p->to.infos[i].instance &&
+		                       was->instance != p->to.infos[i].instance ?
+		               "another server answers than at the turns before in" :
+		               "";
 	return "it got nothing at the turns before in";
 }
 
@@ -213,15 +226,15 @@ static int check_servers(struct ws_push *p, struct ws_err *err)
 		i++;
 	if (i == p->opts.n_endpoints)
 		return 0;
-	p->round->had[p->opts.sender] = false;
-	ws_round_describe(p->round, round, sizeof round);
-	ws_round_list(p->round, senders, sizeof senders);
-	ws_err_set(err, WS_EPARTIAL, "%s: %s %s: %s", p->endpoints[i].url, what, round, senders);
+	p->turn.round->had[p->opts.sender] = false;
+	ws_round_describe(p->turn.round, round, sizeof round);
+	ws_round_list(p->turn.round, senders, sizeof senders);
+	ws_err_set(err, WS_EPARTIAL, "%s: %s %s: %s", p->to.endpoints[i].url, what, round, senders);
 	ws_err_hint(err, "it was restarted, or has joined since, and does not have what they sent: push the parts of all "
 	                 "senders again, with the same endpoints; the round begins anew");
-	push_round_anew(p, p->round->id);
-	p->anew = true;
-	return ws_err_where(err, NULL, p->endpoints[i].url);
+	push_round_anew(p, p->turn.round->id);
+	p->turn.anew = true;
+	return ws_err_where(err, NULL, p->to.endpoints[i].url);
 }
 
 /* This turn would end a round in which some tensors were sent by no sender. It is refused before
@@ -229,12 +242,16 @@ static int check_servers(struct ws_push *p, struct ws_err *err)
 static int check_left(struct ws_push *p, struct ws_err *err)
 {
 	const char *first;
-	const size_t n = p->not_last ? 0 : ws_parts_left(&p->parts, &first);
+	const size_t n = p->turn.not_last ? 0 : ws_parts_left(&p->turn.parts, &first);
 	if (!n)
 		return 0;
-	p->round->had[p->opts.sender] = false;
-	ws_err_set(err, WS_EPARTIAL, "round %.200s of %u senders leaves out %zu tensor%s, the first is %.300s: no sender has "
-	           "sent %s", p->round->id, p->round->senders, n, n == 1 ? "" : "s", first, n == 1 ? "it" : "them");
+	p->turn.round->had[p->opts.sender] = false;
+	ws_err_set(err, WS_EPARTIAL,
+	           "round %.200s of %u senders leaves out %zu tensor%s, the first is %.300s: no "
+	           "sender has "
+	           "sent %s",
+	           p->turn.round->id, p->turn.round->senders, n, n == 1 ? "" : "s", first,
+	           n == 1 ? "it" : "them");
 	return ws_err_hint(err, "widen the --include of a sender and let it come again, then this one; or, to leave tensors "
 	                        "out deliberately, give all senders the same --exclude and another --round");
 }
@@ -242,18 +259,18 @@ static int check_left(struct ws_push *p, struct ws_err *err)
 int push_sender_part(struct ws_push *p, struct ws_err *err)
 {
 	struct ws_buf text;
-	if (!p->has_turn)
+	if (!p->turn.has_turn)
 		return 0;
 	/* What this sender sent before and does not send again may have been overwritten since. */
-	if (!ws_round_has_others(p->round, p->opts.sender))
-		ws_parts_free(&p->parts);
+	if (!ws_round_has_others(p->turn.round, p->opts.sender))
+		ws_parts_free(&p->turn.parts);
 	else if (check_servers(p, err))
 		return -1;
 	if (add_part(p, err) || check_left(p, err))
 		return -1;
 	/* What does not fit would be noticed too late. */
 	ws_buf_init(&text, WS_PARTS_TEXT);
-	ws_parts_write(&p->parts, &text);
+	ws_parts_write(&p->turn.parts, &text);
 	const int rc = ws_buf_check(&text, "the list of what the senders of a round have sent", err);
 	ws_buf_free(&text);
 	return rc;
@@ -264,20 +281,21 @@ int push_sender_leave(struct ws_push *p, bool ok, struct ws_err *err)
 	struct ws_err why = WS_ERR_INIT;
 	/* A sender that failed had no turn, and may come again. But all of its part was sent
 	 * where only an earlier push has left the endpoint incomplete. */
-	const bool counts = ok || (p->incomplete && p->not_last);
-	if (!p->has_turn)
+	const bool counts = ok || (p->run.incomplete && p->turn.not_last);
+	if (!p->turn.has_turn)
 		return 0;
-	p->has_turn = false;
-	const int rc = push_round_drop(p, counts || p->anew, &why);
-	p->in_round = counts ? p->not_last : p->in_round;
+	p->turn.has_turn = false;
+	const int rc = push_round_drop(p, counts || p->turn.anew, &why);
+	p->turn.in_round = counts ? p->turn.not_last : p->turn.in_round;
 	if (!rc || !ok)
 		return 0;
-	if (!p->not_last) {
+	if (!p->turn.not_last) {
 		push_warn(p, NULL, "the other senders will not know that this round has ended: %s", why.msg);
 		return 0;
 	}
-	ws_err_set(err, WS_EPARTIAL, "%s: its part was sent, but the other senders will not know of it: %s", p->turn,
-	           why.msg);
+	ws_err_set(err, WS_EPARTIAL,
+	           "%s: its part was sent, but the other senders will not know of it: %s",
+	           p->turn.text, why.msg);
 	ws_err_hint(err, "push this part again");
-	return ws_err_where(err, ws_phase_name(p->phase), NULL);
+	return ws_err_where(err, ws_phase_name(p->run.phase), NULL);
 }
