@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "json.h"
+#include "wsync/tool/json_read.h"
 #include "wsync/str.h"
 
 #include <cjson/cJSON.h>

@@ -3,9 +3,9 @@
 #ifndef WS_CHECK_ANSWER_H
 #define WS_CHECK_ANSWER_H
 
-#include "json.h"
 #include "wsync/logprobs.h"
 #include "wsync/routing.h"
+#include "wsync/tool/json_read.h"
 
 enum { WS_ANSWERS_MAX = 256 << 20 }; /* bytes of a file */
 

@@ -8,7 +8,7 @@
 #include "wsync/prompts.h"
 
 #include "file.h"
-#include "json.h"
+#include "wsync/tool/json_read.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -8,8 +8,8 @@
 #define WS_CLIENT_ENDPOINT_CALL_H
 
 #include "http.h"
-#include "json.h"
 #include "wsync/endpoint.h"
+#include "wsync/tool/json_read.h"
 
 enum { WS_PATH_MAX = 1024 }; /* path and query with the NUL */
 

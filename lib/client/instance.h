@@ -12,7 +12,7 @@
 #ifndef WS_CLIENT_INSTANCE_H
 #define WS_CLIENT_INSTANCE_H
 
-#include "json.h"
+#include "wsync/tool/json_read.h"
 
 #include <stdint.h>
 

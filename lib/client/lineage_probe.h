@@ -8,8 +8,8 @@
 #define WS_CLIENT_LINEAGE_PROBE_H
 
 #include "http.h"
-#include "json.h"
 #include "wsync/lineage.h"
+#include "wsync/tool/json_read.h"
 
 /* Reads an /openapi.json. -1: it is none, or somebody else's, such as a proxy's: it does not list
  * own_route, which the server has just answered. *signs is then as it was. */

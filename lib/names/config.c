@@ -7,7 +7,7 @@
 #include "wsync/config.h"
 
 #include "file.h"
-#include "json.h"
+#include "wsync/tool/json_read.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
  * tell strings from brackets. */
 #include "config_write.h"
 
-#include "json.h"
+#include "wsync/tool/json_read.h"
 
 #include <string.h>
 

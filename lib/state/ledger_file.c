@@ -24,8 +24,8 @@
  * asleep (null), and inherited (false). */
 #include "ledger.h"
 
-#include "json.h"
 #include "wsync/str.h"
+#include "wsync/tool/json_read.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

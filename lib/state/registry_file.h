@@ -3,9 +3,9 @@
 #ifndef WS_STATE_REGISTRY_FILE_H
 #define WS_STATE_REGISTRY_FILE_H
 
-#include "json.h"
 #include "wsync/buf.h"
 #include "wsync/registry.h"
+#include "wsync/tool/json_read.h"
 
 enum { REGISTRY_VERSION = 1 };
 

@@ -3,7 +3,7 @@
  * expression over it. */
 #include "config_write.h"
 #include "expr.h"
-#include "json.h"
+#include "wsync/tool/json_read.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,9 +3,9 @@
  *
  * The first byte chooses model, sizes and options. Behind it are two listings (listing.h), parted by a
  * line "==": what is sent, and what the server shows. */
-#include "json.h"
 #include "listing.h"
 #include "wsync/namecheck.h"
+#include "wsync/tool/json_read.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The guards around cJSON, and the writer. */
-#include "json.h"
+#include "wsync/tool/json_read.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

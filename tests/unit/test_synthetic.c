@@ -2,8 +2,8 @@
 /* Synthetic models against what is known of the real ones, and their bytes against their definition. */
 #include "checkpoint.h"
 #include "hash.h"
-#include "json.h"
 #include "wsync/source.h"
+#include "wsync/tool/json_read.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The recorder, and the file that it becomes. */
-#include "json.h"
 #include "wsync/clock.h"
+#include "wsync/tool/json_read.h"
 #include "wsync/trace.h"
 
 #include <setjmp.h>

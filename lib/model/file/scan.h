@@ -2,7 +2,7 @@
 /* scan.h - JSON read in place, from front to back.
  *
  * For the headers and indices of checkpoints: up to 100 MB that nobody vouches for. A tree of them
- * (base/json.h) takes forty times their size, keeps integers as doubles and forgets where things
+ * (wsync/tool/json_read.h) takes forty times their size, keeps integers as doubles and forgets where things
  * stood. Here reading allocates nothing, integers are exact and every refusal names its byte.
  *
  * Strings are unescaped where they stand and end in NUL, so they live as long as the text, which is

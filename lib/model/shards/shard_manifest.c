@@ -8,9 +8,9 @@
 #include "shards.h"
 
 #include "file.h"
-#include "json.h"
 #include "names.h"
 #include "wsync/str.h"
+#include "wsync/tool/json_read.h"
 
 #include <string.h>
 

@@ -6,9 +6,9 @@
 #include "disk_files.h"
 
 #include "file.h"
-#include "json.h"
 #include "wsync/buf.h"
 #include "wsync/str.h"
+#include "wsync/tool/json_read.h"
 
 #include <dirent.h>
 #include <errno.h>

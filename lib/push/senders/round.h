@@ -9,9 +9,9 @@
 #ifndef WS_PUSH_ROUND_H
 #define WS_PUSH_ROUND_H
 
-#include "json.h"
 #include "parts.h"
 #include "wsync/buf.h"
+#include "wsync/tool/json_read.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,7 +4,7 @@
 #ifndef WS_SERVE_FIELDS_H
 #define WS_SERVE_FIELDS_H
 
-#include "json.h"
+#include "wsync/tool/json_read.h"
 
 enum { WS_SERVE_MAX_TEXT = 4096 }; /* of any string, in bytes */
 

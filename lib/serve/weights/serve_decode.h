@@ -4,10 +4,10 @@
 #ifndef WS_SERVE_DECODE_H
 #define WS_SERVE_DECODE_H
 
-#include "json.h"
 #include "serve_fault.h"
 #include "serve_fields.h"
 #include "serve_weights.h"
+#include "wsync/tool/json_read.h"
 
 #include <stdbool.h>
 

@@ -6,7 +6,7 @@
 #include "lora.h"
 
 #include "arena.h"
-#include "json.h"
+#include "wsync/tool/json_read.h"
 
 enum { WS_LORA_MAX_NAME = 512 }; /* of a module, with the NUL */
 

@@ -7,8 +7,8 @@
  * The last three only with double quantization. nested_offset is an fp32 printed as a double. */
 #include "unpack_core.h"
 
-#include "json.h"
 #include "wsync/str.h"
+#include "wsync/tool/json_read.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -4,8 +4,8 @@
 #define WS_VERIFY_ASK_H
 
 #include "http.h"
-#include "json.h"
 #include "wsync/answers.h"
+#include "wsync/tool/json_read.h"
 
 /* The answer of endpoint `url` to one prompt. text: as the server sent it; NULL where it came with others.
  * What is wrong with it is WS_EINPUT or WS_EREFUSED. */

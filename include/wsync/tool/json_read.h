@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json.h - reading JSON, with the guards that cJSON leaves to its caller.
+/* json_read.h - reading JSON, with the guards that cJSON leaves to its caller.
  *
  * The only file that knows cJSON is json.c. What it adds: the whole text must be one value; NUL, raw
  * or as \u0000, is refused (cJSON would cut the string there); look-ups are case-sensitive; integers
@@ -7,8 +7,8 @@
  * keys can be found. Depth is limited to 1000 by cJSON itself.
  *
  * Look-up walks the members: for large objects iterate once and build an index. */
-#ifndef WS_BASE_JSON_H
-#define WS_BASE_JSON_H
+#ifndef WSYNC_TOOL_JSON_READ_H
+#define WSYNC_TOOL_JSON_READ_H
 
 #include "wsync/err.h"
 #include "wsync/json.h"
