@@ -5,9 +5,6 @@
 
 #include "memory.h"
 
-/* What follows "cuda-ipc:"; NULL: this is no such path. */
-const char *ws_memory_path(const char *path);
-
 struct ws_region {
 	const struct ws_exported *of;
 	size_t allocation;

@@ -8,8 +8,7 @@
  * "cache_invalidation_mode": "none". */
 #include "serve_gateway.h"
 
-#include "region.h"
-
+#include "wsync/memory.h"
 #include "wsync/str.h"
 
 #include <limits.h>
