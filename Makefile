@@ -78,6 +78,7 @@ MHD_LIBS   := $(shell $(PKG_CONFIG) --libs libmicrohttpd 2>/dev/null)
 #   base; names, model, check and transform (not each other); net, gpu (nothing of models)
 #   client, staging; group; state, diagnose (not each other); verify (neither group nor push); push; bench
 # serve is the other end: it sees none from client on, because each end reads the servers' protocol for itself.
+# httpd, the HTTP server of serve and the gateway, sees base and the sockets of net.
 # A folder with folders inside is one layer.
 dirs = $(foreach d,$(1),$(addprefix -I,$(patsubst %/,%,$(wildcard lib/$(d)/ lib/$(d)/*/))))
 INC_base  = -Ilib/base
@@ -94,10 +95,11 @@ INC_state = $(INC_group) -Ilib/state
 INC_diagnose = $(INC_group) -Ilib/diagnose
 INC_verify = $(INC_client) $(call dirs,transform verify)
 INC_push  = $(INC_group) $(call dirs,state diagnose verify push)
-INC_serve = $(INC_check) $(call dirs,transform net gpu serve)
+INC_httpd = -Ilib/base -Ilib/net -Ilib/httpd
+INC_serve = $(INC_check) $(call dirs,transform net gpu serve) -Ilib/httpd
 INC_bench = $(INC_push) -Ilib/bench
 INC_cmd   = -Icmd/common
-INC_tests = $(INC_bench) $(call dirs,serve) -Itests -Itests/unit
+INC_tests = $(INC_bench) $(call dirs,httpd serve) -Itests -Itests/unit
 
 # ---- lists -----------------------------------------------------------------------------------
 LIB_SRCS := $(wildcard lib/*/*.c lib/*/*/*.c)
@@ -112,7 +114,7 @@ MAN_SRCS := $(wildcard man/*.scd)
 HEADERS := $(wildcard include/wsync/*.h)
 EVERYTHING := $(CMD_SRCS) $(MAN_SRCS)
 ifneq ($(HAVE_MHD),y)
-LIB_SRCS := $(filter-out lib/serve/%.c,$(LIB_SRCS))
+LIB_SRCS := $(filter-out lib/httpd/%.c lib/serve/%.c,$(LIB_SRCS))
 CMD_SRCS := $(filter-out cmd/wsync-endpoint.c cmd/wsync-gateway.c,$(CMD_SRCS))
 UNIT_SRCS := $(filter-out tests/unit/test_serve%.c tests/unit/test_pickle.c,$(UNIT_SRCS))
 GPU_SRCS := $(filter-out tests/gpu/test_outlet.c,$(GPU_SRCS))
@@ -183,6 +185,7 @@ $(BUILD)/obj/lib/state/%.o: LAYER = $(INC_state)
 $(BUILD)/obj/lib/diagnose/%.o: LAYER = $(INC_diagnose)
 $(BUILD)/obj/lib/verify/%.o: LAYER = $(INC_verify)
 $(BUILD)/obj/lib/push/%.o: LAYER = $(INC_push)
+$(BUILD)/obj/lib/httpd/%.o: LAYER = $(INC_httpd)
 $(BUILD)/obj/lib/serve/%.o: LAYER = $(INC_serve)
 $(BUILD)/obj/lib/bench/%.o: LAYER = $(INC_bench)
 $(BUILD)/obj/cmd/%.o: LAYER = $(INC_cmd)

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_core.h - the embedded endpoint itself, and which file does what.
+/* serve_core.h - the embedded endpoint itself, and which file does what. lib/httpd is its HTTP server.
  *
  *   serve.c          life
  *   serve_state.c    and state machine: who may run while what is paused
- *   serve_http.[ch]  libmicrohttpd: bytes to (method, path, body) and back
- *   serve_accept.[ch]  accepts connections, limits their number and the time to read a request
  *   serve_routes.c   the table of routes, and what happens to every request (serve_routes.h)
  *   serve_control.c  the routes that report or switch
  *   serve_update.c   the routes that form groups and receive weights in one call (serve_call.h)
