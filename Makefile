@@ -74,7 +74,7 @@ LIBS       := $(shell $(PKG_CONFIG) --libs libcurl libcjson 2>/dev/null) -lm -ld
 MHD_LIBS   := $(shell $(PKG_CONFIG) --libs libmicrohttpd 2>/dev/null)
 
 # The dependency rule of the house, enforced by what each layer can find:
-# cmd -> include/wsync. In lib each folder sees those above it in this list, as far as its line says:
+# cmd -> include/wsync; cmd/gateway also httpd. In lib each folder sees those above it in this list, as far as its line says:
 #   base; names, model, check and transform (not each other); net, gpu (nothing of models)
 #   client, staging; group; state, diagnose (not each other); verify (neither group nor push); push; bench
 # serve is the other end: it sees none from client on, because each end reads the servers' protocol for itself.
@@ -99,6 +99,7 @@ INC_httpd = -Ilib/base -Ilib/net -Ilib/httpd
 INC_serve = $(INC_check) $(call dirs,transform net gpu serve) -Ilib/httpd
 INC_bench = $(INC_push) -Ilib/bench
 INC_cmd   = -Icmd/common
+INC_gateway = -Ilib/httpd
 INC_tests = $(INC_bench) $(call dirs,httpd serve) -Itests -Itests/unit
 
 # ---- lists -----------------------------------------------------------------------------------
@@ -120,7 +121,7 @@ UNIT_SRCS := $(filter-out tests/unit/test_serve%.c tests/unit/test_pickle.c,$(UN
 GPU_SRCS := $(filter-out tests/gpu/test_outlet.c,$(GPU_SRCS))
 FUZZ_SRCS := $(filter-out tests/fuzz/fuzz_request.c tests/fuzz/fuzz_generate.c,$(FUZZ_SRCS))
 MAN_SRCS := $(filter-out man/wsync-endpoint.% man/wsync-gateway.%,$(MAN_SRCS))
-HEADERS := $(filter-out include/wsync/serve.h include/wsync/gateway.h,$(HEADERS))
+HEADERS := $(filter-out include/wsync/serve.h,$(HEADERS))
 endif
 
 ifeq ($(HAVE_CUDA),y)
@@ -189,6 +190,7 @@ $(BUILD)/obj/lib/httpd/%.o: LAYER = $(INC_httpd)
 $(BUILD)/obj/lib/serve/%.o: LAYER = $(INC_serve)
 $(BUILD)/obj/lib/bench/%.o: LAYER = $(INC_bench)
 $(BUILD)/obj/cmd/%.o: LAYER = $(INC_cmd)
+$(BUILD)/obj/cmd/gateway/%.o: LAYER = $(INC_gateway)
 $(BUILD)/obj/tests/%.o: LAYER = $(INC_tests)
 
 # An archive of what a linker has yet to compile is bound to one release of one compiler, and objcopy cannot name

@@ -11,7 +11,7 @@
 #include "targets.h"
 #include "transforming.h"
 
-#include "wsync/gateway.h"
+#include "gateway/gateway.h"
 
 #include <poll.h>
 #include <stdlib.h>

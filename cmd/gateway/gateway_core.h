@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_gateway.h - what the files of the gateway share.
+/* gateway_core.h - what the files of the gateway share.
  *
- *   serve_gateway.c            life, routes, answers
- *   serve_gateway_endpoints.c  add, list, remove
- *   serve_gateway_sync.c       a push, as a request says
- *   serve_gateway_metrics.c    how pushes went
- *   serve_gateway_quant.c      a quantization_config as xorl takes it */
+ *   gateway.c            life, routes, answers
+ *   gateway_endpoints.c  add, list, remove
+ *   gateway_sync.c       a push, as a request says
+ *   gateway_metrics.c    how pushes went
+ *   gateway_quant.c      a quantization_config as xorl takes it */
 #ifndef WS_SERVE_GATEWAY_H
 #define WS_SERVE_GATEWAY_H
 
+#include "gateway.h"
+
 #include "serve_fields.h"
 #include "serve_http.h"
-#include "wsync/gateway.h"
 #include "wsync/metrics.h"
 #include "wsync/registry.h"
 

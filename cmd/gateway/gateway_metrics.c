@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_gateway_metrics.c - GET /metrics: how the last push went, and how many there were. */
-#include "serve_gateway.h"
+/* gateway_metrics.c - GET /metrics: how the last push went, and how many there were. */
+#include "gateway_core.h"
 
 void gateway_hear(struct ws_gateway *g, const struct ws_event *ev)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_gateway_sync.c - a push, as a request says.
+/* gateway_sync.c - a push, as a request says.
  *
  * What differs from xorl's server: pause_mode is only kept where the servers survive it. There "retract" is
  * the default, and a cache that is to be flushed ("auto", the default too) is flushed although requests
  * are waiting, which the servers refuse after the weights have changed, or die of. Here whoever wants the
  * cache flushed gets requests aborted, and the answer's "pause_mode" says so. Nothing is flushed with
  * "cache_invalidation_mode": "none". */
-#include "serve_gateway.h"
+#include "gateway_core.h"
 
 #include "wsync/memory.h"
 #include "wsync/str.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_gateway_endpoints.c - add, list, remove.
+/* gateway_endpoints.c - add, list, remove.
  *
  * What differs from xorl's server, which keeps its endpoints in memory: they are in the registry, where
  * wsync-register finds them too; an endpoint that does not answer a list is told as not healthy instead of
  * being forgotten, because one that is forgotten serves old weights from then on; and endpoints of
  * different tp sizes are welcome. */
-#include "serve_gateway.h"
+#include "gateway_core.h"
 
 #include "wsync/str.h"
 

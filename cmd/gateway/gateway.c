@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_gateway.c - life, routes, answers. Answers are shaped like FastAPI's, which xorl's server uses:
+/* gateway.c - life, routes, answers. Answers are shaped like FastAPI's, which xorl's server uses:
  * {"detail": ...} with 404, 405, 422 and for what the handlers refuse. */
-#include "serve_gateway.h"
+#include "gateway_core.h"
 
 #include "wsync/str.h"
 

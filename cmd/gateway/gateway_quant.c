@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_gateway_quant.c - what a caller says of quantization: Hugging Face's quantization_config, as far as
+/* gateway_quant.c - what a caller says of quantization: Hugging Face's quantization_config, as far as
  * xorl's training server takes it, and the short form that its documentation prints:
  *
  *   {"quantization": {"quant_method": "fp8", "weight_block_size": [128, 128],
@@ -7,7 +7,7 @@
  *   {"quantization": "fp8", "skip_modules": ["lm_head"]}
  *   {"quantization": "bf16"}        none
  *   {"quantization": null}          as the endpoints keep them */
-#include "serve_gateway.h"
+#include "gateway_core.h"
 
 #include <stdlib.h>
 #include <string.h>
