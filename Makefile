@@ -74,11 +74,12 @@ LIBS       := $(shell $(PKG_CONFIG) --libs libcurl libcjson 2>/dev/null) -lm -ld
 MHD_LIBS   := $(shell $(PKG_CONFIG) --libs libmicrohttpd 2>/dev/null)
 
 # The dependency rule of the house, enforced by what each layer can find:
-# cmd -> include/wsync; cmd/gateway also httpd. In lib each folder sees those above it in this list, as far as its line says:
+# cmd -> include/wsync; cmd/gateway also httpd. In lib each folder sees those above it in this list, as far as
+# its line says:
 #   base; names, model, check and transform (not each other); net, gpu (nothing of models)
 #   client, staging; group; state, diagnose (not each other); verify (neither group nor push); push; bench
-# serve is the other end: it sees none from client on, because each end reads the servers' protocol for itself.
-# httpd, the HTTP server of serve and the gateway, sees base and the sockets of net.
+# endpoint is the other end: it sees none from client on, because each end reads the servers' protocol for
+# itself. httpd, the HTTP server of endpoint and cmd/gateway, sees base and the sockets of net.
 # A folder with folders inside is one layer.
 dirs = $(foreach d,$(1),$(addprefix -I,$(patsubst %/,%,$(wildcard lib/$(d)/ lib/$(d)/*/))))
 INC_base  = -Ilib/base
@@ -96,11 +97,11 @@ INC_diagnose = $(INC_group) -Ilib/diagnose
 INC_verify = $(INC_client) $(call dirs,transform verify)
 INC_push  = $(INC_group) $(call dirs,state diagnose verify push)
 INC_httpd = -Ilib/base -Ilib/net -Ilib/httpd
-INC_serve = $(INC_check) $(call dirs,transform net gpu serve) -Ilib/httpd
+INC_endpoint = $(INC_check) $(call dirs,transform net gpu endpoint) -Ilib/httpd
 INC_bench = $(INC_push) -Ilib/bench
 INC_cmd   = -Icmd/common
 INC_gateway = -Ilib/httpd
-INC_tests = $(INC_bench) $(call dirs,httpd serve) -Itests -Itests/unit
+INC_tests = $(INC_bench) $(call dirs,httpd endpoint) -Itests -Itests/unit
 
 # ---- lists -----------------------------------------------------------------------------------
 LIB_SRCS := $(wildcard lib/*/*.c lib/*/*/*.c)
@@ -115,13 +116,12 @@ MAN_SRCS := $(wildcard man/*.scd)
 HEADERS := $(wildcard include/wsync/*.h)
 EVERYTHING := $(CMD_SRCS) $(MAN_SRCS)
 ifneq ($(HAVE_MHD),y)
-LIB_SRCS := $(filter-out lib/httpd/%.c lib/serve/%.c,$(LIB_SRCS))
+LIB_SRCS := $(filter-out lib/httpd/%.c lib/endpoint/%.c,$(LIB_SRCS))
 CMD_SRCS := $(filter-out cmd/wsync-endpoint.c cmd/wsync-gateway.c,$(CMD_SRCS))
 UNIT_SRCS := $(filter-out tests/unit/test_serve%.c tests/unit/test_pickle.c,$(UNIT_SRCS))
 GPU_SRCS := $(filter-out tests/gpu/test_outlet.c,$(GPU_SRCS))
 FUZZ_SRCS := $(filter-out tests/fuzz/fuzz_request.c tests/fuzz/fuzz_generate.c,$(FUZZ_SRCS))
 MAN_SRCS := $(filter-out man/wsync-endpoint.% man/wsync-gateway.%,$(MAN_SRCS))
-HEADERS := $(filter-out include/wsync/serve.h,$(HEADERS))
 endif
 
 ifeq ($(HAVE_CUDA),y)
@@ -187,7 +187,7 @@ $(BUILD)/obj/lib/diagnose/%.o: LAYER = $(INC_diagnose)
 $(BUILD)/obj/lib/verify/%.o: LAYER = $(INC_verify)
 $(BUILD)/obj/lib/push/%.o: LAYER = $(INC_push)
 $(BUILD)/obj/lib/httpd/%.o: LAYER = $(INC_httpd)
-$(BUILD)/obj/lib/serve/%.o: LAYER = $(INC_serve)
+$(BUILD)/obj/lib/endpoint/%.o: LAYER = $(INC_endpoint)
 $(BUILD)/obj/lib/bench/%.o: LAYER = $(INC_bench)
 $(BUILD)/obj/cmd/%.o: LAYER = $(INC_cmd)
 $(BUILD)/obj/cmd/gateway/%.o: LAYER = $(INC_gateway)

@@ -10,8 +10,8 @@
 
 #include "wsync/cancel.h"
 #include "wsync/clock.h"
-#include "wsync/serve.h"
 #include "wsync/str.h"
+#include "wsync/tool/serve.h"
 
 #include <poll.h>
 #include <stdio.h>

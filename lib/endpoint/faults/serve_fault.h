@@ -5,7 +5,7 @@
 
 #include "wsync/dtype.h"
 #include "wsync/err.h"
-#include "wsync/serve.h"
+#include "wsync/tool/serve.h"
 
 #include <stdint.h>
 

@@ -50,7 +50,7 @@
 
 #include "wsync/clock.h"
 #include "wsync/err.h"
-#include "wsync/serve.h"
+#include "wsync/tool/serve.h"
 
 #include <pthread.h>
 #include <stdbool.h>

@@ -5,7 +5,7 @@
 
 #include "serve_http.h"
 
-#include "wsync/serve.h"
+#include "wsync/tool/serve.h"
 
 /* False, with a complete 401, when the request lacks the key. Needs no body. */
 bool ws_serve_admit(struct ws_serve *s, const struct ws_serve_request *rq,

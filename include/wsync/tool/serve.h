@@ -7,8 +7,8 @@
  * the real servers; what is generated comes from a toy that reads all weights. Given a model's config.json it has that model's parameters
  * and loads into them as the servers do; without, it keeps what comes under the names it comes by. Its
  * one own route is GET /wsync/journal, which tells everything that was asked of it. */
-#ifndef WSYNC_SERVE_H
-#define WSYNC_SERVE_H
+#ifndef WSYNC_TOOL_SERVE_H
+#define WSYNC_TOOL_SERVE_H
 
 #include "wsync/err.h"
 #include "wsync/log.h"

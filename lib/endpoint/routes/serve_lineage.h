@@ -7,7 +7,7 @@
 #ifndef WS_SERVE_LINEAGE_H
 #define WS_SERVE_LINEAGE_H
 
-#include "wsync/serve.h"
+#include "wsync/tool/serve.h"
 
 #include <stdbool.h>
 
