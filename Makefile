@@ -104,7 +104,10 @@ INC_gateway = -Ilib/httpd
 INC_tests = $(INC_bench) $(call dirs,httpd endpoint) -Itests -Itests/unit
 
 # ---- lists -----------------------------------------------------------------------------------
-LIB_SRCS := $(wildcard lib/*/*.c lib/*/*/*.c)
+# The embedded endpoint and the HTTP server have archives of their own, which are not installed.
+ENDPOINT_SRCS := $(wildcard lib/endpoint/*.c lib/endpoint/*/*.c)
+HTTPD_SRCS := $(wildcard lib/httpd/*.c)
+LIB_SRCS := $(filter-out $(ENDPOINT_SRCS) $(HTTPD_SRCS),$(wildcard lib/*/*.c lib/*/*/*.c))
 CMD_SRCS := $(wildcard cmd/wsync-*.c)
 COMMON_SRCS := $(wildcard cmd/common/*.c)
 UNIT_SRCS := $(wildcard tests/unit/test_*.c)
@@ -116,7 +119,6 @@ MAN_SRCS := $(wildcard man/*.scd)
 HEADERS := $(wildcard include/wsync/*.h)
 EVERYTHING := $(CMD_SRCS) $(MAN_SRCS)
 ifneq ($(HAVE_MHD),y)
-LIB_SRCS := $(filter-out lib/httpd/%.c lib/endpoint/%.c,$(LIB_SRCS))
 CMD_SRCS := $(filter-out cmd/wsync-endpoint.c cmd/wsync-gateway.c,$(CMD_SRCS))
 UNIT_SRCS := $(filter-out tests/unit/test_serve%.c tests/unit/test_pickle.c,$(UNIT_SRCS))
 GPU_SRCS := $(filter-out tests/gpu/test_outlet.c,$(GPU_SRCS))
@@ -133,6 +135,9 @@ endif
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 FAMILIES := $(sort $(wildcard lib/names/families/*.map))
 LIB = $(BUILD)/libwsync.a
+ENDPOINT_LIB = $(if $(HAVE_MHD),$(BUILD)/libwsync-endpoint.a)
+HTTPD_LIB = $(if $(HAVE_MHD),$(BUILD)/libwsync-httpd.a)
+ARCHIVES = $(ENDPOINT_LIB) $(HTTPD_LIB) $(LIB)
 BINS := $(patsubst cmd/%.c,$(BUILD)/bin/%,$(CMD_SRCS))
 UNITS := $(patsubst tests/unit/%.c,$(BUILD)/tests/unit/%,$(UNIT_SRCS))
 TOOLS := $(patsubst tests/tools/%.c,$(BUILD)/tests/tools/%,$(TOOL_SRCS)) $(patsubst %.c,$(BUILD)/%.so,$(SHIM_SRCS))
@@ -162,7 +167,7 @@ $(error missing: $(MISSING))
 endif
 endif
 
-lib: $(LIB)
+lib: $(ARCHIVES)
 programs: $(LIB) $(BINS)
 
 left-out: programs
@@ -215,7 +220,7 @@ $(BUILD)/obj/%.o: $(BUILD)/gen/%.c
 	$(compile)
 
 # What was chosen last time: what depends on it is made anew when that changes, as with CUDA=0 after a build.
-CHOSEN_sources = $(LIB_SRCS)
+CHOSEN_sources = $(LIB_SRCS) $(ENDPOINT_SRCS) $(HTTPD_SRCS)
 CHOSEN_archs = $(CUDA_ARCHS)
 $(BUILD)/chosen-%: always
 	@mkdir -p $(@D)
@@ -285,29 +290,37 @@ $(BUILD)/gen/lib/names/builtin_maps.c: $(FAMILIES) lib/names/families
 		{ gsub(/\\/, "&&"); gsub(/["?]/, "\\\\&"); printf "\"%s\\n\"\n", $$0 } \
 		END { print more "{ 0, 0 } };" }' $(FAMILIES) >$@
 
-$(LIB): $(call obj,$(LIB_SRCS) lib/names/builtin_maps.c) $(BUILD)/chosen-sources
+$(LIB): $(call obj,$(LIB_SRCS) lib/names/builtin_maps.c)
+$(BUILD)/libwsync-endpoint.a: $(call obj,$(ENDPOINT_SRCS))
+$(BUILD)/libwsync-httpd.a: $(call obj,$(HTTPD_SRCS))
+$(ARCHIVES): $(BUILD)/chosen-sources
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
 
+# What a target links: its objects, and its archives in the order in which a linker needs them.
+linked = $(filter %.o,$^) $(filter $^,$(ARCHIVES))
+
 $(BUILD)/bin/wsync-endpoint $(BUILD)/bin/wsync-gateway: LIBS += $(MHD_LIBS)
+$(BUILD)/bin/wsync-endpoint $(BUILD)/bin/wsync-gateway: $(HTTPD_LIB)
+$(BUILD)/bin/wsync-endpoint $(BUILD)/tests/gpu/test_outlet: $(ENDPOINT_LIB)
 # A program of several files has the others in a directory of its name: cmd/verify/ is wsync-verify's.
 .SECONDEXPANSION:
 $(BUILD)/bin/wsync-%: $(BUILD)/obj/cmd/wsync-%.o $$(call obj,$$(sort $$(wildcard cmd/$$*/*.c))) \
 		$(call obj,$(COMMON_SRCS)) $(LIB)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(linked) $(LIBS)
 
-$(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(LIB)
+$(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(ARCHIVES)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS) $(MHD_LIBS)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(linked) -lcmocka $(LIBS) $(MHD_LIBS)
 
 $(BUILD)/tests/gpu/test_ptx: $(call obj,$(PTX_SRCS))
 $(BUILD)/tests/gpu/%: $(BUILD)/obj/tests/gpu/%.o $(BUILD)/obj/tests/gpu/on_gpu.o $(LIB) | $(FAKES)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) -lcmocka $(LIBS)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(linked) -lcmocka $(LIBS)
 
 # For LD_PRELOAD: no sanitizer is linked into it.
 $(BUILD)/tests/tools/%.so: tests/tools/%.c
@@ -322,13 +335,13 @@ $(BUILD)/tests/tools/%: LDFLAGS += -Wl,--as-needed \
 $(BUILD)/tests/tools/%: $(BUILD)/obj/tests/tools/%.o $(LIB)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(linked) $(LIBS)
 
 # A fuzz target without libFuzzer: replay.c feeds it the files named on the command line.
-$(BUILD)/tests/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(BUILD)/obj/tests/fuzz/replay.o $(LIB)
+$(BUILD)/tests/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(BUILD)/obj/tests/fuzz/replay.o $(ARCHIVES)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LIBS) $(MHD_LIBS)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(linked) $(LIBS) $(MHD_LIBS)
 
 $(BUILD)/man/%: man/%.scd
 	@mkdir -p $(@D)
@@ -427,7 +440,6 @@ $(foreach c,$(NOT_IN_PC),$(if $(findstring $(c),$(libdir)$(includedir)),\
 endif
 
 # The library is static, so what it needs is not private. Paths below PREFIX are written with ${prefix}.
-PC_REQUIRES = libcurl libcjson $(if $(HAVE_MHD),libmicrohttpd)
 under_prefix = $(subst :/,/,$(subst :$(PREFIX)/,$${prefix}/,:$(1)))
 
 # Our files call each other by short names (push_begin), which in an archive every other program sees: what is
@@ -445,7 +457,7 @@ install: all $(BUILD)/install/libwsync.a ## install under PREFIX (/usr/local), i
 	printf '%s\n' $(call quote,prefix=$(PREFIX)) $(call quote,libdir=$(call under_prefix,$(libdir))) \
 		$(call quote,includedir=$(call under_prefix,$(includedir))) '' 'Name: wsync' \
 		'Description: push model weights into running inference servers' \
-		'Version: $(VERSION)' 'Requires: $(PC_REQUIRES)' \
+		'Version: $(VERSION)' 'Requires: libcurl libcjson' \
 		'Libs: -L"$${libdir}" -lwsync -lm -ldl -pthread' 'Cflags: -I"$${includedir}"' \
 		> $(to_lib)/pkgconfig/wsync.pc
 	set -e; for m in $(if $(HAVE_SCDOC),$(notdir $(MANS))); do s=$${m##*.}; install -d $(to_man)/man$$s; \

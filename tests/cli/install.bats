@@ -9,6 +9,11 @@ prepare() {
 	root=$scratch/root/opt/w
 }
 
+# expect_no_match REGEX FILE
+expect_no_match() {
+	! grep -E -m 5 "$1" "$2" >&2
+}
+
 # flags: what pkg-config says of the installed library.
 flags() {
 	PKG_CONFIG_PATH=$root/lib/pkgconfig pkg-config --define-variable=prefix="$root" "$@" wsync
@@ -64,6 +69,18 @@ flags() {
 	foreign=$(nm -g --defined-only "$root/lib/libwsync.a" 2>nm.err | awk 'NF == 3 && $3 !~ /^ws_/')
 	[ -z "$foreign" ] || { echo "$foreign" >&2; return 1; }
 	nm -g "$root/lib/libwsync.a" 2>nm.err | grep -q ' T ws_push_open$'
+}
+
+@test "the library has neither the endpoint nor an HTTP server, and needs no libmicrohttpd" {
+	nm "$root/lib/libwsync.a" >symbols 2>nm.err
+	expect_no_match 'MHD_' symbols
+	expect_no_match ' ws_+(serve|gateway)_' symbols
+	flags --static --print-requires --print-requires-private >requires
+	flags --static --libs >>requires
+	expect_no_match microhttpd requires
+	[ "$(find "$root" -name '*.a' -printf '%f\n')" = libwsync.a ] || explain "two archives"
+	left=$(find "$root/include" -name serve.h -o -name gateway.h -o -name tool)
+	[ -z "$left" ] || explain "headers of programs are installed: $left"
 }
 
 @test "what is in the archive is compiled, whoever asks for it at link time" {

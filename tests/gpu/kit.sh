@@ -13,7 +13,7 @@ kit=${1:-$build/gpu-kit}
 rm -rf "$kit"
 mkdir -p "$kit/build/lib" "$kit/cmd"
 
-for made in obj gen libwsync.a; do ln -s "$PWD/$build/$made" "$kit/build/$made"; done
+for made in "$build"/{obj,gen,libwsync*.a}; do ln -s "$PWD/$made" "$kit/build/"; done
 cp -p "$build"/chosen-* "$kit/build" # or all of that would be made anew
 cuda=()
 [ -e "$build/tests/gpu/fake_cuda.so" ] || cuda=(CUDA=0) # as that was built
