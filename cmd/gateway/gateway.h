@@ -15,8 +15,8 @@
  * What xorl's server has and we have not is a running trainer, so a sync names its
  * "source", or the gateway has one for those that do not. Endpoints live in the registry (registry.h).
  * Source of fields, defaults and answers: togethercomputer/xorl, src/xorl/server/api_server. */
-#ifndef WSYNC_GATEWAY_H
-#define WSYNC_GATEWAY_H
+#ifndef WSYNC_CMD_GATEWAY_H
+#define WSYNC_CMD_GATEWAY_H
 
 #include "wsync/push.h"
 

@@ -6,8 +6,8 @@
  *   gateway_sync.c       a push, as a request says
  *   gateway_metrics.c    how pushes went
  *   gateway_quant.c      a quantization_config as xorl takes it */
-#ifndef WS_SERVE_GATEWAY_H
-#define WS_SERVE_GATEWAY_H
+#ifndef WSYNC_CMD_GATEWAY_CORE_H
+#define WSYNC_CMD_GATEWAY_CORE_H
 
 #include "gateway.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_call.h - one request in work, and the routes that work on it. */
-#ifndef WS_SERVE_CALL_H
-#define WS_SERVE_CALL_H
+#ifndef WS_ENDPOINT_SERVE_CALL_H
+#define WS_ENDPOINT_SERVE_CALL_H
 
 #include "serve_core.h"
 #include "serve_decode.h"

@@ -40,8 +40,8 @@
  * Locks. `lock` guards every field of struct ws_serve but the weights, and is never held while
  * waiting for the network. The weights belong to whoever occupies the scheduler, as the parameters
  * of a real server belong to its scheduler loop. */
-#ifndef WS_SERVE_CORE_H
-#define WS_SERVE_CORE_H
+#ifndef WS_ENDPOINT_SERVE_CORE_H
+#define WS_ENDPOINT_SERVE_CORE_H
 
 #include "serve_fault.h"
 #include "serve_journal.h"

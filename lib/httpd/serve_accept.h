@@ -7,8 +7,8 @@
  * closed, and new ones wait in the kernel until it is gone: clients that are silent cannot keep
  * others out. This holds for clients of one address too, as on loopback and behind a proxy,
  * where a limit for each address would not help. */
-#ifndef WS_SERVE_ACCEPT_H
-#define WS_SERVE_ACCEPT_H
+#ifndef WS_HTTPD_SERVE_ACCEPT_H
+#define WS_HTTPD_SERVE_ACCEPT_H
 
 #include "wsync/err.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_fields.h - members of a JSON body as the servers' web framework takes them: WS_EUSAGE with
  * "body.KEY: reason" in its words when one is missing or of another type. */
-#ifndef WS_SERVE_FIELDS_H
-#define WS_SERVE_FIELDS_H
+#ifndef WS_HTTPD_SERVE_FIELDS_H
+#define WS_HTTPD_SERVE_FIELDS_H
 
 #include "wsync/tool/json_read.h"
 

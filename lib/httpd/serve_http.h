@@ -5,8 +5,8 @@
  * Each connection has a thread of its own, so that a request may take as long as it takes.
  * Clients that send nothing, or half a request, lose their connection after some time, or
  * to others (serve_accept.h). */
-#ifndef WS_SERVE_HTTP_H
-#define WS_SERVE_HTTP_H
+#ifndef WS_HTTPD_SERVE_HTTP_H
+#define WS_HTTPD_SERVE_HTTP_H
 
 #include "wsync/buf.h"
 #include "wsync/err.h"

@@ -3,8 +3,8 @@
  *
  * What can go wrong between a receive that succeeds and the parameters of a model does so in memory,
  * whatever way the bytes came: so one place does all of it, after the load and before the answer. */
-#ifndef WS_SERVE_CORRUPT_H
-#define WS_SERVE_CORRUPT_H
+#ifndef WS_ENDPOINT_SERVE_CORRUPT_H
+#define WS_ENDPOINT_SERVE_CORRUPT_H
 
 #include "serve_core.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_fault.h - misbehaviour by appointment: serve_fault.c, and serve_wire.c on the wire. */
-#ifndef WS_SERVE_FAULT_H
-#define WS_SERVE_FAULT_H
+#ifndef WS_ENDPOINT_SERVE_FAULT_H
+#define WS_ENDPOINT_SERVE_FAULT_H
 
 #include "wsync/dtype.h"
 #include "wsync/err.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_victims.h - the tensors of one request as runs of bytes: what was there before the load, what came,
  * and what is to be there now. */
-#ifndef WS_SERVE_VICTIMS_H
-#define WS_SERVE_VICTIMS_H
+#ifndef WS_ENDPOINT_SERVE_VICTIMS_H
+#define WS_ENDPOINT_SERVE_VICTIMS_H
 
 #include "serve_model.h"
 

@@ -6,8 +6,8 @@
  *   serve_generate_sampling.c  of it, what says how tokens are drawn
  *   serve_generate_write.c  the answer
  *   serve_prompts.c         the cache of prefixes */
-#ifndef WS_SERVE_GENERATE_H
-#define WS_SERVE_GENERATE_H
+#ifndef WS_ENDPOINT_SERVE_GENERATE_H
+#define WS_ENDPOINT_SERVE_GENERATE_H
 
 #include "serve_call.h"
 #include "serve_toy.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_prompts.h - the cache of prefixes. */
-#ifndef WS_SERVE_PROMPTS_H
-#define WS_SERVE_PROMPTS_H
+#ifndef WS_ENDPOINT_SERVE_PROMPTS_H
+#define WS_ENDPOINT_SERVE_PROMPTS_H
 
 #include <stdbool.h>
 #include <stddef.h>

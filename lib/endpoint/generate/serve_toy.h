@@ -10,8 +10,8 @@
  * never the same where one bit is another; a state that later tokens see of earlier ones, so that a
  * cache can hold what old weights made; a distribution that sums to one; experts by router. All of
  * it is integer arithmetic, so that compilers and machines agree to the last bit. */
-#ifndef WS_SERVE_TOY_H
-#define WS_SERVE_TOY_H
+#ifndef WS_ENDPOINT_SERVE_TOY_H
+#define WS_ENDPOINT_SERVE_TOY_H
 
 #include "serve_model.h"
 

@@ -3,8 +3,8 @@
  * show on them.
  *
  * Weights lie in host memory all the same: what was received on a GPU is copied out, hashed and loaded. */
-#ifndef WS_SERVE_GPU_H
-#define WS_SERVE_GPU_H
+#ifndef WS_ENDPOINT_SERVE_GPU_H
+#define WS_ENDPOINT_SERVE_GPU_H
 
 #include "pickle.h"
 #include "serve_rank.h"

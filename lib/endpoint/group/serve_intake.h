@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_intake.h - the tensors of a request on their way to where they belong, whichever way they come. */
-#ifndef WS_SERVE_INTAKE_H
-#define WS_SERVE_INTAKE_H
+#ifndef WS_ENDPOINT_SERVE_INTAKE_H
+#define WS_ENDPOINT_SERVE_INTAKE_H
 
 #include "serve_decode.h"
 #include "serve_journal.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_rank.h - one tensor-parallel rank of a group, for the files that make it work. */
-#ifndef WS_SERVE_RANK_H
-#define WS_SERVE_RANK_H
+#ifndef WS_ENDPOINT_SERVE_RANK_H
+#define WS_ENDPOINT_SERVE_RANK_H
 
 #include "serve_group.h"
 #include "serve_model.h"

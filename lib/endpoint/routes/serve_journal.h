@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_journal.h - what an endpoint was asked, and what came of it. */
-#ifndef WS_SERVE_JOURNAL_H
-#define WS_SERVE_JOURNAL_H
+#ifndef WS_ENDPOINT_SERVE_JOURNAL_H
+#define WS_ENDPOINT_SERVE_JOURNAL_H
 
 #include "wsync/buf.h"
 

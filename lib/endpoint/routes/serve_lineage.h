@@ -4,8 +4,8 @@
  * Which routes they have stands in the table of serve_routes.c, as sets of lineages. This is the
  * endpoint's own reading of the servers; the client (lineage.c) has another, so that one can be
  * tested against the other. */
-#ifndef WS_SERVE_LINEAGE_H
-#define WS_SERVE_LINEAGE_H
+#ifndef WS_ENDPOINT_SERVE_LINEAGE_H
+#define WS_ENDPOINT_SERVE_LINEAGE_H
 
 #include "wsync/tool/serve.h"
 

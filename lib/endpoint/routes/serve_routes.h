@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_routes.h - the table of routes, and what happens to every request. */
-#ifndef WS_SERVE_ROUTES_H
-#define WS_SERVE_ROUTES_H
+#ifndef WS_ENDPOINT_SERVE_ROUTES_H
+#define WS_ENDPOINT_SERVE_ROUTES_H
 
 #include "serve_http.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_scatter.h - what a request for shares comes to: serve_scatter_plan.c decodes and plans it,
  * serve_scatter.c receives. */
-#ifndef WS_SERVE_SCATTER_H
-#define WS_SERVE_SCATTER_H
+#ifndef WS_ENDPOINT_SERVE_SCATTER_H
+#define WS_ENDPOINT_SERVE_SCATTER_H
 
 #include "serve_model.h"
 

@@ -4,8 +4,8 @@
  * Both sides are dense row-major arrays; a box of the one lies in a box of the other, with the same
  * number of elements in the same order, or with the last two axes swapped. Everything here counts
  * bytes, the bytes of an element being one more axis, so that a stream may be cut anywhere. */
-#ifndef WS_SERVE_BOXES_H
-#define WS_SERVE_BOXES_H
+#ifndef WS_ENDPOINT_SERVE_BOXES_H
+#define WS_ENDPOINT_SERVE_BOXES_H
 
 #include "wsync/layout.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_convert.h - elements of one type as elements of another, as torch's copy_ makes them. */
-#ifndef WS_SERVE_CONVERT_H
-#define WS_SERVE_CONVERT_H
+#ifndef WS_ENDPOINT_SERVE_CONVERT_H
+#define WS_ENDPOINT_SERVE_CONVERT_H
 
 #include "wsync/dtype.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_decode.h - requests for groups and for weights, decoded and checked: with the servers' defaults,
  * and what they refuse in their words. */
-#ifndef WS_SERVE_DECODE_H
-#define WS_SERVE_DECODE_H
+#ifndef WS_ENDPOINT_SERVE_DECODE_H
+#define WS_ENDPOINT_SERVE_DECODE_H
 
 #include "serve_fault.h"
 #include "serve_fields.h"

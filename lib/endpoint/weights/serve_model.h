@@ -9,8 +9,8 @@
  * Each tensor-parallel rank has one piece of memory with its own share of every parameter: fused, cut
  * and replicated as a server's would be. A tensor is addressed by its name in the checkpoint (a part
  * of the layout) or, as a whole parameter, by the server's (a param). */
-#ifndef WS_SERVE_MODEL_H
-#define WS_SERVE_MODEL_H
+#ifndef WS_ENDPOINT_SERVE_MODEL_H
+#define WS_ENDPOINT_SERVE_MODEL_H
 
 #include "serve_boxes.h"
 #include "serve_core.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serve_weights.h - what was received, under the names it came by, where there is no model. */
-#ifndef WS_SERVE_WEIGHTS_H
-#define WS_SERVE_WEIGHTS_H
+#ifndef WS_ENDPOINT_SERVE_WEIGHTS_H
+#define WS_ENDPOINT_SERVE_WEIGHTS_H
 
 #include "wsync/dtype.h"
 #include "wsync/err.h"
