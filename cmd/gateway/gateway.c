@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gateway.c - life, routes, answers. Answers are shaped like FastAPI's, which xorl's server uses:
- * {"detail": ...} with 404, 405, 422 and for what the handlers refuse. */
+/* gateway.c - start and stop, routes, replies. Errors have the form of FastAPI's, which xorl's server
+ * uses: {"detail": ...}. */
 #include "gateway_core.h"
 
 #include "wsync/str.h"

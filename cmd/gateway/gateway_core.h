@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gateway_core.h - what the files of the gateway share.
  *
- *   gateway.c            life, routes, answers
- *   gateway_endpoints.c  add, list, remove
- *   gateway_sync.c       a push, as a request says
- *   gateway_metrics.c    how pushes went
- *   gateway_quant.c      a quantization_config as xorl takes it */
+ *   gateway.c            start and stop, routes, replies
+ *   gateway_endpoints.c  adds, lists and removes endpoints
+ *   gateway_sync.c       runs the push that a request describes
+ *   gateway_metrics.c    metrics of pushes
+ *   gateway_quant.c      reads quantization_config as xorl does */
 #ifndef WSYNC_CMD_GATEWAY_CORE_H
 #define WSYNC_CMD_GATEWAY_CORE_H
 

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gateway_endpoints.c - add, list, remove.
+/* gateway_endpoints.c - adds, lists and removes endpoints.
  *
- * What differs from xorl's server, which keeps its endpoints in memory: they are in the registry, where
- * wsync-register finds them too; an endpoint that does not answer a list is told as not healthy instead of
- * being forgotten, because one that is forgotten serves old weights from then on; and endpoints of
- * different tp sizes are welcome. */
+ * Differences to xorl's server, which keeps its endpoints in memory: they are in the registry, which
+ * wsync-register shares. An endpoint that does not answer is listed as not healthy; xorl forgets it,
+ * and it serves old weights from then on. Endpoints may have different tp sizes. */
 #include "gateway_core.h"
 
 #include "wsync/str.h"

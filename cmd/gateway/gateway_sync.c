@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gateway_sync.c - a push, as a request says.
+/* gateway_sync.c - runs the push that a request describes.
  *
- * What differs from xorl's server: pause_mode is only kept where the servers survive it. There "retract" is
- * the default, and a cache that is to be flushed ("auto", the default too) is flushed although requests
- * are waiting, which the servers refuse after the weights have changed, or die of. Here whoever wants the
- * cache flushed gets requests aborted, and the answer's "pause_mode" says so. Nothing is flushed with
- * "cache_invalidation_mode": "none". */
+ * Difference to xorl's server: it pauses with "retract" by default and flushes the cache ("auto", also
+ * the default) while requests wait. Servers refuse that flush after the weights have changed, or end.
+ * Here a flush implies "abort", and the reply's "pause_mode" says so. With
+ * "cache_invalidation_mode": "none" nothing is flushed, and "pause_mode" is used as requested. */
 #include "gateway_core.h"
 
 #include "wsync/memory.h"

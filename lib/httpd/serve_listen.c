@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_listen.c - where a daemon answers, and whom. */
+/* serve_listen.c - the address to listen on, and the check of API keys. */
 #include "serve_http.h"
 #include "sock.h"
 #include "wsync/str.h"

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve.h - an embedded inference endpoint: it speaks the weight-update protocol of SGLang's servers
- * and of their relatives, keeps what it receives, and can misbehave on request.
+/* serve.h - the embedded inference endpoint: it speaks the weight-update protocol of SGLang's servers
+ * and of related ones, keeps the tensors that it receives, and fails on request.
  *
- * It is the peer of the tests and the target of the demo, and a conformance server for people who
- * write trainers: routes, fields, defaults, status codes and the order of side effects are those of
- * the real servers; what is generated comes from a toy that reads all weights. Given a model's config.json it has that model's parameters
- * and loads into them as the servers do; without, it keeps what comes under the names it comes by. Its
- * one own route is GET /wsync/journal, which tells everything that was asked of it. */
+ * The tests and the demo push to it, and authors of trainers can test against it: routes, fields,
+ * defaults, status codes and the order of side effects are those of the real servers. Generated text
+ * comes from a toy model that reads all weights. With a model's config.json the endpoint has that
+ * model's parameters and loads into them as the servers do. Without one it keeps each tensor under
+ * the name that it was sent with. The only route that real servers lack is GET /wsync/journal, which
+ * lists the requests so far. */
 #ifndef WSYNC_TOOL_SERVE_H
 #define WSYNC_TOOL_SERVE_H
 
@@ -16,10 +17,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 struct ws_serve; /* opaque */
 
@@ -135,7 +132,4 @@ struct ws_serve_size {
 };
 void ws_serve_measure(const struct ws_serve *s, struct ws_serve_size *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif
