@@ -122,7 +122,8 @@ ifneq ($(HAVE_MHD),y)
 CMD_SRCS := $(filter-out cmd/wsync-endpoint.c cmd/wsync-gateway.c,$(CMD_SRCS))
 UNIT_SRCS := $(filter-out tests/unit/test_serve%.c tests/unit/test_pickle.c,$(UNIT_SRCS))
 GPU_SRCS := $(filter-out tests/gpu/test_outlet.c,$(GPU_SRCS))
-FUZZ_SRCS := $(filter-out tests/fuzz/fuzz_request.c tests/fuzz/fuzz_generate.c,$(FUZZ_SRCS))
+TOOL_SRCS := $(filter-out tests/tools/pickletool.c,$(TOOL_SRCS))
+FUZZ_SRCS := $(filter-out $(patsubst %,tests/fuzz/fuzz_%.c,generate pickle request),$(FUZZ_SRCS))
 MAN_SRCS := $(filter-out man/wsync-endpoint.% man/wsync-gateway.%,$(MAN_SRCS))
 endif
 
@@ -332,6 +333,7 @@ $(BUILD)/tests/tools/%.so: tests/tools/%.c
 # by itself on some systems, clang does not; clang links its sanitizers statically by itself.
 $(BUILD)/tests/tools/%: LDFLAGS += -Wl,--as-needed \
 	$(if $(findstring address,$(SANITIZE)),$(if $(findstring clang,$(CC)),,-static-libasan -static-libubsan))
+$(BUILD)/tests/tools/pickletool: $(ENDPOINT_LIB)
 $(BUILD)/tests/tools/%: $(BUILD)/obj/tests/tools/%.o $(LIB)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)

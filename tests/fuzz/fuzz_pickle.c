@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes are refused or are a bucket whose tensors lie one behind the other in what was read, or on a GPU
  * whose handle was. */
-#include "pickle.h"
+#include "pickle_bucket.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,7 @@
  *                                       of the handle is i
  *   pickletool read < PICKLE            the same lines, each with the XXH3 of its bytes (0: on a GPU) */
 #include "hash.h"
-#include "pickle.h"
+#include "pickle_bucket.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 /* Buckets as pickles, base64, and the endpoint that takes them; torch's word is in tests/peers. */
 #include "base64.h"
 #include "hash.h"
-#include "pickle.h"
+#include "pickle_bucket.h"
 #include "serve_core.h"
 #include "serve_routes.h"
 

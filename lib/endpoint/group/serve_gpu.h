@@ -6,7 +6,7 @@
 #ifndef WS_ENDPOINT_SERVE_GPU_H
 #define WS_ENDPOINT_SERVE_GPU_H
 
-#include "pickle.h"
+#include "pickle_bucket.h"
 #include "serve_rank.h"
 
 #include "nccl.h"

@@ -9,7 +9,7 @@
  * of them must hold the same tensors. */
 #include "hash.h"
 #include "base64.h"
-#include "pickle.h"
+#include "pickle_bucket.h"
 #include "serve_gpu.h"
 #include "serve_call.h"
 #include "serve_intake.h"

@@ -15,7 +15,7 @@
  *
  * Globals: torch._utils _rebuild_tensor_v2, torch.storage _load_from_bytes, torch ByteStorage, Size and
  * dtypes, collections OrderedDict, sglang.srt.weight_sync.tensor_bucket FlattenedTensorMetadata, and those of
- * tensors on a GPU, below. The reader knows no others, and makes nothing of these but the bucket. */
+ * tensors on a GPU, below. */
 #ifndef WS_NET_PICKLE_H
 #define WS_NET_PICKLE_H
 
@@ -59,31 +59,5 @@ void ws_pickle_cuda(struct ws_buf *out, const struct ws_pickle_cuda *where,
  * are collected in the buffer. */
 void ws_pickle_begin(struct ws_buf *out, uint32_t bytes);
 void ws_pickle_end(struct ws_buf *out, const struct ws_pickle_tensor *tensors, size_t n, uint32_t bytes);
-
-/* Where on a GPU the bytes of a bucket are that was read. Nothing of it has been tried. */
-struct ws_pickle_memory {
-	const unsigned char *handle; /* 64 bytes inside what was read; NULL: they are not on a GPU */
-	const unsigned char *event;  /* likewise: what to wait for first; NULL: nothing */
-	const char *counter;         /* likewise: the file of its readers' counter; not terminated */
-	size_t counter_len;          /* 0: none */
-	int64_t counter_at;          /* which of them */
-	uint64_t at;
-	char uuid[64];               /* as it was written; "": by its number */
-	int64_t ordinal;
-};
-
-struct ws_pickle_bucket {
-	struct ws_pickle_tensor *tensors; /* owned, and so are their names, in `names` */
-	uint64_t *at;                     /* of each tensor in bytes */
-	size_t n;
-	const uint8_t *bytes;             /* inside what was read; NULL: in memory of a GPU */
-	struct ws_pickle_memory memory;
-	uint64_t length;
-	char *names;
-};
-
-/* Hostile bytes are welcome: WS_EINPUT. */
-int ws_pickle_read(const void *data, size_t n, struct ws_pickle_bucket *out, struct ws_err *err);
-void ws_pickle_free(struct ws_pickle_bucket *b);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pickle_stack.h - what the opcodes of pickle_machine.c work on. -1 and NULL: WS_EINPUT, with the byte. */
-#ifndef WS_NET_PICKLE_STACK_H
-#define WS_NET_PICKLE_STACK_H
+#ifndef WS_ENDPOINT_PICKLE_STACK_H
+#define WS_ENDPOINT_PICKLE_STACK_H
 
 #include "pickle_machine.h"
 

@@ -3,8 +3,8 @@
  *
  * What comes of it is a tree of values that say what Python would have made: calls are kept as the
  * function and its arguments, and only of names on a list. Numbers of values are bounded. */
-#ifndef WS_NET_PICKLE_MACHINE_H
-#define WS_NET_PICKLE_MACHINE_H
+#ifndef WS_ENDPOINT_PICKLE_MACHINE_H
+#define WS_ENDPOINT_PICKLE_MACHINE_H
 
 #include "wsync/err.h"
 

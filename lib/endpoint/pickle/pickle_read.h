@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pickle_read.h - what the two files share that make a bucket of a pickle's values. */
-#ifndef WS_NET_PICKLE_READ_H
-#define WS_NET_PICKLE_READ_H
+#ifndef WS_ENDPOINT_PICKLE_READ_H
+#define WS_ENDPOINT_PICKLE_READ_H
 
-#include "pickle.h"
+#include "pickle_bucket.h"
 #include "pickle_machine.h"
 
 /* One dimension of bytes next to each other, and how many. */
