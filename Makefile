@@ -74,12 +74,13 @@ LIBS       := $(shell $(PKG_CONFIG) --libs libcurl libcjson 2>/dev/null) -lm -ld
 MHD_LIBS   := $(shell $(PKG_CONFIG) --libs libmicrohttpd 2>/dev/null)
 
 # The dependency rule of the house, enforced by what each layer can find:
-# cmd -> include/wsync; cmd/gateway also httpd. In lib each folder sees those above it in this list, as far as
-# its line says:
+# cmd -> include/wsync; cmd/gateway also httpd. In lib each folder sees those above it in this
+# list, as far as its line says:
 #   base; names, model, check and transform (not each other); net, gpu (nothing of models)
 #   client, staging; group; state, diagnose (not each other); verify (neither group nor push); push; bench
-# endpoint is the other end: it sees none from client on, because each end reads the servers' protocol for
-# itself. httpd, the HTTP server of endpoint and cmd/gateway, sees base and the sockets of net.
+# endpoint is the other end: it sees none from client on, because each end reads the servers'
+# protocol for itself. httpd, the HTTP server of endpoint and cmd/gateway, sees base and the
+# sockets of net.
 # A folder with folders inside is one layer.
 dirs = $(foreach d,$(1),$(addprefix -I,$(patsubst %/,%,$(wildcard lib/$(d)/ lib/$(d)/*/))))
 INC_base  = -Ilib/base

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gateway.c - start and stop, routes, replies. Errors have the form of FastAPI's, which xorl's server
- * uses: {"detail": ...}. */
+/* gateway.c - start and stop, routes, replies. Errors have the form of FastAPI's, which xorl's
+ * server uses: {"detail": ...}. */
 #include "gateway_core.h"
 
 #include "wsync/str.h"

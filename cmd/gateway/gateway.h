@@ -32,10 +32,11 @@ struct ws_gateway_opts {
 	size_t n_roots;
 	const char *const *hosts;  /* globs of hosts that may be registered; none: any */
 	size_t n_hosts;
-	/* Defaults for what a request leaves out; endpoints are ignored. The sink receives the events of
-	 * each push, one push at a time, from threads of the gateway; the last is WS_EV_RESULT. */
+	/* Defaults for what a request leaves out; endpoints are ignored. The sink receives the
+	 * events of each push, one push at a time, from threads of the gateway; the last is
+	 * WS_EV_RESULT. */
 	struct ws_push_opts push;
-	int64_t ask_ns;            /* limit for detecting an endpoint or checking its health; 0: 10 s */
+	int64_t ask_ns;            /* timeout to detect or check an endpoint; 0: 10 s */
 	const struct ws_log *log;
 	void (*warn)(void *ctx, const char *text); /* may be NULL */
 	void *ctx;
@@ -44,7 +45,8 @@ struct ws_gateway_opts {
 struct ws_gateway; /* opaque */
 
 /* Starts to answer, in threads of its own. What opts points to must outlive the gateway. */
-int ws_gateway_start(const struct ws_gateway_opts *opts, struct ws_gateway **out, struct ws_err *err);
+int ws_gateway_start(const struct ws_gateway_opts *opts, struct ws_gateway **out,
+                     struct ws_err *err);
 const char *ws_gateway_url(const struct ws_gateway *g);
 /* Ends a running push as Ctrl-C does. NULL is fine. */
 void ws_gateway_stop(struct ws_gateway *g);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gateway_endpoints.c - adds, lists and removes endpoints.
  *
- * Differences to xorl's server, which keeps its endpoints in memory: they are in the registry, which
- * wsync-register shares. An endpoint that does not answer is listed as not healthy; xorl forgets it,
- * and it serves old weights from then on. Endpoints may have different tp sizes. */
+ * Differences to xorl's server, which keeps its endpoints in memory: they are in the registry,
+ * which wsync-register shares. An endpoint that does not answer is listed as not healthy; xorl
+ * forgets it, and it serves old weights from then on. Endpoints may have different tp sizes. */
 #include "gateway_core.h"
 
 #include "wsync/str.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gateway_quant.c - what a caller says of quantization: Hugging Face's quantization_config, as far as
- * xorl's training server takes it, and the short form that its documentation prints:
+/* gateway_quant.c - what a caller says of quantization: Hugging Face's quantization_config, as
+ * far as xorl's training server takes it, and the short form that its documentation prints:
  *
  *   {"quantization": {"quant_method": "fp8", "weight_block_size": [128, 128],
  *                     "modules_to_not_convert": ["lm_head"]}}

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gateway_sync.c - runs the push that a request describes.
  *
- * Difference to xorl's server: it pauses with "retract" by default and flushes the cache ("auto", also
- * the default) while requests wait. Servers refuse that flush after the weights have changed, or end.
- * Here a flush implies "abort", and the reply's "pause_mode" says so. With
+ * Difference to xorl's server: it pauses with "retract" by default and flushes the cache ("auto",
+ * also the default) while requests wait. Servers refuse that flush after the weights have
+ * changed, or end. Here a flush implies "abort", and the reply's "pause_mode" says so. With
  * "cache_invalidation_mode": "none" nothing is flushed, and "pause_mode" is used as requested. */
 #include "gateway_core.h"
 

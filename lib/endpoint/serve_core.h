@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_core.h - the embedded endpoint itself, and which file does what. lib/httpd is its HTTP server.
+/* serve_core.h - the embedded endpoint itself, and which file does what. Its HTTP server is
+ * lib/httpd.
  *
  *   serve.c          life
  *   serve_state.c    and state machine: who may run while what is paused

@@ -164,7 +164,8 @@ flags() {
 @test "without libmicrohttpd no test is built that needs the endpoint" {
 	try env -u MAKEFLAGS make -C "$repo" --no-print-directory -n tests-build HAVE_MHD= CUDA=0 BUILD="$scratch/bare"
 	expect_status 0
-	for f in $(cd "$repo" && grep -lEr '#include "(serve_.*|pickle_bucket|wsync/tool/serve)\.h"' tests --include='*.c'); do
+	local headers='#include "(serve_.*|pickle_bucket|wsync/tool/serve)\.h"'
+	for f in $(cd "$repo" && grep -lEr "$headers" tests --include='*.c'); do
 		[[ $out != *" $f"$'\n'* ]] || { echo "$f needs it" >&2; false; }
 	done
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve.h - the embedded inference endpoint: it speaks the weight-update protocol of SGLang's servers
- * and of related ones, keeps the tensors that it receives, and fails on request.
+/* serve.h - the embedded inference endpoint: it speaks the weight-update protocol of SGLang's
+ * servers and of related ones, keeps the tensors that it receives, and fails on request.
  *
  * The tests and the demo push to it, and authors of trainers can test against it: routes, fields,
- * defaults, status codes and the order of side effects are those of the real servers. Generated text
- * comes from a toy model that reads all weights. With a model's config.json the endpoint has that
- * model's parameters and loads into them as the servers do. Without one it keeps each tensor under
- * the name that it was sent with. The only route that real servers lack is GET /wsync/journal, which
- * lists the requests so far. */
+ * defaults, status codes and the order of side effects are those of the real servers. Generated
+ * text comes from a toy model that reads all weights. With a model's config.json the endpoint has
+ * that model's parameters and loads into them as the servers do. Without one it keeps each tensor
+ * under the name that it was sent with. The only route that real servers lack is GET
+ * /wsync/journal, which lists the requests so far. */
 #ifndef WSYNC_TOOL_SERVE_H
 #define WSYNC_TOOL_SERVE_H
 

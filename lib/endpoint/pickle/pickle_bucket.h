@@ -9,9 +9,9 @@
 
 /* A bucket's bytes in GPU memory, as the pickle names them; nothing of it is checked. */
 struct ws_pickle_memory {
-	const unsigned char *handle; /* 64 bytes inside what was read; NULL: they are not on a GPU */
+	const unsigned char *handle; /* 64 bytes inside what was read; NULL: not on a GPU */
 	const unsigned char *event;  /* likewise: what to wait for first; NULL: nothing */
-	const char *counter;         /* likewise: the file of its readers' counter; not terminated */
+	const char *counter;         /* likewise: the file of its readers' counter, without NUL */
 	size_t counter_len;          /* 0: none */
 	int64_t counter_at;          /* which of them */
 	uint64_t at;

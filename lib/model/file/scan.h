@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scan.h - JSON read in place, from front to back.
  *
- * For the headers and indices of checkpoints: up to 100 MB that nobody vouches for. A tree of them
- * (wsync/tool/json_read.h) takes forty times their size, keeps integers as doubles and forgets where things
- * stood. Here reading allocates nothing, integers are exact and every refusal names its byte.
+ * For the headers and indices of checkpoints: up to 100 MB that nobody vouches for. A tree of
+ * them (wsync/tool/json_read.h) takes forty times their size, keeps integers as doubles and
+ * forgets where things stood. Here reading allocates nothing, integers are exact and every
+ * refusal names its byte.
  *
  * Strings are unescaped where they stand and end in NUL, so they live as long as the text, which is
  * changed. The calls return 0, or -1 with WS_EINPUT and a sentence that says at which byte. */
