@@ -90,7 +90,7 @@ class Watch:
         last_done = self.looks[-1][0]
         asked = {name: len(requests) / last_done for name, requests in self.journals().items()}
         for done, sizes, files in self.looks[1:]:
-            assert files == first_files, "new files: %s" % sorted(set(files) - set(first_files))
+            assert len(files) == len(first_files), "new files: %s" % sorted(set(files) - set(first_files))
             for name, now in sizes.items():
                 was = first_sizes[name]
                 story = "%s: %s, later %s" % (name, was, now)
