@@ -49,58 +49,66 @@ static struct config cfg = {
 };
 
 static const struct opt opts[] = {
-	OPT_GROUP("Where"),
+	OPT_GROUP("Address and key"),
 	OPT_STRING(0, "listen", "HOST:PORT", &cfg.listen,
-	           "answer here; port 0 takes any free one (127.0.0.1:30000)"),
+	           "address to listen on; port 0: any free port (127.0.0.1:30000)"),
 	OPT_STRING(0, "api-key-file", "FILE", &cfg.common.api_key_file,
-	           "answer only who sends the key in this file ($WSYNC_API_KEY_FILE; else anybody)"),
-	OPT_GROUP("What it is"),
-	OPT_UINT(0, "tp", "N", 1, 64, &cfg.tp, "tensor-parallel ranks, each a member of every group (1)"),
-	OPT_UINT(0, "ep", "M", 1, 64, &cfg.ep, "expert-parallel groups that these form (1)"),
+	           "require the API key in this file ($WSYNC_API_KEY_FILE; default: none)"),
+	OPT_GROUP("Server"),
+	OPT_UINT(0, "tp", "N", 1, 64, &cfg.tp, "tensor-parallel ranks (1)"),
+	OPT_UINT(0, "ep", "M", 1, 64, &cfg.ep,
+	         "expert-parallel groups of these ranks (1)"),
 	OPT_STRING(0, "model", "DIR", &cfg.model,
-	           "load as a server of this model, whose config.json is in DIR, would"),
-	/* Too many to stand in a row. */
-	{ OPT_ROW(OPT_KIND_CHOICE, 0, "lineage", "NAME", "have the routes of this server, and die of what "
-	          "kills it: lenient, sglang-0.4, sglang-0.5, sglang-2026, xorl-legacy, xorl, session, "
-	          "slime (lenient)"), .choices = lineage_names, .out.choice = &cfg.lineage },
+	           "load weights as a server of the model whose config.json is in DIR"),
+	/* Too many for one row of choices. */
+	{ OPT_ROW(OPT_KIND_CHOICE, 0, "lineage", "NAME",
+	          "server family to emulate: lenient, sglang-0.4, sglang-0.5, sglang-2026, "
+	          "xorl-legacy, xorl, session, slime (lenient)"),
+	  .choices = lineage_names, .out.choice = &cfg.lineage },
 	OPT_CHOICE(0, "backend", backend_names, &cfg.backend,
-	           "ipc: opens tensors on its GPUs that other processes show; nccl: joins groups of NCCL too (gloo)"),
-	OPT_UINT(0, "gpu", "N", 0, 255, &cfg.gpu, "that of rank 0; each other rank has the next one (0)"),
+	           "nccl: also join NCCL groups; ipc: also map tensors of other processes (gloo)"),
+	OPT_UINT(0, "gpu", "N", 0, 255, &cfg.gpu,
+	         "GPU of rank 0; each further rank has the next one (0)"),
 	OPT_FLAG(0, "shared-gpu", &cfg.shared_gpu,
-	         "another process's rank is on it too: for NCCL this is another machine"),
+	         "share the GPU with another process: NCCL sees another machine"),
 	OPT_CHOICE(0, "nccl-init", nccl_init_names, &cfg.nccl_init,
-	           "join with the first bucket (lazy), or while the group is made (auto: as the lineage)"),
+	           "join at the first bucket (lazy) or with the group (auto: as the lineage)"),
 	OPT_STRING(0, "nccl-lib", "FILE", &cfg.nccl_lib,
-	           "libnccl.so.2, the same version as its peers' (default: $WSYNC_NCCL_LIB, else found)"),
+	           "the peers' libnccl.so.2 (default: $WSYNC_NCCL_LIB, else the system's)"),
 	OPT_STRING(0, "nccl-from", "PYTHON", &cfg.nccl_from,
-	           "or that of the torch of this interpreter or virtual environment"),
-	OPT_CHOICE(0, "keep", keep_names, &cfg.keep, "what stays of received weights (memory)"),
-	OPT_CHOICE(0, "torch", torch_names, &cfg.torch, "speak and refuse like this release of torch (2.6)"),
+	           "use the NCCL of this Python or virtual environment's torch"),
+	OPT_CHOICE(0, "keep", keep_names, &cfg.keep, "what to keep of received weights (memory)"),
+	OPT_CHOICE(0, "torch", torch_names, &cfg.torch, "torch release to emulate (2.6)"),
 	OPT_FLAG(0, "checksums", &cfg.checksums,
-	         "report checksums where the server of that lineage reports none"),
-	OPT_STRING(0, "model-path", "NAME", &cfg.model_path, "model path to report (that of --model)"),
+	         "report checksums even if this server family does not"),
+	OPT_STRING(0, "model-path", "NAME", &cfg.model_path,
+	           "model path to report (default: from --model)"),
 	OPT_STRING(0, "served-model-name", "NAME", &cfg.served_model_name,
-	           "name under /v1/models (the model path)"),
-	OPT_STRING(0, "dtype", "DTYPE", &cfg.dtype, "dtype of parameters (as the model says, bfloat16)"),
+	           "name under /v1/models (default: the model path)"),
+	OPT_STRING(0, "dtype", "DTYPE", &cfg.dtype,
+	           "dtype of parameters (default: from --model, else bfloat16)"),
 	OPT_STRING(0, "quantization", "NAME", &cfg.quantization,
-	           "what it was told; fp8 of a 16-bit --model is made while loading (as the model says)"),
+	           "quantization to report; fp8: quantize a 16-bit --model (as the model says)"),
 	OPT_CHOICE(0, "memory-saver", saver_names, &cfg.saver,
-	           "what becomes of weights that are released: they stay, go, or come back (none)"),
+	           "none: released weights stay; drop: are lost; backup: are restored (none)"),
 	OPT_FLAG(0, "return-routed-experts", &cfg.routed,
-	         "tell the experts of each token, to those who ask for them"),
-	OPT_LIMIT(0, "init-timeout", &cfg.init_ns, "limit for a group to form (10m)"),
-	OPT_LIMIT(0, "receive-timeout", &cfg.receive_ns, "limit for the bytes of one update (30m)"),
-	OPT_LIMIT(0, "ready-timeout", &cfg.ready_ns, "limit for a prepared receive to begin (1m)"),
+	         "report the experts of each token on request"),
+	OPT_LIMIT(0, "init-timeout", &cfg.init_ns, "time limit to form a group (10m)"),
+	OPT_LIMIT(0, "receive-timeout", &cfg.receive_ns,
+	          "time limit of the bytes of one update (30m)"),
+	OPT_LIMIT(0, "ready-timeout", &cfg.ready_ns,
+	          "time limit for a prepared receive to begin (1m)"),
 	OPT_LIMIT(0, "complete-timeout", &cfg.complete_ns,
-	             "limit for it to end, once complete was asked (5m)"),
-	OPT_GROUP("Trouble"),
-	OPT_UINT(0, "busy", "N", 0, 1000000, &cfg.busy, "emulate N running requests (0)"),
+	          "time limit for it to end after /complete_weights_update (5m)"),
+	OPT_GROUP("Faults"),
+	OPT_UINT(0, "busy", "N", 0, 1000000, &cfg.busy,
+	         "emulate N running requests (0)"),
 	OPT_LIST(0, "fault", "KIND:ROUTE:K[:WHAT]", &cfg.faults,
-	         "at the K-th call of ROUTE: refuse, hang, drop, die, flip, slow, garbage, "
+	         "fail at call K of ROUTE: refuse, hang, drop, die, flip, slow, garbage, "
 	         "wrong-length, corrupt, batch-variant or stale; repeatable"),
-	OPT_DURATION(0, "fault-delay", &cfg.slow_ns, "what a slow one takes longer (2s)"),
+	OPT_DURATION(0, "fault-delay", &cfg.slow_ns, "delay of a slow call (2s)"),
 	OPT_FLAG(0, "restart-on-death", &cfg.restart,
-	         "come back empty a moment after a death, as under a supervisor"),
+	         "restart empty after a crash, as under a supervisor"),
 	OPT_COMMON(&cfg.common),
 	OPT_END
 };
@@ -108,20 +116,20 @@ static const struct opt opts[] = {
 static const struct opt_program program = {
 	.name = "wsync-endpoint",
 	.args = "",
-	.summary = "An inference endpoint that receives weights as SGLang's servers do, with a toy for a model.",
-	.notes = "Lineages differ in routes, fields and answers, and in what kills them: a request that "
-	         "a real scheduler does not survive closes all connections and ends the process with "
-	         "status 12; lenient survives. "
-	         "Faults: refuse answers 400; hang never answers; drop closes the connection; die ends "
-	         "the process at once; flip spoils one byte of what an update keeps, of tensor WHAT where one "
-	         "is named; corrupt changes what was loaded as WHAT says (flip, truncate, permute, drop, "
+	.summary = "Run an endpoint that receives weights as SGLang does, for tests and demos.",
+	.notes = "Server families differ in routes, fields, answers and in the requests that crash "
+	         "them: a request that crashes a real scheduler closes all connections and ends "
+	         "the process with status 12; lenient survives. "
+	         "Faults: refuse answers 400; hang never answers; drop closes the connection; die "
+	         "ends the process; flip changes one byte of an update, of tensor WHAT if given; "
+	         "corrupt changes loaded weights as WHAT says (flip, truncate, permute, drop, "
 	         "copy, swap, retype,as=DTYPE, drop-bucket, stale-bucket, repeat-bucket, swap-buckets); "
-	         "slow waits first; garbage and wrong-length spoil the answer; batch-variant "
-	         "(of generate, from then on) answers batches a little differently; stale (of flush_cache) "
-	         "flushes nothing. Where tensors come, "
-	         "drop and die strike when half the bytes have. wire/store, wire/connect and wire/payload "
-	         "are steps that can fail like routes. "
-	         "GET /wsync/journal tells what was asked, in order.",
+	         "slow waits first; garbage and wrong-length break the answer; batch-variant "
+	         "(generate, from call K on) answers batches differently; stale (flush_cache) "
+	         "flushes nothing. In requests with tensors, drop and die strike after half the "
+	         "bytes. "
+	         "wire/store, wire/connect and wire/payload are steps that can fail like routes. "
+	         "GET /wsync/journal lists the requests in order.",
 	.examples = { "wsync-endpoint --tp 2 --lineage xorl",
 		      "wsync-endpoint --model qwen3-0.6b/ --tp 4",
 		      "wsync-endpoint --backend nccl --nccl-from /venv",

@@ -349,28 +349,30 @@ static int do_check(void *ctx, const struct opt_args *args, struct ws_err *err)
 static struct config cfg = { .connect_ns = 10 * WS_NS_PER_S, .timeout_ns = 30 * WS_NS_PER_S };
 
 static const struct opt_command commands[] = {
-	{ "add", "URL...", "ask endpoints what they are and register them", 1, OPT_MANY, do_add },
-	{ "remove", "URL...", "forget endpoints", 1, OPT_MANY, do_remove },
-	{ "list", "", "list what is registered", 0, 0, do_list },
-	{ "check", "", "ask the endpoints whether they are what is registered", 0, 0, do_check },
+	{ "add", "URL...", "register endpoints that answer", 1, OPT_MANY, do_add },
+	{ "remove", "URL...", "remove endpoints from the registry", 1, OPT_MANY, do_remove },
+	{ "list", "", "list the registered endpoints", 0, 0, do_list },
+	{ "check", "", "compare the endpoints with the registry", 0, 0, do_check },
 	{ 0 },
 };
 
 static const struct opt opts[] = {
 	OPT_GROUP_FOR("Adding", "add"),
 	OPT_UINT(0, "world-size", "N", 1, 65536, &cfg.world_size,
-	         "ranks of the endpoint; must be its tp_size (the endpoint's)"),
-	OPT_FLAG(0, "no-check", &cfg.no_check, "do not ask the endpoint, which may be down yet"),
-	OPT_GROUP_FOR("Which", "add list check"),
+	         "ranks of the endpoint, equal to its tp_size (default: detect)"),
+	OPT_FLAG(0, "no-check", &cfg.no_check,
+	         "register without a request: the endpoint may be down"),
+	OPT_GROUP_FOR("Pool", "add list check"),
 	OPT_STRING(0, "pool", "NAME", &cfg.pool,
-	           "add to this pool (the one it is in, else " WS_POOL_DEFAULT "); list or check "
-	           "only this pool"),
-	OPT_GROUP_FOR("Asking", "add check"),
+	           "add: put into this pool (its present one, else " WS_POOL_DEFAULT "); list, "
+	           "check: only this pool"),
+	OPT_GROUP_FOR("Requests", "add check"),
 	OPT_API_KEY_FILE(&cfg.common),
 	OPT_CA_FILE(&cfg.common),
-	OPT_LIMIT(0, "connect-timeout", &cfg.connect_ns, "to connect (10s)"),
-	OPT_LIMIT('t', "timeout", &cfg.timeout_ns, "for all answers (30s)"),
-	OPT_GROUP("Where"),
+	OPT_LIMIT(0, "connect-timeout", &cfg.connect_ns, "time limit to connect (10s)"),
+	OPT_LIMIT('t', "timeout", &cfg.timeout_ns,
+	          "time limit of all requests (30s)"),
+	OPT_GROUP("Registry"),
 	OPT_REGISTRY(&cfg.common),
 	OPT_COMMON(&cfg.common),
 	OPT_END,
@@ -379,7 +381,7 @@ static const struct opt opts[] = {
 static const struct opt_program program = {
 	.name = "wsync-register",
 	.args = "COMMAND [URL]...",
-	.summary = "Keep the registry: the endpoints that the other programs speak to.",
+	.summary = "Manage the registry of endpoints that the other programs use by default.",
 	.examples = { "wsync-register add gpu7:30000 gpu8:30000 --pool blue",
 	              "wsync-register check" },
 	.commands = commands,

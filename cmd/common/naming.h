@@ -13,12 +13,14 @@ struct naming {
 	unsigned sharded_tp, sharded_ep; /* 0: not sharded; not said */
 };
 
-#define OPT_NAMING(n) \
+#define OPT_NAMING(n) OPT_NAMING_CONFIG(n), OPT_NAMING_SOURCE(n)
+#define OPT_NAMING_CONFIG(n) \
 	OPT_STRING(0, "config", "DIR", &(n)->config, \
-		"the model's config.json, or the directory that holds it (the one beside the source)"), \
-	OPT_STRING(0, "map", "FILE", &(n)->map, "more rules for names, see wsync-map(5)"), \
+		"config.json or its directory (beside SOURCE)")
+#define OPT_NAMING_SOURCE(n) \
+	OPT_STRING(0, "map", "FILE", &(n)->map, "additional naming rules, see wsync-map(5)"), \
 	OPT_CALL(0, "sharded", "tp=N[,ep=M]", naming_sharded, n, \
-		"SOURCE is what N ranks of a trainer saved, a path of each, rank 0 first, or one of all")
+		"N trainer ranks saved SOURCE: one path per rank, rank 0 first, or one for all")
 
 int naming_sharded(void *naming, const char *value, struct ws_err *err);
 struct ws_input_opts naming_input(const struct naming *n, const struct opt_args *args);

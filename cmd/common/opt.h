@@ -100,29 +100,29 @@ struct opt_common {
 #define OPT_COMMON(c) \
 	OPT_GROUP("Common"), \
 	OPT_FLAG(0, "json", &(c)->json, "print one JSON object per line, see wsync-json(5)"), \
-	OPT_FLAG('q', "quiet", &(c)->quiet, "print nothing but errors"), \
+	OPT_FLAG('q', "quiet", &(c)->quiet, "print only errors"), \
 	OPT_COUNT('v', "verbose", &(c)->verbose, \
-		"say on stderr what is asked of whom; twice: down to the wire"), \
+		"log requests to stderr; twice: log every step"), \
 	OPT_CHOICE(0, "color", opt_color_names, &(c)->color, \
-		"colour the output (auto: on a terminal without NO_COLOR)"), \
+		"color the output (auto: on a terminal without NO_COLOR)"), \
 	{ OPT_ROW(OPT_KIND_HELP, 'h', "help", NULL, "print this help") }, \
 	{ OPT_ROW(OPT_KIND_VERSION, 'V', "version", NULL, "print the version") }
 #define OPT_PROGRESS(c) \
 	OPT_CHOICE(0, "progress", opt_progress_names, &(c)->progress, \
-		"draw a progress line on stderr (auto: on a terminal)")
+		"show progress on stderr (auto: on a terminal)")
 #define OPT_STATE_DIR(p) \
 	OPT_STRING(0, "state-dir", "DIR", (p), \
-		"where pushes are recorded and endpoints locked (wsync under $XDG_STATE_HOME or ~/.local/state)")
+		"directory of push records and locks (wsync in $XDG_STATE_HOME or ~/.local/state)")
 #define OPT_REGISTRY(c) \
 	OPT_STRING(0, "registry", "FILE", &(c)->registry, \
-		"the registry of endpoints ($WSYNC_REGISTRY, else wsync/registry.json under " \
+		"registry of endpoints ($WSYNC_REGISTRY, else wsync/registry.json in " \
 		"$XDG_STATE_HOME or ~/.local/state)")
 #define OPT_API_KEY_FILE(c) \
 	OPT_STRING(0, "api-key-file", "FILE", &(c)->api_key_file, \
 		"file with the endpoints' API key ($WSYNC_API_KEY_FILE)")
 #define OPT_CA_FILE(c) \
 	OPT_STRING(0, "ca-file", "FILE", &(c)->ca_file, \
-		"of https: trust the certificates in this file (PEM; $WSYNC_CA_FILE, else the system's)")
+		"PEM file of certificates to trust for https ($WSYNC_CA_FILE, else the system's)")
 
 enum { OPT_MANY = 1 << 30 };
 

@@ -28,54 +28,60 @@ extern const char *const pushing_flushes[], *const pushing_pauses[], *const push
 
 #define OPT_PUSHING(p) \
 	OPT_PUSHING_BACKEND(p), \
-	OPT_UINT(0, "gpu", "N", 0, 255, &(p)->gpu, "the GPU that nccl sends from, or whose memory ipc lends (0)"), \
+	OPT_UINT(0, "gpu", "N", 0, 255, &(p)->gpu, \
+		"GPU that nccl sends from, or that holds the ipc buffer (0)"), \
 	OPT_PUSHING_NCCL(p), OPT_PUSHING_WHERE(p), OPT_PUSHING_REST(p)
 #define OPT_PUSHING_BACKEND(p) \
 	OPT_CHOICE(0, "backend", pushing_backends, &(p)->backend, \
-		"the data plane (auto: gloo; nccl: from a GPU of this machine; ipc: servers of this machine read a GPU's memory; tensor: none, for small models; disk: files that servers can read)")
+		"transport: gloo over TCP (auto), nccl from a GPU, ipc by shared GPU memory, " \
+		"tensor inside requests, disk by files that servers load")
 #define OPT_PUSHING_NCCL(p) \
 	OPT_STRING(0, "nccl-lib", "FILE", &(p)->nccl_lib, \
-		"the servers' own libnccl.so.2 (default: $WSYNC_NCCL_LIB, else found)"), \
+		"the servers' libnccl.so.2 (default: $WSYNC_NCCL_LIB, else the system's)"), \
 	OPT_STRING(0, "nccl-from", "PYTHON", &(p)->nccl_from, \
-		"or that of the torch of this interpreter or virtual environment")
+		"use the NCCL of this Python or virtual environment's torch")
 #define OPT_PUSHING_WHERE(p) \
 	OPT_CHOICE(0, "transform-on", pushing_transform_ons, &(p)->transform_on, \
-		"where merging, unpacking and FP8 are done (auto: on the GPU that it is sent from)")
+		"where to merge, unpack and quantize (auto: on the sending GPU)")
 #define OPT_PUSHING_REST(p) OPT_PUSHING_PLACES(p), OPT_PUSHING_SHAPE(p), OPT_PUSHING_SERVERS(p)
 #define OPT_PUSHING_PLACES(p) \
 	OPT_CALL(0, "ipc-device", "uuid|N", pushing_ipc_device, (p), \
-		"how ipc tells servers which GPU that is: by its UUID, or as number N of those they see (uuid)"), \
+		"name of that GPU for ipc: its UUID, or its number on the servers (uuid)"), \
 	OPT_STRING(0, "disk-dir", "DIR", &(p)->disk_dir, \
-		"of disk: write what is sent there first, as a checkpoint (default: the servers load SOURCE)"), \
+		"with disk: write a checkpoint here (default: the servers load SOURCE)"), \
 	OPT_STRING(0, "disk-path", "PATH", &(p)->disk_path, \
-		"what the servers call that directory (default: as it is called here)"), \
+		"path of that directory on the servers (default: the same)"), \
 	OPT_UINT(0, "disk-keep", "N", 0, 1000000, &(p)->disk_keep, \
-		"checkpoints for these servers that stay in it after a success (1)")
+		"checkpoints of these servers to keep there after a success (1)")
 #define OPT_PUSHING_SHAPE(p) \
 	OPT_CHOICE(0, "protocol", pushing_protocols, &(p)->protocol, \
-		"the servers' routes (auto: what all of them have)"), \
+		"update protocol (auto: the first that all servers support)"), \
 	OPT_CHOICE(0, "two-phase", pushing_two_phases, &(p)->two_phase, \
-		"of protocol two-phase: bucket by bucket, or the whole update at once (bucket)"), \
-	OPT_SIZE(0, "bucket-size", &(p)->bucket_size, "most bytes of one request (512MiB)"), \
+		"with protocol two-phase: prepare each bucket, or the whole update (bucket)"), \
+	OPT_SIZE(0, "bucket-size", &(p)->bucket_size, "maximum bytes per request (512MiB)"), \
 	OPT_CHOICE(0, "load-format", pushing_formats, &(p)->format, \
-		"none: a broadcast for each tensor; auto: flattened_bucket; of disk: auto or safetensors")
+		"auto: flattened_bucket; none: a broadcast per tensor; disk: auto or safetensors")
 #define OPT_PUSHING_SERVERS(p) \
 	OPT_CHOICE(0, "flush", pushing_flushes, &(p)->flush, \
-		"which request tells the servers to drop their cache (last)"), \
-	OPT_CHOICE(0, "pause", pushing_pauses, &(p)->pause, "what becomes of requests in flight (abort)"), \
+		"requests that flush the servers' cache (last)"), \
+	OPT_CHOICE(0, "pause", pushing_pauses, &(p)->pause, \
+		"what to do with running requests (abort)"), \
 	OPT_CHOICE(0, "on-partial", pushing_partials, &(p)->partial, \
-		"partially updated servers: stay paused or resume (pause)"), \
+		"keep partially updated servers paused, or resume them (pause)"), \
 	OPT_STRING(0, "master-address", "ADDRESS", &(p)->master_address, \
-		"this machine as the servers reach it (default: found)"), \
-	OPT_UINT(0, "master-port", "PORT", 0, 65535, &(p)->master_port, "port of the rendezvous (0: any)"), \
+		"address of this machine for the servers (default: detect)"), \
+	OPT_UINT(0, "master-port", "PORT", 0, 65535, &(p)->master_port, \
+		"rendezvous port (0: any free port)"), \
 	OPT_STRING(0, "group-name", "NAME", &(p)->group_name, \
-		"name of the process group (default: wsync-<8 hex>, fresh)"), \
+		"process group name (default: wsync-<8 hex digits>, random)"), \
 	OPT_LINEAGE(&(p)->lineage), \
 	OPT_STATE_DIR(&(p)->state_dir)
 #define OPT_PUSHING_TIMES(p) \
-	OPT_LIMIT(0, "init-timeout", &(p)->init_ns, "to form the group (10m)"), \
-	OPT_LIMIT(0, "bucket-timeout", &(p)->bucket_ns, "for one bucket, pause or flush (10m)"), \
-	OPT_DURATION(0, "lock-wait", &(p)->lock_wait_ns, "for another push at the same server to end (0: refuse at once)")
+	OPT_LIMIT(0, "init-timeout", &(p)->init_ns, "time limit to form the process group (10m)"), \
+	OPT_LIMIT(0, "bucket-timeout", &(p)->bucket_ns, \
+		"time limit of one bucket, pause or flush (10m)"), \
+	OPT_DURATION(0, "lock-wait", &(p)->lock_wait_ns, \
+		"wait for another push to the same server (0: refuse at once)")
 
 int pushing_ipc_device(void *pushing, const char *value, struct ws_err *err); /* an opt_call */
 /* The NCCL to load, as the options or the environment say; NULL: where it usually is, or as nccl_from says.

@@ -13,7 +13,7 @@
 extern const char *const targets_lineages[];
 #define OPT_LINEAGE(lineage) \
 	OPT_CHOICE(0, "lineage", targets_lineages, lineage, \
-		"which family of servers they are, instead of asking them (auto)")
+		"server family (auto: detect)")
 
 struct targets {
 	const char **urls; /* normalized */

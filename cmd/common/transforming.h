@@ -22,26 +22,27 @@ extern const char *const transforming_roundings[];
 
 #define OPT_TRANSFORMING(t) \
 	OPT_CHOICE(0, "quantize", transforming_quantize, &(t)->quantize, \
-		"make weights FP8: a scale for each block, or for each tensor (none)"), \
+		"quantize weights to FP8 (none)"), \
 	OPT_CALL(0, "block-size", "ROWSxCOLUMNS", transforming_block, t, \
-		"of a block of FP8 (as the servers' config says, 128x128)"), \
+		"FP8 block size (default: from the servers' config, else 128x128)"), \
 	OPT_LIST(0, "skip-modules", "GLOB", &(t)->skip, \
-		"no FP8 for modules like this; repeatable"), \
+		"do not quantize modules that match GLOB; repeatable"), \
 	OPT_CHOICE(0, "scale-rule", transforming_rules, &(t)->rule, \
-		"how the scale of a block is found and used (xorl)"), \
-	OPT_FLAG(0, "ue8m0", &(t)->ue8m0, "scales are powers of two; only for servers that say so"), \
-	OPT_FLAG(0, "unpack", &(t)->unpack, "send bases of nf4, nvfp4 and FP8 in 16 bits"), \
-	OPT_LIST(0, "lora", "DIR", &(t)->adapters, "merge this adapter; repeatable"), \
+		"arithmetic of block scales (xorl)"), \
+	OPT_FLAG(0, "ue8m0", &(t)->ue8m0, \
+		"round scales up to powers of two, if the servers' config says ue8m0"), \
+	OPT_FLAG(0, "unpack", &(t)->unpack, "send nf4, nvfp4 and FP8 weights in 16 bits"), \
+	OPT_LIST(0, "lora", "DIR", &(t)->adapters, "merge this LoRA adapter; repeatable"), \
 	OPT_CHOICE(0, "lora-rounding", transforming_roundings, &(t)->rounding, \
-		"round the sum once, or the change first (fold)"), \
+		"fold: round the sum once; two-step: round each change first (fold)"), \
 	OPT_FLAG(0, "lora-partial", &(t)->partial, \
-		"leave out what of an adapter binds to nothing"), \
+		"skip adapter tensors that match no weight"), \
 	OPT_STRING(0, "correction", "FILE", &(t)->correction, \
-		"safetensors with X.correction_U and X.correction_V, added to the base"), \
+		"safetensors file of X.correction_U and X.correction_V to add to X.weight"), \
 	OPT_FLAG(0, "trust-values", &(t)->trust, \
-		"skip checks of values (NaN, replicas) beforehand"), \
+		"skip the checks of values (NaN, replicas)"), \
 	OPT_CALL(0, "scratch", "SIZE", transforming_scratch, t, \
-		"memory that this takes at most (128MiB; at least 16MiB)")
+		"memory limit of transforms (128MiB; at least 16MiB)")
 
 int transforming_block(void *transforming, const char *value, struct ws_err *err);
 int transforming_scratch(void *transforming, const char *value, struct ws_err *err);
