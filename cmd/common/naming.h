@@ -16,7 +16,7 @@ struct naming {
 #define OPT_NAMING(n) OPT_NAMING_CONFIG(n), OPT_NAMING_SOURCE(n)
 #define OPT_NAMING_CONFIG(n) \
 	OPT_STRING(0, "config", "DIR", &(n)->config, \
-		"config.json or its directory (beside SOURCE)")
+		"config.json or its directory (beside SOURCE)", .basic = true)
 #define OPT_NAMING_SOURCE(n) \
 	OPT_STRING(0, "map", "FILE", &(n)->map, "additional naming rules, see wsync-map(5)"), \
 	OPT_CALL(0, "sharded", "tp=N[,ep=M]", naming_sharded, n, \

@@ -16,6 +16,7 @@
 
 const char *const opt_color_names[] = { "auto", "always", "never", NULL };
 const char *const opt_progress_names[] = { "auto", "none", NULL };
+const char *const opt_help_names[] = { "all", NULL };
 
 /* getopt's values: a long option is FIRST + its row, its --no- form FIRST_NO + its row. */
 enum { MAX_ROWS = 160, FIRST = 256, FIRST_NO = FIRST + MAX_ROWS };
@@ -27,7 +28,7 @@ static bool is_flag(const struct opt *o)
 
 static bool takes_value(const struct opt *o)
 {
-	return o->arg || o->kind == OPT_KIND_CHOICE;
+	return o->kind != OPT_KIND_HELP && (o->arg || o->kind == OPT_KIND_CHOICE);
 }
 
 static int complain(const struct opt_program *p, const char *text)
@@ -68,7 +69,7 @@ static const struct opt_command *find_command(const struct opt_program *p, const
 {
 	size_t edits = SIZE_MAX;
 	*nearest = NULL;
-	for (const struct opt_command *c = p->commands; c->name; c++) {
+	for (const struct opt_command *c = p->commands; c && c->name; c++) {
 		if (strcmp(c->name, name) == 0)
 			return c;
 		opt_nearer(name, c->name, nearest, &edits);
@@ -95,7 +96,8 @@ static void build_tables(const struct opt_program *p, struct tables *t)
 		assert(i < MAX_ROWS);
 		if (o->kind == OPT_KIND_GROUP)
 			continue;
-		const int arg = takes_value(o) ? required_argument : no_argument;
+		const int arg = o->kind == OPT_KIND_HELP ? optional_argument :
+		                takes_value(o) ? required_argument : no_argument;
 		if (o->letter) {
 			t->letters[n_letters++] = o->letter;
 			if (arg == required_argument)
@@ -158,6 +160,25 @@ static int refuse(const struct opt_program *p, const struct tables *t, bool miss
 	return opt_usage(p, "unknown option '--%.*s'", (int)len, name);
 }
 
+/* What to print help on: "all" or a command, in --help=TOPIC or as the word after --help; otherwise
+ * the command on the line, if there is one. Other words after --help are arguments. */
+static int give_help(const struct opt_program *p, int argc, char **argv, const struct tables *t)
+{
+	const char *near, *topic = optarg ? optarg : optind < argc ? argv[optind] : "";
+	const bool all = strcmp(topic, opt_help_names[0]) == 0;
+	const struct opt_command *c = find_command(p, topic, &near);
+	if (optarg && !all && !c)
+		return opt_usage(p, "--help: invalid value '%s', must be all%s", optarg,
+		                 p->commands ? " or a command" : "");
+	if (!all && !c) {
+		while (getopt_long(argc, argv, t->letters, t->longs, NULL) != -1)
+			; /* moves the other arguments to the end */
+		c = optind < argc ? find_command(p, argv[optind], &near) : NULL;
+	}
+	opt_print_help(p, c, all);
+	return 0;
+}
+
 static int parse_options(const struct opt_program *p, int argc, char **argv, struct tables *t)
 {
 	int found;
@@ -169,10 +190,8 @@ static int parse_options(const struct opt_program *p, int argc, char **argv, str
 		const int row = row_of(p, found);
 		const struct opt *o = &p->opts[row];
 		struct ws_err err = WS_ERR_INIT;
-		if (o->kind == OPT_KIND_HELP) {
-			opt_print_help(p);
-			return 0;
-		}
+		if (o->kind == OPT_KIND_HELP)
+			return give_help(p, argc, argv, t);
 		if (o->kind == OPT_KIND_VERSION) {
 			opt_print_version(p);
 			return 0;
@@ -195,15 +214,22 @@ static bool has_word(const char *words, const char *word)
 	return false;
 }
 
-static int check_groups(const struct opt_program *p, const struct tables *t, const char *command)
+bool opt_group_has(const char *commands, const struct opt_command *c)
+{
+	return !commands || !c || has_word(commands, c->name);
+}
+
+static int check_groups(const struct opt_program *p, const struct tables *t,
+                        const struct opt_command *c)
 {
 	const char *only = NULL;
 	for (int i = 0; p->opts[i].kind != OPT_KIND_END; i++) {
 		const struct opt *o = &p->opts[i];
 		if (o->kind == OPT_KIND_GROUP)
-			only = o->help;
-		else if (only && t->given[i] && !has_word(only, command))
-			return opt_usage(p, "--%s: no option of '%s', only of: %s", o->name, command, only);
+			only = o->lenient ? NULL : o->help;
+		else if (t->given[i] && !opt_group_has(only, c))
+			return opt_usage(p, "--%s: no option of '%s', only of: %s", o->name,
+			                 c->name, only);
 	}
 	return OPT_GO;
 }
@@ -237,7 +263,7 @@ static int parse_arguments(const struct opt_program *p, const struct tables *t,
 			return opt_usage(p, "unknown command '%s'", args->v[0]);
 		args->v++;
 		args->n--;
-		const int status = check_groups(p, t, args->command->name);
+		const int status = check_groups(p, t, args->command);
 		if (status != OPT_GO)
 			return status;
 	}

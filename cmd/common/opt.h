@@ -5,10 +5,13 @@
  * which check the type of what the option fills; the value it holds before parsing is the default.
  * Options may stand before, between and after the other arguments, and -- ends them.
  *
+ * --help prints the commands and the options marked .basic, on one screen. COMMAND --help prints
+ * the options of that command, and --help all prints every option.
+ *
  * The hidden --dump-options, alone on the command line, prints one line per option and command:
  *   name TAB letter TAB argument TAB kind TAB choices TAB help TAB commands
  * where "-" stands for nothing, choices are joined by "|", and commands (joined by ",") are those
- * that take the option when not all do. Kinds: flag switch count string list size duration uint
+ * that use the option when not all do. Kinds: flag switch count string list size duration uint
  * choice call help version, and command for the subcommands, whose argument is their synopsis.
  * A switch is a flag that help shows as --[no-]name; both kinds accept --name and --no-name. */
 #ifndef WSYNC_CMD_OPT_H
@@ -41,6 +44,8 @@ struct opt {
 	const char *name;        /* without dashes; of a group: its title */
 	const char *arg;         /* "FILE"; NULL: no argument, or for a choice all of them */
 	const char *help;        /* lower case, no full stop; of a group: commands it belongs to */
+	bool basic;              /* PROGRAM --help shows it */
+	bool lenient;            /* of a group: the other commands ignore its options */
 	const char *const *choices; /* NULL-terminated */
 	uint64_t lo, hi;         /* of an uint; lo, in ns, of a duration too */
 	void *ctx;               /* of a call */
@@ -56,29 +61,37 @@ struct opt {
 	} out;
 };
 
-/* OPT_GROUP_FOR: the options up to the next group are refused by every other command; the commands
- * are separated by single spaces. */
+/* OPT_GROUP_FOR: every other command refuses the options up to the next group. OPT_GROUP_OF: every
+ * other command accepts and ignores them. The commands are separated by single spaces. */
 #define OPT_GROUP(title) { .kind = OPT_KIND_GROUP, .name = (title) }
 #define OPT_GROUP_FOR(title, cmds) { .kind = OPT_KIND_GROUP, .name = (title), .help = (cmds) }
-#define OPT_ROW(k, l, n, a, h) .kind = (k), .letter = (l), .name = (n), .arg = (a), .help = (h)
-#define OPT_FLAG(l, n, p, h) { OPT_ROW(OPT_KIND_FLAG, l, n, NULL, h), .out.flag = (p) }
-#define OPT_SWITCH(l, n, p, h) { OPT_ROW(OPT_KIND_SWITCH, l, n, NULL, h), .out.flag = (p) }
-#define OPT_COUNT(l, n, p, h) { OPT_ROW(OPT_KIND_COUNT, l, n, NULL, h), .out.count = (p) }
-#define OPT_STRING(l, n, a, p, h) { OPT_ROW(OPT_KIND_STRING, l, n, a, h), .out.string = (p) }
-#define OPT_LIST(l, n, a, p, h) { OPT_ROW(OPT_KIND_LIST, l, n, a, h), .out.list = (p) }
-#define OPT_SIZE(l, n, p, h) { OPT_ROW(OPT_KIND_SIZE, l, n, "SIZE", h), .out.uint = (p) }
+#define OPT_GROUP_OF(title, cmds) \
+	{ .kind = OPT_KIND_GROUP, .name = (title), .help = (cmds), .lenient = true }
+/* The last argument of these is the help, which may be followed by ".basic = true". */
+#define OPT_ROW(k, l, n, a, ...) \
+	.kind = (k), .letter = (l), .name = (n), .arg = (a), .help = __VA_ARGS__
+#define OPT_FLAG(l, n, p, ...) { OPT_ROW(OPT_KIND_FLAG, l, n, NULL, __VA_ARGS__), .out.flag = (p) }
+#define OPT_SWITCH(l, n, p, ...) \
+	{ OPT_ROW(OPT_KIND_SWITCH, l, n, NULL, __VA_ARGS__), .out.flag = (p) }
+#define OPT_COUNT(l, n, p, ...) \
+	{ OPT_ROW(OPT_KIND_COUNT, l, n, NULL, __VA_ARGS__), .out.count = (p) }
+#define OPT_STRING(l, n, a, p, ...) \
+	{ OPT_ROW(OPT_KIND_STRING, l, n, a, __VA_ARGS__), .out.string = (p) }
+#define OPT_LIST(l, n, a, p, ...) { OPT_ROW(OPT_KIND_LIST, l, n, a, __VA_ARGS__), .out.list = (p) }
+#define OPT_SIZE(l, n, p, ...) \
+	{ OPT_ROW(OPT_KIND_SIZE, l, n, "SIZE", __VA_ARGS__), .out.uint = (p) }
 /* ns; "none" is INT64_MAX, which ws_deadline_in understands. */
-#define OPT_DURATION(l, n, p, h) \
-	{ OPT_ROW(OPT_KIND_DURATION, l, n, "DURATION", h), .out.ns = (p) }
+#define OPT_DURATION(l, n, p, ...) \
+	{ OPT_ROW(OPT_KIND_DURATION, l, n, "DURATION", __VA_ARGS__), .out.ns = (p) }
 /* A deadline: a duration of more than 0. */
-#define OPT_LIMIT(l, n, p, h) \
-	{ OPT_ROW(OPT_KIND_DURATION, l, n, "DURATION", h), .lo = 1, .out.ns = (p) }
-#define OPT_UINT(l, n, a, low, high, p, h) \
-	{ OPT_ROW(OPT_KIND_UINT, l, n, a, h), .lo = (low), .hi = (high), .out.uint = (p) }
-#define OPT_CHOICE(l, n, names, p, h) \
-	{ OPT_ROW(OPT_KIND_CHOICE, l, n, NULL, h), .choices = (names), .out.choice = (p) }
-#define OPT_CALL(l, n, a, fn, c, h) \
-	{ OPT_ROW(OPT_KIND_CALL, l, n, a, h), .ctx = (c), .out.call = (fn) }
+#define OPT_LIMIT(l, n, p, ...) \
+	{ OPT_ROW(OPT_KIND_DURATION, l, n, "DURATION", __VA_ARGS__), .lo = 1, .out.ns = (p) }
+#define OPT_UINT(l, n, a, low, high, p, ...) \
+	{ OPT_ROW(OPT_KIND_UINT, l, n, a, __VA_ARGS__), .lo = (low), .hi = (high), .out.uint = (p) }
+#define OPT_CHOICE(l, n, names, p, ...) \
+	{ OPT_ROW(OPT_KIND_CHOICE, l, n, NULL, __VA_ARGS__), .choices = (names), .out.choice = (p) }
+#define OPT_CALL(l, n, a, fn, c, ...) \
+	{ OPT_ROW(OPT_KIND_CALL, l, n, a, __VA_ARGS__), .ctx = (c), .out.call = (fn) }
 #define OPT_END { .kind = OPT_KIND_END }
 
 /* The options that are the same in every program. Colour and progress index their choices. */
@@ -86,6 +99,7 @@ enum opt_color { OPT_COLOR_AUTO, OPT_COLOR_ALWAYS, OPT_COLOR_NEVER };
 enum opt_progress { OPT_PROGRESS_AUTO, OPT_PROGRESS_NONE };
 extern const char *const opt_color_names[];
 extern const char *const opt_progress_names[];
+extern const char *const opt_help_names[];
 
 struct opt_common {
 	bool json, quiet;
@@ -99,14 +113,16 @@ struct opt_common {
 
 #define OPT_COMMON(c) \
 	OPT_GROUP("Common"), \
-	OPT_FLAG(0, "json", &(c)->json, "print one JSON object per line, see wsync-json(5)"), \
-	OPT_FLAG('q', "quiet", &(c)->quiet, "print only errors"), \
+	OPT_FLAG(0, "json", &(c)->json, "print one JSON object per line, see wsync-json(5)", \
+	.basic = true), \
+	OPT_FLAG('q', "quiet", &(c)->quiet, "print only errors", .basic = true), \
 	OPT_COUNT('v', "verbose", &(c)->verbose, \
-		"log requests to stderr; twice: log every step"), \
+		"log requests to stderr; twice: log every step", .basic = true), \
 	OPT_CHOICE(0, "color", opt_color_names, &(c)->color, \
 		"color the output (auto: on a terminal without NO_COLOR)"), \
-	{ OPT_ROW(OPT_KIND_HELP, 'h', "help", NULL, "print this help") }, \
-	{ OPT_ROW(OPT_KIND_VERSION, 'V', "version", NULL, "print the version") }
+	{ OPT_ROW(OPT_KIND_HELP, 'h', "help", "[all]", "print help; all: every option", \
+		  .basic = true), .choices = opt_help_names }, \
+	{ OPT_ROW(OPT_KIND_VERSION, 'V', "version", NULL, "print the version", .basic = true) }
 #define OPT_PROGRESS(c) \
 	OPT_CHOICE(0, "progress", opt_progress_names, &(c)->progress, \
 		"show progress on stderr (auto: on a terminal)")
@@ -175,11 +191,14 @@ int opt_usage(const struct opt_program *p, const char *fmt, ...)
 
 /* ---- private to opt*.c ---- */
 
+/* Whether the options of a group of these commands (NULL: all) are options of c. c NULL: true. */
+bool opt_group_has(const char *commands, const struct opt_command *c);
 /* value is NULL for options without one; on is false for the --no- form. */
 int opt_store(const struct opt *o, const char *value, bool on, struct ws_err *err);
 /* Takes name as *best when it is few *edits away from what was typed, fewer than before. */
 void opt_nearer(const char *typed, const char *name, const char **best, size_t *edits);
-void opt_print_help(const struct opt_program *p);
+/* c NULL: PROGRAM --help, or with `all` every option. Otherwise PROGRAM c --help. */
+void opt_print_help(const struct opt_program *p, const struct opt_command *c, bool all);
 void opt_print_version(const struct opt_program *p);
 void opt_print_dump(const struct opt_program *p);
 

@@ -5,6 +5,7 @@
 
 #include "wsync/version.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -93,30 +94,81 @@ static void print_commands(const struct opt_program *p, size_t column, size_t wi
 	}
 }
 
-void opt_print_help(const struct opt_program *p)
+/* The basic options in one list, or all those of command c by groups. The basic list leaves out an
+ * option that only one command has: its help shows it. */
+static void print_options(const struct opt_program *p, const struct opt_command *c, bool basic,
+                          size_t column, size_t width)
 {
-	size_t width = (size_t)ui_width(1);
-	if (width > WIDEST)
-		width = WIDEST;
-	const size_t column = width < 2 * HELP_COLUMN ? 10 : HELP_COLUMN;
-	printf("Usage: %s [OPTION]...%s%s\n", p->name, *p->args ? " " : "", p->args);
-	wrap(p->summary, 0, 0, width);
-	if (p->commands)
-		print_commands(p, column, width);
+	const char *commands = NULL;
+	if (basic)
+		printf("\nOptions%s:\n", p->commands ? " of several commands" : "");
 	for (const struct opt *o = p->opts; o->kind != OPT_KIND_END; o++) {
-		if (o->kind == OPT_KIND_GROUP)
+		const bool group = o->kind == OPT_KIND_GROUP;
+		commands = group ? o->help : commands;
+		const bool of_one = commands && !strchr(commands, ' ');
+		if (!opt_group_has(commands, c) || (basic && (group || !o->basic || of_one)))
+			continue;
+		if (group)
 			printf("\n%s:\n", o->name);
 		else
 			print_option(o, column, width);
 	}
-	if (p->notes) {
+}
+
+/* Those of command c, if it is not NULL. */
+static void print_examples(const struct opt_program *p, const struct opt_command *c)
+{
+	char start[80];
+	const size_t n = (size_t)snprintf(start, sizeof start, "%s %s ", p->name, c ? c->name : "");
+	bool first = true;
+	for (size_t i = 0; i < sizeof p->examples / sizeof p->examples[0] && p->examples[i]; i++) {
+		if (c && strncmp(p->examples[i], start, n) != 0)
+			continue;
+		printf("%s%*s%s\n", first ? "\nExamples:\n" : "", INDENT, "", p->examples[i]);
+		first = false;
+	}
+}
+
+static void print_usage(const struct opt_program *p, const struct opt_command *c, size_t width)
+{
+	char text[256];
+	const char *args = c ? c->args : p->args;
+	printf("Usage: %s%s%s [OPTION]...%s%s\n", p->name, c ? " " : "", c ? c->name : "",
+	       *args ? " " : "", args);
+	if (c)
+		snprintf(text, sizeof text, "%c%s.", toupper(*c->summary), c->summary + 1);
+	wrap(c ? text : p->summary, 0, 0, width);
+}
+
+static void print_where_the_rest_is(const struct opt_program *p, size_t width)
+{
+	char text[256];
+	snprintf(text, sizeof text, "%s%s%s --help all, man %s", p->commands ? p->name : "",
+	         p->commands ? " COMMAND --help, " : "", p->name, p->name);
+	printf("\nMore: ");
+	wrap(text, 6, 6, width);
+}
+
+void opt_print_help(const struct opt_program *p, const struct opt_command *c, bool all)
+{
+	const bool basic = !c && !all;
+	size_t width = (size_t)ui_width(1);
+	if (width > WIDEST)
+		width = WIDEST;
+	const size_t column = width < 2 * HELP_COLUMN ? 10 : HELP_COLUMN;
+	print_usage(p, c, width);
+	if (p->commands && !c)
+		print_commands(p, column, width);
+	print_options(p, c, basic, column, width);
+	if (p->notes && all) {
 		putchar('\n');
 		wrap(p->notes, 0, 0, width);
 	}
-	if (p->examples[0])
-		printf("\nExamples:\n");
-	for (size_t i = 0; i < sizeof p->examples / sizeof p->examples[0] && p->examples[i]; i++)
-		printf("%*s%s\n", INDENT, "", p->examples[i]);
+	print_examples(p, c);
+	if (basic) {
+		print_where_the_rest_is(p, width);
+		return;
+	}
 	putchar('\n');
 	wrap("Exit status: 0 done, 1 the answer is no, 2 usage, others by kind of failure; see EXIT "
 	     "STATUS in wsync(7).", 0, 0, width);

@@ -34,7 +34,7 @@ extern const char *const pushing_flushes[], *const pushing_pauses[], *const push
 #define OPT_PUSHING_BACKEND(p) \
 	OPT_CHOICE(0, "backend", pushing_backends, &(p)->backend, \
 		"transport: gloo over TCP (auto), nccl from a GPU, ipc by shared GPU memory, " \
-		"tensor inside requests, disk by files that servers load")
+		"tensor inside requests, disk by files that servers load", .basic = true)
 #define OPT_PUSHING_NCCL(p) \
 	OPT_STRING(0, "nccl-lib", "FILE", &(p)->nccl_lib, \
 		"the servers' libnccl.so.2 (default: $WSYNC_NCCL_LIB, else the system's)"), \
@@ -65,7 +65,7 @@ extern const char *const pushing_flushes[], *const pushing_pauses[], *const push
 	OPT_CHOICE(0, "flush", pushing_flushes, &(p)->flush, \
 		"requests that flush the servers' cache (last)"), \
 	OPT_CHOICE(0, "pause", pushing_pauses, &(p)->pause, \
-		"what to do with running requests (abort)"), \
+		"what to do with running requests (abort)", .basic = true), \
 	OPT_CHOICE(0, "on-partial", pushing_partials, &(p)->partial, \
 		"keep partially updated servers paused, or resume them (pause)"), \
 	OPT_STRING(0, "master-address", "ADDRESS", &(p)->master_address, \

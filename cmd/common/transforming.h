@@ -22,7 +22,8 @@ extern const char *const transforming_roundings[];
 
 #define OPT_TRANSFORMING(t) \
 	OPT_CHOICE(0, "quantize", transforming_quantize, &(t)->quantize, \
-		"quantize weights to FP8 (none)"), \
+		"quantize weights to FP8 (none)", \
+		.basic = true), \
 	OPT_CALL(0, "block-size", "ROWSxCOLUMNS", transforming_block, t, \
 		"FP8 block size (default: from the servers' config, else 128x128)"), \
 	OPT_LIST(0, "skip-modules", "GLOB", &(t)->skip, \
@@ -32,7 +33,8 @@ extern const char *const transforming_roundings[];
 	OPT_FLAG(0, "ue8m0", &(t)->ue8m0, \
 		"round scales up to powers of two, if the servers' config says ue8m0"), \
 	OPT_FLAG(0, "unpack", &(t)->unpack, "send nf4, nvfp4 and FP8 weights in 16 bits"), \
-	OPT_LIST(0, "lora", "DIR", &(t)->adapters, "merge this LoRA adapter; repeatable"), \
+	OPT_LIST(0, "lora", "DIR", &(t)->adapters, "merge this LoRA adapter; repeatable", \
+	.basic = true), \
 	OPT_CHOICE(0, "lora-rounding", transforming_roundings, &(t)->rounding, \
 		"fold: round the sum once; two-step: round each change first (fold)"), \
 	OPT_FLAG(0, "lora-partial", &(t)->partial, \

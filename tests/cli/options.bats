@@ -3,27 +3,113 @@
 # What all programs have in common, asked of each of them.
 load helpers
 
-@test "help goes to stdout, ends with the manual page and exits 0" {
+commands_of() { "$bin/$1" --dump-options | awk -F '\t' '$4 == "command" { print $1 }'; }
+# Names of the options in a help on stdin.
+options_shown() { sed -nE 's/^  (-.,|   ) --(\[no-\])?([a-z0-9-]+).*/\3/p' | sort; }
+
+@test "help goes to stdout, ends with where the rest is and exits 0" {
 	for p in $(programs); do
-		try "$p" --help
+		COLUMNS=100 try "$p" --help
 		expect_status 0
 		expect_err ""
 		[ "${out%%$'\n'*}" != "${out#Usage: $p}" ] || explain "no usage line"
 		out_has "Examples:"
 		out_has "  -V, --version"
-		[ "${out##*$'\n'}" = "See $p(1)." ] || explain "no pointer to the page"
+		[[ ${out##*$'\n'} =~ ^More:\ ($p\ COMMAND\ --help,\ )?$p\ --help\ all,\ man\ $p$ ]] ||
+			explain "no pointer to the rest"
+		for topic in all $(commands_of "$p"); do
+			try "$p" --help "$topic"
+			expect_status 0
+			expect_err ""
+			[ "${out##*$'\n'}" = "See $p(1)." ] || explain "no pointer to the page"
+		done
+	done
+}
+
+@test "help fits a screen" {
+	for p in $(programs); do
+		for width in 80 100; do
+			COLUMNS=$width try "$p" --help
+			[ "$(wc -l <<<"$out")" -le 45 ] || explain "more than 45 lines"
+		done
 	done
 }
 
 @test "help fits the width it is given" {
 	for p in $(programs); do
-		for width in 60 80 100; do
-			COLUMNS=$width try "$p" --help
-			# Examples are not wrapped: they fit 80 columns.
-			long=$(sed "/^Examples:/,/^\$/{/^.\{81\}/!d}" <<<"$out" | awk -v w="$width" 'length($0) > w')
-			[ -z "$long" ] || explain "wider than $width: $long"
+		for topic in "" all $(commands_of "$p"); do
+			for width in 60 80 100; do
+				# shellcheck disable=SC2086 # none or one word
+				COLUMNS=$width try "$p" --help $topic
+				# Examples are not wrapped: they fit 80 columns.
+				long=$(sed "/^Examples:/,/^\$/{/^.\{81\}/!d}" <<<"$out" |
+					awk -v w="$width" 'length($0) > w')
+				[ -z "$long" ] || explain "wider than $width: $long"
+			done
 		done
 	done
+}
+
+@test "the help of a command has its options and no others" {
+	for p in $(programs); do
+		for c in $(commands_of "$p"); do
+			try "$p" --help "$c"
+			[[ $out == "Usage: $p $c "* ]] || explain "no usage line of $c"
+			out_lacks "Commands:"
+			diff <(options_shown <<<"$out") <("$p" --dump-options | awk -F '\t' -v c="$c" \
+				'$4 != "command" && ($7 == "-" || index("," $7 ",", "," c ",")) { print $1 }' |
+				sort) >&2 || explain "options of $c"
+		done
+	done
+}
+
+@test "a command's help leaves out what the command refuses or ignores" {
+	try wsync-verify flags --help
+	out_has --expect
+	out_lacks --scan
+	out_lacks --include
+	try wsync-verify flags --scan
+	expect_status 2
+	err_has "--scan: no option of 'flags', only of: names"
+	try wsync-verify flags --include x
+	expect_status 2
+	err_has "no endpoint is registered"
+}
+
+@test "--help takes its subject before, after and between other words" {
+	local page line
+	try wsync-ctl pause --help
+	[[ $out == "Usage: wsync-ctl pause "* ]] || explain "not the help of pause"
+	page=$out
+	for line in "--help pause" "--help=pause" "-h pause" "-e x --help pause" "pause -h" "pause -e x --help" \
+		"--help -e x pause" "pause extra --help"; do
+		# shellcheck disable=SC2086 # words
+		try wsync-ctl $line
+		expect_status 0
+		expect_out "$page"
+	done
+	try wsync-ctl --help=all
+	page=$out
+	for line in "--help all" "-h all" "pause --help all" "-h all pause"; do
+		# shellcheck disable=SC2086 # words
+		try wsync-ctl $line
+		expect_status 0
+		expect_out "$page"
+	done
+	try wsync-push --help
+	page=$out
+	for line in "--help ckpt/" "ckpt/ --help" "-h ckpt/ -n" "--help --no-such-option" "all --help"; do
+		# shellcheck disable=SC2086 # words
+		try wsync-push $line
+		expect_status 0
+		expect_out "$page"
+	done
+	try wsync-push --help=ckpt/
+	expect_status 2
+	err_has "wsync-push: --help: invalid value 'ckpt/', must be all"
+	try wsync-ctl --help=paus
+	expect_status 2
+	err_has "wsync-ctl: --help: invalid value 'paus', must be all or a command"
 }
 
 @test "the first line of --version is the name and the number" {
@@ -109,9 +195,9 @@ Try '$p --help'."
 	done
 }
 
-@test "help shows every option of the dump" {
+@test "--help all shows every option of the dump" {
 	for p in $(programs); do
-		try "$p" --help
+		try "$p" --help all
 		for o in $("$p" --dump-options | awk -F '\t' '$4 != "command" { print $1 }'); do
 			grep -Eq -- "--(\[no-\])?$o( |\$)" <<<"$out" || explain "no --$o"
 		done

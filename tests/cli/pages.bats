@@ -35,10 +35,10 @@ needs_scdoc() {
 	done
 }
 
-@test "help lists the options of the table" {
+@test "--help all lists the options of the table" {
 	for p in $(programs); do
 		diff <(wanted_tags "$p") \
-			<(COLUMNS=100 "$bin/$p" --help |
+			<(COLUMNS=100 "$bin/$p" --help all |
 				sed -nE '/^  (-.,|   ) --/{ s/^ +//; s/  .*//; p; }' | sort) >&2
 	done
 }

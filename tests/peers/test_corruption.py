@@ -206,7 +206,7 @@ suite = lib.Suite(600)
 def case(way):
     @suite.case("%s: what is spoilt is found and named, and nothing else is" % way)
     def check(_):
-        helped = subprocess.run([os.path.join(lib.BUILD, "bin", "wsync-push"), "--help"],
+        helped = subprocess.run([os.path.join(lib.BUILD, "bin", "wsync-push"), "--help=all"],
                                     capture_output=True, text=True, check=True, timeout=20).stdout
         if way == "backend disk" and "disk" not in helped.split("--backend")[1].split("--gpu")[0]:
             raise lib.Skip("this wsync-push has no backend disk")
