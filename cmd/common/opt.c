@@ -234,19 +234,38 @@ static int check_groups(const struct opt_program *p, const struct tables *t,
 	return OPT_GO;
 }
 
+static bool takes_endpoint(const struct opt_program *p, const struct opt_command *c)
+{
+	const char *commands = NULL;
+	for (const struct opt *o = p->opts; o->kind != OPT_KIND_END; o++) {
+		if (o->kind == OPT_KIND_GROUP)
+			commands = o->help;
+		else if (strcmp(o->name, "endpoint") == 0)
+			return opt_group_has(commands, c);
+	}
+	return false;
+}
+
+static int refuse_argument(const struct opt_program *p, const struct opt_command *c,
+                           const char *word)
+{
+	const char *prefix = c ? c->name : "", *colon = c ? ": " : "";
+	if (strchr(word, ':') && takes_endpoint(p, c))
+		return opt_usage(p, "%s%sunexpected argument '%s', did you mean '--endpoint %s'?",
+		                 prefix, colon, word, word);
+	return opt_usage(p, "%s%sunexpected argument '%s'", prefix, colon, word);
+}
+
 static int check_count(const struct opt_program *p, const struct opt_args *args)
 {
 	const struct opt_command *c = args->command;
 	const char *synopsis = c ? c->args : p->args;
 	const size_t least = c ? c->min_args : p->min_args;
 	const size_t most = c ? c->max_args : p->max_args;
-	const char *prefix = c ? c->name : "";
-	const char *colon = c ? ": " : "";
 	if (args->n < least)
-		return opt_usage(p, "%s%smissing argument: %s", prefix, colon, synopsis);
-	if (args->n > most)
-		return opt_usage(p, "%s%sunexpected argument '%s'", prefix, colon, args->v[most]);
-	return OPT_GO;
+		return opt_usage(p, "%s%smissing argument: %s", c ? c->name : "", c ? ": " : "",
+		                 synopsis);
+	return args->n > most ? refuse_argument(p, c, args->v[most]) : OPT_GO;
 }
 
 static int parse_arguments(const struct opt_program *p, const struct tables *t,

@@ -112,6 +112,25 @@ options_shown() { sed -nE 's/^  (-.,|   ) --(\[no-\])?([a-z0-9-]+).*/\3/p' | sor
 	err_has "wsync-ctl: --help: invalid value 'paus', must be all or a command"
 }
 
+@test "an endpoint where only options are taken is answered with --endpoint" {
+	local line
+	for line in "info gpu7:30000" "version 8 gpu7:30000"; do
+		# shellcheck disable=SC2086 # words
+		try wsync-ctl $line
+		expect_status 2
+		err_has "${line%% *}: unexpected argument 'gpu7:30000', did you mean '--endpoint gpu7:30000'?"
+	done
+	try wsync-bench control http://gpu7:30000
+	expect_status 2
+	err_has "control: unexpected argument 'http://gpu7:30000', did you mean '--endpoint http://gpu7:30000'?"
+	try wsync-bench transport gpu7:30000 # has no --endpoint
+	expect_status 2
+	err_lacks "did you mean"
+	try wsync-ctl pause retract
+	expect_status 2
+	err_lacks "did you mean"
+}
+
 @test "the first line of --version is the name and the number" {
 	for p in $(programs); do
 		try "$p" --version
