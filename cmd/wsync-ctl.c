@@ -44,7 +44,7 @@ static const struct opt opts[] = {
 	OPT_LINEAGE(&cfg.lineage),
 	OPT_GROUP_FOR("Pausing", "pause"),
 	OPT_CHOICE(0, "mode", mode_names, &cfg.mode,
-	           "what to do with running requests (abort)", .basic = true),
+	           "what to do with running requests (abort)"),
 	OPT_GROUP_FOR("Memory", "sleep wake"),
 	OPT_STRING(0, "tags", "LIST", &cfg.tags,
 	           "memory: weights, kv_cache, cuda_graph, separated by commas (all)",

@@ -44,7 +44,7 @@ struct opt {
 	const char *name;        /* without dashes; of a group: its title */
 	const char *arg;         /* "FILE"; NULL: no argument, or for a choice all of them */
 	const char *help;        /* lower case, no full stop; of a group: commands it belongs to */
-	bool basic;              /* PROGRAM --help shows it */
+	bool basic;              /* PROGRAM --help shows it, unless one command alone has it */
 	bool lenient;            /* of a group: the other commands ignore its options */
 	const char *const *choices; /* NULL-terminated */
 	uint64_t lo, hi;         /* of an uint; lo, in ns, of a duration too */
