@@ -59,8 +59,8 @@ struct ws_ledger_record {
 	bool ended;               /* the push itself is over, whatever its process does now */
 	int64_t began, updated;   /* seconds since 1970 */
 	const char *group;        /* "" none */
-	/* Where its ranks were told to come, of endpoints that did not answer. "" and 0: all
-	 * did. */
+	/* Where its ranks were told to come, while not all endpoints have answered. "" and 0:
+	 * all have. */
 	const char *master_host;
 	uint16_t master_port;
 	uint64_t digest;          /* of the plan, with so many tensors and bytes; */

@@ -269,6 +269,7 @@ int ws_group_open(const struct ws_group_opts *opts, ws_deadline until, struct ws
 		g->world_size += opts->members[i].ranks;
 	}
 	if (choose_address(g, err) || choose_name(g, err) || open_store(g, err) ||
+	    (opts->bound && opts->bound(opts->bound_ctx, err)) ||
 	    (!opts->own_requests && join_all(g, until, err))) {
 		/* Members that did join must not keep a rank of a group that never was. */
 		ws_group_close(g, NULL, ws_deadline_in(2 * WS_NS_PER_S));

@@ -49,6 +49,9 @@ struct ws_group_opts {
 	const struct ws_cancel *cancel;
 	struct ws_trace *trace;             /* borrowed; NULL: none */
 	struct ws_group_place *place;       /* out: where members were told to come; NULL: not wanted */
+	/* `place` is known, and no member was asked to come yet. -1 ends ws_group_open. NULL: none */
+	int (*bound)(void *ctx, struct ws_err *err);
+	void *bound_ctx;
 	const struct ws_group_watch *watch; /* NULL: none */
 	void *watch_ctx;
 };

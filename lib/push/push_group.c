@@ -57,6 +57,14 @@ static void note_late(struct ws_push *p)
 		p->link.place.port = 0;
 }
 
+/* A server that is still to connect when this process is killed tries for minutes: the record says
+ * where, so that repair can let it go. */
+static int record_place(void *push, struct ws_err *err)
+{
+	struct ws_push *p = push;
+	return push_leads(p) ? 0 : push_record(p, err); /* else it is recorded with the pause */
+}
+
 int push_init_group(struct ws_push *p, struct ws_err *err)
 {
 	if (p->link.group || p->protocol->groupless)
@@ -76,6 +84,8 @@ int push_init_group(struct ws_push *p, struct ws_err *err)
 		.log = p->opts.log,
 		.cancel = p->opts.cancel,
 		.place = &p->link.place,
+		.bound = record_place,
+		.bound_ctx = p,
 		.watch = &ws_explain_group, .watch_ctx = p->watch.explain,
 		.trace = p->opts.trace,
 	};
@@ -85,9 +95,9 @@ int push_init_group(struct ws_push *p, struct ws_err *err)
 		note_late(p);
 		return -1;
 	}
-	p->link.place.port = 0;
 	if (opts.own_requests)
 		return 0; /* nobody has joined it yet */
+	p->link.place.port = 0;
 	for (size_t i = 0; i < p->opts.n_endpoints; i++) {
 		const struct ws_event ev = {
 			.type = WS_EV_ENDPOINT,

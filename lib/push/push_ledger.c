@@ -383,8 +383,9 @@ int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct 
 		if (rc == 0)
 			rc = note_source(p, s, err);
 	}
-	/* With a group of an earlier run the next request is the pause, and that is recorded first. */
-	return rc == 0 && !p->link.group ? push_record(p, err) : rc;
+	/* The request to join a group is recorded when its place is known (push_group.c); with a group
+	 * of an earlier run the next request is the pause. */
+	return rc == 0 && p->protocol->groupless ? push_record(p, err) : rc;
 }
 
 /* ---- the end ------------------------------------------------------------------------------------ */

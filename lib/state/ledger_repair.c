@@ -169,7 +169,9 @@ static int leave_group(struct repair *r, struct ws_err *err)
 	if (n == 0)
 		return 0;
 	const bool came = ws_ledger_release_late(rec, patience(r), r->opts->cancel) > 0;
-	const bool pending = rec->master_port && !came && time(NULL) - rec->updated < JOIN_MOST_S;
+	/* Of a push that was killed it is not known whether all had answered. Those that wait do not answer
+	 * this request, so one that does is taken for one that had. */
+	const bool pending = rec->ended && rec->master_port && !came && time(NULL) - rec->updated < JOIN_MOST_S;
 	ws_endpoint_destroy_group(r->opts->http, r->urls, n, rec->group, patience(r), r->opts->cancel, r->replies, &why);
 	for (size_t k = 0; k < n; k++) {
 		const struct ws_err *said = &r->replies[k].err;

@@ -113,6 +113,21 @@ joins() { curl -sS "$url/wsync/journal" | grep -q '"groups":\["'; }
 	expect_json '[(l["ok"], l["paused_by"]["process"]) for l in lines if l["type"] == "endpoint"]' "[(True, 'ended')]"
 }
 
+@test "an endpoint that begins to join after its push was killed is let go" {
+	endpoint one --tp 2 --fault slow:init_weights_update_group:1
+	start push wsync-push small.safetensors -e "$url"
+	eventually 20 asked 1 /init_weights_update_group
+	kill -KILL "$pid"
+	wait "$pid" || true
+	eventually 20 joins
+	try wsync-ctl repair -t 20s
+	expect_status 0
+	try wsync-push small.safetensors -e "$url"
+	expect_status 0
+	try wsync-ctl repair
+	expect_out "nothing to repair"
+}
+
 @test "the later push is made again also where the clock was put back between them" {
 	leave one --fault hang:update_weights_from_distributed:4
 	sed -i -E 's/"began":[0-9]+/"began":99999999999/' "${records[0]}"

@@ -265,8 +265,10 @@ static int join(struct ws_push *p, struct ws_err *err)
 {
 	const ws_deadline soon = ws_deadline_min(p->run.until, ws_deadline_in(p->opts.init_ns));
 	push_enter(p, WS_PHASE_INIT);
-	if (start_all(p, p->run.until, err) ||
-	    ws_group_join(p->link.group, own(p)->calls, p->to.errs, push_lead_watch, p, soon, err))
+	const int rc = start_all(p, p->run.until, err) ||
+	               ws_group_join(p->link.group, own(p)->calls, p->to.errs, push_lead_watch, p, soon, err);
+	p->link.place.port = 0;
+	if (rc)
 		return -1;
 	push_enter(p, WS_PHASE_TRANSFER);
 	const struct ws_transport *t = ws_group_transport(p->link.group);
