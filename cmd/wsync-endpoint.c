@@ -10,7 +10,7 @@
 
 #include "wsync/cancel.h"
 #include "wsync/clock.h"
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 #include "wsync/tool/serve.h"
 
 #include <poll.h>

@@ -6,7 +6,7 @@
 #include "main.h"
 
 #include "wsync/clock.h"
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 void list_add(struct list_job *job, const struct tensors_row *row)
 {

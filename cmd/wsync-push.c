@@ -11,7 +11,7 @@
 #include "transforming.h"
 
 #include "wsync/push.h"
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <errno.h>
 #include <poll.h>

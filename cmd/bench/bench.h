@@ -7,7 +7,7 @@
 #include "targets.h"
 #include "transforming.h"
 
-#include "wsync/bench.h"
+#include "wsync/tool/bench.h"
 
 #include <sys/types.h>
 

@@ -5,7 +5,7 @@
 
 #include "run.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <errno.h>
 #include <fcntl.h>

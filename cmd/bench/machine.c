@@ -2,7 +2,7 @@
 /* machine.c - on what it was measured: who reads a figure later cannot ask. */
 #include "bench.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 #include "wsync/version.h"
 
 #include <sched.h>

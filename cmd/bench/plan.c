@@ -5,9 +5,9 @@
 #include "naming.h"
 #include "run.h"
 
-#include "wsync/input.h"
-#include "wsync/plan.h"
-#include "wsync/str.h"
+#include "wsync/tool/input.h"
+#include "wsync/tool/plan.h"
+#include "wsync/tool/str.h"
 
 #include <stdio.h>
 #include <stdlib.h>

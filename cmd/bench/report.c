@@ -3,7 +3,7 @@
  * values; and what they say together. */
 #include "bench.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 /* sweep.c - whole pushes with several settings, and which of them to take. */
 #include "whole.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdio.h>
 #include <stdlib.h>

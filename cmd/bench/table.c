@@ -3,7 +3,7 @@
  * measures a slow thing sees how far it is. */
 #include "bench.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 
 #include "run.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdio.h>
 #include <string.h>

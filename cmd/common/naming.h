@@ -6,7 +6,7 @@
 #include "opt.h"
 #include "ui.h"
 
-#include "wsync/input.h"
+#include "wsync/tool/input.h"
 
 struct naming {
 	const char *config, *map;      /* NULL: not given */

@@ -5,7 +5,7 @@
  * of value nor what would have been right. */
 #include "opt.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <assert.h>
 #include <getopt.h>

@@ -2,7 +2,7 @@
 /* opt_value.c - a value into the variable of its row, and the name nearest to what was typed. */
 #include "opt.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdio.h>
 #include <stdlib.h>

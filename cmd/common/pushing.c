@@ -4,7 +4,7 @@
 #include "nccl.h"
 #include "run.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #ifndef WSYNC_CMD_RUN_H
 #define WSYNC_CMD_RUN_H
 
-#include "wsync/buf.h"
+#include "wsync/tool/buf.h"
 #include "wsync/cancel.h"
 #include "wsync/err.h"
 

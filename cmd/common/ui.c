@@ -5,7 +5,7 @@
 #include "outlet.h"
 #include "run.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -9,12 +9,12 @@
 
 #include "opt.h"
 
-#include "wsync/audit.h"
-#include "wsync/buf.h"
+#include "wsync/tool/audit.h"
+#include "wsync/tool/buf.h"
 #include "wsync/clock.h"
 #include "wsync/err.h"
 #include "wsync/event.h"
-#include "wsync/json.h"
+#include "wsync/tool/json.h"
 #include "wsync/log.h"
 
 struct ui {

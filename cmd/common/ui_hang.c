@@ -5,7 +5,7 @@
 
 #include "run.h"
 
-#include "wsync/hang.h"
+#include "wsync/tool/hang.h"
 
 #include <stdio.h>
 #include <string.h>

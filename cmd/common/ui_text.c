@@ -2,7 +2,7 @@
 /* ui_text.c - events for people: short aligned lines, the summary last, where eyes rest. */
 #include "ui.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <math.h>
 #include <stdio.h>

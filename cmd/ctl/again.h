@@ -5,7 +5,7 @@
 
 #include "ctl.h"
 
-#include "wsync/ledger.h"
+#include "wsync/tool/ledger.h"
 
 /* Runs the wsync-push that lies beside this program, in the directory of the record, to these endpoints,
  * and waits for it. *status is its exit status. With --json it prints nothing: stdout is ours. -1: it

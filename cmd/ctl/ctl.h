@@ -9,7 +9,7 @@
 #include "ui.h"
 
 #include "wsync/endpoint.h"
-#include "wsync/ledger.h"
+#include "wsync/tool/ledger.h"
 
 enum { CTL_NO_TIMEOUT = -1 }; /* none was given */
 

@@ -3,8 +3,8 @@
 #include "ctl.h"
 #include "run.h"
 
-#include "wsync/forming.h"
-#include "wsync/str.h"
+#include "wsync/tool/forming.h"
+#include "wsync/tool/str.h"
 
 #include <poll.h>
 #include <stdio.h>

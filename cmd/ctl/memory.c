@@ -3,7 +3,7 @@
 #include "ctl.h"
 #include "run.h"
 
-#include "wsync/ledger.h"
+#include "wsync/tool/ledger.h"
 
 #include <stdlib.h>
 

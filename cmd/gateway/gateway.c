@@ -3,7 +3,7 @@
  * server uses: {"detail": ...}. */
 #include "gateway_core.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -13,7 +13,7 @@
 
 #include "serve_fields.h"
 #include "serve_http.h"
-#include "wsync/metrics.h"
+#include "wsync/tool/metrics.h"
 #include "wsync/registry.h"
 
 #include <pthread.h>

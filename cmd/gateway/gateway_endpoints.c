@@ -6,7 +6,7 @@
  * forgets it, and it serves old weights from then on. Endpoints may have different tp sizes. */
 #include "gateway_core.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <inttypes.h>
 #include <stdio.h>

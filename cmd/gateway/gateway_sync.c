@@ -7,8 +7,8 @@
  * "cache_invalidation_mode": "none" nothing is flushed, and "pause_mode" is used as requested. */
 #include "gateway_core.h"
 
-#include "wsync/memory.h"
-#include "wsync/str.h"
+#include "wsync/tool/memory.h"
+#include "wsync/tool/str.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * types where the config decides them. What shares another parameter's memory is listed by no server. */
 #include "list.h"
 
-#include "wsync/audit.h"
+#include "wsync/tool/audit.h"
 
 static const char *dtype_of(const struct ws_layout *l, const struct ws_param *p)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "measuring.h"
 
-#include "wsync/output.h"
+#include "wsync/tool/output.h"
 
 static void write_file(struct measuring *m)
 {

@@ -6,7 +6,7 @@
 
 #include "ui.h"
 
-#include "wsync/metrics.h"
+#include "wsync/tool/metrics.h"
 
 struct measuring {
 	const char *file; /* the option's; NULL: nobody wants it */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tracing.h"
 
-#include "wsync/output.h"
+#include "wsync/tool/output.h"
 
 int tracing_begin(struct tracing *t, struct ws_err *err)
 {

@@ -7,7 +7,7 @@
 
 #include "run.h"
 
-#include "wsync/flags.h"
+#include "wsync/tool/flags.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #include "outlet.h"
 #include "run.h"
 
-#include "wsync/audit.h"
+#include "wsync/tool/audit.h"
 
 #include <stdlib.h>
 

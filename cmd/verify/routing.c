@@ -4,7 +4,7 @@
 
 #include "run.h"
 
-#include "wsync/routing.h"
+#include "wsync/tool/routing.h"
 
 #include <inttypes.h>
 #include <stdio.h>

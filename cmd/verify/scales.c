@@ -7,9 +7,9 @@
 
 #include "run.h"
 
-#include "wsync/audit.h"
-#include "wsync/scales.h"
-#include "wsync/str.h"
+#include "wsync/tool/audit.h"
+#include "wsync/tool/scales.h"
+#include "wsync/tool/str.h"
 
 #include <inttypes.h>
 #include <stdio.h>

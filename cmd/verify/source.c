@@ -4,7 +4,7 @@
 
 #include "run.h"
 
-#include "wsync/plan.h"
+#include "wsync/tool/plan.h"
 
 static void warn_unused(const struct verify_job *job, const struct ws_catalog *items)
 {

@@ -8,7 +8,7 @@
 #include "targets.h"
 #include "transforming.h"
 
-#include "wsync/answers.h"
+#include "wsync/tool/answers.h"
 
 /* --timeout was not given: each command has its own idea. */
 #define VERIFY_NO_TIMEOUT INT64_C(-1)

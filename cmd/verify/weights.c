@@ -6,7 +6,7 @@
 
 #include "run.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 #include "wsync/verify.h"
 
 #include <stdio.h>

@@ -14,7 +14,6 @@
 #include "wsync/dtype.h"
 #include "wsync/err.h"
 #include "wsync/lineage.h"
-#include "wsync/listing.h"
 #include "wsync/log.h"
 #include "wsync/trace.h"
 
@@ -25,6 +24,8 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+struct ws_weight_list; /* opaque */
 
 enum { WS_URL_MAX = 512 }; /* an endpoint's URL with its NUL */
 

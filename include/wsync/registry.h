@@ -18,7 +18,6 @@
 #include "wsync/clock.h"
 #include "wsync/endpoint.h"
 #include "wsync/err.h"
-#include "wsync/json.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,6 +26,8 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+struct ws_jw; /* opaque */
 
 #define WS_POOL_DEFAULT "default"
 

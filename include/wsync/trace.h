@@ -8,7 +8,6 @@
 #ifndef WSYNC_TRACE_H
 #define WSYNC_TRACE_H
 
-#include "wsync/buf.h"
 #include "wsync/err.h"
 
 #include <stdbool.h>
@@ -18,6 +17,8 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+struct ws_buf; /* opaque */
 
 struct ws_trace; /* opaque */
 

@@ -11,8 +11,6 @@
 #ifndef WSYNC_TRANSFORM_H
 #define WSYNC_TRANSFORM_H
 
-#include "wsync/catalog.h"
-#include "wsync/config.h"
 #include "wsync/trace.h"
 
 #include <stdbool.h>
@@ -20,6 +18,8 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+struct ws_catalog; /* opaque */
 
 /* How the scale of an FP8 block follows from its largest magnitude. Sources: xorl's generic quantizer
  * and slime's block kernel; servers take both. */

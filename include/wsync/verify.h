@@ -9,7 +9,6 @@
 #define WSYNC_VERIFY_H
 
 #include "wsync/cancel.h"
-#include "wsync/catalog.h"
 #include "wsync/endpoint.h"
 #include "wsync/event.h"
 #include "wsync/push.h"
@@ -17,6 +16,8 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+struct ws_catalog; /* opaque */
 
 enum ws_verify_means {
 	WS_MEANS_NONE,      /* the endpoint offers nothing to compare with, or was not reached */

@@ -3,7 +3,7 @@
 #ifndef WS_BASE_BASE64_H
 #define WS_BASE_BASE64_H
 
-#include "wsync/buf.h"
+#include "wsync/tool/buf.h"
 #include "wsync/err.h"
 
 /* Appends; errors are collected in the buffer. */

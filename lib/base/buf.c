@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wsync/buf.h"
+#include "wsync/tool/buf.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #include "exposition.h"
 
 #include "wsync/clock.h"
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdlib.h>
 #include <string.h>

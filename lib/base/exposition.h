@@ -9,7 +9,7 @@
 #ifndef WS_BASE_EXPOSITION_H
 #define WS_BASE_EXPOSITION_H
 
-#include "wsync/buf.h"
+#include "wsync/tool/buf.h"
 
 #include <stdbool.h>
 #include <stdint.h>

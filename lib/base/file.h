@@ -6,7 +6,7 @@
 #ifndef WS_BASE_FILE_H
 #define WS_BASE_FILE_H
 
-#include "wsync/buf.h"
+#include "wsync/tool/buf.h"
 #include "wsync/cancel.h"
 #include "wsync/clock.h"
 #include "wsync/err.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wsync/tool/json_read.h"
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <cjson/cJSON.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* output.c - see output.h. A device or a pipe is refused: a rename would put a file in its place. */
-#include "wsync/output.h"
+#include "wsync/tool/output.h"
 
 #include "file.h"
 

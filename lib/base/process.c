@@ -2,7 +2,7 @@
 /* process.c - /proc, of which nothing is taken for granted. */
 #include "process.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <errno.h>
 #include <fcntl.h>

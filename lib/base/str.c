@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -11,7 +11,7 @@
 #include "trace_core.h"
 
 #include "wsync/clock.h"
-#include "wsync/json.h"
+#include "wsync/tool/json.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
  * to all receivers and every receiver takes all of it. Where they take turns, it is as if there were one. Or all
  * is scattered: each rank is sent its own part by itself, so that endpoints with the same weights are sent the
  * same bytes one by one. (The little that all ranks of an endpoint have, norms and routers, is counted once.) */
-#include "wsync/bench.h"
+#include "wsync/tool/bench.h"
 
 #include <math.h>
 

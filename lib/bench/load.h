@@ -5,7 +5,7 @@
 
 #include "payloads.h"
 #include "samples.h"
-#include "wsync/input.h"
+#include "wsync/tool/input.h"
 
 struct bench_load {
 	struct ws_input input;

@@ -3,7 +3,7 @@
 #ifndef WS_BENCH_SAMPLES_H
 #define WS_BENCH_SAMPLES_H
 
-#include "wsync/bench.h"
+#include "wsync/tool/bench.h"
 
 struct bench_timed {
 	/* One sample. *ns is -1: its time is that of the call; or it is set to the part that counts. */

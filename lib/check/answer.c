@@ -3,7 +3,7 @@
  * may be arrays of one, as a server gave them. */
 #include "answer.h"
 
-#include "wsync/prompts.h"
+#include "wsync/tool/prompts.h"
 
 #include <stdio.h>
 

@@ -3,8 +3,8 @@
 #ifndef WS_CHECK_ANSWER_H
 #define WS_CHECK_ANSWER_H
 
-#include "wsync/logprobs.h"
-#include "wsync/routing.h"
+#include "wsync/tool/logprobs.h"
+#include "wsync/tool/routing.h"
 #include "wsync/tool/json_read.h"
 
 enum { WS_ANSWERS_MAX = 256 << 20 }; /* bytes of a file */

@@ -5,7 +5,7 @@
  * server does not know counts as off. */
 #include "settings.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdio.h>
 #include <stdlib.h>

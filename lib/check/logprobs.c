@@ -8,7 +8,7 @@
 #include "answer.h"
 
 #include "file.h"
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 /* logprobs_compare.c - two answers to the same prompt, and whether they are near enough.
  *
  * Of drawn tokens only those count that have the same past: those before the first that is another. */
-#include "wsync/logprobs.h"
+#include "wsync/tool/logprobs.h"
 
 #include <inttypes.h>
 #include <math.h>

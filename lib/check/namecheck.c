@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* namecheck.c - the steps of the check, and what needs no file of its own: contradictions of the
  * config, what does not divide, and partners in different buckets. */
-#include "wsync/namecheck.h"
+#include "wsync/tool/namecheck.h"
 
 #include "namecheck_listing.h"
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <inttypes.h>
 #include <stdio.h>

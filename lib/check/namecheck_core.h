@@ -9,7 +9,7 @@
 
 #include "names.h"
 #include "suggest.h"
-#include "wsync/namecheck.h"
+#include "wsync/tool/namecheck.h"
 
 enum { WS_CHECK_NAME = 1200 }; /* longest name that is put together for a look-up */
 #define WS_NONE SIZE_MAX

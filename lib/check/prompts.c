@@ -5,7 +5,7 @@
  *              {"text": "...", "max_new_tokens": 16}
  *              {"input_ids": [1, 2, 3]}
  */
-#include "wsync/prompts.h"
+#include "wsync/tool/prompts.h"
 
 #include "file.h"
 #include "wsync/tool/json_read.h"

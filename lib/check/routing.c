@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* routing.c - the shape that a model's routing has, and what of a routing cannot be. */
-#include "wsync/routing.h"
+#include "wsync/tool/routing.h"
 
 #include "file.h"
 

@@ -3,7 +3,7 @@
 #include "settings.h"
 
 #include "file.h"
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #ifndef WS_CHECK_SETTINGS_H
 #define WS_CHECK_SETTINGS_H
 
-#include "wsync/flags.h"
+#include "wsync/tool/flags.h"
 #include "wsync/tool/json_read.h"
 
 enum ws_setting_kind { WS_SETTING_SWITCH, WS_SETTING_NUMBER, WS_SETTING_WORD, WS_SETTING_DTYPE };

@@ -8,7 +8,7 @@
  * which their callers check. */
 #include "endpoint_call.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdio.h>
 #include <stdlib.h>

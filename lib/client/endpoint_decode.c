@@ -16,7 +16,7 @@
 #include "hash.h"
 #include "instance.h"
 #include "listing.h"
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdio.h>
 #include <stdlib.h>

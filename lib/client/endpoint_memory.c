@@ -8,8 +8,8 @@
  */
 #include "endpoint_call.h"
 
-#include "wsync/json.h"
-#include "wsync/str.h"
+#include "wsync/tool/json.h"
+#include "wsync/tool/str.h"
 
 #include <stdio.h>
 #include <stdlib.h>

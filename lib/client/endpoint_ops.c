@@ -2,7 +2,7 @@
 /* endpoint_ops.c - one lifecycle call to many endpoints at once; nothing is remembered. */
 #include "endpoint_call.h"
 
-#include "wsync/json.h"
+#include "wsync/tool/json.h"
 
 #include <stdlib.h>
 #include <string.h>

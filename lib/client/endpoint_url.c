@@ -2,7 +2,7 @@
 /* endpoint_url.c - the addresses people type, in one form. Nothing is looked up. */
 #include "wsync/endpoint.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>

@@ -11,7 +11,7 @@
  * Read from the text and never as a tree, which would take forty times the room. */
 #include "endpoint_call.h"
 
-#include "wsync/json.h"
+#include "wsync/tool/json.h"
 
 #include <locale.h>
 #include <math.h>

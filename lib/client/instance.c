@@ -3,7 +3,7 @@
 #include "instance.h"
 
 #include "hash.h"
-#include "wsync/buf.h"
+#include "wsync/tool/buf.h"
 
 enum { TEXT_MAX = 16 << 10, DEPTH_MAX = 4 };
 

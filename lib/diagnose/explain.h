@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* explain.h - who waits for what, watched from aside: a line when it has been silent for long, and all that
- * was seen when a deadline passes (wsync/hang.h).
+ * was seen when a deadline passes (wsync/tool/hang.h).
  *
  * Whoever runs an operation opens one of these, says which phase begins, and hands it to the group. The
  * rest it sees by itself, through the HTTP client. It belongs to one thread. NULL is fine everywhere. */
@@ -9,7 +9,7 @@
 
 #include "endpoint_call.h"
 #include "group.h"
-#include "wsync/hang.h"
+#include "wsync/tool/hang.h"
 
 struct ws_explain; /* opaque */
 

@@ -5,7 +5,7 @@
  * (the variable that chooses an interface), {longer} ("; --option gives it longer", or nothing). */
 #include "hang_list.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hang_list.h - what the judgement and the text of a hang (wsync/hang.h) both say: who. */
+/* hang_list.h - what the judgement and the text of a hang (wsync/tool/hang.h) both say: who. */
 #ifndef WS_DIAGNOSE_HANG_LIST_H
 #define WS_DIAGNOSE_HANG_LIST_H
 
-#include "wsync/hang.h"
+#include "wsync/tool/hang.h"
 
 typedef bool (*hang_of_rank)(const struct ws_hang *h, size_t i);
 typedef bool (*hang_of_endpoint)(const struct ws_hang *h, size_t i);

@@ -4,7 +4,7 @@
 #include "hang_list.h"
 
 #include "wsync/clock.h"
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <string.h>
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* metrics.c - events in, gauges out. */
-#include "wsync/metrics.h"
+#include "wsync/tool/metrics.h"
 
 #include "exposition.h"
 
-#include "wsync/audit.h"
+#include "wsync/tool/audit.h"
 #include "wsync/clock.h"
 #include "wsync/version.h"
 

@@ -10,7 +10,7 @@
 
 #include "http.h"
 #include "sock.h"
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdio.h>
 #include <stdlib.h>

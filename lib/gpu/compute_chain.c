@@ -6,7 +6,7 @@
  * stream does the bands in order; nobody waits for one before the next is asked for. */
 #include "compute_core.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <assert.h>
 

@@ -2,7 +2,7 @@
 /* cuda.c - the driver's library found and started, its GPUs described and opened, its refusals said. */
 #include "cuda_core.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 /* nccl.c - NCCL's library found, and its refusals said. */
 #include "nccl_core.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

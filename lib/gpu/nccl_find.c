@@ -5,7 +5,7 @@
  * of its own, nvidia.nccl, or as a file beside torch's. What the interpreter prints is not trusted. */
 #include "nccl.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -13,7 +13,7 @@
 #include "wsync/cancel.h"
 #include "wsync/clock.h"
 #include "wsync/err.h"
-#include "wsync/hang.h"
+#include "wsync/tool/hang.h"
 #include "wsync/log.h"
 #include "wsync/trace.h"
 

@@ -6,7 +6,7 @@
  * all have agreed to the invitation; the first broadcast then waits for who is missing. */
 #include "transport_nccl_state.h"
 
-#include "wsync/buf.h"
+#include "wsync/tool/buf.h"
 
 #include <stdio.h>
 #include <stdlib.h>

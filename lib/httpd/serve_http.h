@@ -8,7 +8,7 @@
 #ifndef WS_HTTPD_SERVE_HTTP_H
 #define WS_HTTPD_SERVE_HTTP_H
 
-#include "wsync/buf.h"
+#include "wsync/tool/buf.h"
 #include "wsync/err.h"
 
 #include <stdbool.h>

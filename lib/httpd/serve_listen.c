@@ -2,7 +2,7 @@
 /* serve_listen.c - the address to listen on, and the check of API keys. */
 #include "serve_http.h"
 #include "sock.h"
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  * The JSON stays as parsed; a look-up walks the keys of a level, whose number is limited. Numbers are
  * handed out as they are: what is absurd (a head count of -1) is for the user of the number to say,
  * who knows what it is for. */
-#include "wsync/config.h"
+#include "wsync/tool/config.h"
 
 #include "file.h"
 #include "wsync/tool/json_read.h"

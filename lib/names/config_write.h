@@ -3,8 +3,8 @@
 #ifndef WS_NAMES_CONFIG_WRITE_H
 #define WS_NAMES_CONFIG_WRITE_H
 
-#include "wsync/buf.h"
-#include "wsync/config.h"
+#include "wsync/tool/buf.h"
+#include "wsync/tool/config.h"
 
 /* Appends this config.json with another quantization_config: all its other members are as they were
  * written, to the digit. q->method "": it has none. what names the text in messages; no JSON object:

@@ -13,8 +13,8 @@
 
 #include "file.h"
 #include "names.h"
-#include "wsync/buf.h"
-#include "wsync/str.h"
+#include "wsync/tool/buf.h"
+#include "wsync/tool/str.h"
 
 #include <errno.h>
 #include <stdlib.h>

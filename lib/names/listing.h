@@ -3,7 +3,7 @@
 #ifndef WS_MODEL_LISTING_H
 #define WS_MODEL_LISTING_H
 
-#include "wsync/listing.h"
+#include "wsync/tool/listing.h"
 #include "wsync/tool/json_read.h"
 
 enum { WS_MAX_SHOWN_NAME = 1024 };

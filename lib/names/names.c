@@ -2,7 +2,7 @@
 #include "names.h"
 
 #include "hash.h"
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #ifndef WS_MODEL_NAMES_H
 #define WS_MODEL_NAMES_H
 
-#include "wsync/source.h"
+#include "wsync/tool/source.h"
 
 struct ws_name_entry {
 	uint64_t hash;

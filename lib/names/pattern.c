@@ -4,7 +4,7 @@
  * What "**" stands for is captured as "<**" where it is the first segment of several, else as "**>";
  * when a name can be divided in several ways, the leading one is as short as possible. */
 #include "rules.h"
-#include "wsync/layout.h"
+#include "wsync/tool/layout.h"
 
 #include <string.h>
 

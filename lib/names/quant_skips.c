@@ -4,7 +4,7 @@
  * Quantizers and servers compare the entries with names in different ways, some of them as substrings.
  * Here an entry stands for whole segments: "mlp.gate" is not "mlp.gate_proj". That is what the lists of
  * published checkpoints mean, and what all of those ways agree on for them. */
-#include "wsync/config.h"
+#include "wsync/tool/config.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wsync/forming.h"
+#include "wsync/tool/forming.h"
 
 #include "explain.h"
 #include "group.h"

@@ -8,7 +8,7 @@
 
 #include "ledger.h"
 #include "lock.h"
-#include "wsync/memory.h"
+#include "wsync/tool/memory.h"
 
 #include <errno.h>
 #include <stdio.h>

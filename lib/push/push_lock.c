@@ -4,7 +4,7 @@
  * that are waited for (explain.c). */
 #include "push_state.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdio.h>
 

@@ -14,7 +14,7 @@
  * that changed between may hold weights of both pushes: it is partial, whatever it answered us. */
 #include "push_protocol.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdio.h>
 #include <stdlib.h>

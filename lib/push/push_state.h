@@ -23,8 +23,8 @@
 #include "push_target.h"
 #include "round.h"
 #include "scatter.h"
-#include "wsync/audit.h"
-#include "wsync/ledger.h"
+#include "wsync/tool/audit.h"
+#include "wsync/tool/ledger.h"
 #include "wsync/push.h"
 
 /* What an endpoint wants to hear around an update (push_brackets.c). */

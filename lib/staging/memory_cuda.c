@@ -5,7 +5,7 @@
  * CUDA keeps nobody from reading memory that its owner has freed or that went with him: whether the process
  * still is the one that wrote the manifest is asked before anything is opened and as long as bytes are read.
  * Whether it has changed the weights meanwhile, nobody can see. */
-#include "wsync/memory.h"
+#include "wsync/tool/memory.h"
 
 #include "memory.h"
 #include "process.h"

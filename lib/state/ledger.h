@@ -3,8 +3,8 @@
 #ifndef WS_STATE_LEDGER_H
 #define WS_STATE_LEDGER_H
 
-#include "wsync/buf.h"
-#include "wsync/ledger.h"
+#include "wsync/tool/buf.h"
+#include "wsync/tool/ledger.h"
 
 enum { LEDGER_SCHEMA = 1, LEDGER_BYTES_MAX = 16 << 20, LEDGER_ENDPOINTS_MAX = 65536 };
 

@@ -24,7 +24,7 @@
  * asleep (null), and inherited (false). */
 #include "ledger.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 #include "wsync/tool/json_read.h"
 
 #include <inttypes.h>

@@ -8,7 +8,7 @@
 #include "file.h"
 #include "hash.h"
 #include "wsync/endpoint.h"
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>

@@ -3,7 +3,7 @@
 #include "registry_file.h"
 
 #include "file.h"
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <errno.h>
 #include <stdio.h>

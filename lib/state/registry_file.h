@@ -3,7 +3,7 @@
 #ifndef WS_STATE_REGISTRY_FILE_H
 #define WS_STATE_REGISTRY_FILE_H
 
-#include "wsync/buf.h"
+#include "wsync/tool/buf.h"
 #include "wsync/registry.h"
 #include "wsync/tool/json_read.h"
 

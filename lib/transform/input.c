@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* input.c - opens what belongs together: sources, config, rules, layouts, catalog, transform. */
-#include "wsync/input.h"
+#include "wsync/tool/input.h"
 
 #include "models.h"
 #include "transform_core.h"
-#include "wsync/shards.h"
+#include "wsync/tool/shards.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -8,7 +8,8 @@
  * that a user wants to skip only ever take away. */
 #include "select.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
+#include "wsync/tool/config.h"
 
 #include <string.h>
 

@@ -14,8 +14,8 @@
 #include "unpack_core.h"
 
 #include "wsync/cancel.h"
-#include "wsync/plan.h"
-#include "wsync/str.h"
+#include "wsync/tool/plan.h"
+#include "wsync/tool/str.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 /* audit.c - decides what an input is compared with, runs the comparison, and names both. */
 #include "audit_server.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdio.h>
 #include <stdlib.h>

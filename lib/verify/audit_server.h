@@ -7,7 +7,7 @@
 #ifndef WS_VERIFY_AUDIT_SERVER_H
 #define WS_VERIFY_AUDIT_SERVER_H
 
-#include "wsync/audit.h"
+#include "wsync/tool/audit.h"
 
 /* The family that the server says it runs, where that is another than the input's and its
  * parameters are known; else NULL. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* audit_target.c - what servers say of themselves: sizes, model path, the names they list. */
-#include "wsync/audit.h"
+#include "wsync/tool/audit.h"
 
 #include "listing.h"
 

@@ -7,7 +7,7 @@
 
 #include "hashes.h"
 #include "listing.h"
-#include "wsync/json.h"
+#include "wsync/tool/json.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #include "job.h"
 #include "wsync/endpoint.h"
 #include "wsync/event.h"
-#include "wsync/plan.h"
+#include "wsync/tool/plan.h"
 #include "wsync/trace.h"
 
 enum { WS_HASHES_MAX_THREADS = 16 };

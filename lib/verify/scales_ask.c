@@ -4,12 +4,12 @@
  * It lists names and shapes of rank 0, and shows numbers of some parameters by their names in the
  * checkpoint. Its codes it does not show, so that a scale is compared with the largest code
  * there is: a trained block has one near it. */
-#include "wsync/scales.h"
+#include "wsync/tool/scales.h"
 
 #include "scales_core.h"
 
-#include "wsync/audit.h"
-#include "wsync/namemap.h"
+#include "wsync/tool/audit.h"
+#include "wsync/tool/namemap.h"
 
 #include <inttypes.h>
 #include <math.h>

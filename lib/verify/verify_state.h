@@ -5,7 +5,7 @@
 #define WS_VERIFY_STATE_H
 
 #include "hashes.h"
-#include "wsync/plan.h"
+#include "wsync/tool/plan.h"
 #include "wsync/verify.h"
 
 struct verify {

@@ -34,25 +34,22 @@ flags() {
 	cat >count.c <<-'END'
 		#include <wsync/push.h>
 		#include <wsync/registry.h>
-		#include <wsync/source.h>
 		#include <stdio.h>
 		#include <string.h>
 
 		int main(void)
 		{
 			const char *paths[] = { "synthetic:qwen3-0.6b" };
-			struct ws_source *source = NULL;
+			const struct ws_push_source source = { paths, 1, NULL, 0 };
 			struct ws_err err = WS_ERR_INIT;
-			if (ws_source_open(paths, 1, &source, &err))
-				return fprintf(stderr, "%s\n", err.msg), (int)err.code;
-			printf("%zu\n", ws_source_count(source));
-			ws_source_close(source);
+			struct ws_ev_end end;
 			struct ws_push *push = NULL;
 			struct ws_push_opts opts;
 			memset(&opts, 0, sizeof opts);
 			opts.dry_run = true;
-			if (ws_push_open(&opts, &push, &err))
+			if (ws_push_open(&opts, &push, &err) || ws_push_run(push, &source, &end, &err))
 				return fprintf(stderr, "%s\n", err.msg), (int)err.code;
+			printf("%zu\n", end.tensors);
 			ws_push_close(push);
 			return 0;
 		}

@@ -3,7 +3,7 @@
  * lie within its factors and within its target. */
 #include "lora_priv.h"
 
-#include "wsync/input.h"
+#include "wsync/tool/input.h"
 
 #include <stdio.h>
 #include <stdlib.h>

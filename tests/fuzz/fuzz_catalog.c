@@ -5,7 +5,7 @@
  *   one character: an even one is a checkpoint, an odd one what both of two ranks saved
  *   then lines: NAME DIM DIM ... */
 #include "view.h"
-#include "wsync/namemap.h"
+#include "wsync/tool/namemap.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #include "serve_generate.h"
 #include "serve_routes.h"
 
-#include "wsync/logprobs.h"
+#include "wsync/tool/logprobs.h"
 
 #include <stdlib.h>
 #include <string.h>

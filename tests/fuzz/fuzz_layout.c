@@ -2,7 +2,7 @@
 /* Parallel sizes (two bytes), a config.json up to the end of the line, and families of rules behind it;
  * without any, those that are built in. What a layout accepts must have boxes that lie in their tensors
  * and are of one size. */
-#include "wsync/layout.h"
+#include "wsync/tool/layout.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whatever saved answers hold is refused or agrees with itself. */
-#include "wsync/logprobs.h"
+#include "wsync/tool/logprobs.h"
 
 #include <stdlib.h>
 

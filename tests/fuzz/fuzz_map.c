@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A --map file. What is accepted must find, rename, match and evaluate without surprise. */
 #include "namemap_read.h"
-#include "wsync/layout.h"
+#include "wsync/tool/layout.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  * The first byte chooses model, sizes and options. Behind it are two listings (listing.h), parted by a
  * line "==": what is sent, and what the server shows. */
 #include "listing.h"
-#include "wsync/namecheck.h"
+#include "wsync/tool/namecheck.h"
 #include "wsync/tool/json_read.h"
 
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whatever a file of prompts holds is refused, or is prompts that can be asked. */
-#include "wsync/prompts.h"
+#include "wsync/tool/prompts.h"
 
 #include <stdlib.h>
 

@@ -2,6 +2,7 @@
 /* Whatever a server says becomes a sentence, printable and bounded, or a decoded value. The first
  * byte chooses the HTTP status. */
 #include "endpoint_call.h"
+#include "wsync/tool/listing.h"
 
 #include <stdlib.h>
 #include <string.h>

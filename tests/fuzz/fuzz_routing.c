@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whatever a saved answer holds is refused or has all the experts of its tokens. */
-#include "wsync/routing.h"
+#include "wsync/tool/routing.h"
 
 #include <stdlib.h>
 

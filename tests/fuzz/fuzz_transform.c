@@ -8,6 +8,7 @@
 #include "fuzz/tensor_lines.h"
 
 #include "wsync/transform.h"
+#include "wsync/tool/catalog.h"
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
 

@@ -9,7 +9,7 @@
 #define TESTS_FUZZ_TENSOR_LINES_H
 
 #include "wsync/dtype.h"
-#include "wsync/json.h"
+#include "wsync/tool/json.h"
 
 #include <stdint.h>
 #include <stdio.h>

@@ -13,7 +13,7 @@
 #include "feed.h"
 #include "feed_ring.h"
 #include "payloads.h"
-#include "wsync/plan.h"
+#include "wsync/tool/plan.h"
 #include "wsync/transform.h"
 
 #include <setjmp.h>

@@ -5,7 +5,7 @@
 #include "on_gpu.h"
 
 
-#include "wsync/bench.h"
+#include "wsync/tool/bench.h"
 
 #include <pthread.h>
 #include <setjmp.h>

@@ -9,7 +9,7 @@
 #include "hard.h"
 #include "packed_file.h"
 #include "payloads.h"
-#include "wsync/plan.h"
+#include "wsync/tool/plan.h"
 #include "wsync/transform.h"
 
 #include <sys/stat.h>

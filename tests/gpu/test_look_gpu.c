@@ -8,7 +8,7 @@
 #include "look_gpu.h"
 #include "memory.h"
 #include "scratch.h"
-#include "wsync/catalog.h"
+#include "wsync/tool/catalog.h"
 
 #include <pthread.h>
 #include <setjmp.h>

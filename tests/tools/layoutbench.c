@@ -5,11 +5,11 @@
  * every part of it by name and to place it at every rank, and how much memory that needs: one line,
  * median of nine. */
 #include "checkpoint.h"
-#include "wsync/buf.h"
+#include "wsync/tool/buf.h"
 #include "wsync/clock.h"
-#include "wsync/layout.h"
-#include "wsync/source.h"
-#include "wsync/str.h"
+#include "wsync/tool/layout.h"
+#include "wsync/tool/source.h"
+#include "wsync/tool/str.h"
 
 #include <stdio.h>
 #include <stdlib.h>

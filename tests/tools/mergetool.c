@@ -11,10 +11,10 @@
 #include "lowrank.h"
 #include "number.h"
 
-#include "wsync/buf.h"
+#include "wsync/tool/buf.h"
 #include "wsync/clock.h"
-#include "wsync/input.h"
-#include "wsync/json.h"
+#include "wsync/tool/input.h"
+#include "wsync/tool/json.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * model gets the config.json that belongs to it. */
 #include "checkpoint.h"
 #include "file.h"
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdio.h>
 #include <stdlib.h>

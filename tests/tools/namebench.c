@@ -4,7 +4,7 @@
  * SOURCE is synthetic:deepseek-v3 when it is left out, TP 8. Prints milliseconds of each step, what was
  * found, and the most memory that was in use. */
 #include "wsync/clock.h"
-#include "wsync/namecheck.h"
+#include "wsync/tool/namecheck.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
  * "error" with its "code" and "hint". Values are text. */
 #include "store.h"
 
-#include "wsync/json.h"
+#include "wsync/tool/json.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #include "unpack.h"
 
 #include "wsync/clock.h"
-#include "wsync/json.h"
+#include "wsync/tool/json.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #define WS_TESTS_GOLDEN_LAYOUT_H
 
 #include "golden_names.h"
-#include "wsync/layout.h"
+#include "wsync/tool/layout.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

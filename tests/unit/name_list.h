@@ -7,7 +7,7 @@
 #define TESTS_NAME_LIST_H
 
 #include "scratch.h"
-#include "wsync/namecheck.h"
+#include "wsync/tool/namecheck.h"
 
 #include <limits.h>
 #include <setjmp.h>

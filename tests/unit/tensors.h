@@ -5,7 +5,7 @@
 #define TESTS_TENSORS_H
 
 #include "scratch.h"
-#include "wsync/catalog.h"
+#include "wsync/tool/catalog.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

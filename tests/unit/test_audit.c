@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a server is compared with: its sizes and listing, told apart from those of others. */
-#include "wsync/audit.h"
+#include "wsync/tool/audit.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
 #include "tiny_moe.h"
 
 #include "wsync/clock.h"
-#include "wsync/plan.h"
+#include "wsync/tool/plan.h"
 
 static struct ws_namemap *maps;
 static struct ws_config *config;

@@ -3,6 +3,7 @@
 #include "endpoint_call.h"
 #include "instance.h"
 #include "tiny_http.h"
+#include "wsync/tool/listing.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

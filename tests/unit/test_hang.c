@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From made evidence to the likely cause: each row of the table, and what stands before what. */
 #include "wsync/clock.h"
-#include "wsync/hang.h"
+#include "wsync/tool/hang.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

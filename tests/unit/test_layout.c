@@ -2,8 +2,8 @@
 /* Shapes and places that were worked out by hand from what SGLang's layers do. */
 #include "checkpoint.h"
 #include "scratch.h"
-#include "wsync/layout.h"
-#include "wsync/source.h"
+#include "wsync/tool/layout.h"
+#include "wsync/tool/source.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

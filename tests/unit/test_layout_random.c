@@ -5,8 +5,8 @@
  * from what its text asks for, so that a family added later is tried too. A failure prints what it
  * was about, and LAYOUT_SEED=N LAYOUT_CASES=N to begin elsewhere or to try more. */
 #include "rules.h"
-#include "wsync/buf.h"
-#include "wsync/layout.h"
+#include "wsync/tool/buf.h"
+#include "wsync/tool/layout.h"
 
 #include <ctype.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is said of two answers to one prompt, and which differences are allowed. */
-#include "wsync/logprobs.h"
-#include "wsync/prompts.h"
+#include "wsync/tool/logprobs.h"
+#include "wsync/tool/prompts.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

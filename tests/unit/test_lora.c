@@ -13,7 +13,7 @@
 #include "factor.h"
 #include "lora_priv.h"
 
-#include "wsync/input.h"
+#include "wsync/tool/input.h"
 
 #include <math.h>
 #include <sys/stat.h>

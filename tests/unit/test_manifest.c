@@ -5,8 +5,8 @@
 #include "manifest.h"
 #include "memory.h"
 #include "payloads.h"
-#include "wsync/catalog.h"
-#include "wsync/shards.h"
+#include "wsync/tool/catalog.h"
+#include "wsync/tool/shards.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

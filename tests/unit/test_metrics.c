@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What events become for Prometheus. That the whole text is well-formed is for tests/cli/push-metrics.bats. */
-#include "wsync/metrics.h"
+#include "wsync/tool/metrics.h"
 
 #include "wsync/clock.h"
 

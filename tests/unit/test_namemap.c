@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The text form of families: what it means, and what is said of text that means nothing. */
 #include "namemap_read.h"
-#include "wsync/layout.h"
+#include "wsync/tool/layout.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

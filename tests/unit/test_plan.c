@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The rules of a plan, on examples and on a thousand random checkpoints. */
-#include "wsync/plan.h"
+#include "wsync/tool/plan.h"
 
 #include "hash.h"
 #include "payloads.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Experts in every form that answers have, right and wrong. */
-#include "wsync/routing.h"
+#include "wsync/tool/routing.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
 #include "rank_shards.h"
 
 #include "scatter.h"
-#include "wsync/input.h"
+#include "wsync/tool/input.h"
 
 static struct ws_input input;
 static struct ws_plan *plan;

@@ -3,8 +3,8 @@
 #include "rank_shards.h"
 
 #include "shards.h"
-#include "wsync/input.h"
-#include "wsync/shards.h"
+#include "wsync/tool/input.h"
+#include "wsync/tool/shards.h"
 
 #include <sys/stat.h>
 

@@ -2,7 +2,7 @@
 /* For every family: what the layout divides among ranks is joined again, under the names of the
  * checkpoint and under those of the server. Divided here element by element, by the layout's boxes. */
 #include "scratch.h"
-#include "wsync/catalog.h"
+#include "wsync/tool/catalog.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

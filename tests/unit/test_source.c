@@ -3,7 +3,7 @@
 #include "checkpoint.h"
 #include "hash.h"
 #include "scratch.h"
-#include "wsync/source.h"
+#include "wsync/tool/source.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sizes, durations and foreign text; errors and buffers. */
-#include "wsync/buf.h"
+#include "wsync/tool/buf.h"
 #include "wsync/clock.h"
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

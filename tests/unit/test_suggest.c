@@ -2,7 +2,7 @@
 /* "Did you mean": what is near, what is not, and that it stays quick among 90,000 names. */
 #include "suggest.h"
 #include "wsync/clock.h"
-#include "wsync/source.h"
+#include "wsync/tool/source.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
 /* Synthetic models against what is known of the real ones, and their bytes against their definition. */
 #include "checkpoint.h"
 #include "hash.h"
-#include "wsync/source.h"
+#include "wsync/tool/source.h"
 #include "wsync/tool/json_read.h"
 
 #include <math.h>

@@ -8,7 +8,7 @@
 #include "scratch.h"
 #include "select.h"
 #include "wsync/cancel.h"
-#include "wsync/plan.h"
+#include "wsync/tool/plan.h"
 
 #include <pthread.h>
 #include <setjmp.h>

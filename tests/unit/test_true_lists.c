@@ -2,8 +2,8 @@
 /* Checkpoints as they are published, and as trainers save them, raise no false alarm: not against a
  * server's config, and not against what the server shows. */
 #include "trainer_lists.h"
-#include "wsync/catalog.h"
-#include "wsync/namecheck.h"
+#include "wsync/tool/catalog.h"
+#include "wsync/tool/namecheck.h"
 
 /* ---- checks ----------------------------------------------------------------------------------*/
 

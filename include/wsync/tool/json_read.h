@@ -11,7 +11,7 @@
 #define WSYNC_TOOL_JSON_READ_H
 
 #include "wsync/err.h"
-#include "wsync/json.h"
+#include "wsync/tool/json.h"
 
 #include <stdbool.h>
 #include <stddef.h>

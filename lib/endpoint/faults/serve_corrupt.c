@@ -8,7 +8,7 @@
 #include "serve_convert.h"
 #include "serve_victims.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 #include "serve_corrupt.h"
 #include "serve_model.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #include "serve_corrupt.h"
 #include "serve_routes.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <string.h>
 

@@ -11,7 +11,7 @@
 #include "serve_generate.h"
 #include "serve_lineage.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <inttypes.h>
 #include <stdio.h>

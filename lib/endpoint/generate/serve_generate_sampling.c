@@ -5,7 +5,7 @@
  * and does nothing; what no server knows is refused. */
 #include "serve_generate.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -12,7 +12,7 @@
 #include "serve_lineage.h"
 
 #include "base64.h"
-#include "wsync/json.h"
+#include "wsync/tool/json.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -15,7 +15,7 @@
 
 #include "serve_model.h"
 
-#include "wsync/routing.h"
+#include "wsync/tool/routing.h"
 
 enum {
 	WS_TOY_LAYERS = WS_ROUTING_LAYERS,

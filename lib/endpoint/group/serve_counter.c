@@ -12,7 +12,7 @@
  * end us by SIGBUS, as they do torch's readers; their owners are senders that may read and write our GPU. */
 #include "serve_gpu.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <errno.h>
 #include <fcntl.h>

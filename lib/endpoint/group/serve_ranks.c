@@ -8,7 +8,7 @@
 #include "serve_gpu.h"
 
 #include "sock.h"
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <inttypes.h>
 #include <stdio.h>

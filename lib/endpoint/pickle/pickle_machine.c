@@ -3,7 +3,7 @@
  * name, and torch's persistent ids. */
 #include "pickle_stack.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdio.h>
 #include <string.h>

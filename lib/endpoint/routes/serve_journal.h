@@ -3,7 +3,7 @@
 #ifndef WS_ENDPOINT_SERVE_JOURNAL_H
 #define WS_ENDPOINT_SERVE_JOURNAL_H
 
-#include "wsync/buf.h"
+#include "wsync/tool/buf.h"
 
 #include <stdbool.h>
 #include <stddef.h>

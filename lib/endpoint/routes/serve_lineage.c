@@ -10,7 +10,7 @@
 #include "serve_gpu.h"
 #include "serve_group.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdarg.h>
 #include <stdio.h>

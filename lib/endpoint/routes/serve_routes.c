@@ -7,7 +7,7 @@
 #include "serve_call.h"
 #include "serve_lineage.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdarg.h>
 #include <stdio.h>

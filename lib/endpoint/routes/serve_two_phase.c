@@ -15,7 +15,7 @@
 #include "serve_model.h"
 #include "thread.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #ifndef WS_ENDPOINT_SERVE_BOXES_H
 #define WS_ENDPOINT_SERVE_BOXES_H
 
-#include "wsync/layout.h"
+#include "wsync/tool/layout.h"
 
 enum { WS_SERVE_AXES = WS_MAX_DIMS + 1 };
 

@@ -12,9 +12,9 @@
 #include "serve_lineage.h"
 #include "serve_model.h"
 
-#include "wsync/source.h"
+#include "wsync/tool/source.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdlib.h>
 #include <string.h>

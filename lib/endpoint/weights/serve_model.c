@@ -7,7 +7,7 @@
 #include "hash.h"
 
 #include "serve_convert.h"
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -16,8 +16,8 @@
 #include "serve_core.h"
 #include "serve_decode.h"
 
-#include "wsync/config.h"
-#include "wsync/layout.h"
+#include "wsync/tool/config.h"
+#include "wsync/tool/layout.h"
 
 enum { WS_SERVE_LOAD_NAMES = 16 }; /* ignored names that the journal tells of one update */
 

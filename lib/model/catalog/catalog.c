@@ -3,7 +3,7 @@
  *
  * Without rules every item is a tensor of the source under its own name, and the source's own index
  * finds it; nothing is allocated for it but its place in the list. */
-#include "wsync/catalog.h"
+#include "wsync/tool/catalog.h"
 
 #include "catalog_build.h"
 

@@ -8,8 +8,8 @@
 
 #include "file.h"
 #include "head.h"
-#include "wsync/buf.h"
-#include "wsync/json.h"
+#include "wsync/tool/buf.h"
+#include "wsync/tool/json.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,8 +4,8 @@
 #define WS_MODEL_CHECKPOINT_H
 
 #include "payload.h"
-#include "wsync/buf.h"
-#include "wsync/source.h"
+#include "wsync/tool/buf.h"
+#include "wsync/tool/source.h"
 
 /* Fills *span with the whole tensor, which must be one of s's own and not empty. The span borrows
  * from the source, which must outlive it. */

@@ -6,7 +6,7 @@
 #ifndef WS_MODEL_MAKER_H
 #define WS_MODEL_MAKER_H
 
-#include "wsync/buf.h"
+#include "wsync/tool/buf.h"
 #include "wsync/err.h"
 
 #include <stddef.h>

@@ -5,7 +5,7 @@
  * send it, and reading such a mapping ends in SIGBUS instead of in an error message. A trainer
  * may also overwrite it, so the identity of each file is kept from before the first byte was
  * read, and compared afterwards. */
-#include "wsync/source.h"
+#include "wsync/tool/source.h"
 
 #include "checkpoint.h"
 #include "file.h"

@@ -5,7 +5,7 @@
 #define WS_MODEL_MANIFEST_H
 
 #include "safetensors.h"
-#include "wsync/process.h"
+#include "wsync/tool/process.h"
 
 enum { WS_MANIFEST_HANDLE = 64, WS_MANIFEST_UUID = 16 };
 

@@ -3,7 +3,7 @@
 #include "manifest_fields.h"
 
 #include "names.h"
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdbool.h>
 #include <string.h>

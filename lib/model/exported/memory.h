@@ -7,7 +7,7 @@
 
 #include "manifest.h"
 #include "payload.h"
-#include "wsync/memory.h"
+#include "wsync/tool/memory.h"
 
 struct ws_loan; /* opaque: the memory that one manifest names */
 

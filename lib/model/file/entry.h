@@ -4,7 +4,7 @@
 #define WS_MODEL_ENTRY_H
 
 #include "scan.h"
-#include "wsync/source.h"
+#include "wsync/tool/source.h"
 
 struct ws_pair {
 	const char *key, *value;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "files.h"
 
-#include "wsync/memory.h"
+#include "wsync/tool/memory.h"
 
 #include <ctype.h>
 #include <dirent.h>

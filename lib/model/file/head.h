@@ -3,9 +3,9 @@
 #ifndef WS_MODEL_HEAD_H
 #define WS_MODEL_HEAD_H
 
-#include "wsync/buf.h"
+#include "wsync/tool/buf.h"
 #include "wsync/dtype.h"
-#include "wsync/json.h"
+#include "wsync/tool/json.h"
 
 struct ws_head {
 	struct ws_buf *out;

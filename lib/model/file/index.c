@@ -10,7 +10,7 @@
 
 #include "entry.h"
 #include "names.h"
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #define WS_MODEL_SAFETENSORS_H
 
 #include "entry.h"
-#include "wsync/source.h"
+#include "wsync/tool/source.h"
 
 struct ws_safetensors {
 	struct ws_tensor *tensors; /* by offset in the file; .file is 0 */

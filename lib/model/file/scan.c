@@ -3,8 +3,8 @@
 
 #include "file.h"
 #include "names.h"
-#include "wsync/buf.h"
-#include "wsync/str.h"
+#include "wsync/tool/buf.h"
+#include "wsync/tool/str.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
 #define WS_MODEL_VIEW_H
 
 #include "payload.h"
-#include "wsync/catalog.h"
+#include "wsync/tool/catalog.h"
 
 struct ws_stretch {
 	const struct ws_item *item;

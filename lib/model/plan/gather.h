@@ -6,7 +6,7 @@
 #ifndef WS_MODEL_GATHER_H
 #define WS_MODEL_GATHER_H
 
-#include "wsync/source.h"
+#include "wsync/tool/source.h"
 
 struct ws_gather {
 	const struct ws_source *source;

@@ -4,7 +4,7 @@
 #define WS_MODEL_PAYLOADS_H
 
 #include "payload.h"
-#include "wsync/plan.h"
+#include "wsync/tool/plan.h"
 
 /* The broadcasts of bucket b in order: one payload per tensor, or a single one when flattened. The
  * arrays are allocated; free with ws_plan_payloads_free. The plan, its catalog and its sources must

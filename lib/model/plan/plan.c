@@ -3,13 +3,13 @@
  *
  * Partners are found by a key: the name with everything that may differ between them taken out. The
  * first partner in the catalog's order draws the others to its place. */
-#include "wsync/plan.h"
+#include "wsync/tool/plan.h"
 
 #include "hash.h"
 #include "maker.h"
 #include "names.h"
 #include "safetensors.h"
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <endian.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #define WS_MODEL_PLAN_FILES_H
 
 #include "payload.h"
-#include "wsync/plan.h"
+#include "wsync/tool/plan.h"
 
 enum { WS_PLAN_FILE_NAME = 64 };
 

@@ -3,7 +3,7 @@
 #ifndef WS_MODEL_ARRANGE_H
 #define WS_MODEL_ARRANGE_H
 
-#include "wsync/catalog.h"
+#include "wsync/tool/catalog.h"
 
 struct ws_arrangement {
 	const struct ws_source *source;

@@ -9,7 +9,7 @@
  * is mostly torn at its end. */
 #include "catalog_build.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 
 #include "file.h"
 #include "names.h"
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 #include "wsync/tool/json_read.h"
 
 #include <string.h>

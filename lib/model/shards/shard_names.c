@@ -7,7 +7,7 @@
 #include "shards.h"
 
 #include "names.h"
-#include "wsync/buf.h"
+#include "wsync/tool/buf.h"
 
 #include <ctype.h>
 #include <dirent.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wsync/shards.h"
+#include "wsync/tool/shards.h"
 
 #include "shards.h"
 #include "thread.h"
-#include "wsync/memory.h"
+#include "wsync/tool/memory.h"
 
 #include <ctype.h>
 #include <stdatomic.h>

@@ -2,7 +2,7 @@
 /* model_config.c - config.json of a synthetic model, so that a server can be started on it. */
 #include "models.h"
 
-#include "wsync/json.h"
+#include "wsync/tool/json.h"
 
 static void qwen3(struct ws_jw *w, const struct ws_model *m)
 {

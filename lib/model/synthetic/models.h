@@ -5,7 +5,7 @@
 #ifndef WS_MODEL_MODELS_H
 #define WS_MODEL_MODELS_H
 
-#include "wsync/buf.h"
+#include "wsync/tool/buf.h"
 #include "wsync/dtype.h"
 
 #include <stdbool.h>

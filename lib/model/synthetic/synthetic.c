@@ -3,7 +3,7 @@
 
 #include "checkpoint.h"
 #include "models.h"
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdlib.h>
 #include <string.h>

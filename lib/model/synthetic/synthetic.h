@@ -4,7 +4,7 @@
 #define WS_MODEL_SYNTHETIC_H
 
 #include "stream.h"
-#include "wsync/source.h"
+#include "wsync/tool/source.h"
 
 struct ws_synthetic {
 	struct ws_tensor *tensors;

@@ -2,7 +2,7 @@
 /* Owns a layout: what must hold before rules are walked, the indices afterwards, and look-ups. */
 #include "layout_build.h"
 
-#include "wsync/buf.h"
+#include "wsync/tool/buf.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -10,7 +10,7 @@
 #include "arena.h"
 #include "names.h"
 #include "rules.h"
-#include "wsync/layout.h"
+#include "wsync/tool/layout.h"
 
 enum {
 	WS_NAME_MAX = 512,        /* of a parameter, NUL included */

@@ -19,7 +19,7 @@
 #ifndef WS_MODEL_EXPR_H
 #define WS_MODEL_EXPR_H
 
-#include "wsync/config.h"
+#include "wsync/tool/config.h"
 #include "wsync/err.h"
 
 #include <stdbool.h>

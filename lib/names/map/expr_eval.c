@@ -2,7 +2,7 @@
 /* expr_eval.c - a walk over the tree of an expression and those of the lets that it names. */
 #include "expr_tree.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdio.h>
 #include <string.h>

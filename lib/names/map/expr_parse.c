@@ -2,7 +2,7 @@
 /* expr_parse.c - recursive descent over the text of an expression, which anybody may have written. */
 #include "expr_tree.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <ctype.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #include "namemap_read.h"
 
 #include "names.h"
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <ctype.h>
 #include <stdarg.h>

@@ -69,7 +69,7 @@
 
 #include "expr.h"
 #include "wsync/dtype.h"
-#include "wsync/namemap.h"
+#include "wsync/tool/namemap.h"
 
 #include <stdbool.h>
 #include <stddef.h>

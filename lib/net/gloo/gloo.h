@@ -13,7 +13,7 @@
 #define WS_NET_GLOO_H
 
 #include "payload.h"
-#include "wsync/buf.h"
+#include "wsync/tool/buf.h"
 #include "wsync/cancel.h"
 #include "wsync/clock.h"
 #include "wsync/err.h"

@@ -10,7 +10,7 @@
 #include "flow.h"
 #include "gloo.h"
 #include "gloo_wire.h"
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <pthread.h>
 #include <signal.h>

@@ -25,7 +25,7 @@
 #ifndef WS_NET_GLOO_WIRE_H
 #define WS_NET_GLOO_WIRE_H
 
-#include "wsync/buf.h"
+#include "wsync/tool/buf.h"
 #include "wsync/err.h"
 
 #include <stdbool.h>

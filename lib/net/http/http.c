@@ -2,7 +2,7 @@
 /* http.c - calls in flight, and waiting for them. */
 #include "http_core.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 #include "wsync/version.h"
 
 #include <assert.h>

@@ -8,7 +8,7 @@
 #ifndef WS_NET_HTTP_H
 #define WS_NET_HTTP_H
 
-#include "wsync/buf.h"
+#include "wsync/tool/buf.h"
 #include "wsync/cancel.h"
 #include "wsync/clock.h"
 #include "wsync/err.h"

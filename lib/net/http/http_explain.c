@@ -4,7 +4,7 @@
 
 #include "hash.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -19,7 +19,7 @@
 #ifndef WS_NET_PICKLE_H
 #define WS_NET_PICKLE_H
 
-#include "wsync/buf.h"
+#include "wsync/tool/buf.h"
 #include "wsync/dtype.h"
 
 struct ws_pickle_tensor {

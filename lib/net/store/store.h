@@ -11,7 +11,7 @@
 #ifndef WS_NET_STORE_H
 #define WS_NET_STORE_H
 
-#include "wsync/buf.h"
+#include "wsync/tool/buf.h"
 #include "wsync/cancel.h"
 #include "wsync/clock.h"
 #include "wsync/err.h"

@@ -5,7 +5,7 @@
  * when it next looks at the due ones. */
 #include "store_core.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  * who is there, then who is missing, who waits for what, and last what to look at. */
 #include "store_core.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
  * number of gloo groups up to torch 2.0, and the store-based barrier (see also store_exec.c). */
 #include "store_core.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdarg.h>
 #include <stdio.h>

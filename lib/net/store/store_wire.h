@@ -37,7 +37,7 @@
 #ifndef WS_NET_STORE_WIRE_H
 #define WS_NET_STORE_WIRE_H
 
-#include "wsync/buf.h"
+#include "wsync/tool/buf.h"
 
 #include <stdbool.h>
 #include <stddef.h>

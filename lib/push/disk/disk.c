@@ -4,9 +4,9 @@
 
 #include "disk_files.h"
 #include "file.h"
-#include "wsync/buf.h"
-#include "wsync/json.h"
-#include "wsync/str.h"
+#include "wsync/tool/buf.h"
+#include "wsync/tool/json.h"
+#include "wsync/tool/str.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -6,8 +6,8 @@
 #include "disk_files.h"
 
 #include "file.h"
-#include "wsync/buf.h"
-#include "wsync/str.h"
+#include "wsync/tool/buf.h"
+#include "wsync/tool/str.h"
 #include "wsync/tool/json_read.h"
 
 #include <dirent.h>

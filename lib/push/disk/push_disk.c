@@ -16,7 +16,7 @@
 
 #include "names.h"
 #include "plan_files.h"
-#include "wsync/memory.h"
+#include "wsync/tool/memory.h"
 
 #include <dirent.h>
 #include <errno.h>

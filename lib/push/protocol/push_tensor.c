@@ -6,7 +6,7 @@
 #include "push_from_tensor.h"
 
 #include "file.h"
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdlib.h>
 

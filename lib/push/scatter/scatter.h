@@ -9,10 +9,10 @@
 #define WS_PUSH_SCATTER_H
 
 #include "scatter_stripe.h"
-#include "wsync/json.h"
-#include "wsync/layout.h"
-#include "wsync/listing.h"
-#include "wsync/plan.h"
+#include "wsync/tool/json.h"
+#include "wsync/tool/layout.h"
+#include "wsync/tool/listing.h"
+#include "wsync/tool/plan.h"
 
 enum { WS_SCATTER_CHUNK = 50 }; /* parameters of a batch of the rest */
 

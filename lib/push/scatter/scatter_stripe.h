@@ -5,7 +5,7 @@
 #define WS_PUSH_SCATTER_STRIPE_H
 
 #include "payload.h"
-#include "wsync/plan.h"
+#include "wsync/tool/plan.h"
 
 struct ws_stripe {
 	const struct ws_plan_tensor *tensor; /* NULL: zeros */

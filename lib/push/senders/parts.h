@@ -12,7 +12,7 @@
 #ifndef WS_PUSH_PARTS_H
 #define WS_PUSH_PARTS_H
 
-#include "wsync/buf.h"
+#include "wsync/tool/buf.h"
 #include "wsync/err.h"
 
 #include <stdbool.h>

@@ -14,7 +14,7 @@
  * and lost the parts before. */
 #include "push_state.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "round.h"
 
-#include "wsync/json.h"
-#include "wsync/str.h"
+#include "wsync/tool/json.h"
+#include "wsync/tool/str.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

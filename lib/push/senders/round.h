@@ -10,7 +10,7 @@
 #define WS_PUSH_ROUND_H
 
 #include "parts.h"
-#include "wsync/buf.h"
+#include "wsync/tool/buf.h"
 #include "wsync/tool/json_read.h"
 
 #include <stdbool.h>

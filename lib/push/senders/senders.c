@@ -8,7 +8,7 @@
 #include "senders.h"
 
 #include "senders_wire.h"
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <endian.h>
 #include <stdio.h>

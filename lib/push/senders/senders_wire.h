@@ -4,7 +4,7 @@
 #ifndef WS_PUSH_SENDERS_WIRE_H
 #define WS_PUSH_SENDERS_WIRE_H
 
-#include "wsync/buf.h"
+#include "wsync/tool/buf.h"
 
 #include <stdbool.h>
 #include <stddef.h>

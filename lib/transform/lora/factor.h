@@ -5,7 +5,7 @@
 
 #include "lora.h"
 
-#include "wsync/buf.h"
+#include "wsync/tool/buf.h"
 
 /* Element (i, j) is element at + i * row + j * col of the item. */
 struct ws_factor {

@@ -9,7 +9,7 @@
 #ifndef WS_TRANSFORM_LORA_H
 #define WS_TRANSFORM_LORA_H
 
-#include "wsync/catalog.h"
+#include "wsync/tool/catalog.h"
 #include "wsync/transform.h"
 
 struct ws_adapter; /* opaque */

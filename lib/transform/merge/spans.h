@@ -5,7 +5,7 @@
 #define WS_TRANSFORM_SPANS_H
 
 #include "payload.h"
-#include "wsync/catalog.h"
+#include "wsync/tool/catalog.h"
 
 struct ws_spans {
 	struct ws_span *list;

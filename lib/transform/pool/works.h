@@ -12,7 +12,7 @@
 #ifndef WS_TRANSFORM_WORKS_H
 #define WS_TRANSFORM_WORKS_H
 
-#include "wsync/buf.h"
+#include "wsync/tool/buf.h"
 #include "wsync/err.h"
 #include "wsync/trace.h"
 

@@ -7,7 +7,7 @@
 
 #include "thread.h"
 #include "wsync/clock.h"
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <math.h>
 #include <stdarg.h>

@@ -12,7 +12,7 @@
 
 #include "unpack_core.h"
 
-#include "wsync/scales.h"
+#include "wsync/tool/scales.h"
 
 #include <pthread.h>
 

@@ -19,9 +19,9 @@
 #ifndef WS_TRANSFORM_UNPACK_H
 #define WS_TRANSFORM_UNPACK_H
 
-#include "wsync/buf.h"
-#include "wsync/catalog.h"
-#include "wsync/config.h"
+#include "wsync/tool/buf.h"
+#include "wsync/tool/catalog.h"
+#include "wsync/tool/config.h"
 
 enum ws_packing { WS_PACK_NONE, WS_PACK_FP8, WS_PACK_NVFP4, WS_PACK_NF4 };
 const char *ws_packing_name(enum ws_packing p); /* "none", "fp8", ... */

@@ -7,7 +7,7 @@
  * The last three only with double quantization. nested_offset is an fp32 printed as a double. */
 #include "unpack_core.h"
 
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 #include "wsync/tool/json_read.h"
 
 #include <inttypes.h>

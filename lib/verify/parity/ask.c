@@ -16,7 +16,7 @@
 
 #include "ask_body.h"
 #include "endpoint_call.h"
-#include "wsync/str.h"
+#include "wsync/tool/str.h"
 
 #include <stdio.h>
 #include <stdlib.h>

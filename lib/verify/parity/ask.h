@@ -4,7 +4,7 @@
 #define WS_VERIFY_ASK_H
 
 #include "http.h"
-#include "wsync/answers.h"
+#include "wsync/tool/answers.h"
 #include "wsync/tool/json_read.h"
 
 /* The answer of endpoint `url` to one prompt. text: as the server sent it; NULL where it came with others.

@@ -5,7 +5,7 @@
 #include "answer.h"
 #include "file.h"
 #include "wsync/endpoint.h"
-#include "wsync/json.h"
+#include "wsync/tool/json.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #include "ask.h"
 
 #include "answer.h"
-#include "wsync/audit.h"
+#include "wsync/tool/audit.h"
 #include "wsync/endpoint.h"
 
 #include <stdio.h>

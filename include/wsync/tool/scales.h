@@ -9,10 +9,10 @@
 #define WSYNC_SCALES_H
 
 #include "wsync/cancel.h"
-#include "wsync/catalog.h"
+#include "wsync/tool/catalog.h"
 #include "wsync/endpoint.h"
 #include "wsync/event.h"
-#include "wsync/namecheck.h"
+#include "wsync/tool/namecheck.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -12,7 +12,7 @@
 #include "wsync/cancel.h"
 #include "wsync/clock.h"
 #include "wsync/err.h"
-#include "wsync/namecheck.h"
+#include "wsync/tool/namecheck.h"
 
 #include <stdbool.h>
 #include <stddef.h>

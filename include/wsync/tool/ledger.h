@@ -16,7 +16,7 @@
 #include "wsync/endpoint.h"
 #include "wsync/err.h"
 #include "wsync/event.h"
-#include "wsync/process.h"
+#include "wsync/tool/process.h"
 
 #include <stdbool.h>
 #include <stddef.h>

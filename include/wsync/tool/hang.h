@@ -6,7 +6,7 @@
 #ifndef WSYNC_HANG_H
 #define WSYNC_HANG_H
 
-#include "wsync/buf.h"
+#include "wsync/tool/buf.h"
 #include "wsync/event.h"
 
 #include <stdbool.h>

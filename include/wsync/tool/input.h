@@ -5,7 +5,7 @@
 #ifndef WSYNC_INPUT_H
 #define WSYNC_INPUT_H
 
-#include "wsync/catalog.h"
+#include "wsync/tool/catalog.h"
 #include "wsync/transform.h"
 
 #include <stdbool.h>

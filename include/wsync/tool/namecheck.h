@@ -9,9 +9,9 @@
 #define WSYNC_NAMECHECK_H
 
 #include "wsync/cancel.h"
-#include "wsync/catalog.h"
-#include "wsync/listing.h"
-#include "wsync/plan.h"
+#include "wsync/tool/catalog.h"
+#include "wsync/tool/listing.h"
+#include "wsync/tool/plan.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -11,8 +11,8 @@
 #ifndef WSYNC_CATALOG_H
 #define WSYNC_CATALOG_H
 
-#include "wsync/layout.h"
-#include "wsync/source.h"
+#include "wsync/tool/layout.h"
+#include "wsync/tool/source.h"
 
 #ifdef __cplusplus
 extern "C" {

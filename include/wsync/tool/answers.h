@@ -14,9 +14,9 @@
 #include "wsync/clock.h"
 #include "wsync/event.h"
 #include "wsync/log.h"
-#include "wsync/logprobs.h"
-#include "wsync/prompts.h"
-#include "wsync/routing.h"
+#include "wsync/tool/logprobs.h"
+#include "wsync/tool/prompts.h"
+#include "wsync/tool/routing.h"
 
 #ifdef __cplusplus
 extern "C" {

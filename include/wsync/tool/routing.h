@@ -7,7 +7,7 @@
 #ifndef WSYNC_ROUTING_H
 #define WSYNC_ROUTING_H
 
-#include "wsync/config.h"
+#include "wsync/tool/config.h"
 #include "wsync/err.h"
 
 #include <stdbool.h>

@@ -14,9 +14,9 @@
 #ifndef WSYNC_LAYOUT_H
 #define WSYNC_LAYOUT_H
 
-#include "wsync/config.h"
+#include "wsync/tool/config.h"
 #include "wsync/dtype.h"
-#include "wsync/namemap.h"
+#include "wsync/tool/namemap.h"
 
 #include <stdbool.h>
 #include <stddef.h>

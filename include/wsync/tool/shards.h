@@ -15,7 +15,7 @@
 #ifndef WSYNC_SHARDS_H
 #define WSYNC_SHARDS_H
 
-#include "wsync/source.h"
+#include "wsync/tool/source.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -5,7 +5,7 @@
 #ifndef WSYNC_OUTPUT_H
 #define WSYNC_OUTPUT_H
 
-#include "wsync/buf.h"
+#include "wsync/tool/buf.h"
 #include "wsync/err.h"
 
 #ifdef __cplusplus

@@ -9,7 +9,7 @@
 #include "wsync/cancel.h"
 #include "wsync/dtype.h"
 #include "wsync/err.h"
-#include "wsync/memory.h"
+#include "wsync/tool/memory.h"
 #include "wsync/trace.h"
 
 #include <stdbool.h>

@@ -8,7 +8,7 @@
 #ifndef WSYNC_JSON_H
 #define WSYNC_JSON_H
 
-#include "wsync/buf.h"
+#include "wsync/tool/buf.h"
 
 #include <stdbool.h>
 #include <stdint.h>

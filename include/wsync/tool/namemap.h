@@ -9,7 +9,7 @@
 #ifndef WSYNC_NAMEMAP_H
 #define WSYNC_NAMEMAP_H
 
-#include "wsync/config.h"
+#include "wsync/tool/config.h"
 #include "wsync/err.h"
 
 #include <stdbool.h>

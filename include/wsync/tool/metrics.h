@@ -6,7 +6,7 @@
 #ifndef WSYNC_METRICS_H
 #define WSYNC_METRICS_H
 
-#include "wsync/buf.h"
+#include "wsync/tool/buf.h"
 #include "wsync/event.h"
 
 #ifdef __cplusplus

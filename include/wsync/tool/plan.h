@@ -6,7 +6,7 @@
 #ifndef WSYNC_PLAN_H
 #define WSYNC_PLAN_H
 
-#include "wsync/catalog.h"
+#include "wsync/tool/catalog.h"
 
 #include <stdbool.h>
 

@@ -7,10 +7,10 @@
 #ifndef WSYNC_AUDIT_H
 #define WSYNC_AUDIT_H
 
-#include "wsync/input.h"
+#include "wsync/tool/input.h"
 #include "wsync/endpoint.h"
 #include "wsync/event.h"
-#include "wsync/namecheck.h"
+#include "wsync/tool/namecheck.h"
 
 #ifdef __cplusplus
 extern "C" {
