@@ -435,8 +435,11 @@ void push_record_end(struct ws_push *p)
 {
 	struct ws_ledger_record *r =
 		p->recovery.ledger ? ws_ledger_record(p->recovery.ledger) : NULL;
-	for (size_t i = 0; r && i < p->opts.n_endpoints; i++)
+	for (size_t i = 0; r && i < p->opts.n_endpoints; i++) {
 		r->endpoints[i].grouped = p->to.endpoints[i].grouped;
+		/* A run that could not be recorded was described, and has not paused it. */
+		r->endpoints[i].paused = r->endpoints[i].paused && p->to.endpoints[i].paused;
+	}
 	if (p->recovery.ledger)
 		ws_ledger_reread(p->recovery.ledger);
 	ws_ledger_close(p->recovery.ledger, NULL);

@@ -285,3 +285,17 @@ if path == '/server_info' and __import__('os').path.exists('$scratch/armed'): an
 	try wsync-ctl repair
 	expect_out "nothing to repair"
 }
+
+@test "a line that is refused because it cannot be recorded leaves no record of a pause" {
+	endpoint one
+	lines_to --state-dir own "> >(cat) 2> >(cat >&2)" # the limit is for files, not for pipes
+	line 1 one.safetensors
+	prlimit --pid "$push" --fsize=0:
+	line 2 two.safetensors
+	prlimit --pid "$push" --fsize=unlimited:
+	exec 7>&-
+	eventually 20 grep -q '"type":"end"' push.out
+	no_more 8 yes no
+	try wsync-ctl repair --state-dir own
+	expect_out "nothing to repair"
+}
