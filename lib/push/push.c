@@ -133,7 +133,8 @@ static void reset_run(struct ws_push *p, const struct ws_push_source *s)
 	memset(p->run.ns, 0, sizeof p->run.ns);
 	p->run.sent_base = p->link.group ? push_sent(p) : 0;
 	p->run.posted = 0;
-	p->run.spoilt = p->run.torn = p->run.incomplete = p->recovery.recorded = false;
+	p->run.spoilt = p->run.torn = p->run.incomplete = p->recovery.recorded =
+		p->recovery.contradicts = false;
 	p->recovery.asleep_as = WS_ASLEEP_PENDING;
 	p->checks.names = (struct ws_audit){ 0 };
 	p->run.until = p->opts.timeout_ns > 0 ? ws_deadline_in(p->opts.timeout_ns) : WS_FOREVER;

@@ -38,10 +38,13 @@ static bool on_disk(const struct ws_push *p)
 static int go_without(struct ws_push *p, const char *what, const struct ws_err *why,
                       struct ws_err *err)
 {
-	if (p->opts.state_required) {
+	if (p->opts.state_required || p->recovery.contradicts) {
 		if (err)
 			*err = *why;
-		return ws_err_hint(err, "--state-dir names a directory that this user can write");
+		return ws_err_hint(
+			err, p->recovery.contradicts ?
+				     "make room in the state directory, and push again" :
+				     "--state-dir names a directory that this user can write");
 	}
 	push_warn(p, NULL, "%s: %s", what, why->msg);
 	return 0;
@@ -148,6 +151,8 @@ static void inherit(struct ws_push *p, struct ws_ledger_entry *entry)
 			continue;
 		struct push_endpoint *e = &p->to.endpoints[i];
 		p->recovery.heir = p->recovery.heir || !own;
+		if (entry->path && !own && (was->slept || (left_paused(entry, was) && was->state != WS_PARTIAL)))
+			p->recovery.contradicts = true;
 		p->recovery.heir_began =
 			r->began > p->recovery.heir_began ? r->began : p->recovery.heir_began;
 		e->found_paused = e->found_paused || left_paused(entry, was);

@@ -147,11 +147,14 @@ struct push_recovery {
 	struct ws_ledger
 		*ledger; /* record of this run, or of the last one while its group is kept; NULL */
 	struct ws_ledger_list
-		left; /* what earlier runs left, as far as it is recorded in memory only */
+		left; /* what earlier runs left, as far as no file says it */
 	bool unrecorded;                   /* records were to be written and cannot be */
 	struct ws_locks *locks;            /* of the endpoints; NULL: there are none to be had */
 	bool claimed;                      /* no other push is known to be at work there */
 	bool recorded;                     /* this run has recorded its plan */
+	bool contradicts;                  /* if it is not recorded, wsync-ctl repair goes by the
+	                                    * record of an earlier push, and resumes or wakes what
+	                                    * this run leaves */
 	bool heir;                         /* earlier pushes left something at our endpoints */
 	int64_t heir_began;                /* when the last of these began, by its clock; 0: none */
 	enum ws_asleep asleep_as; /* is the memory that its source lists as released refused? Else

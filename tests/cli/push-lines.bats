@@ -299,3 +299,22 @@ if path == '/server_info' and __import__('os').path.exists('$scratch/armed'): an
 	try wsync-ctl repair --state-dir own
 	expect_out "nothing to repair"
 }
+
+@test "a line that cannot be recorded does not make a mixture of what a record calls whole" {
+	endpoint one --fault refuse:continue_generation:1 --fault refuse:continue_generation:2 --fault refuse:continue_generation:3 --fault refuse:update_weights_from_distributed:5
+	lines_to --bucket-size 8KiB "> >(cat) 2> >(cat >&2)" # the limit is for files, not for pipes
+	line 1 one.safetensors
+	grep -q '"state":"committed","paused":true' state/wsync/pushes/*.json || explain "$(cat state/wsync/pushes/*.json)"
+	prlimit --pid "$push" --fsize=0:
+	line 2 two.safetensors
+	exec 7>&-
+	eventually 20 grep -q '"type":"end"' push.out
+	no_more 8 no no
+	expect_json '[l["endpoints"][0]["state"] for l in lines if l["type"] == "result"]' "['committed', 'untouched']"
+	err_has "make room in the state directory"
+	try wsync-ctl repair
+	expect_status 0
+	has_released '[]' False
+	try wsync-verify weights one.safetensors -e "$url"
+	expect_status 0
+}
