@@ -109,6 +109,9 @@ static void clean_up(struct ws_push *p, struct ws_ledger_entry *entry)
 		if ((r->endpoints[k].grouped || r->endpoints[k].middle) &&
 		    find(p, r->endpoints[k].url) < p->opts.n_endpoints)
 			now[n++] = r->endpoints[k];
+	/* Where our own group has that name, it has left that of the record. */
+	for (size_t i = 0; p->link.group && strcmp(r->group, p->link.name) == 0 && i < n; i++)
+		now[i].grouped = false;
 	if (n) {
 		ws_ledger_release_late(r, p->run.until, p->opts.cancel);
 		leave_stale_group(p, r->group, now, n);

@@ -318,3 +318,20 @@ if path == '/server_info' and __import__('os').path.exists('$scratch/armed'): an
 	try wsync-verify weights one.safetensors -e "$url"
 	expect_status 0
 }
+
+@test "a line does not leave its own group because an earlier group had that name" {
+	endpoint one --fault refuse:update_weights_from_distributed:2
+	proxy "$url" "
+if path == '/destroy_weights_update_group' and nth == 2: raise ConnectionError" "
+if path == '/destroy_weights_update_group' and not kept: kept['left'] = True; raise ConnectionError"
+	lines_to --bucket-size 8KiB --group-name mine
+	line 1 one.safetensors
+	line 2 two.safetensors
+	grep -q '"phase":"destroy","state":"untouched","paused":false,"grouped":true' state/wsync/pushes/*.json ||
+		explain "$(cat state/wsync/pushes/*.json)"
+	line 3 one.safetensors
+	no_more 5 no yes yes
+	expect_json '[l["message"] for l in lines if l["type"] == "warning" and "making a new one" in l["message"]]' "[]"
+	try wsync-ctl repair
+	expect_out "nothing to repair"
+}
