@@ -91,7 +91,10 @@ static int judge_list(struct ws_push *p, const struct ws_ledger_list *list, cons
 	for (size_t i = 0; i < list->n; i++) {
 		const struct ws_ledger_entry *e = &list->items[i];
 		const bool ours = e->path && own && strcmp(e->path, own) == 0;
-		if (!e->err.code && !ours && judge_record(p, &e->record, sent, err))
+		struct ws_ledger_record r = e->record;
+		if (!e->path)
+			r.directory = NULL; /* wsync-ctl repair --again does not find it */
+		if (!e->err.code && !ours && judge_record(p, &r, sent, err))
 			rc = -1;
 	}
 	return rc;

@@ -335,3 +335,15 @@ if path == '/destroy_weights_update_group' and not kept: kept['left'] = True; ra
 	try wsync-ctl repair
 	expect_out "nothing to repair"
 }
+
+@test "what is recorded in memory only does not name wsync-ctl repair" {
+	safetensors part.safetensors --seed 3 a:F32:64,32
+	endpoint one --fault refuse:update_weights_from_distributed:2
+	unset HOME XDG_STATE_HOME
+	lines_to --bucket-size 8KiB
+	line 1 one.safetensors
+	line 2 part.safetensors
+	no_more 9 no no
+	err_has "push everything again: wsync-push SOURCE"
+	err_lacks "wsync-ctl repair"
+}
