@@ -163,7 +163,8 @@ static void inherit(struct ws_push *p, struct ws_ledger_entry *entry)
 			e->slept = true;
 			e->asleep = was->asleep;
 		}
-		if (was->state != WS_PARTIAL || e->weights.state == WS_PARTIAL)
+		/* Our own: the file could not be updated when all had been sent. */
+		if (was->state != WS_PARTIAL || e->weights.state == WS_PARTIAL || own)
 			continue;
 		push_target_event(&e->weights, PUSH_FOUND_PARTIAL);
 		warn_partial(p, e->url, r, was->slept);
@@ -172,11 +173,32 @@ static void inherit(struct ws_push *p, struct ws_ledger_entry *entry)
 		clean_up(p, entry);
 }
 
+/* Weights that wsync-ctl wake has woken since our last run have no values. Its record says so, and
+ * stays until a run has sent them: this run gets another record. The group goes on. */
+static void leave_woken(struct ws_push *p)
+{
+	struct ws_ledger_record *r =
+		p->recovery.ledger ? ws_ledger_record(p->recovery.ledger) : NULL;
+	bool woken = false;
+	if (!r)
+		return;
+	ws_ledger_reread(p->recovery.ledger);
+	for (size_t i = 0; i < r->n_endpoints; i++)
+		woken = woken || r->endpoints[i].state == WS_PARTIAL;
+	for (size_t i = 0; woken && i < r->n_endpoints; i++)
+		r->endpoints[i].grouped = false;
+	if (woken)
+		ws_ledger_close(p->recovery.ledger, NULL);
+	if (woken)
+		p->recovery.ledger = NULL;
+}
+
 static void read_records(struct ws_push *p)
 {
 	struct ws_ledger_list list = { 0 };
 	struct ws_err why = WS_ERR_INIT;
 	p->recovery.heir_began = 0;
+	leave_woken(p);
 	if (p->opts.state_dir && ws_ledger_list(p->opts.state_dir, &list, &why))
 		push_warn(p, NULL, "what earlier pushes left is not known: %s", why.msg);
 	for (size_t i = 0; i < list.n; i++)

@@ -189,6 +189,8 @@ void ws_ledger_reread(struct ws_ledger *l)
 			is = &settled;
 		if (is->state != WS_PARTIAL && e->state == WS_PARTIAL)
 			e->state = WS_UNTOUCHED;
+		if (is->state == WS_PARTIAL && is->slept)
+			e->state = WS_PARTIAL; /* its weights were woken */
 		e->paused = e->paused && is->paused;
 		e->grouped = e->grouped && is->grouped;
 		e->middle = is->middle ? e->middle : WS_MIDDLE_NONE;

@@ -347,3 +347,53 @@ if path == '/destroy_weights_update_group' and not kept: kept['left'] = True; ra
 	err_has "push everything again: wsync-push SOURCE"
 	err_lacks "wsync-ctl repair"
 }
+
+@test "a part does not complete weights that wsync-ctl wake woke between two lines" {
+	safetensors part.safetensors --seed 3 a:F32:64,32
+	asleep ''
+	lines_to
+	line 1 one.safetensors
+	try wsync-ctl sleep --tags weights -e "$url"
+	try wsync-ctl wake --tags weights -e "$url"
+	line 2 part.safetensors
+	line 3 two.safetensors
+	no_more 9 yes no yes
+	expect_json 'len([l for l in lines if l["type"] == "endpoint" and l["phase"] == "init"])' 2
+	try wsync-ctl repair
+	expect_out "nothing to repair"
+	try wsync-verify weights two.safetensors -e "$url"
+	expect_status 0
+}
+
+@test "weights that wsync-ctl wake woke after the last line stay recorded" {
+	asleep ''
+	lines_to
+	line 1 one.safetensors
+	try wsync-ctl sleep --tags weights -e "$url"
+	try wsync-ctl wake --tags weights -e "$url"
+	no_more 0 yes
+	try wsync-ctl repair
+	expect_status 9
+	err_has "its weights were released and are not complete"
+}
+
+@test "a server is not called partial because the record of a line that succeeded could not be updated" {
+	endpoint one
+	proxy "$url" "
+if path == '/update_weights_from_distributed': run('touch held; timeout 60 sh -c \"until [ -e go ]; do sleep 0.05; done\"')"
+	lines_to "> >(cat) 2> >(cat >&2)" # the limit is for files, not for pipes
+	printf 'one.safetensors\n' >&7
+	eventually 20 test -e held
+	prlimit --pid "$push" --fsize=0:
+	touch go
+	eventually 20 grep -q '"type":"result"' push.out
+	prlimit --pid "$push" --fsize=unlimited:
+	line 2 missing.safetensors
+	exec 7>&-
+	eventually 20 grep -q '"type":"end"' push.out
+	no_more 3 yes no
+	expect_json '[(l["endpoints"][0]["state"], l["endpoints"][0]["paused"]) for l in lines if l["type"] == "result"]' \
+		"[('committed', False), ('untouched', False)]"
+	try wsync-ctl repair
+	expect_out "nothing to repair"
+}
