@@ -121,6 +121,13 @@ static void clean_up(struct ws_push *p, struct ws_ledger_entry *entry)
 	free(now);
 }
 
+/* The record that this run writes, or would write. */
+static bool own_entry(const struct ws_push *p, const struct ws_ledger_entry *entry)
+{
+	const char *path = p->recovery.ledger ? ws_ledger_path(p->recovery.ledger) : NULL;
+	return entry->path && path && strcmp(entry->path, path) == 0;
+}
+
 /* The record of a process that keeps its group between two sources still claims
  * the pause of the last one. */
 static bool left_paused(const struct ws_ledger_entry *entry, const struct ws_ledger_endpoint *was)
@@ -145,8 +152,7 @@ static void warn_partial(struct ws_push *p, const char *url, const struct ws_led
 static void inherit(struct ws_push *p, struct ws_ledger_entry *entry)
 {
 	const struct ws_ledger_record *r = &entry->record;
-	const bool own = entry->path && p->recovery.ledger && ws_ledger_path(p->recovery.ledger) &&
-	                 strcmp(entry->path, ws_ledger_path(p->recovery.ledger)) == 0;
+	const bool own = own_entry(p, entry);
 	for (size_t k = 0; k < r->n_endpoints; k++) {
 		const struct ws_ledger_endpoint *was = &r->endpoints[k];
 		const size_t i = find(p, was->url);
@@ -274,12 +280,8 @@ static int open_ledger(struct ws_push *p, struct ws_err *err)
 	return 0;
 }
 
-/* A transfer may leave it in the middle of its protocol; afterwards one that is still there did not
- * answer. */
-static enum ws_ledger_middle middle_of(const struct ws_push *p, size_t i)
+static enum ws_ledger_middle kind_of_middle(const struct ws_push *p, size_t i)
 {
-	if (p->run.phase != WS_PHASE_TRANSFER && !p->to.endpoints[i].weights.scope_open)
-		return WS_MIDDLE_NONE;
 	switch (push_bracket_of(p, i)) {
 	case PUSH_BRACKET_SESSION:
 		return WS_MIDDLE_SESSION;
@@ -292,6 +294,15 @@ static enum ws_ledger_middle middle_of(const struct ws_push *p, size_t i)
 		return WS_MIDDLE_NONE;
 	return p->from.format == WS_FORMAT_FLATTENED ? WS_MIDDLE_TWO_PHASE_FLAT :
 	                                               WS_MIDDLE_TWO_PHASE;
+}
+
+/* A transfer may leave it in the middle of its protocol; afterwards one that is still there did not
+ * answer. */
+static enum ws_ledger_middle middle_of(const struct ws_push *p, size_t i)
+{
+	const bool may_be =
+		p->run.phase == WS_PHASE_TRANSFER || p->to.endpoints[i].weights.scope_open;
+	return may_be ? kind_of_middle(p, i) : WS_MIDDLE_NONE;
 }
 
 void push_describe(const struct ws_push *p, size_t i, struct ws_ledger_endpoint *out)
@@ -420,6 +431,23 @@ int push_record_begin(struct ws_push *p, const struct ws_push_source *s, struct 
 
 /* ---- the end ------------------------------------------------------------------------------------ */
 
+/* Who has begun and ended an update of that kind is in none of an earlier push. To end that once more
+ * would have a server pack again what is packed. */
+static void forget_middles(const struct ws_push *p, struct ws_ledger_entry *entry)
+{
+	struct ws_ledger_record *r = &entry->record;
+	for (size_t k = r->n_endpoints; k-- > 0;) { /* one that owes nothing then goes */
+		struct ws_ledger_endpoint now = r->endpoints[k];
+		const size_t i = find(p, now.url);
+		if (entry->err.code || !now.middle || i == p->opts.n_endpoints ||
+		    !push_weights_arrived(&p->to.endpoints[i].weights) ||
+		    now.middle != kind_of_middle(p, i))
+			continue;
+		now.middle = r->endpoints[k].middle = WS_MIDDLE_NONE;
+		ws_ledger_change(entry, &now, 1, NULL);
+	}
+}
+
 /* Our record has all that the earlier ones said of endpoints that this plan completes. After a
  * failure it must also be as hard to complete: a smaller plan is completed by less. */
 static void settle_earlier(struct ws_push *p, bool ok)
@@ -428,8 +456,14 @@ static void settle_earlier(struct ws_push *p, bool ok)
 	struct ws_ledger_list list = { 0 };
 	push_load(p, &sent);
 	sent.checked = sent.checked && ok;
-	if (p->opts.state_dir && (ok || ws_ledger_path(p->recovery.ledger)) &&
-	    ws_ledger_list(p->opts.state_dir, &list, NULL) == 0)
+	if (p->opts.state_dir && (ok || ws_ledger_path(p->recovery.ledger)))
+		(void)ws_ledger_list(p->opts.state_dir, &list, NULL);
+	for (size_t i = 0; i < list.n; i++)
+		if (!own_entry(p, &list.items[i]))
+			forget_middles(p, &list.items[i]);
+	for (size_t i = 0; i < p->recovery.left.n; i++)
+		forget_middles(p, &p->recovery.left.items[i]);
+	if (list.n)
 		ws_ledger_settle(&list, ws_ledger_path(p->recovery.ledger), p->opts.endpoints,
 		                 p->opts.n_endpoints, &sent);
 	ws_ledger_settle(&p->recovery.left, NULL, p->opts.endpoints, p->opts.n_endpoints, &sent);

@@ -397,3 +397,18 @@ if path == '/update_weights_from_distributed': run('touch held; timeout 60 sh -c
 	try wsync-ctl repair
 	expect_out "nothing to repair"
 }
+
+@test "an update that a line could not end, and the next one did, is not ended once more" {
+	endpoint one --lineage slime --quantization compressed-tensors --fault hang:post_process_weights:2 \
+		--fault hang:post_process_weights:3 --fault hang:post_process_weights:4
+	lines_to --bucket-timeout 6s
+	line 1 one.safetensors
+	line 2 two.safetensors
+	line 3 one.safetensors
+	no_more 10 no yes yes
+	local n
+	n=$(curl -sS "$url/wsync/journal" | grep -o '"path":"/post_process_weights"' | wc -l)
+	[ "$n" = 8 ] || explain "/post_process_weights was asked $n times, not 4 and twice by each line that succeeded"
+	try wsync-ctl repair
+	expect_out "nothing to repair"
+}
