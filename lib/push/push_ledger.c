@@ -8,6 +8,7 @@
 
 #include "ledger.h"
 #include "lock.h"
+#include "process.h"
 #include "wsync/tool/memory.h"
 
 #include <errno.h>
@@ -135,10 +136,16 @@ static bool left_paused(const struct ws_ledger_entry *entry, const struct ws_led
 	return was->paused && (entry->fate != WS_PROCESS_ALIVE || was->state == WS_PARTIAL || was->asleep);
 }
 
+/* By an earlier run of this process. */
+static bool is_ours(const struct ws_ledger_record *r)
+{
+	return r->process.pid == getpid() && ws_process_fate(&r->process) == WS_PROCESS_ALIVE;
+}
+
 static void warn_partial(struct ws_push *p, const char *url, const struct ws_ledger_record *r, bool woken)
 {
 	char who[64];
-	if (r->process.pid == getpid())
+	if (is_ours(r))
 		snprintf(who, sizeof who, "an earlier push of this process");
 	else
 		snprintf(who, sizeof who, "process %lld", (long long)r->process.pid);
@@ -175,7 +182,7 @@ static void inherit(struct ws_push *p, struct ws_ledger_entry *entry)
 		push_target_event(&e->weights, PUSH_FOUND_PARTIAL);
 		warn_partial(p, e->url, r, was->slept);
 	}
-	if (entry->fate == WS_PROCESS_DEAD && (p->recovery.locks || !entry->path))
+	if (entry->fate == WS_PROCESS_DEAD && (p->recovery.locks || is_ours(r)))
 		clean_up(p, entry);
 }
 

@@ -412,3 +412,13 @@ if path == '/update_weights_from_distributed': run('touch held; timeout 60 sh -c
 	try wsync-ctl repair
 	expect_out "nothing to repair"
 }
+
+@test "an update that a line could not end is ended before the next, also without locks" {
+	endpoint one --lineage session --fault hang:end_weight_update:1 --fault hang:end_weight_update:2
+	mkdir -p state/wsync
+	: >state/wsync/locks
+	lines_to --bucket-timeout 6s
+	line 1 one.safetensors
+	line 2 two.safetensors
+	no_more 10 no yes
+}
