@@ -171,7 +171,7 @@ static void inherit(struct ws_push *p, struct ws_ledger_entry *entry)
 			p->recovery.contradicts = true;
 		p->recovery.heir_began =
 			r->began > p->recovery.heir_began ? r->began : p->recovery.heir_began;
-		e->found_paused = e->found_paused || left_paused(entry, was);
+		e->found_paused = e->found_paused || (!own && left_paused(entry, was)); /* our last run resumed it */
 		if (was->slept) {
 			e->slept = true;
 			e->asleep = was->asleep;

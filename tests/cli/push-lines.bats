@@ -422,3 +422,14 @@ if path == '/update_weights_from_distributed': run('touch held; timeout 60 sh -c
 	line 2 two.safetensors
 	no_more 10 no yes
 }
+
+@test "a server that wsync-ctl put to sleep between two lines is not called paused" {
+	asleep ''
+	lines_to
+	line 1 one.safetensors
+	try wsync-ctl sleep --tags kv_cache -e "$url"
+	line 2 'missing.safetensors\t2\tkv_cache'
+	no_more 3 yes no
+	expect_json '[l["endpoints"][0]["paused"] for l in lines if l["type"] == "result"]' "[False, False]"
+	err_lacks "left paused"
+}
