@@ -262,8 +262,10 @@ void ws_ledger_close(struct ws_ledger *l, struct ws_ledger_list *left)
 		return;
 	l->record.ended = true;
 	if (l->path && l->written && keep_owing(&l->record)) {
-		/* If this fails, the file stays as it was written before, and claims more. */
-		(void)ws_ledger_save(l, NULL);
+		/* If this fails, the file stays as it was written before, and claims more; and
+		 * that its push goes on. */
+		if (ws_ledger_save(l, NULL) && left)
+			copy_to(left, &l->record);
 		l->written = false;
 	} else if (!l->path && left && keep_owing(&l->record)) {
 		copy_to(left, &l->record);

@@ -31,7 +31,7 @@ int ws_ledger_save(struct ws_ledger *l, struct ws_err *err);
  * and wsync-ctl sleep and wake. */
 void ws_ledger_reread(struct ws_ledger *l);
 /* The push is over. If nothing is left to repair, the file is removed, else it is written a last
- * time. A record in memory then goes to *left (NULL: it is lost). */
+ * time. A record in memory, or that cannot be written, then goes to *left (NULL: it is lost). */
 void ws_ledger_close(struct ws_ledger *l, struct ws_ledger_list *left); /* l NULL is fine */
 /* Removes the file. */
 void ws_ledger_abandon(struct ws_ledger *l); /* NULL is fine */

@@ -433,3 +433,19 @@ if path == '/update_weights_from_distributed': run('touch held; timeout 60 sh -c
 	expect_json '[l["endpoints"][0]["paused"] for l in lines if l["type"] == "result"]' "[False, False]"
 	err_lacks "left paused"
 }
+
+@test "an update that a line could not end is ended before the next, also if that could not be written" {
+	endpoint one --lineage session --fault hang:end_weight_update:1 --fault hang:end_weight_update:2
+	lines_to --bucket-timeout 6s "> >(cat) 2> >(cat >&2)" # the limit is for files, not for pipes
+	printf 'one.safetensors\n' >&7
+	eventually 20 eval 'curl -sS "$url/wsync/journal" | grep -q "\"path\":\"/end_weight_update\""'
+	prlimit --pid "$push" --fsize=0:
+	eventually 30 grep -q '"type":"result"' push.out
+	prlimit --pid "$push" --fsize=unlimited:
+	line 2 two.safetensors
+	exec 7>&-
+	eventually 20 grep -q '"type":"end"' push.out
+	no_more 10 no yes
+	try wsync-ctl repair # the file still names the group that was left
+	expect_status 0
+}
