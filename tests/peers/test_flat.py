@@ -61,7 +61,8 @@ class Size:
 
 
 def state_files():
-    return sorted(os.path.join(at, f) for at, _, files in os.walk(scratch("state")) for f in files)
+    """Without the lock of the records, which the first that changes one makes."""
+    return sorted(os.path.join(at, f) for at, _, files in os.walk(scratch("state")) for f in files if f != ".lock")
 
 
 class Watch:
